@@ -1,0 +1,303 @@
+"""The backend's own collectives, each booked in the ledger with its bytes and times.
+
+Notebook: 00 Ranks and the ledger; every later lesson calls these.
+Source: torch.distributed, whose argument order is kept (output first); MPI for the words.
+Costs: bytes on the wire as in `trace.wire`, for the bandwidth-optimal algorithm. gloo's own
+reduce-scatter really moves twice that: the ledger books the formula, notebook 01 shows the rest.
+The production version runs on its own CUDA stream and may be fused with its neighbours.
+
+Every call writes into given buffers and returns a Work: already waited for, unless `async_op`.
+Roots are named by their index in the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from course_lib.comm.errors import CommError
+from course_lib.comm.group import Group
+from course_lib.comm.messages import Work, wire_view
+from course_lib.trace import Event, wire_bytes
+
+OPS = {
+    "sum": dist.ReduceOp.SUM,
+    "avg": dist.ReduceOp.SUM,  # gloo has no AVG: the sum is divided at the end
+    "max": dist.ReduceOp.MAX,
+    "min": dist.ReduceOp.MIN,
+    "product": dist.ReduceOp.PRODUCT,
+}
+
+
+def all_reduce(
+    tensor: torch.Tensor, group: Group, op: str = "sum", *, async_op: bool = False
+) -> Work:
+    """Reduces a tensor over the group, in place; every member ends with the result.
+
+    Args:
+        tensor: same shape and dtype on every member.
+        group: the group.
+        op: `sum`, `avg`, `max`, `min` or `product`.
+        async_op: return at once; the tensor holds the result after the Work's `wait`.
+
+    Returns:
+        The work; 2(N-1)/N·S bytes sent by each rank.
+
+    Raises:
+        CommError: unknown `op`, an average of integers, or a dtype that cannot be reduced.
+    """
+    reduce_op = _reduce_op(tensor, op, "all_reduce")
+    data = tensor.contiguous()
+    event = _book("all_reduce", tensor, group, payload=_bytes(tensor))
+    handle = dist.all_reduce(data, reduce_op, group.handle, async_op=True)
+
+    def finish() -> None:
+        if op == "avg":
+            data.div_(group.size)
+        if data is not tensor:
+            tensor.copy_(data)
+
+    return _result(handle, group, event, async_op, finish)
+
+
+def reduce_scatter(
+    output: torch.Tensor,
+    input: torch.Tensor,
+    group: Group,
+    op: str = "sum",
+    *,
+    async_op: bool = False,
+) -> Work:
+    """Reduces `input` over the group; member i ends with part i of the result.
+
+    Args:
+        output: this rank's part, 1/N of the input's elements.
+        input: same shape on every member; dim 0 is cut into N equal parts.
+        group: the group.
+        op: as in `all_reduce`.
+        async_op: return at once.
+
+    Returns:
+        The work; (N-1)/N·S bytes sent by each rank, S the bytes of `input`.
+
+    Raises:
+        CommError: the sizes do not fit, or `op` does not.
+    """
+    reduce_op = _reduce_op(input, op, "reduce_scatter")
+    _check_parts(output, input, group, "reduce_scatter")
+    event = _book("reduce_scatter", input, group, payload=_bytes(input))
+    data = output if output.is_contiguous() else torch.empty_like(output).contiguous()
+    handle = dist.reduce_scatter_single(
+        data, input.contiguous(), reduce_op, group.handle, async_op=True
+    )
+
+    def finish() -> None:
+        if op == "avg":
+            data.div_(group.size)
+        if data is not output:
+            output.copy_(data)
+
+    return _result(handle, group, event, async_op, finish)
+
+
+def all_gather(
+    output: torch.Tensor, input: torch.Tensor, group: Group, *, async_op: bool = False
+) -> Work:
+    """Collects every member's `input`; all end with all of them, in order, along dim 0.
+
+    Args:
+        output: N times the input's elements.
+        input: this rank's part, same shape on every member.
+        group: the group.
+        async_op: return at once.
+
+    Returns:
+        The work; (N-1)/N·S bytes sent by each rank, S the bytes of `output`.
+
+    Raises:
+        CommError: the sizes do not fit.
+    """
+    _check_parts(input, output, group, "all_gather")
+    event = _book("all_gather", input, group, payload=_bytes(output))
+    data = output if output.is_contiguous() else torch.empty_like(output).contiguous()
+    handle = dist.all_gather_single(
+        wire_view(data), wire_view(input.contiguous()), group.handle, async_op=True
+    )
+    finish = None if data is output else partial(_copy, output, data)
+    return _result(handle, group, event, async_op, finish)
+
+
+def all_to_all(
+    output: torch.Tensor,
+    input: torch.Tensor,
+    group: Group,
+    output_sizes: Sequence[int] | None = None,
+    input_sizes: Sequence[int] | None = None,
+    *,
+    async_op: bool = False,
+) -> Work:
+    """Sends part j of `input` to member j; part i of `output` comes from member i.
+
+    Args:
+        output: rows received from all members, in order, along dim 0.
+        input: rows for all members, in order, along dim 0.
+        group: the group.
+        output_sizes: rows from each member; equal parts if None.
+        input_sizes: rows for each member; equal parts if None. Zero is allowed.
+        async_op: return at once.
+
+    Returns:
+        The work; every row but those for itself is sent once.
+
+    Raises:
+        CommError: the sizes do not add up to the tensors' rows.
+    """
+    given = _split_sizes(input, input_sizes, group, "all_to_all input")
+    taken = _split_sizes(output, output_sizes, group, "all_to_all output")
+    event = _book("all_to_all", input, group, payload=_bytes(input))
+    row = _bytes(input) // max(1, input.shape[0])
+    event.sent = (sum(given) - given[group.index]) * row
+    event.received = (sum(taken) - taken[group.index]) * row
+    data = output if output.is_contiguous() else torch.empty_like(output).contiguous()
+    handle = dist.all_to_all_single(
+        wire_view(data), wire_view(input.contiguous()), taken, given, group.handle, async_op=True
+    )
+    finish = None if data is output else partial(_copy, output, data)
+    return _result(handle, group, event, async_op, finish)
+
+
+def broadcast(
+    tensor: torch.Tensor, source: int, group: Group, *, async_op: bool = False
+) -> Work:
+    """Copies one member's tensor to all, in place.
+
+    Args:
+        tensor: same shape and dtype on every member.
+        source: index in the group of the member that has it.
+        group: the group.
+        async_op: return at once.
+
+    Returns:
+        The work; every other member receives S bytes.
+
+    Raises:
+        CommError: `source` is not an index of the group.
+    """
+    root = group.ranks[group.check_index(source, "broadcast from index")]
+    data = tensor.contiguous()
+    event = _book("broadcast", tensor, group, payload=_bytes(tensor), root=source)
+    handle = dist.broadcast(wire_view(data), root, group.handle, async_op=True)
+    finish = None if data is tensor else partial(_copy, tensor, data)
+    return _result(handle, group, event, async_op, finish)
+
+
+def reduce(
+    tensor: torch.Tensor, target: int, group: Group, op: str = "sum", *, async_op: bool = False
+) -> Work:
+    """Reduces a tensor to one member, in place; the others' tensors are undefined afterwards.
+
+    Args:
+        tensor: same shape and dtype on every member.
+        target: index in the group of the member that gets the result.
+        group: the group.
+        op: as in `all_reduce`.
+        async_op: return at once.
+
+    Returns:
+        The work; every member but the target sends S bytes.
+
+    Raises:
+        CommError: `target` is not an index of the group, or `op` does not fit.
+    """
+    reduce_op = _reduce_op(tensor, op, "reduce")
+    root = group.ranks[group.check_index(target, "reduce to index")]
+    data = tensor.contiguous()
+    event = _book("reduce", tensor, group, payload=_bytes(tensor), root=target)
+    handle = dist.reduce(data, root, reduce_op, group.handle, async_op=True)
+
+    def finish() -> None:
+        if op == "avg" and group.index == target:
+            data.div_(group.size)
+        if data is not tensor:
+            tensor.copy_(data)
+
+    return _result(handle, group, event, async_op, finish)
+
+
+def barrier(group: Group) -> None:
+    """Returns on every member once all members have called it. No bytes are booked."""
+    event = group.ledger.begin("barrier", axis=group.axis, group=group.ranks, payload=0)
+    dist.barrier(group.handle)
+    group.ledger.finish(event)
+
+
+# --- shared by the calls above -------------------------------------------------------------------
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _copy(target: torch.Tensor, data: torch.Tensor) -> None:
+    target.copy_(data)
+
+
+def _book(
+    op: str, tensor: torch.Tensor, group: Group, *, payload: int, root: int | None = None
+) -> Event:
+    """Opens the event of a collective, with the bytes that its formula says."""
+    index = group.index if root is None else (group.index - root) % group.size
+    sent, received = wire_bytes(op, payload, group.size, index, tensor.element_size())
+    return group.ledger.begin(
+        op, axis=group.axis, group=group.ranks, payload=payload, sent=sent, received=received,
+        shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."),
+        item=tensor.element_size(),
+        peer=-1 if root is None else group.ranks[root],
+    )  # fmt: skip
+
+
+def _result(
+    handle: Any, group: Group, event: Event, async_op: bool, finish: Callable[[], None] | None
+) -> Work:
+    work = Work(handle, group, event, finish)
+    if not async_op:
+        work.wait()
+    return work
+
+
+def _reduce_op(tensor: torch.Tensor, op: str, asked: str) -> dist.ReduceOp.RedOpType:
+    if op not in OPS:
+        raise CommError(f"{asked} with op={op!r}", f"known: {', '.join(OPS)}", "no such reduction")
+    found = f"a tensor of {tensor.dtype}, shape {tuple(tensor.shape)}"
+    if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
+        raise CommError(f"{asked} with op='avg'", found, "an average of integers is no integer")
+    if tensor.dtype.itemsize == 1 and tensor.is_floating_point():
+        raise CommError(f"{asked} of 8-bit floats", found, "sum in a wider dtype, then cast back")
+    return OPS[op]
+
+
+def _check_parts(part: torch.Tensor, whole: torch.Tensor, group: Group, asked: str) -> None:
+    if part.numel() * group.size != whole.numel() or part.dtype != whole.dtype:
+        raise CommError(
+            f"{asked} over {group.size} ranks",
+            f"a part of {part.numel()} {part.dtype} and a whole of {whole.numel()} {whole.dtype}"
+            f" elements (shapes {tuple(part.shape)} and {tuple(whole.shape)}) on rank {group.rank}",
+            f"the whole is {group.size} equal parts; pad it, or use comm.ring for uneven chunks",
+        )
+
+
+def _split_sizes(
+    tensor: torch.Tensor, sizes: Sequence[int] | None, group: Group, asked: str
+) -> list[int]:
+    rows = tensor.shape[0] if tensor.dim() else 0
+    if sizes is None and rows % group.size == 0:
+        return [rows // group.size] * group.size
+    if sizes is None or len(sizes) != group.size or sum(sizes) != rows:
+        raise CommError(
+            f"{asked} of {group.size} parts with sizes {None if sizes is None else list(sizes)}",
+            f"a tensor of {rows} rows on rank {group.rank}",
+            "there must be one size a member, and they must add up to the rows",
+        )
+    return list(sizes)

@@ -1,0 +1,135 @@
+"""A group of ranks that talk to each other; always an argument, never looked up.
+
+Notebook: 00 Ranks and the ledger (hello_mesh).
+Source: MPI's communicators; torch.distributed's ProcessGroup and DeviceMesh, whose words are used.
+Costs: making a group is collective over all ranks (one small exchange through the store).
+The production version caches one NCCL communicator a group and splits it off its parent's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+from course_lib.comm.errors import CommError
+from course_lib.trace import Ledger
+
+
+class Group:
+    """Ranks that share a process group, and the ledger that their calls are booked in.
+
+    Attributes:
+        ranks: global ranks, in the order of their index in the group.
+        index: this process's place in `ranks`.
+        axis: name of the mesh axis that this group lies on; `world` for all ranks.
+        ledger: this rank's ledger, shared by all its groups.
+        handle: torch's process group.
+        device: where tensors must be for this group's backend.
+    """
+
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        rank: int,
+        axis: str,
+        ledger: Ledger,
+        handle: dist.ProcessGroup,
+    ) -> None:
+        self.ranks = tuple(ranks)
+        self.rank = rank
+        self.index = self.ranks.index(rank)
+        self.axis = axis
+        self.ledger = ledger
+        self.handle = handle
+        self.device = _device_of(handle)
+
+    @classmethod
+    def world(cls, ledger: Ledger | None = None) -> Group:
+        """All ranks, over the default process group, which must be initialised.
+
+        Args:
+            ledger: the book to use; a new one if None.
+
+        Raises:
+            CommError: `torch.distributed` is not initialised in this process.
+        """
+        if not dist.is_initialized():
+            raise CommError(
+                "the group of all ranks",
+                "torch.distributed is not initialised in this process",
+                "call torch.distributed.init_process_group first, or run the cell with %%ranks",
+            )
+        rank = dist.get_rank()
+        handle = dist.group.WORLD
+        assert handle is not None
+        ranks = range(dist.get_world_size())
+        return cls(ranks, rank, "world", ledger or Ledger(rank), handle)
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are in the group."""
+        return len(self.ranks)
+
+    @property
+    def next(self) -> int:
+        """Index of the next member on the ring."""
+        return (self.index + 1) % self.size
+
+    @property
+    def previous(self) -> int:
+        """Index of the previous member on the ring."""
+        return (self.index - 1) % self.size
+
+    def split(self, parts: Sequence[Sequence[int]], axis: str) -> Group:
+        """Cuts this group into smaller ones and returns the one that holds this rank.
+
+        Collective over the *world*: every rank must call it with the same parts in the same order,
+        since torch.distributed makes all groups on all ranks.
+
+        Args:
+            parts: disjoint lists of indices in this group that cover it.
+            axis: the name that the new groups get.
+
+        Raises:
+            CommError: the parts do not cover the group, or overlap.
+        """
+        flat = sorted(index for part in parts for index in part)
+        if flat != list(range(self.size)):
+            raise CommError(
+                f"split {self} into {[list(part) for part in parts]}",
+                f"the parts hold the indices {flat}",
+                f"every index from 0 to {self.size - 1} must be in exactly one part",
+            )
+        mine = None
+        for part in parts:
+            ranks = [self.ranks[index] for index in part]
+            handle = dist.new_group(ranks)
+            if self.rank in ranks:
+                mine = Group(ranks, self.rank, axis, self.ledger, handle)
+        assert mine is not None
+        return mine
+
+    def check_index(self, index: int, asked: str) -> int:
+        """`index`, if it is one of this group's.
+
+        Raises:
+            CommError: it is not.
+        """
+        if not 0 <= index < self.size:
+            raise CommError(
+                f"{asked} {index}", f"{self}", f"an index here is between 0 and {self.size - 1}"
+            )
+        return index
+
+    def __repr__(self) -> str:
+        members = ", ".join(map(str, self.ranks))
+        return f"Group({self.axis}: ranks {members}; this is rank {self.rank}, index {self.index})"
+
+
+def _device_of(handle: dist.ProcessGroup) -> torch.device:
+    """The device whose tensors this backend moves."""
+    if dist.get_backend(handle) == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")

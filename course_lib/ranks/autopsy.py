@@ -1,0 +1,200 @@
+"""Who waits for whom: tells a deadlock from slowness, and says it in one sentence.
+
+Notebook: 00 Ranks and the ledger (the first deadlock); 14 Profiling and debugging (hang_lab).
+Source: MPI's MUST and PyTorch's monitored_barrier answer the same question; see also "flight
+recorder" in PyTorch's documentation.
+Costs a question to every rank twice a second, and only while a cell takes long.
+The production version compares the flight recorders of all ranks after the job was killed.
+
+Everything here is a function of reports (`where.report` of each rank), so it is tested as data.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+Report = dict[str, Any]
+
+LOST = re.compile("Connection (closed|reset|refused)|Broken pipe|Connect timeout")
+
+IDLE_WAKEUPS = 200  # per second: gloo's own thread looks around 100 times a second while idle
+
+TICKS = os.sysconf("SC_CLK_TCK")  # in which the system counts a thread's time
+
+PAIRED = ("send", "recv", "isend", "irecv")
+
+
+def standstill(earlier: Mapping[int, Report], later: Mapping[int, Report], seconds: float) -> bool:
+    """Whether no rank can ever move again, judged from two looks `seconds` apart.
+
+    A rank stands still if it has finished, raised or died, or if it is inside a communication
+    call, at the same place in both looks, its program did not wake up in between, and no other
+    thread of it was at work. While one rank still computes, the others may wait: that is no
+    deadlock. If all have ended there is nothing left that could be stuck.
+    """
+    if not earlier or earlier.keys() != later.keys():
+        return False
+    waiting = [rank for rank in later if later[rank]["state"] == "running"]
+    return bool(waiting) and all(
+        earlier[rank]["state"] == "running" and _same(earlier[rank], later[rank], seconds)
+        for rank in waiting
+    )
+
+
+def _same(earlier: Report, later: Report, seconds: float) -> bool:
+    place = ("line", "call", "seq", "peer", "axis", "talking")
+    if not later.get("talking") or any(earlier.get(k) != later.get(k) for k in place):
+        return False
+    before, now = earlier["threads"], later["threads"]
+    if before.get("main") != now.get("main"):
+        return False
+    for thread, (slept, worked) in now.items():
+        was = before.get(thread, (slept, worked))
+        if slept - was[0] > IDLE_WAKEUPS * seconds or (worked - was[1]) / TICKS > seconds / 4:
+            return False
+    return True
+
+
+# --- in words ------------------------------------------------------------------------------------
+def table(reports: Mapping[int, Report]) -> list[str]:
+    """One line a rank: what it does, where, and in which call."""
+    doing = {rank: _doing(report) for rank, report in sorted(reports.items())}
+    width = max(map(len, doing.values()), default=0)
+    return [
+        f"  rank {rank}  {text:<{width}}  {_place(reports[rank])}".rstrip()
+        for rank, text in doing.items()
+    ]
+
+
+def _doing(report: Report) -> str:
+    if report["state"] == "finished":
+        return "finished"
+    if report["state"] in ("running", "interrupted"):
+        return f"waits in {call_name(report)}" if report.get("talking") else "is at work"
+    if lost_peer(report):
+        return "lost its connection to a rank that ended"
+    if report["state"] == "raised":
+        return f"raised {report['error']}"
+    return str(report.get("error") or report["state"])
+
+
+def _place(report: Report) -> str:
+    return f"line {report['line']}: {report['source']}" if report.get("source") else ""
+
+
+def lost_peer(report: Report) -> bool:
+    """Whether a rank failed only because another one had ended."""
+    return report["state"] == "raised" and bool(LOST.search(report.get("error", "")))
+
+
+def call_name(report: Report) -> str:
+    """`all_reduce, call 3 on world` or `recv from rank 2 (message 0)`."""
+    call, peer = report.get("call") or "a call", report.get("peer", -1)
+    if call in PAIRED and peer >= 0:
+        way = "to" if "send" in call else "from"
+        number = f" (message {report['seq']})" if "seq" in report else ""
+        return f"{call} {way} rank {peer}{number}"
+    if "seq" not in report:
+        return call
+    return f"{call}, call {report['seq']} on {_group_name(report)}"
+
+
+def _group_name(report: Report) -> str:
+    members = ",".join(map(str, report.get("group", [])))
+    return f"{report['axis']} [{members}]" if report.get("axis") else f"ranks [{members}]"
+
+
+def explain(reports: Mapping[int, Report]) -> str:
+    """One sentence: who waits for whom, and why that never ends."""
+    sentence = _explain(reports)
+    return sentence[0].upper() + sentence[1:]
+
+
+def _explain(reports: Mapping[int, Report]) -> str:
+    waiting = {r: rep for r, rep in sorted(reports.items()) if rep["state"] == "running"}
+    gone = {r: rep for r, rep in sorted(reports.items()) if rep["state"] != "running"}
+    messages = {r: rep for r, rep in waiting.items() if rep.get("call") in PAIRED}
+    if messages and len(messages) == len(waiting):
+        return _explain_messages(waiting, gone)
+    if len({_call_key(rep) for rep in waiting.values()}) > 1:
+        return _explain_mismatch(waiting)
+    if gone:
+        return _explain_gone(waiting, gone)
+    members = {rank for rep in waiting.values() for rank in rep.get("group", ())}
+    missing = members - set(waiting)
+    if missing:
+        return f"{names(waiting)} wait for {names(missing)}, which did not run this cell."
+    shapes = {tuple(rep.get("shape", ())) for rep in waiting.values()}
+    if len(shapes) > 1:
+        each = "; ".join(f"rank {r} {list(rep.get('shape', ()))}" for r, rep in waiting.items())
+        return f"Every rank is in the same call, with tensors of different shapes: {each}."
+    return f"{names(waiting)} wait in {call_name(next(iter(waiting.values())))} and nobody moves."
+
+
+def _call_key(report: Report) -> tuple[Any, ...]:
+    return (report.get("call"), tuple(report.get("group", ())), report.get("seq"))
+
+
+def _explain_mismatch(waiting: Mapping[int, Report]) -> str:
+    kinds: dict[str, list[int]] = {}
+    for rank, report in waiting.items():
+        kinds.setdefault(call_name(report), []).append(rank)
+    each = "; ".join(f"{names(ranks)} in {kind}" for kind, ranks in kinds.items())
+    rule = "All ranks of a group must make the same collective calls in the same order."
+    if len({report.get("call") for report in waiting.values()}) > 1:
+        return f"The ranks are in different calls: {each}. {rule}"
+    sequences = {report.get("seq", 0) for report in waiting.values()}
+    if len(sequences) > 1:
+        late = [r for r, rep in waiting.items() if rep.get("seq", 0) == min(sequences)]
+        return (
+            f"The ranks are in different calls: {each}. {names(late)} "
+            f"{'is' if len(late) == 1 else 'are'} {max(sequences) - min(sequences)} behind: "
+            f"a call was skipped or made once too often. {rule}"
+        )
+    return f"The ranks wait in different groups: {each}. Each group waits for a member elsewhere."
+
+
+def _explain_gone(waiting: Mapping[int, Report], gone: Mapping[int, Report]) -> str:
+    call = call_name(next(iter(waiting.values())))
+    states = Counter(report["state"] for report in gone.values())
+    how = {"finished": "finished without making that call", "raised": "raised an exception before"}
+    why = "; ".join(
+        f"{names([r for r in gone if gone[r]['state'] == state])} {how.get(state, state)}"
+        for state in states
+    )
+    verb = "waits" if len(waiting) == 1 else "wait"
+    return f"{names(waiting)} {verb} in {call}; {why}. A collective ends when all have called it."
+
+
+def _explain_messages(waiting: Mapping[int, Report], gone: Mapping[int, Report]) -> str:
+    if all("send" in report["call"] for report in waiting.values()) and not gone:
+        chain = ", ".join(f"{r} to {rep['peer']}" for r, rep in waiting.items())
+        return (
+            f"Everybody sends and nobody receives (rank {chain}). "
+            "A large send ends only when its receiver takes it: start the receive first."
+        )
+    parts = []
+    for rank, report in waiting.items():
+        peer, call = report.get("peer", -1), report["call"]
+        other = waiting.get(peer)
+        state = f"waits in {call_name(other)}" if other else (
+            f"has {gone[peer]['state']}" if peer in gone else "does not run this cell"
+        )  # fmt: skip
+        wants = f"to take a message {call_name(report).partition('(')[2][:-1] or ''}".strip()
+        verb = f"for rank {peer} {wants}" if "send" in call else f"for a message from rank {peer}"
+        parts.append(f"rank {rank} waits {verb}, which {state}")
+    return "; ".join(parts) + ". Every send needs its receive."
+
+
+def names(ranks: Any) -> str:
+    """`rank 2`, `ranks 0, 1 and 3`, `ranks 0–5`: how a set of ranks is written everywhere."""
+    order = sorted(ranks)
+    if len(order) == 1:
+        return f"rank {order[0]}"
+    if len(order) > 2 and order == list(range(order[0], order[-1] + 1)):
+        return f"ranks {order[0]}–{order[-1]}"
+    return "ranks " + ", ".join(map(str, order[:-1])) + f" and {order[-1]}"

@@ -1,0 +1,136 @@
+"""Messages between two processes of one machine: a JSON header, raw bytes, and open files.
+
+Notebook: none; this is what the notebook runtime talks over.
+Source: SCM_RIGHTS in unix(7), by which a process hands another an open file.
+Costs: a socket pair has no name and no port, so no other process can reach it, and it is gone with
+its two ends. Large payloads travel as an anonymous file that both sides map: one copy, not three.
+The production version of this between machines is torchrun's agent and its store.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import socket
+import struct
+import tempfile
+from typing import Any
+
+HEADER = struct.Struct("!II")  # bytes of the JSON part, bytes of the raw part
+MAX_FDS = 16
+
+
+class ChannelClosed(EOFError):
+    """The other side has closed, or is gone."""
+
+
+class Channel:
+    """One end of a socket pair that carries whole messages.
+
+    Args:
+        sock: a connected stream socket of the Unix family.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, Channel]:
+        """Two connected channels."""
+        first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        return cls(first), cls(second)
+
+    @classmethod
+    def from_fd(cls, fd: int) -> Channel:
+        """The channel whose socket is the open file `fd`, which it then owns."""
+        return cls(socket.socket(fileno=fd))
+
+    def fileno(self) -> int:
+        """The socket's file number, for select."""
+        return self._sock.fileno()
+
+    def send(self, message: dict[str, Any], raw: bytes = b"", fds: tuple[int, ...] = ()) -> None:
+        """Sends one message.
+
+        Raises:
+            ChannelClosed: the other side is gone.
+        """
+        text = json.dumps(message).encode()
+        data = HEADER.pack(len(text), len(raw)) + text + raw
+        try:
+            if fds:
+                sent = socket.send_fds(self._sock, [data], list(fds))
+                data = data[sent:]
+            self._sock.sendall(data)
+        except (BrokenPipeError, ConnectionResetError, OSError) as error:
+            raise ChannelClosed(str(error)) from None
+
+    def receive(self, timeout: float | None = None) -> tuple[dict[str, Any], bytes, list[int]]:
+        """Receives one message: the JSON part, the raw part and the open files that came along.
+
+        Args:
+            timeout: seconds to wait for the beginning of a message; None waits for ever.
+
+        Raises:
+            ChannelClosed: the other side has closed or is gone.
+            TimeoutError: nothing came in time.
+        """
+        self._sock.settimeout(timeout)
+        try:
+            head, fds, _, _ = socket.recv_fds(self._sock, HEADER.size, MAX_FDS)
+            self._sock.settimeout(None)
+            head += self._exactly(HEADER.size - len(head)) if head else b""
+            if not head:
+                raise ChannelClosed("closed")
+            text_size, raw_size = HEADER.unpack(head)
+            text = self._exactly(text_size)
+            return json.loads(text), self._exactly(raw_size), list(fds)
+        except ConnectionResetError as error:
+            raise ChannelClosed(str(error)) from None
+        finally:
+            if self._sock.fileno() >= 0:
+                self._sock.settimeout(None)
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            piece = self._sock.recv(min(count - len(data), 1 << 20))
+            if not piece:
+                raise ChannelClosed("closed in the middle of a message")
+            data += piece
+        return bytes(data)
+
+    def close(self) -> None:
+        """Closes this end; the other end's next `receive` raises ChannelClosed."""
+        self._sock.close()
+
+
+def anonymous_file(size: int) -> int:
+    """An open file without a name, `size` bytes long, in memory where the system can do that.
+
+    It is gone when its last holder closes it or dies, so nothing can be left behind.
+    """
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("course")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, size)
+    return fd
+
+
+def map_file(fd: int, *, writable: bool) -> mmap.mmap:
+    """Maps a file from `anonymous_file` and closes `fd`.
+
+    Args:
+        fd: the open file.
+        writable: True shares what is written with the other holders; False gives a private copy,
+            made page by page when it is written to.
+    """
+    size = os.fstat(fd).st_size
+    flags = mmap.MAP_SHARED if writable else mmap.MAP_PRIVATE
+    try:
+        return mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    finally:
+        os.close(fd)

@@ -1,0 +1,254 @@
+"""`%%ranks`: a notebook cell that runs on real processes.
+
+Notebook: 00 Ranks and the ledger; all others.
+Source: ipyparallel's `%%px`, whose place this takes.
+Costs a few milliseconds a cell.
+The production version of a cell is a script: `%%torchrun` runs a cell as one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.display import display
+
+from course_lib.ranks import torchrun
+from course_lib.ranks.autopsy import names
+from course_lib.ranks.forkserver import ForkServer, ServerDied
+from course_lib.ranks.live import LiveText
+from course_lib.ranks.pool import BadRequestError, Outcome, Pool, RanksError, run_on_ranks
+from course_lib.ranks.render import text_of
+from course_lib.trace import Timeline
+
+DEFAULT_RANKS = 4
+
+
+class RanksFailed(Exception):
+    """Ends a cell whose ranks failed; the notebook shows the story and no traceback of ours."""
+
+    def __init__(self, story: str) -> None:
+        super().__init__(story.splitlines()[0] if story else "")
+        self.story = story
+
+    def _render_traceback_(self) -> list[str]:
+        return self.story.splitlines()
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses in one sentence, as an IPython usage error, and never exits."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("argument"):
+            raise UsageError(f"{self.prog}: {message.partition(': ')[2]}")
+        usage = " ".join(self.format_usage().removeprefix("usage: ").split())
+        raise UsageError(f"{self.prog}: {message}; it is {usage}")
+
+
+def _world_size(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"the number of ranks must be 1 to 64, not {text!r}")
+    return int(text)
+
+
+def _rank_list(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"ranks are numbers like 0,2, not {text!r}") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"a time limit is a number of seconds, not {text!r}")
+    return seconds
+
+
+def _ranks_parser() -> _Parser:
+    parser = _Parser(prog="%%ranks", add_help=False)
+    parser.add_argument("world_size", nargs="?", type=_world_size, metavar="N")
+    parser.add_argument("--only", type=_rank_list, metavar="0,2")
+    parser.add_argument("--timeout", type=_seconds, metavar="S")
+    parser.add_argument("--ledger", action="store_true")
+    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--expect-failure", action="store_true")
+    return parser
+
+
+def _parse(parser: _Parser, line: str) -> argparse.Namespace:
+    try:
+        return parser.parse_args(shlex.split(line, comments=True))
+    except ValueError as error:
+        raise UsageError(f"{parser.prog}: {error}") from None
+
+
+@magics_class
+class RanksMagics(Magics):
+    """The magics, and the pool behind them.
+
+    Args:
+        shell: the notebook's IPython shell.
+    """
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._shell = shell
+        self._server = ForkServer()  # begins to import torch while the reader reads
+        self._pool: Pool | None = None
+        self._last: Outcome = Outcome()
+
+    # --- what the notebook's own code gets -----------------------------------------------------
+    def names(self) -> dict[str, Callable[..., Any]]:
+        """Functions for the notebook's namespace."""
+        return {
+            "pull": self.pull,
+            "push": self.push,
+            "output": self.output,
+            "timeline": self.timeline,
+            "run_on_ranks": self.run_on_ranks,
+        }
+
+    def server(self) -> ForkServer:
+        """The preloaded process; another one if it has ended."""
+        try:
+            self._server.collect()
+        except ServerDied:
+            self._server.close()
+            self._server = ForkServer()
+        return self._server
+
+    def pull(self, name: str, rank: int | None = None) -> Any:
+        """The value of a variable in the ranks: a list in rank order, or one rank's value."""
+        return self._or_story(lambda: self._running().pull(name, rank))
+
+    def push(self, **values: Any) -> None:
+        """Sets variables in every rank: `push(lr=0.1)`."""
+        self._or_story(lambda: self._running().push(**values))
+
+    def output(self, rank: int) -> str:
+        """All that one rank printed in the last cell."""
+        return self._last.output.get(rank, bytearray()).decode("utf-8", "replace")
+
+    def timeline(self) -> Timeline:
+        """The ledgers of the last `%%ranks` cell that was run with `--ledger`."""
+        if not self._last.ledgers:
+            raise RanksFailed("timeline(): the last %%ranks cell was run without --ledger")
+        return self._last.timeline()
+
+    def run_on_ranks(self, function: Callable[..., Any], world_size: int, *args: Any) -> list[Any]:
+        """Calls `function(group, *args)` on fresh ranks; the results in rank order."""
+        return self._or_story(
+            lambda: run_on_ranks(function, world_size, *args, server=self.server())
+        )
+
+    def _running(self) -> Pool:
+        if self._pool is None:
+            raise RanksFailed("There are no ranks yet: start them with %ranks N.")
+        return self._pool
+
+    def _or_story(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except RanksError as error:
+            raise RanksFailed(error.outcome.story()) from None
+        except BadRequestError as error:
+            raise RanksFailed(str(error)) from None
+
+    # --- magics ----------------------------------------------------------------------------------
+    @line_magic("ranks")
+    def start(self, line: str) -> None:
+        """`%ranks N`: starts N ranks, or says how many run."""
+        parser = _Parser(prog="%ranks", add_help=False)
+        parser.add_argument("world_size", nargs="?", type=_world_size, metavar="N")
+        pool = self._sized(_parse(parser, line).world_size, fresh=False)
+        self._or_story(pool.start)
+        where = "CPU (gloo)" if pool.device_name == "cpu" else pool.device_name
+        count = "1 rank" if pool.world_size == 1 else f"{pool.world_size} ranks"
+        print(f"{count} on {where}")
+
+    @cell_magic("ranks")
+    def run(self, line: str, cell: str) -> None:
+        """`%%ranks [N] [--only 0,2] [--timeout S] [--ledger] [--fresh] [--expect-failure]`.
+
+        Runs the cell on every rank. `--only` leaves ranks out; `--timeout` ends it after S seconds
+        (a deadlock ends by itself); `--ledger` shows what went over the wire; `--fresh` starts the
+        ranks anew first; `--expect-failure` shows a failure and lets the notebook go on.
+        """
+        asked = _parse(_ranks_parser(), line)
+        pool = self._sized(asked.world_size, asked.fresh)
+        source = "\n" + cell  # so that line numbers are the editor's: the magic stands on line 1
+        shown = LiveText()
+        try:
+            self._last = pool.run_cell(
+                source, f"Cell In[{self._shell.execution_count}]", asked.only, asked.timeout,
+                asked.ledger, watch=lambda outcome: shown.update(text_of(outcome.output, 0, 30)),
+            )  # fmt: skip
+        except BadRequestError as error:
+            raise UsageError(f"%%ranks: {error}") from None
+        except RanksError as error:
+            self._last = error.outcome
+        self._show(self._last, shown, asked)
+
+    @cell_magic("torchrun")
+    def torchrun(self, line: str, cell: str) -> None:
+        """`%%torchrun [N] [--timeout S]`: runs the cell as a script under the real torchrun."""
+        parser = _Parser(prog="%%torchrun", add_help=False)
+        parser.add_argument("world_size", nargs="?", type=_world_size, metavar="N", default=2)
+        parser.add_argument("--timeout", type=_seconds, metavar="S")
+        asked = _parse(parser, line)
+        result = torchrun.run(cell, asked.world_size, asked.timeout)
+        text = text_of(result.output)
+        if text:
+            display({"text/plain": text}, raw=True)
+        if result.failure:
+            raise RanksFailed(result.failure)
+
+    # --- inside ----------------------------------------------------------------------------------
+    def _sized(self, world_size: int | None, fresh: bool) -> Pool:
+        """The pool, with `world_size` ranks; started anew if it has another size."""
+        now = self._pool.world_size if self._pool is not None else None
+        wanted = world_size or now or DEFAULT_RANKS
+        if self._pool is not None and (wanted != now or fresh):
+            if self._pool.running and not fresh:
+                print(f"From {now} to {wanted} ranks: all start anew, their variables are gone.")
+            self._pool.stop()
+            self._pool = None
+        if self._pool is None:
+            try:
+                self._pool = Pool(wanted, self.server())
+            except BadRequestError as error:
+                raise UsageError(str(error)) from None
+        return self._pool
+
+    def _show(self, outcome: Outcome, shown: LiveText, asked: argparse.Namespace) -> None:
+        """Shows output, pictures and the ledger; raises what went wrong."""
+        shown.finish(text_of(outcome.output))
+        many = len({rank for rank, _ in outcome.displays}) > 1
+        for rank, data in sorted(outcome.displays, key=lambda item: item[0]):
+            if many:
+                display({"text/plain": names([rank])}, raw=True)
+            display(data, raw=True)
+        if asked.ledger and outcome.ledgers:
+            display({"text/plain": outcome.timeline().table()}, raw=True)
+        story = outcome.story()
+        if outcome.verdict and not asked.expect_failure:
+            raise RanksFailed(story)
+        if asked.expect_failure and not outcome.verdict:
+            raise RanksFailed("The cell was expected to fail, and every rank finished.")
+        if story:
+            display({"text/plain": story}, raw=True)
+
+    def close(self) -> None:
+        """Ends the ranks and the preloaded process."""
+        if self._pool is not None:
+            self._pool.stop()
+        self._server.close()

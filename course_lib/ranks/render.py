@@ -1,0 +1,113 @@
+"""What several ranks print, as one text: in rank order, equal lines once.
+
+Notebook: every `%%ranks` cell.
+Source: the folding of equal output is dshbak's (pdsh); the treatment of `\\r` is a terminal's.
+Costs nothing on the ranks; 100 000 lines of four ranks fold in a few tenths of a second.
+The production version is `torchrun --tee` with a prefix on every line, unfolded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+HEAD, TAIL = 200, 50  # lines shown of a longer text
+CURSOR = re.compile(r"\x1b\[[0-9;?]*[A-HJKSTfhlsu]")  # moves of the cursor; colours stay
+BAR = "│"
+
+Block = tuple[list[int], list[str]]  # ranks, and the lines that they printed alike
+
+
+def lines_of(data: bytes) -> list[str]:
+    """A rank's output as the lines that a terminal would show at the end."""
+    text = CURSOR.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
+    lines = text.split("\n")
+    if lines and lines[-1] == "":
+        lines.pop()
+    return [line.rstrip("\r").rpartition("\r")[2] for line in lines]
+
+
+def fold(outputs: Mapping[int, bytes | bytearray]) -> list[Block]:
+    """Blocks of (ranks, lines): what all ranks print alike stands once, the rest rank by rank.
+
+    Lines are compared by position where all ranks printed equally many; otherwise only what all
+    have in common at the beginning and at the end is folded.
+    """
+    each = {rank: lines_of(bytes(data)) for rank, data in sorted(outputs.items()) if data}
+    if not each:
+        return []
+    silent = len(each) < len(outputs)
+    if silent or len(each) == 1:
+        return _by_content(each)
+    texts = list(each.values())
+    if len({len(lines) for lines in texts}) == 1:
+        same = [len(set(row)) == 1 for row in zip(*texts, strict=True)]
+    else:
+        same = []
+    return _fold_runs(each, same) if same else _fold_ends(each)
+
+
+def _fold_runs(each: Mapping[int, list[str]], same: list[bool]) -> list[Block]:
+    """Runs of lines that are alike on all ranks, and runs that are not."""
+    blocks, start = [], 0
+    for at in range(1, len(same) + 1):
+        if at == len(same) or same[at] != same[start]:
+            blocks += _by_content({rank: lines[start:at] for rank, lines in each.items()})
+            start = at
+    return blocks
+
+
+def _fold_ends(each: Mapping[int, list[str]]) -> list[Block]:
+    """The common beginning once, the middles rank by rank, the common end once."""
+    texts = list(each.values())
+    shortest = min(map(len, texts))
+    head = _common(zip(*texts, strict=False))
+    tail = min(_common(zip(*map(reversed, texts), strict=False)), shortest - head)
+    ranks = list(each)
+    middle = {rank: lines[head : len(lines) - tail] for rank, lines in each.items()}
+    blocks = [(ranks, texts[0][:head])] if head else []
+    blocks += _by_content({rank: lines for rank, lines in middle.items() if lines})
+    return blocks + ([(ranks, texts[0][-tail:])] if tail else [])
+
+
+def _common(rows: Iterable[tuple[str, ...]]) -> int:
+    count = 0
+    for row in rows:
+        if len(set(row)) > 1:
+            break
+        count += 1
+    return count
+
+
+def _by_content(each: Mapping[int, list[str]]) -> list[Block]:
+    """Ranks with the same lines together, in the order of their first rank."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for rank, lines in each.items():
+        found.setdefault(tuple(lines), []).append(rank)
+    return [(ranks, list(lines)) for lines, ranks in found.items()]
+
+
+def label_of(ranks: list[int]) -> str:
+    """`rank 2`, `ranks 0–3`, `ranks 0,2`."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if ranks == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]}–{ranks[-1]}"
+    return "ranks " + ",".join(map(str, ranks))
+
+
+def text_of(outputs: Mapping[int, bytes | bytearray], head: int = HEAD, tail: int = TAIL) -> str:
+    """The folded output as text, lines labelled with their ranks; long texts lose their middle."""
+    blocks = fold(outputs)
+    labels = [label_of(ranks) for ranks, _ in blocks]
+    width = max(map(len, labels), default=0)
+    lines = [
+        f"{label:<{width}} {BAR} {line}".rstrip()
+        for label, (_, block) in zip(labels, blocks, strict=True)
+        for line in block
+    ]
+    if len(lines) > head + tail:
+        left_out = len(lines) - head - tail
+        note = f"… {left_out:,} more lines; output(rank) has all of them …"
+        lines = [*lines[:head], note, *lines[-tail:]]
+    return "\n".join(lines)

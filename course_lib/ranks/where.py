@@ -1,0 +1,159 @@
+"""Where is this rank, and is it waiting for another? Read from outside the thread that is stuck.
+
+Notebook: 00 Ranks and the ledger (the first deadlock); 14 Profiling and debugging (hang_lab).
+Source: py-spy does this to a foreign process; PyTorch's flight recorder keeps the calls.
+Costs nothing until it is asked: a thread of the rank answers from the main thread's Python frames,
+so the program runs unpatched and untraced, also torch's own wrappers and autograd's hooks.
+The production version (NCCL's watchdog) knows only that a kernel has not ended in ten minutes.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch.distributed as dist
+
+from course_lib.trace import Event, Ledger
+
+TORCH = str(Path(dist.__file__).parents[1]) + os.sep
+COURSE = str(Path(__file__).parents[1]) + os.sep
+LIBRARIES = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib")})
+TALK = (TORCH + "distributed" + os.sep, COURSE + "comm" + os.sep)
+AUTOGRAD = TORCH + "autograd" + os.sep
+
+
+def report(thread: int, ledger: Ledger) -> dict[str, Any]:
+    """What one thread of this process is doing, as JSON-ready data.
+
+    Args:
+        thread: `threading.get_ident()` of the thread that runs the rank's program; native ids are
+            looked up from it.
+        ledger: the rank's ledger, whose open events say which call is under way.
+
+    Returns:
+        `file`, `line`, `source`, `function`: the innermost line that is the program's own;
+        `stack`: such lines, outermost first, at most 6; `talking`: whether the thread is inside a
+        communication call; `call`, `axis`, `group`, `seq`, `peer`, `shape`: which, as far as known;
+        `threads`: for each other thread how often it has slept and how long it has worked.
+    """
+    frame = sys._current_frames().get(thread)
+    chain = _chain(frame)
+    own = [f for f in chain if not _is_library(f.f_code.co_filename)]
+    inner = own[-1] if own else None
+    answer: dict[str, Any] = {
+        "file": inner.f_code.co_filename if inner else "",
+        "line": inner.f_lineno if inner else 0,
+        "source": _source(inner),
+        "function": inner.f_code.co_name if inner else "",
+        "stack": [
+            [f.f_code.co_filename, f.f_lineno, f.f_code.co_name, _source(f)] for f in own[-6:]
+        ],
+        "talking": False,
+        "call": "",
+        "threads": _threads(thread),
+    }
+    beyond = chain[chain.index(inner) + 1 :] if inner else chain
+    answer.update(_call(beyond, inner, ledger))
+    return answer
+
+
+def _chain(frame: FrameType | None) -> list[FrameType]:
+    """The frames of a thread, outermost first."""
+    chain = []
+    while frame is not None:
+        chain.append(frame)
+        frame = frame.f_back
+    return chain[::-1]
+
+
+def _is_library(path: str) -> bool:
+    return path.startswith((TORCH, COURSE, *LIBRARIES, "<frozen"))
+
+
+def _source(frame: FrameType | None) -> str:
+    if frame is None:
+        return ""
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+
+
+# --- which call ----------------------------------------------------------------------------------
+def _call(beyond: list[FrameType], inner: FrameType | None, ledger: Ledger) -> dict[str, Any]:
+    """The communication call that the thread is in, from the frames beyond its own code."""
+    event = _event_waited_for(beyond, ledger)
+    if event is not None:
+        return {
+            "talking": True, "call": event.label, "axis": event.axis, "group": list(event.group),
+            "seq": event.seq, "peer": event.peer, "shape": list(event.shape),
+        }  # fmt: skip
+    for frame in beyond:
+        if frame.f_code.co_filename.startswith(TALK[0]) and not _is_plumbing(frame):
+            return {"talking": True, **_torch_call(frame)}
+    if any(frame.f_code.co_filename.startswith((*TALK, AUTOGRAD)) for frame in beyond):
+        return {"talking": True, "call": "a wait inside backward or torch.distributed"}
+    if inner is not None and beyond == [] and ".wait(" in _source(inner):
+        return {"talking": True, "call": "wait"}
+    return {}
+
+
+def _event_waited_for(beyond: list[FrameType], ledger: Ledger) -> Event | None:
+    """The ledger's event behind the innermost frame of comm; None if no frame is there."""
+    for frame in reversed(beyond):
+        if frame.f_code.co_filename.startswith(TALK[1]):
+            work = frame.f_locals.get("self")
+            event = getattr(work, "event", None) or frame.f_locals.get("event")
+            if isinstance(event, Event):
+                return event
+    waiting = [e for e in ledger.open_events() if e.parent < 0]
+    in_comm = any(frame.f_code.co_filename.startswith(TALK[1]) for frame in beyond)
+    return waiting[-1] if waiting and in_comm else None
+
+
+def _is_plumbing(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "wrapper" or frame.f_code.co_name.startswith("_")
+
+
+def _torch_call(frame: FrameType) -> dict[str, Any]:
+    """What a frame of torch.distributed says about the call: its name and its arguments."""
+    given = frame.f_locals
+    found: dict[str, Any] = {"call": frame.f_code.co_name, "peer": -1}
+    with suppress(Exception):
+        handle: Any = given.get("group") or dist.group.WORLD
+        found["group"] = dist.get_process_group_ranks(handle)
+        found["axis"] = "world" if handle is dist.group.WORLD else ""
+        found["seq"] = handle._get_sequence_number_for_group() - 1
+    with suppress(Exception):
+        peers = [given[name] for name in ("dst", "src", "group_dst", "group_src") if name in given]
+        found["peer"] = next((peer for peer in peers if isinstance(peer, int)), -1)
+    tensor: Any = next((given[n] for n in ("tensor", "input_tensor", "input") if n in given), None)
+    if hasattr(tensor, "shape"):
+        found["shape"] = list(tensor.shape)
+    return found
+
+
+# --- is anything moving --------------------------------------------------------------------------
+def _threads(main: int) -> dict[str, Any]:
+    """How often every thread but the one that asks has slept, and its processor time.
+
+    Keys are `main` for the rank's program and the thread's id for the others; values are
+    (voluntary context switches, processor time in clock ticks). Empty where there is no /proc.
+    """
+    asking, found = threading.get_native_id(), {}
+    native = {thread.ident: thread.native_id for thread in threading.enumerate()}
+    for entry in Path("/proc/self/task").glob("*"):
+        if int(entry.name) == asking:
+            continue
+        with suppress(OSError, ValueError, IndexError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            lines = (entry / "status").read_text().splitlines()
+            slept = next(line for line in lines if line.startswith("voluntary_ctxt_switches"))
+            key = "main" if int(entry.name) == native.get(main) else entry.name
+            found[key] = [int(slept.split()[1]), int(fields[11]) + int(fields[12])]
+    return found

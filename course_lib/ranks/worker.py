@@ -1,0 +1,280 @@
+"""One rank of the notebook: a process that runs cells and functions, and answers where it is.
+
+Notebook: 00 Ranks and the ledger.
+Source: IPython's own engine (ipyparallel), torchrun's environment variables.
+Costs: 30 ms to fork, 60 ms to meet the others; then a cell costs what it computes.
+The production version is a fresh interpreter under torchrun: the same variables, none of the cells.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import builtins
+import io
+import linecache
+import os
+import signal
+import sys
+import threading
+import traceback
+import types
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from course_lib.comm import Group, Work
+from course_lib.ranks import where
+from course_lib.ranks.channel import Channel, ChannelClosed
+from course_lib.ranks.pack import load_object, send_object
+from course_lib.trace import Ledger
+
+HIDDEN = (__file__, "<frozen")
+
+
+def main(args: dict[str, Any], fds: list[int]) -> None:
+    """Runs a rank until its channels close.
+
+    Args:
+        args: `rank`, `world_size`, `port`, `device` (`auto`, `cpu`, `cuda`).
+        fds: the channel for work, the one for questions, the output pipe, and, on rank 0, the
+            listening socket of the store.
+    """
+    worker = Worker(Channel.from_fd(fds[0]), args)
+    worker.take_output()
+    threading.Thread(
+        target=worker.answer, args=(Channel.from_fd(fds[1]),), daemon=True, name="questions"
+    ).start()
+    worker.join(fds[3] if len(fds) > 3 else None)
+    worker.serve()
+
+
+def choose_device(wanted: str, rank: int, world_size: int) -> torch.device:
+    """The device of a rank: its own GPU if there is one for each rank, else the CPU.
+
+    Args:
+        wanted: `auto`; `cpu`; `cuda` (ranks share GPUs if there are fewer, over gloo).
+        rank: the rank, also its index on this machine.
+        world_size: how many ranks there are.
+    """
+    gpus = torch.cuda.device_count() if wanted != "cpu" else 0
+    if gpus >= world_size or (wanted == "cuda" and gpus):
+        return torch.device("cuda", rank % gpus)
+    return torch.device("cpu")
+
+
+class Worker:
+    """The state of one rank.
+
+    Args:
+        channel: where work comes from and results go to.
+        args: as in `main`.
+    """
+
+    def __init__(self, channel: Channel, args: dict[str, Any]) -> None:
+        self.channel = channel
+        self.rank, self.world_size = args["rank"], args["world_size"]
+        self.port = args["port"]
+        self.device = choose_device(args["device"], self.rank, self.world_size)
+        self.ledger = Ledger(self.rank)
+        self.thread = threading.get_ident()
+        self.busy = False
+        self.module = types.ModuleType("__main__")
+        sys.modules["__main__"] = self.module
+        signal.signal(signal.SIGINT, self._interrupted)
+
+    # --- start -----------------------------------------------------------------------------------
+    def take_output(self) -> None:
+        """Makes Python's output streams write to the pipe at once, whole lines at a time."""
+        for name, fd in (("stdout", 1), ("stderr", 2)):
+            raw = io.FileIO(fd, "w", closefd=False)
+            stream = io.TextIOWrapper(
+                io.BufferedWriter(raw), "utf-8", "replace", line_buffering=True,
+                write_through=name == "stderr",
+            )  # fmt: skip
+            setattr(sys, name, stream)
+
+    def join(self, listen_fd: int | None) -> None:
+        """Meets the other ranks, and reports that this one is ready."""
+        gloo_device = "lo0" if sys.platform == "darwin" else "lo"
+        os.environ.update(
+            RANK=str(self.rank), LOCAL_RANK=str(self.rank), WORLD_SIZE=str(self.world_size),
+            LOCAL_WORLD_SIZE=str(self.world_size), MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(self.port), GLOO_SOCKET_IFNAME=gloo_device,
+            MPLBACKEND="module://course_lib.ranks.figures",
+        )  # fmt: skip
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        host, patience = "127.0.0.1", timedelta(seconds=60)
+        if listen_fd is not None:
+            store = dist.TCPStore(
+                host, self.port, self.world_size, True, patience, master_listen_fd=listen_fd
+            )
+        else:
+            store = dist.TCPStore(host, self.port, self.world_size, False, patience)
+        shared = self.device.type == "cuda" and torch.cuda.device_count() < self.world_size
+        backend = "nccl" if self.device.type == "cuda" and not shared else "gloo"
+        dist.init_process_group(
+            backend, store=store, rank=self.rank, world_size=self.world_size,
+            timeout=timedelta(hours=2),
+        )  # fmt: skip
+        self.group = Group.world(self.ledger)
+        self.module.__dict__.update(
+            rank=self.rank, world_size=self.world_size, device=self.device, dist=dist,
+            torch=torch, group=self.group, display=self.display, __builtins__=builtins,
+        )  # fmt: skip
+        self._reply("ready", pid=os.getpid(), device=str(self.device), backend=backend)
+
+    # --- work ------------------------------------------------------------------------------------
+    def serve(self) -> None:
+        """Carries out what comes over the channel, one thing after another, until it closes."""
+        while True:
+            try:
+                message, raw, fds = self.channel.receive()
+            except ChannelClosed:
+                os._exit(0)
+            if message["do"] == "stop":
+                os._exit(0)
+            try:
+                self.busy = True
+                handler = getattr(self, f"do_{message['do']}")
+                handler(message, raw, fds)
+            except ChannelClosed:
+                os._exit(0)
+            except BaseException as error:  # also SystemExit: a cell must not end the rank
+                self.busy = False
+                self._reply_error(error)
+            finally:
+                self.busy = False
+
+    def do_cell(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
+        """Runs the source of a cell; its last expression is shown, as in a notebook."""
+        source, name = message["source"], message["name"]
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        since = len(self.ledger.events)
+        self.ledger.peak = dict(self.ledger.held)
+        tree = ast.parse(source, name)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, name, "exec"), self.module.__dict__)
+        if last is not None and not source.rstrip().endswith(";"):
+            value = eval(compile(ast.Expression(last.value), name, "eval"), self.module.__dict__)
+            if value is not None and not isinstance(value, Work):
+                self.display(value)
+        self._show_figures()
+        ledger = self.ledger.to_dict(since) if message.get("ledger") else None
+        self._finished(ledger=ledger)
+
+    def do_call(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
+        """Calls a function with the group of all ranks, and sends back what it returns."""
+        function, args = load_object(message, raw, fds)
+        value = function(self.group, *args)
+        self._flush()
+        send_object(self.channel, {"did": "done", "seq": self._calls_made()}, value)
+
+    def do_pull(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
+        """Sends back the value of an expression over the rank's variables."""
+        code = compile(message["name"], f"Cell asking for {message['name']!r}", "eval")
+        value = eval(code, self.module.__dict__)
+        send_object(self.channel, {"did": "done", "seq": self._calls_made()}, value)
+
+    def do_push(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
+        """Sets variables."""
+        self.module.__dict__.update(load_object(message, raw, fds))
+        self._finished()
+
+    # --- answers ---------------------------------------------------------------------------------
+    def answer(self, questions: Channel) -> None:
+        """Answers where the rank is, from a thread of its own; ends the rank with the kernel."""
+        while True:
+            try:
+                questions.receive()
+                found = where.report(self.thread, self.ledger) if self.busy else {"talking": False}
+                questions.send({"rank": self.rank, **found})
+            except ChannelClosed:
+                os._exit(0)
+
+    def display(self, value: Any) -> None:
+        """Shows a value in the notebook: a picture or HTML if it has one, else its text."""
+        bundle = mime_bundle(value)
+        if set(bundle) == {"text/plain"}:
+            print(bundle["text/plain"])
+        else:
+            self._flush()
+            self.channel.send({"did": "display", "rank": self.rank, "data": bundle})
+
+    def _show_figures(self) -> None:
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot is not None and pyplot.get_fignums():
+            pyplot.show()
+
+    def _finished(self, **more: Any) -> None:
+        self._flush()
+        self._reply("done", seq=self._calls_made(), **more)
+
+    def _calls_made(self) -> int:
+        """Collective calls made so far on the group of all ranks: must agree between cells."""
+        handle: Any = dist.group.WORLD if dist.is_initialized() else None
+        return -1 if handle is None else int(handle._get_sequence_number_for_group())
+
+    def _flush(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    def _reply(self, did: str, **more: Any) -> None:
+        self.channel.send({"did": did, "rank": self.rank, **more})
+
+    def _reply_error(self, error: BaseException) -> None:
+        self._flush()
+        interrupted = isinstance(error, KeyboardInterrupt)
+        self._reply(
+            "interrupted" if interrupted else "raised", seq=self._calls_made(),
+            error=type(error).__name__, text=str(error), trace=own_traceback(error),
+            line=own_line(error),
+        )  # fmt: skip
+
+    def _interrupted(self, number: int, frame: object) -> None:
+        if self.busy:
+            raise KeyboardInterrupt
+
+
+def own_traceback(error: BaseException) -> str:
+    """The traceback from the program's own first line on: without the frames of this file."""
+    told = traceback.TracebackException.from_exception(error, capture_locals=False)
+    link: traceback.TracebackException | None = told
+    while link is not None:
+        link.stack = traceback.StackSummary.from_list(
+            [frame for frame in link.stack if not frame.filename.startswith(HIDDEN)]
+        )
+        link = link.__cause__ or link.__context__
+    return "".join(told.format())
+
+
+def own_line(error: BaseException) -> int:
+    """The last line of the program's own that the error passed through; 0 if there is none."""
+    if isinstance(error, SyntaxError):
+        return error.lineno or 0
+    lines = [
+        frame.lineno or 0
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.startswith("Cell")
+    ]
+    return lines[-1] if lines else 0
+
+
+def mime_bundle(value: Any) -> dict[str, str]:
+    """What a notebook can show of a value, by MIME type; pictures are in base64."""
+    if isinstance(value, dict) and value and all("/" in str(key) for key in value):
+        return {str(key): str(text) for key, text in value.items()}
+    bundle = {"text/plain": repr(value)}
+    forms = {"_repr_html_": "text/html", "_repr_svg_": "image/svg+xml",
+             "_repr_markdown_": "text/markdown", "_repr_png_": "image/png"}  # fmt: skip
+    for method, mime in forms.items():
+        shown = getattr(value, method, None)
+        content = shown() if callable(shown) and not isinstance(value, type) else None
+        if isinstance(content, bytes):
+            content = base64.b64encode(content).decode()
+        if isinstance(content, str):
+            bundle[mime] = content
+    return bundle

@@ -1,0 +1,156 @@
+"""A rank's own account book: every call, its bytes and its times, and the memory it holds by class.
+
+Notebook: 00 Ranks and the ledger; every later lesson reads it.
+Source: PyTorch's flight recorder and memory snapshot do the same for NCCL and for CUDA memory.
+Costs: one Event a call (about 2 microseconds); nothing is sent until somebody asks for the ledger.
+The production version is bounded and lives in C++, so that it survives a crash of the interpreter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from course_lib.trace.event import Event, Span
+
+MEMORY_CLASSES = (
+    "parameters",
+    "gradients",
+    "optimizer state",
+    "activations",
+    "communication buffers",
+)
+
+
+class Ledger:
+    """What one rank sent, received, computed and held.
+
+    Args:
+        rank: the global rank whose book this is.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.events: list[Event] = []
+        self.spans: list[Span] = []
+        self.held: dict[str, int] = {}
+        self.peak: dict[str, int] = {}
+        self._counts: dict[tuple[Any, ...], int] = {}
+        self._parents: list[Event] = []
+
+    # --- calls -------------------------------------------------------------------------------
+    def begin(
+        self, op: str, *, axis: str, group: tuple[int, ...], payload: int, **fields: Any
+    ) -> Event:
+        """Opens an event. `fields` are further fields of `Event`; bytes may be set until `finish`.
+
+        A message begun inside `within(event)` becomes a part of that event.
+        """
+        parent = self._parents[-1].number if self._parents else -1
+        count_as: tuple[Any, ...] = (group, parent >= 0)
+        if op in ("send", "recv"):
+            count_as = (group, op, fields["peer"])
+        seq = self._counts.get(count_as, 0)
+        self._counts[count_as] = seq + 1
+        event = Event(
+            rank=self.rank, number=len(self.events), op=op, axis=axis, group=group, seq=seq,
+            payload=payload, sent=fields.pop("sent", 0), received=fields.pop("received", 0),
+            begin=time.monotonic(), parent=parent, **fields,
+        )  # fmt: skip
+        self.events.append(event)
+        return event
+
+    def finish(self, event: Event) -> None:
+        """Closes an event, and adds a message's bytes to the collective it belongs to."""
+        if event.end is None:
+            event.end = time.monotonic()
+            if event.parent >= 0:
+                self.events[event.parent].sent += event.sent
+                self.events[event.parent].received += event.received
+
+    @contextmanager
+    def within(self, event: Event) -> Iterator[Event]:
+        """Messages begun in this block are parts of `event`, which ends with the block."""
+        self._parents.append(event)
+        try:
+            yield event
+        finally:
+            self._parents.pop()
+        self.finish(event)
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Records the block as a stretch of work called `name`."""
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spans.append(Span(self.rank, name, begin, time.monotonic()))
+
+    def open_events(self) -> list[Event]:
+        """Calls that have begun and not ended: what this rank is waiting in."""
+        return [event for event in self.events if event.end is None]
+
+    # --- memory ------------------------------------------------------------------------------
+    @contextmanager
+    def hold(self, memory_class: str, count: int) -> Iterator[None]:
+        """Counts `count` bytes as held in `memory_class` while the block runs.
+
+        Raises:
+            ValueError: `memory_class` is not one of MEMORY_CLASSES.
+        """
+        self.add_memory(memory_class, count)
+        try:
+            yield
+        finally:
+            self.add_memory(memory_class, -count)
+
+    def add_memory(self, memory_class: str, count: int) -> None:
+        """Counts `count` more bytes (fewer, if negative) as held from now on."""
+        if memory_class not in MEMORY_CLASSES:
+            raise ValueError(
+                f"asked to count {count} bytes as {memory_class!r}\n"
+                f"known classes: {', '.join(MEMORY_CLASSES)}\n"
+                "memory is compared by class over ranks, so every rank must use the same names"
+            )
+        self.held[memory_class] = self.held.get(memory_class, 0) + count
+        self.peak[memory_class] = max(self.peak.get(memory_class, 0), self.held[memory_class])
+
+    # --- totals and data -----------------------------------------------------------------------
+    def calls(self, op: str | None = None, axis: str | None = None) -> list[Event]:
+        """Events without a parent, all or those of one operation or one axis."""
+        return [
+            event
+            for event in self.events
+            if event.parent < 0 and op in (None, event.op) and axis in (None, event.axis)
+        ]
+
+    def sent(self, op: str | None = None, axis: str | None = None) -> int:
+        """Bytes this rank put on the wire, all or for one operation or one axis."""
+        return sum(event.sent for event in self.calls(op, axis))
+
+    def received(self, op: str | None = None, axis: str | None = None) -> int:
+        """Bytes this rank took from the wire, all or for one operation or one axis."""
+        return sum(event.received for event in self.calls(op, axis))
+
+    def to_dict(self, since: int = 0) -> dict[str, Any]:
+        """The ledger as JSON-ready data; `since` leaves out the events before that number."""
+        begin = self.events[since].begin if since < len(self.events) else time.monotonic()
+        return {
+            "rank": self.rank,
+            "events": [event.to_dict() for event in self.events[since:]],
+            "spans": [span.to_dict() for span in self.spans if since == 0 or span.end >= begin],
+            "held": dict(self.held),
+            "peak": dict(self.peak),
+        }
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Ledger:
+        """The ledger that `to_dict` made `data` of; events keep their numbers."""
+        ledger = Ledger(data["rank"])
+        ledger.events = [Event.from_dict(event) for event in data["events"]]
+        ledger.spans = [Span(**span) for span in data["spans"]]
+        ledger.held, ledger.peak = dict(data["held"]), dict(data["peak"])
+        return ledger
