@@ -12,26 +12,21 @@ forked, when its owner does: also when the owner was killed.
 
 from __future__ import annotations
 
-import importlib
 import os
-import select
 import signal
 import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from course_lib.ranks.channel import Channel, ChannelClosed
-from course_lib.ranks.descend import die_with_parent, kill_family, strays, subreaper
 
 # One thread a rank: two ranks on one core each lose several times more by fighting over it.
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
-START = "from course_lib.ranks.forkserver import main; main()"
+START = "from course_lib.ranks.preloaded import main; main()"
 
 
 class ServerDied(RuntimeError):
@@ -183,156 +178,3 @@ class ForkServer:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-# --- the server's side ---------------------------------------------------------------------------
-class _Server:
-    """Forks on request; tells the client that asked how its child ended."""
-
-    def __init__(self, owner: Channel) -> None:
-        self.owner = owner
-        self.clients = [owner]
-        self.children: dict[int, Channel] = {}
-        self.parent = os.getppid()
-
-    def run(self, wakeup: int) -> None:
-        """Serves until the owner is gone."""
-        self.owner.send({"did": "ready"})
-        while self.owner in self.clients and os.getppid() == self.parent:
-            sources: list[Any] = [wakeup, *self.clients]
-            readable, _, _ = select.select(sources, [], [], 1.0)
-            for source in readable:
-                if source is wakeup:
-                    os.read(wakeup, 4096)
-                else:
-                    self.serve(source)
-            self.reap()
-        for pid in list(self.children):
-            kill_family(pid)
-        kill_family(0)
-
-    def serve(self, client: Channel) -> None:
-        """Carries out one request of a client, or forgets one that is gone."""
-        try:
-            message, _, fds = client.receive()
-        except (ChannelClosed, OSError):
-            self.drop(client)
-            return
-        if message["do"] == "fork":
-            self.fork(client, message, fds)
-        elif message["pid"] in self.children:
-            if message["signal"] == signal.SIGKILL:
-                kill_family(message["pid"])
-            else:
-                os.kill(message["pid"], message["signal"])
-
-    def drop(self, client: Channel) -> None:
-        """A client is gone: so is what was forked for it."""
-        self.clients.remove(client)
-        client.close()
-        for pid, asker in list(self.children.items()):
-            if asker is client:
-                kill_family(pid)
-
-    def fork(self, client: Channel, message: dict[str, Any], fds: list[int]) -> None:
-        """Forks a child for `client`."""
-        serve = message.get("serve")
-        if serve is not None:
-            self.clients.append(Channel.from_fd(fds.pop(serve)))
-        pid = os.fork()
-        if pid == 0:
-            for channel in self.clients:
-                channel.close()
-            _child(message, fds)
-        for fd in fds:
-            os.close(fd)
-        self.children[pid] = client
-        self.tell(client, {"did": "fork", "pid": pid})
-
-    def reap(self) -> None:
-        """Collects children that have ended, and kills what they left behind."""
-        ended = False
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == 0:
-                break
-            ended = True
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-            client = self.children.pop(pid, None)
-            if client is not None:
-                code = os.waitstatus_to_exitcode(status)
-                self.tell(client, {"did": "exit", "pid": pid, "status": code})
-        if ended:
-            for pid in strays(set(self.children)):
-                kill_family(pid)
-
-    def tell(self, client: Channel, message: dict[str, Any]) -> None:
-        """Sends a message to a client, unless it is gone."""
-        if client in self.clients:
-            with suppress(ChannelClosed, OSError):
-                client.send(message)
-
-
-def _child(message: dict[str, Any], fds: list[int]) -> None:
-    """What the forked process does; never returns."""
-    code = 1
-    try:
-        os.setsid()
-        die_with_parent()
-        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        os.environ.update(message.get("env", {}))
-        if "stdout" in message:
-            os.dup2(fds[message["stdout"]], 1)
-            os.dup2(fds[message["stdout"]], 2)
-        module, _, name = message["target"].partition(":")
-        getattr(importlib.import_module(module), name)(message["args"], fds)
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    except BaseException:  # a forked copy of the server must never run on into its loop
-        traceback.print_exc()
-    finally:
-        with suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
-
-
-@contextmanager
-def _wakeup_on_child() -> Iterator[int]:
-    """A file number that becomes readable when a child has ended."""
-    read, write = os.pipe()
-    for fd in (read, write):
-        os.set_blocking(fd, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    yield read
-
-
-def preload() -> None:
-    """Imports what every rank needs; the slow part of starting one."""
-    import torch
-    import torch._dynamo  # noqa: F401  the first optimizer step imports it: seconds, in every rank
-    import torch.distributed
-
-    import course_lib.comm
-    import course_lib.ranks.worker  # noqa: F401
-
-    torch.set_num_threads(1)
-
-
-def main() -> None:
-    """Runs a server over the socket whose file number is the first argument."""
-    owner = Channel.from_fd(int(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client to handle
-    subreaper()
-    preload()
-    with _wakeup_on_child() as wakeup, suppress(ChannelClosed, OSError):
-        _Server(owner).run(wakeup)
-    os._exit(0)  # nothing to tidy up, and torch's own tidying takes a second

@@ -11,6 +11,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
@@ -95,3 +97,25 @@ def load_object(message: dict[str, Any], raw: bytes, fds: list[int]) -> Any:
         buffers.append(memory[at : at + size])
         at += size
     return pickle.loads(raw[: message["pickle"]], buffers=buffers)
+
+
+class by_value:
+    """While it lasts, functions of a user's own module are pickled by value.
+
+    A rank cannot import a test module or a script that the kernel runs.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        module = sys.modules.get(getattr(function, "__module__", "") or "")
+        path = getattr(module, "__file__", None) or ""
+        ours = "site-packages" in path or f"{os.sep}course_lib{os.sep}" in path
+        is_main = module is None or module.__name__ == "__main__"
+        self.module = module if path and not ours and not is_main else None
+
+    def __enter__(self) -> None:
+        if self.module is not None:
+            cloudpickle.register_pickle_by_value(self.module)
+
+    def __exit__(self, *exc: object) -> None:
+        if self.module is not None:
+            cloudpickle.unregister_pickle_by_value(self.module)

@@ -9,7 +9,6 @@ The production version is a fresh interpreter under torchrun: the same variables
 from __future__ import annotations
 
 import ast
-import base64
 import builtins
 import io
 import linecache
@@ -17,7 +16,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 import types
 from datetime import timedelta
 from typing import Any
@@ -29,9 +27,8 @@ from course_lib.comm import Group, Work
 from course_lib.ranks import where
 from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.pack import load_object, send_object
+from course_lib.ranks.show import mime_bundle, own_line, own_traceback
 from course_lib.trace import Ledger
-
-HIDDEN = (__file__, "<frozen")
 
 
 def main(args: dict[str, Any], fds: list[int]) -> None:
@@ -237,44 +234,3 @@ class Worker:
     def _interrupted(self, number: int, frame: object) -> None:
         if self.busy:
             raise KeyboardInterrupt
-
-
-def own_traceback(error: BaseException) -> str:
-    """The traceback from the program's own first line on: without the frames of this file."""
-    told = traceback.TracebackException.from_exception(error, capture_locals=False)
-    link: traceback.TracebackException | None = told
-    while link is not None:
-        link.stack = traceback.StackSummary.from_list(
-            [frame for frame in link.stack if not frame.filename.startswith(HIDDEN)]
-        )
-        link = link.__cause__ or link.__context__
-    return "".join(told.format())
-
-
-def own_line(error: BaseException) -> int:
-    """The last line of the program's own that the error passed through; 0 if there is none."""
-    if isinstance(error, SyntaxError):
-        return error.lineno or 0
-    lines = [
-        frame.lineno or 0
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename.startswith("Cell")
-    ]
-    return lines[-1] if lines else 0
-
-
-def mime_bundle(value: Any) -> dict[str, str]:
-    """What a notebook can show of a value, by MIME type; pictures are in base64."""
-    if isinstance(value, dict) and value and all("/" in str(key) for key in value):
-        return {str(key): str(text) for key, text in value.items()}
-    bundle = {"text/plain": repr(value)}
-    forms = {"_repr_html_": "text/html", "_repr_svg_": "image/svg+xml",
-             "_repr_markdown_": "text/markdown", "_repr_png_": "image/png"}  # fmt: skip
-    for method, mime in forms.items():
-        shown = getattr(value, method, None)
-        content = shown() if callable(shown) and not isinstance(value, type) else None
-        if isinstance(content, bytes):
-            content = base64.b64encode(content).decode()
-        if isinstance(content, str):
-            bundle[mime] = content
-    return bundle

@@ -1,0 +1,44 @@
+# Two commands do all the set-up: `make lab` (the course) and `make test` (what CI runs).
+PYTHON ?= python3
+BIN := .venv/bin
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
+NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
+NBVAL := --nbval --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
+
+.PHONY: lab test lint unit nbval notebooks bench grade clean
+
+lab: .venv/ready  ## open the course in JupyterLab
+	$(BIN)/jupyter lab $(AS_ROOT) notebooks/00_ranks_and_the_ledger.ipynb
+
+test: lint unit nbval  ## everything that CI runs
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: .venv/ready
+	$(BIN)/python -m pytest tests
+
+nbval: .venv/ready
+	$(BIN)/python -m pytest $(NBVAL) notebooks
+
+notebooks: .venv/ready  ## run every notebook and keep its outputs
+	COURSE_LIVE=0 $(BIN)/jupyter execute --inplace $(NOTEBOOKS)
+
+bench: .venv/ready  ## measure, side by side with the peers, into benchmarks/RESULTS.md
+	$(BIN)/python -m benchmarks --write
+
+grade: .venv/ready  ## grade every exercise
+	$(BIN)/course grade --all
+
+.venv/ready: requirements.txt constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "This course needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Say 'make PYTHON=python3.12 ...'."; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+clean:  ## remove what was built; your exercises and your progress stay
+	rm -rf .venv .ruff_cache .mypy_cache *.egg-info site
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,190 @@
+"""The wait for a cell's end: takes what ranks print and answer, and looks whether they still move.
+
+Notebook: 00 Ranks and the ledger (the first deadlock).
+Source: an event loop over file numbers, as in any server; Python's `selectors`.
+Costs a look at every waiting rank twice a second.
+The production version waits for ever, or for a fixed time-out of minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from course_lib.ranks import autopsy
+from course_lib.ranks.channel import ChannelClosed
+from course_lib.ranks.forkserver import ForkServer, ServerDied
+from course_lib.ranks.outcome import Outcome, ending
+from course_lib.ranks.pack import load_object
+from course_lib.ranks.rank import RankEnd
+from course_lib.trace import Ledger
+
+LOOK = 0.5  # seconds between two looks at ranks that take long
+GRACE = 1.0  # seconds that ranks get to answer an interrupt
+MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
+
+
+class Gathering:
+    """One wait for the answers of some ranks: their output, their ends, and whether they move.
+
+    Args:
+        server: the preloaded process, which tells how ranks ended.
+        ranks: all ranks, by index.
+        outcome: is filled in.
+        waiting: the ranks that are to answer.
+        timeout: seconds for all of it; None for no limit.
+        stall: seconds after which ranks that stand still are a deadlock; None never judges.
+        watch: called now and then with the outcome so far.
+    """
+
+    def __init__(
+        self,
+        server: ForkServer,
+        ranks: Mapping[int, RankEnd],
+        outcome: Outcome,
+        waiting: set[int],
+        *,
+        timeout: float | None,
+        stall: float | None,
+        watch: Callable[[Outcome], None] | None,
+    ) -> None:
+        self.server, self.ranks = server, ranks
+        self.outcome, self.waiting = outcome, waiting
+        self.watch, self.stall = watch, stall
+        now = time.monotonic()
+        self.deadline = now + timeout if timeout is not None else None
+        self.next_look, self.next_watch = now + LOOK, now + LOOK / 2
+        self.last_look, self.still_since = now, now
+        self.seen: dict[int, dict[str, Any]] = {}
+        for index in waiting:
+            outcome.reports[index] = {"state": "running"}
+        for index in self.ranks:
+            outcome.output.setdefault(index, bytearray())
+
+    def until_done(self) -> None:
+        """Returns when there is nothing more to wait for; sets the verdict if ranks are stuck."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.server, selectors.EVENT_READ, (self.endings, -1))
+            for index in self.waiting:
+                rank = self.ranks[index]
+                answer, drain = partial(self.answer, rank), partial(self.drain, rank)
+                selector.register(rank.channel, selectors.EVENT_READ, (answer, index))
+                selector.register(rank.output, selectors.EVENT_READ, (drain, index))
+            while self.waiting and not self.outcome.verdict:
+                pause = max(0.0, min(self.next_look, self.next_watch) - time.monotonic())
+                for key, _ in selector.select(pause):
+                    take, index = key.data
+                    take()
+                    if index not in (-1, *self.waiting):
+                        selector.unregister(key.fileobj)
+                self._now_and_then()
+
+    def _now_and_then(self) -> None:
+        now = time.monotonic()
+        if self.watch is not None and now >= self.next_watch:
+            self.watch(self.outcome)
+            self.next_watch = now + LOOK / 2
+        if now >= self.next_look and self.waiting:
+            self.look()
+            self.next_look = time.monotonic() + LOOK
+        if self.deadline is not None and now > self.deadline and self.waiting:
+            self.look()
+            self.outcome.verdict = "timeout"
+
+    # --- what comes in ---------------------------------------------------------------------------
+    def drain(self, rank: RankEnd) -> None:
+        """Takes what the rank has printed so far."""
+        kept = self.outcome.output[rank.index]
+        with suppress(BlockingIOError, OSError):
+            while data := os.read(rank.output, 1 << 16):
+                kept += data[: max(0, MOST_OUTPUT - len(kept))]
+
+    def answer(self, rank: RankEnd) -> None:
+        """Takes one message of a rank."""
+        try:
+            message, raw, fds = rank.channel.receive()
+        except ChannelClosed:
+            with suppress(ServerDied):
+                self.server.collect(1.0, until=lambda: rank.child.status is not None)
+            self._killed(rank)
+            return
+        if message["did"] == "display":
+            self.outcome.displays.append((rank.index, message["data"]))
+            return
+        report: dict[str, Any] = {"state": "finished"}
+        if message["did"] == "ready":
+            self.outcome.device = message["device"]
+        if message["did"] in ("raised", "interrupted"):
+            report = {**message, "state": message["did"]}
+            report["error"] = f"{message['error']}: {message['text']}".splitlines()[0][:200]
+        elif "pickle" in message:
+            self.outcome.values[rank.index] = load_object(message, raw, fds)
+        if message.get("ledger"):
+            self.outcome.ledgers[rank.index] = Ledger.from_dict(message["ledger"])
+        if "seq" in message:
+            self.outcome.calls[rank.index] = message["seq"]
+        self.outcome.reports[rank.index] = report
+        self.waiting.discard(rank.index)
+
+    def endings(self) -> None:
+        """Takes news of ranks that ended."""
+        try:
+            self.server.collect()
+        except ServerDied:
+            for rank in self.ranks.values():
+                rank.child.status = -signal.SIGKILL
+        for index in list(self.waiting):
+            if self.ranks[index].child.status is not None:
+                self._killed(self.ranks[index])
+
+    def _killed(self, rank: RankEnd) -> None:
+        self.drain(rank)
+        where = self.seen.get(rank.index, {})
+        at = f" (last seen at line {where['line']}: {where['source']})" if where.get("line") else ""
+        self.outcome.reports[rank.index] = {
+            "state": "killed", "error": ending(rank.child.status) + at,
+        }  # fmt: skip
+        self.waiting.discard(rank.index)
+
+    # --- what does not come ----------------------------------------------------------------------
+    def look(self) -> None:
+        """Asks every rank that has not answered where it is; calls it a deadlock if none moves."""
+        for index in self.waiting:
+            with suppress(ChannelClosed):
+                self.ranks[index].questions.send({"do": "where"})
+        for index in self.waiting:
+            with suppress(ChannelClosed, TimeoutError):
+                found, _, _ = self.ranks[index].questions.receive(LOOK)
+                self.outcome.reports[index] = {**found, "state": "running"}
+        now, reports = time.monotonic(), dict(self.outcome.reports)
+        if not autopsy.standstill(self.seen, reports, now - self.last_look):
+            self.still_since = now
+        self.seen, self.last_look = reports, now
+        if self.stall is None:
+            return
+        failed = any(report["state"] in ("raised", "killed") for report in reports.values())
+        patience = min(1.0, self.stall) if failed else self.stall
+        if now - self.still_since >= patience:
+            self.outcome.verdict = "deadlock"
+
+    def interrupt(self) -> None:
+        """Passes an interrupt on; ranks that do not answer it are left as `running`."""
+        with suppress(KeyboardInterrupt):  # a second one means: at once
+            self.look()
+            for index in self.waiting:
+                self.ranks[index].child.kill(signal.SIGINT)
+            self.stall, self.watch = None, None
+            self.deadline = time.monotonic() + GRACE
+            self.next_look = self.next_watch = time.monotonic() + GRACE
+            seen = dict(self.outcome.reports)
+            self.until_done()
+            for index, report in self.outcome.reports.items():
+                if report["state"] in ("running", "interrupted"):
+                    self.outcome.reports[index] = {**seen[index], "state": report["state"]}
+        self.outcome.verdict = "interrupted"

@@ -1,0 +1,108 @@
+"""How a cell or a call on ranks ended, as data and in words.
+
+Notebook: 00 Ranks and the ledger.
+Source: the report of torch.distributed.elastic's error handler, which names the first failure.
+Costs nothing.
+The production version is a log file a rank, and somebody who reads them all.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from course_lib.ranks import autopsy
+from course_lib.trace import Ledger, Timeline
+
+
+class BadRequestError(ValueError):
+    """Ranks were asked for that cannot be; the message is one sentence."""
+
+
+class RanksError(RuntimeError):
+    """A cell or a function that did not end well on every rank.
+
+    Attributes:
+        outcome: how it ended, rank by rank.
+    """
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.story())
+        self.outcome = outcome
+
+
+@dataclass
+class Outcome:
+    """How one cell or call ended.
+
+    Attributes:
+        reports: rank to what became of it: `state` is `finished`, `raised`, `interrupted`,
+            `killed`, or `running` if it had to be stopped; with `line`, `error`, `trace`, ...
+        output: rank to the bytes it printed.
+        displays: (rank, MIME bundle) in the order of arrival.
+        ledgers: rank to its ledger of this cell, if it was asked for.
+        values: rank to the value that came back.
+        calls: rank to the collective calls that it has made on world since it started.
+        device: where the ranks compute, if they said so.
+        verdict: "" if all finished; else `raised`, `deadlock`, `timeout`, `died`, `interrupted`.
+        restarted: why the ranks had to be started anew; "" if they go on.
+    """
+
+    reports: dict[int, dict[str, Any]] = field(default_factory=dict)
+    output: dict[int, bytearray] = field(default_factory=dict)
+    displays: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    ledgers: dict[int, Ledger] = field(default_factory=dict)
+    values: dict[int, Any] = field(default_factory=dict)
+    calls: dict[int, int] = field(default_factory=dict)
+    device: str = ""
+    verdict: str = ""
+    restarted: str = ""
+
+    def timeline(self) -> Timeline:
+        """The ledgers of all ranks of this cell."""
+        return Timeline(self.ledgers.values())
+
+    def story(self) -> str:
+        """What went wrong, for people; "" if nothing did."""
+        lines = self._headline()
+        lines += [text for trace in self._traces() for text in trace]
+        if self.restarted:
+            lines.append(self.restarted)
+        return "\n".join(lines)
+
+    def _headline(self) -> list[str]:
+        if self.verdict in ("deadlock", "timeout"):
+            failed = any(report["state"] == "raised" for report in self.reports.values())
+            head = "A rank failed" if failed else "Deadlock"
+            head = "Time is up" if self.verdict == "timeout" else head
+            stuck = any(report.get("talking") for report in self.reports.values())
+            why = [autopsy.explain(self.reports)] if stuck else []
+            return [f"{head}. {' '.join(why)}".rstrip(), *autopsy.table(self.reports)]
+        if self.verdict == "died":
+            dead = [r for r, rep in self.reports.items() if rep["state"] == "killed"]
+            each = "; ".join(f"rank {r} {self.reports[r]['error']}" for r in dead)
+            return [f"A rank ended: {each}.", *autopsy.table(self.reports)]
+        if self.verdict == "interrupted":
+            return ["Interrupted.", *autopsy.table(self.reports)]
+        return []
+
+    def _traces(self) -> list[list[str]]:
+        """Each different traceback once, with the ranks that raised it."""
+        same: dict[str, list[int]] = {}
+        for rank, report in sorted(self.reports.items()):
+            if report["state"] == "raised" and not autopsy.lost_peer(report):
+                same.setdefault(report["trace"].strip(), []).append(rank)
+        return [[f"{autopsy.names(ranks)}:", trace] for trace, ranks in same.items()]
+
+
+def ending(status: int | None) -> str:
+    """How a process ended, in words."""
+    if status is None:
+        return "closed its channel"
+    if status < 0:
+        with suppress(ValueError):
+            return f"was killed by {signal.Signals(-status).name}"
+        return f"was killed by signal {-status}"
+    return f"exited with code {status}"

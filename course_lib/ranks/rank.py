@@ -1,0 +1,53 @@
+"""One rank as the pool sees it: two channels, a pipe with its output, and a process.
+
+Notebook: none; the pool holds one of these for each rank.
+Source: subprocess.Popen, for a process that another process forks.
+Costs five open files a rank.
+The production version is torchrun's record of a worker.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from course_lib.ranks.channel import Channel
+from course_lib.ranks.forkserver import Child, ForkServer
+
+
+class RankEnd:
+    """The near end of one rank: its channels, its output and its process."""
+
+    def __init__(self, index: int, channel: Channel, questions: Channel, output: int) -> None:
+        self.index, self.channel, self.questions, self.output = index, channel, questions, output
+        self.child: Child
+
+    @classmethod
+    def start(
+        cls, server: ForkServer, index: int, world_size: int, device: str, listener: socket.socket
+    ) -> RankEnd:
+        """Has the preloaded process fork it."""
+        channel, theirs = Channel.pair()
+        questions, their_questions = Channel.pair()
+        output, their_output = os.pipe()
+        rank = cls(index, channel, questions, output)
+        os.set_blocking(output, False)
+        fds = [theirs.fileno(), their_questions.fileno(), their_output]
+        if index == 0:
+            fds.append(listener.fileno())
+        args = {"rank": index, "world_size": world_size, "device": device,
+                "port": listener.getsockname()[1]}  # fmt: skip
+        try:
+            rank.child = server.fork("course_lib.ranks.worker:main", args, tuple(fds), stdout=2)
+        finally:
+            theirs.close()
+            their_questions.close()
+            os.close(their_output)
+        return rank
+
+    def end(self) -> None:
+        """Kills it and closes what belongs to it."""
+        self.child.kill()
+        self.channel.close()
+        self.questions.close()
+        os.close(self.output)

@@ -1,0 +1,87 @@
+"""The house: who may import whom, how long things may be, and which words are not used."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = ROOT / "course_lib"
+FILES = sorted(LIBRARY.rglob("*.py"))
+
+# Chapter order is import order: a room may import the rooms named here, and itself.
+MAY_IMPORT: dict[str, set[str]] = {
+    "trace": set(),
+    "data": set(),
+    "model": set(),
+    "comm": {"trace"},
+    "parallel": {"comm", "trace"},
+    "precision": {"comm", "trace"},
+    "checkpoint": {"comm", "trace", "parallel"},
+    "train": {"trace", "data", "model", "comm", "parallel", "precision", "checkpoint"},
+    "plan": {"model", "trace"},
+    "ranks": {"comm", "trace"},
+    "grade": {"ranks", "comm", "trace"},
+    "plot": {"trace", "parallel", "plan"},
+}
+# Notebook software, and the only places that may know it.
+FRONT_END = {"IPython", "ipywidgets", "matplotlib"}
+FRONT_ROOMS = ("ranks/magic.py", "ranks/live.py", "ranks/figures.py", "grade/magic.py",
+               "grade/report.py", "grade/card.py", "plot/")  # fmt: skip
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def room(path: Path) -> str:
+    return path.relative_to(LIBRARY).parts[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_go_one_way(path: Path) -> None:
+    mine = room(path)
+    if mine not in MAY_IMPORT:
+        return  # the package's own __init__ opens the doors of the notebook
+    allowed = MAY_IMPORT[mine] | {mine}
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("course_lib.")}
+    assert used <= allowed, f"{path.name} in {mine} imports {used - allowed}"
+    assert not any(name.split(".")[0] in ("exercises", "solutions") for name in imports(path))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_front_end_only_in_its_places(path: Path) -> None:
+    name = str(path.relative_to(LIBRARY))
+    if name.startswith(FRONT_ROOMS) or room(path) not in MAY_IMPORT:
+        return
+    assert not FRONT_END & {module.split(".")[0] for module in imports(path)}
+
+
+def test_only_comm_and_the_ranks_import_torch_distributed() -> None:
+    for path in FILES:
+        if room(path) in ("trace", "model", "data", "parallel", "train", "plan", "plot"):
+            assert "torch.distributed" not in imports(path), path
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_file_is_one_idea(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 320, "a file this long is two files"
+    assert "utils" not in path.name
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "a file opens with what it is about"
+    for node in ast.walk(tree):
+        assert not isinstance(node, ast.Global), f"line {node.lineno}: global"
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            body = length - len((ast.get_docstring(node, clean=False) or "").splitlines())
+            assert body <= 60, f"{path.name}: {node.name} has {body} lines"
