@@ -50,7 +50,12 @@ class Kernel:
     def __init__(self, load: bool = True) -> None:
         self.tag = secrets.token_hex(8)
         self.manager = KernelManager(kernel_name="python3")
-        env = {**os.environ, "COURSE_TEST_TAG": self.tag, "PYTHONPATH": str(ROOT)}
+        env = {
+            **os.environ,
+            "COURSE_TEST_TAG": self.tag,
+            "COURSE_LIVE": "1",
+            "PYTHONPATH": str(ROOT),
+        }
         self.manager.start_kernel(env=env, cwd=str(ROOT))
         self.client = self.manager.blocking_client()
         self.client.start_channels()
