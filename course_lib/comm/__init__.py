@@ -1,5 +1,6 @@
 """Ranks talking: groups, messages, collectives, and the collectives built from messages."""
 
+from course_lib.comm.choose import all_reduce_from_messages
 from course_lib.comm.collectives import (
     all_gather,
     all_reduce,
@@ -11,24 +12,40 @@ from course_lib.comm.collectives import (
 )
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
+from course_lib.comm.halving_doubling import doubling_all_reduce, halving_doubling_all_reduce
+from course_lib.comm.hierarchical import hierarchical_all_reduce
 from course_lib.comm.mesh import Mesh
-from course_lib.comm.messages import Work, exchange, irecv, isend, recv, send
+from course_lib.comm.messages import Stream, Work, exchange, irecv, isend, recv, send
+from course_lib.comm.pairwise import pairwise_all_to_all
+from course_lib.comm.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from course_lib.comm.tree import tree_broadcast, tree_reduce
 
 __all__ = [
     "CommError",
     "Group",
     "Mesh",
+    "Stream",
     "Work",
     "all_gather",
     "all_reduce",
+    "all_reduce_from_messages",
     "all_to_all",
     "barrier",
     "broadcast",
+    "doubling_all_reduce",
     "exchange",
+    "halving_doubling_all_reduce",
+    "hierarchical_all_reduce",
     "irecv",
     "isend",
+    "pairwise_all_to_all",
     "recv",
     "reduce",
     "reduce_scatter",
+    "ring_all_gather",
+    "ring_all_reduce",
+    "ring_reduce_scatter",
     "send",
+    "tree_broadcast",
+    "tree_reduce",
 ]

@@ -10,6 +10,7 @@ Peers are named by their *index in the group*, as everywhere in this course.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -131,6 +132,56 @@ def exchange(
     sending = isend(outgoing, to, group, **note)
     receiving.wait()
     sending.wait()
+
+
+class Stream:
+    """One message that goes in pieces, so that the first can be used while the last still travels.
+
+    Sender and receiver cut it in the same way. It is booked as one message, from its first piece to
+    its last, and talks to the backend directly: a piece costs about 10 microseconds less than a
+    message of its own, which counts when many are under way.
+
+    Args:
+        op: `send` or `recv`.
+        tensor: the whole; its bytes are the message's.
+        peer: index of the other end in `group`.
+        group: the group.
+        step: round of the algorithm that the message belongs to, for the ledger.
+        chunk: chunk of the tensor that it carries, for the ledger.
+
+    Raises:
+        CommError: `peer` is not another member of the group.
+    """
+
+    def __init__(
+        self, op: str, tensor: torch.Tensor, peer: int, group: Group,
+        step: int = -1, chunk: int = -1,
+    ) -> None:  # fmt: skip
+        self._entry = (op, tensor, _peer(peer, group, op), group, step, chunk)
+        self._start = group.handle.send if op == "send" else group.handle.recv
+        self._peer, self._ledger = peer, group.ledger
+        self._left = tensor.nbytes
+        self._under_way: deque[tuple[Any, int]] = deque()
+        self._event: Event | None = None
+
+    def post(self, piece: torch.Tensor) -> None:
+        """Starts the next piece: sends it, or receives into it. It must be contiguous."""
+        self._under_way.append((self._start([wire_view(piece)], self._peer, 0), piece.nbytes))
+        if self._event is None:  # booked while the piece travels
+            self._event = _book(*self._entry)
+
+    def wait(self) -> None:
+        """Waits for the oldest piece under way; the message ends with its last one."""
+        handle, count = self._under_way.popleft()
+        handle.wait()
+        self._left -= count
+        if not self._left and self._event is not None:
+            self._ledger.finish(self._event)
+
+    def wait_all(self) -> None:
+        """Waits for every piece under way."""
+        while self._under_way:
+            self.wait()
 
 
 def wire_view(tensor: torch.Tensor) -> torch.Tensor:

@@ -120,9 +120,10 @@ class Timeline:
         widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
         text = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
                 for line in lines]  # fmt: skip
-        peaks = {name: spread([book.peak.get(name, 0) for book in self.ledgers])
-                 for name in sorted({n for book in self.ledgers for n in book.peak})}  # fmt: skip
-        text += [f"peak {name}: {peak} bytes/rank" for name, peak in peaks.items()]
+        names = sorted({name for book in self.ledgers for name in book.peak if book.peak[name]})
+        for name in names:
+            peaks = spread([book.peak.get(name, 0) for book in self.ledgers])
+            text.append(f"peak {name}: {peaks} bytes/rank")
         return "\n".join(text)
 
     # --- export ----------------------------------------------------------------------------------
@@ -177,9 +178,7 @@ def union(intervals: Iterable[tuple[float, float]]) -> list[Interval]:
 
 def overlap(first: Sequence[Interval], second: Sequence[Interval]) -> float:
     """Seconds that lie in both of two lists of disjoint intervals."""
-    return sum(
-        max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in first for b in second
-    )
+    return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in first for b in second)
 
 
 def length(intervals: Iterable[Interval]) -> float:

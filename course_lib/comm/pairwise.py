@@ -1,0 +1,72 @@
+"""All-to-all from messages: in step s everybody sends s places ahead and receives from s behind.
+
+Notebook: 01 Collectives from scratch (all_to_all_v), 12 Expert parallel (dispatch and combine).
+Paper: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in
+MPICH" (2005), section 4.3 (pairwise exchange).
+Costs: every byte that is not for oneself is sent once, in N-1 steps; (N-1)/N·S for equal parts.
+The production version (NCCL) starts all messages at once, and stages them at the node's border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from course_lib.comm.assembly import swap
+from course_lib.comm.errors import CommError
+from course_lib.comm.group import Group
+from course_lib.trace import Event
+
+
+def pairwise_all_to_all(
+    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], group: Group
+) -> None:
+    """Sends `inputs[j]` to member j; `outputs[i]` comes from member i.
+
+    Args:
+        outputs: one tensor a member, filled in place; as large as what that member sends here.
+        inputs: one tensor a member. Empty ones are allowed, and no message is sent for them.
+        group: the group.
+
+    Raises:
+        CommError: there is not one tensor a member, or the tensors for oneself do not match.
+    """
+    _check(outputs, inputs, group)
+    me, size = group.index, group.size
+    with group.ledger.within(_book(inputs, group)):
+        outputs[me].copy_(inputs[me])
+        for step in range(1, size):
+            to, source = (me + step) % size, (me - step) % size
+            swap(inputs[to], to, outputs[source], source, group, step=step - 1, chunk=to)
+
+
+def _book(inputs: Sequence[torch.Tensor], group: Group) -> Event:
+    """Opens the event; its payload is all that this member has to give, its own part included."""
+    mine = inputs[group.index]
+    return group.ledger.begin(
+        "all_to_all",
+        algorithm="pairwise",
+        axis=group.axis,
+        group=group.ranks,
+        payload=sum(part.nbytes for part in inputs),
+        shape=tuple(mine.shape),
+        dtype=str(mine.dtype).removeprefix("torch."),
+        item=mine.element_size(),
+    )
+
+
+def _check(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], group: Group) -> None:
+    if not len(outputs) == len(inputs) == group.size:
+        raise CommError(
+            f"an all-to-all of {len(inputs)} inputs and {len(outputs)} outputs",
+            f"{group}",
+            f"there must be one of each for each of the {group.size} members",
+        )
+    mine, own = inputs[group.index], outputs[group.index]
+    if mine.shape != own.shape or mine.dtype != own.dtype:
+        raise CommError(
+            f"an all-to-all in which rank {group.rank} keeps its part {group.index}",
+            f"input {tuple(mine.shape)} {mine.dtype}, output {tuple(own.shape)} {own.dtype}",
+            "what a member sends to itself must fit where it receives it",
+        )

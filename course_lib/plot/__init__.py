@@ -1,0 +1,29 @@
+"""Pictures, drawn from records only: steppers, bars, timelines, meshes, and the answer field."""
+
+from course_lib.plot.bars import byte_bars, memory_bars
+from course_lib.plot.collectives import collective_steps
+from course_lib.plot.fit import alpha_beta_chart
+from course_lib.plot.lanes import timeline_lanes
+from course_lib.plot.picture import Picture
+from course_lib.plot.player import Frame, Player
+from course_lib.plot.predict import predict
+from course_lib.plot.style import format_bytes, format_time, rank_color, text_on
+from course_lib.plot.topology import mesh_axes, topology
+
+__all__ = [
+    "Frame",
+    "Picture",
+    "Player",
+    "alpha_beta_chart",
+    "byte_bars",
+    "collective_steps",
+    "format_bytes",
+    "format_time",
+    "memory_bars",
+    "mesh_axes",
+    "predict",
+    "rank_color",
+    "text_on",
+    "timeline_lanes",
+    "topology",
+]

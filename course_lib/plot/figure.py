@@ -1,0 +1,93 @@
+"""A matplotlib figure as a picture of the course: its colours, its fonts, the same bytes each time.
+
+Notebook: every one of them (the charts under a ledger).
+Source: matplotlib's SVG backend; Tufte for leaving the frame away.
+Costs: 20-60 KB a chart, since letters are outlines: it looks the same on every machine.
+The production version sends PNG, which loses its description and is blurred on fine screens.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from html import escape
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from course_lib.plot.picture import Picture
+from course_lib.plot.style import INK, LINE, PANEL, PAPER, ROLE_CSS, SOFT
+
+LOOK: dict[Any, Any] = {
+    "svg.hashsalt": "course",  # ids in the SVG come from its content alone
+    "svg.fonttype": "path",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": LINE,
+    "axes.facecolor": "none",
+    "axes.titlesize": 11.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "figure.facecolor": PAPER,
+    "legend.frameon": False,
+}
+NO_DATES = {"Date": None, "Creator": None, "Format": None, "Type": None}
+BY_ROLE = {INK: "ink", SOFT: "soft", LINE: "line", PANEL: "panel", PAPER: "paper"}
+
+
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure with one pair of axes, `width` by `height` inches, in the course's look.
+
+    Give it back to `as_picture`; both must be called inside `style()`.
+    """
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasSVG(figure)
+    return figure, figure.add_subplot()
+
+
+def style() -> AbstractContextManager[None]:
+    """The look of a chart, in force inside a `with` block."""
+    return mpl.rc_context(LOOK)
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
+    """A legend in rows under the axes."""
+    figure.legend(handles=handles, loc="outside lower left", ncols=min(len(handles), 9), fontsize=9,
+                  handlelength=1.0, handleheight=1.0, columnspacing=1.2)  # fmt: skip
+
+
+def nothing_recorded(asked: str, found: str) -> ValueError:
+    """The refusal to draw an empty chart."""
+    return ValueError(f"asked: {asked}\nfound: {found}\nwhy: an empty chart would say nothing")
+
+
+def as_picture(figure: Figure, title: str, alt: str, *, measured: bool = False) -> Picture:
+    """The figure as SVG, its greys taken from the page's theme where there is one."""
+    for artist in figure.findobj():
+        artist.set_clip_on(False)  # no clip paths: their ids would clash between pictures
+    sink = io.StringIO()
+    figure.savefig(sink, format="svg", metadata=NO_DATES)
+    drawing = sink.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    for color, role in BY_ROLE.items():
+        drawing = re.sub(f"(fill|stroke): {color}", rf"\1: var(--cp-{role})", drawing)
+    head = f'<svg class="cp" role="img" aria-label="{escape(alt)}" '
+    drawing = drawing.replace("<svg ", head, 1)
+    drawing = drawing.replace(">", f"><style>{ROLE_CSS}</style>", 1)
+    return Picture(re.sub(r"\n\s*", " ", drawing), alt, title, measured=measured)

@@ -1,0 +1,81 @@
+"""How every picture looks: one palette, one colour per rank, one way to write bytes and times.
+
+Notebook: every one of them; a rank has the same colour in all pictures of the course.
+Source: Okabe and Ito, "Color Universal Design" (2008): eight colours that colour-blind readers tell
+apart; IEC 80000-13 for KiB and MiB.
+Costs nothing; pictures follow the notebook's light or dark theme through CSS variables.
+The production version is a corporate style sheet; NVIDIA's and PyTorch's tools pick random colours.
+"""
+
+from __future__ import annotations
+
+BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
+SKY, VERMILLION, YELLOW, GREY = "#56B4E9", "#D55E00", "#F0E442", "#999999"
+
+# Okabe and Ito's black is left out: it is lost on a dark page. Grey takes its place, last.
+RANK_COLORS = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW, GREY)
+
+MEMORY_COLORS = {
+    "parameters": BLUE,
+    "gradients": ORANGE,
+    "optimizer state": GREEN,
+    "activations": SKY,
+    "communication buffers": PURPLE,
+}
+
+FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+# What is not a palette colour has a role, and the page says what the role looks like: JupyterLab
+# (--jp-...), a static site (--pst-...), or, in an <img> that knows no page, the light fallback.
+# Paper is not quite white, so that it can be told from white text on blue.
+INK, SOFT, LINE, PANEL, PAPER = "#1b1b1f", "#62666d", "#c8ccd2", "#eceef1", "#fefefe"
+ROLES = {
+    "ink": ("--jp-ui-font-color1", "--pst-color-text-base", INK),
+    "soft": ("--jp-ui-font-color2", "--pst-color-text-muted", SOFT),
+    "line": ("--jp-border-color1", "--pst-color-border", LINE),
+    "panel": ("--jp-layout-color2", "--pst-color-surface", PANEL),
+    "paper": ("--jp-layout-color0", "--pst-color-background", PAPER),
+}
+ROLE_CSS = (
+    ".cp{"
+    + "".join(f"--cp-{n}:var({jp},var({pst},{c}));" for n, (jp, pst, c) in ROLES.items())
+    + f"font-family:{FONT}}}"
+    + "".join(f".cp .{n}{{fill:var(--cp-{n})}}" for n in ROLES)
+    + "".join(f".cp .{n}-edge{{stroke:var(--cp-{n});fill:none}}" for n in ("ink", "line"))
+    + ".cp .halo{paint-order:stroke;stroke:var(--cp-paper);stroke-width:8;stroke-linejoin:round}"
+)
+
+
+def rank_color(rank: int) -> str:
+    """The colour of a rank, as `#RRGGBB`; from rank 8 on, colours repeat and the number tells."""
+    return RANK_COLORS[rank % len(RANK_COLORS)]
+
+
+def text_on(color: str) -> str:
+    """The colour of text on a palette colour: white on blue, black on all others."""
+    return "#fff" if color == BLUE else "#000"
+
+
+def format_bytes(count: float) -> str:
+    """`768 B`, `1.5 MiB`: bytes in IEC units (1 KiB = 1024 B), three digits at most."""
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{_three_digits(size)} {unit}"
+
+
+def format_time(seconds: float) -> str:
+    """`85 µs`, `1.2 ms`, `3 s`: a time, three digits at most."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if abs(seconds) >= scale:
+            return f"{_three_digits(seconds / scale)} {unit}"
+    return f"{_three_digits(seconds / 1e-6)} µs"
+
+
+def _three_digits(value: float) -> str:
+    """`1.5`, `12.3`, `1023`: no trailing zeros, no exponent."""
+    decimals = max(0, 3 - len(str(int(abs(value)))))
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
