@@ -1,0 +1,51 @@
+"""What a model costs, by arithmetic: parameters, operations, and the bytes that activations take.
+
+Notebook: 02 Data parallel, 10 Activation checkpointing, 15 Choosing a strategy.
+Paper: Narayanan et al. (2021), section 5.1, for operations; Korthikanti et al., "Reducing
+Activation Recomputation in Large Transformer Models" (2022), section 4, for activations.
+Costs nothing; tests hold these against a real model, to the parameter and to the byte.
+The production version also counts what kernels save and what the allocator wastes.
+"""
+
+from __future__ import annotations
+
+from course_lib.model.config import ModelConfig
+
+
+def block_parameters(config: ModelConfig) -> int:
+    """Parameters of one block: attention, feed-forward, two norms."""
+    c = config
+    attention = 2 * c.hidden * c.hidden + 2 * c.hidden * c.kv_heads * c.head_width
+    ffn = (3 if c.gated else 2) * c.hidden * c.ffn
+    return attention + ffn + 2 * c.hidden
+
+
+def parameter_count(config: ModelConfig) -> int:
+    """All parameters; a tied output layer is counted once."""
+    embeddings = config.vocabulary * config.hidden * (1 if config.tied else 2)
+    return config.layers * block_parameters(config) + config.hidden + embeddings
+
+
+def flops_per_token(config: ModelConfig, sequence: int | None = None) -> int:
+    """Operations of forward and backward for one token: a multiplication and an addition are two.
+
+    6 for each parameter in a matrix multiplication (2 forward, 4 backward), and 12·L·D·T for the
+    two multiplications inside attention, of which a causal mask needs half.
+    """
+    c = config
+    length = sequence or c.sequence
+    matrices = c.layers * (block_parameters(c) - 2 * c.hidden) + c.vocabulary * c.hidden
+    return 6 * matrices + 6 * c.layers * c.hidden * length
+
+
+def activation_bytes(config: ModelConfig, batch: int, sequence: int | None = None) -> int:
+    """Bytes of fp16 activations that one device keeps for the backward pass, after Korthikanti.
+
+    s·b·h·(34 + 5·a·s/h) for a block with ordinary attention, a GELU network of width 4h and
+    dropout; it counts the S×S matrices, which flash attention does not keep. The formula is the
+    paper's and so is its model: use it for models of that shape.
+    """
+    c = config
+    length = sequence or c.sequence
+    per_token = 34 * c.hidden + 5 * c.heads * length
+    return c.layers * length * batch * per_token

@@ -1,0 +1,205 @@
+"""A decoder-only transformer on one device: pre-norm, rotary positions, grouped-query attention.
+
+Notebook: 02 Data parallel; every lesson cuts this same model in another way.
+Paper: Touvron et al., "LLaMA" (2023), section 2.2; Su et al., "RoFormer" (2021); Ainslie et al.,
+"GQA" (2023); Shazeer, "GLU Variants Improve Transformer" (2020).
+Costs 2 operations per parameter and token forward, 4 backward, and attention on top (`formulas`).
+The production version fuses norms, rotary embedding and SwiGLU into single kernels.
+
+Shapes: B batch, T sequence, D hidden, H query heads, K key-value heads, C head width, F inner
+width of the feed-forward network, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from course_lib.model.config import ModelConfig
+
+
+class RMSNorm(nn.Module):
+    """Scales each vector to length √D, then by a learned weight.
+
+    Args:
+        width: D.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        """Normalised in float32 whatever the dtype of the input is."""
+        scale = torch.rsqrt(x_BTD.float().pow(2).mean(-1, keepdim=True) + 1e-5)
+        if x_BTD.dtype == torch.float64:
+            scale = torch.rsqrt(x_BTD.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return x_BTD * scale.to(x_BTD.dtype) * self.weight
+
+
+def rotary(config: ModelConfig, positions_T: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines of the rotary embedding, [T, C/2] each, in float64.
+
+    Args:
+        config: for the width of a head and the base.
+        positions_T: the place of each token in the *whole* sequence, int64.
+    """
+    half = config.head_width // 2
+    steps = torch.arange(half, dtype=torch.float64, device=positions_T.device) / half
+    angles = positions_T.double()[:, None] * config.rope_base**-steps
+    return angles.cos(), angles.sin()
+
+
+def rotate(x_BTHC: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Turns each pair of channels (c, c + C/2) by the angle of its position."""
+    first, second = x_BTHC.chunk(2, -1)
+    cos, sin = cos[:, None].to(x_BTHC.dtype), sin[:, None].to(x_BTHC.dtype)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+class Attention(nn.Module):
+    """Causal self-attention with rotary positions and grouped key-value heads.
+
+    Args:
+        config: D, H, K.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        inner = config.kv_heads * config.head_width
+        self.query = nn.Linear(config.hidden, config.hidden, bias=False)
+        self.key = nn.Linear(config.hidden, inner, bias=False)
+        self.value = nn.Linear(config.hidden, inner, bias=False)
+        self.output = nn.Linear(config.hidden, config.hidden, bias=False)
+
+    def forward(self, x_BTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] to the same; head counts come from the weights, which may be a part of them."""
+        batch, length, _ = x_BTD.shape
+        split = (batch, length, -1, self.config.head_width)
+        q_BTHC = rotate(self.query(x_BTD).view(split), cos, sin)
+        k_BTKC = rotate(self.key(x_BTD).view(split), cos, sin)
+        v_BTKC = self.value(x_BTD).view(split)
+        groups = q_BTHC.shape[2] // k_BTKC.shape[2]
+        q, k, v = (
+            t.transpose(1, 2)
+            for t in (
+                q_BTHC,
+                k_BTKC.repeat_interleave(groups, 2),
+                v_BTKC.repeat_interleave(groups, 2),
+            )
+        )
+        out_BHTC = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.output(out_BHTC.transpose(1, 2).reshape(batch, length, -1))
+
+
+class FeedForward(nn.Module):
+    """SwiGLU, or a GELU network of two matrices.
+
+    Args:
+        config: D, F and which of the two.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate = nn.Linear(config.hidden, config.ffn, bias=False) if config.gated else None
+        self.up = nn.Linear(config.hidden, config.ffn, bias=False)
+        self.down = nn.Linear(config.ffn, config.hidden, bias=False)
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] to the same."""
+        up_BTF = self.up(x_BTD)
+        inner_BTF = F.gelu(up_BTF) if self.gate is None else F.silu(self.gate(x_BTD)) * up_BTF
+        return self.down(inner_BTF)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each behind a norm and beside the residual stream.
+
+    Args:
+        config: the model's.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config.hidden)
+        self.attention = Attention(config)
+        self.ffn_norm = RMSNorm(config.hidden)
+        self.ffn = FeedForward(config)
+
+    def forward(self, x_BTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] to the same."""
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cos, sin)
+        return x_BTD + self.ffn(self.ffn_norm(x_BTD))
+
+
+class Transformer(nn.Module):
+    """Embedding, blocks, norm, output layer.
+
+    Args:
+        config: its shape.
+        seed: of the weights; each parameter's own generator is seeded by its *name*, so that a
+            part of the model gets the values that it would have in the whole.
+    """
+
+    def __init__(self, config: ModelConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocabulary, config.hidden)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = RMSNorm(config.hidden)
+        self.head = nn.Linear(config.hidden, config.vocabulary, bias=False)
+        if config.tied:
+            self.head.weight = self.embedding.weight
+        self.reset(seed)
+
+    @torch.no_grad()
+    def reset(self, seed: int) -> None:
+        """Gives every matrix its initial values: normal, 0.02, output matrices / √(2L)."""
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                generator = torch.Generator().manual_seed(seed * 7919 + zlib.crc32(name.encode()))
+                deep = name.endswith(("attention.output.weight", "ffn.down.weight"))
+                scale = 0.02 / (2 * self.config.layers) ** 0.5 if deep else 0.02
+                values = torch.randn(parameter.shape, generator=generator) * scale
+                parameter.copy_(values)
+
+    def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
+        """Tokens, int64 [B, T], to logits [B, T, V] for the token after each."""
+        positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        cos, sin = rotary(self.config, positions_T)
+        x_BTD = self.embedding(tokens_BT)
+        for block in self.blocks:
+            x_BTD = block(x_BTD, cos, sin)
+        return self.head(self.norm(x_BTD))
+
+
+def cross_entropy(logits_BTV: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
+    """Mean negative log-likelihood of the targets, in nats per token, float32 or wider."""
+    logits_BTV = logits_BTV.float() if logits_BTV.dtype.itemsize < 4 else logits_BTV
+    return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten())
+
+
+@torch.no_grad()
+def generate(
+    model: nn.Module, prompt: bytes, count: int, sequence: int, temperature: float = 0.8
+) -> bytes:
+    """Continues a text, byte by byte; the same continuation every time.
+
+    Args:
+        model: tokens to logits.
+        prompt: at least one byte.
+        count: bytes to add.
+        sequence: how many of the last bytes the model sees.
+        temperature: below 1 is more cautious.
+    """
+    tokens = torch.tensor([list(prompt)])
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(count):
+        logits_V = model(tokens[:, -sequence:])[0, -1].float() / temperature
+        new = torch.multinomial(logits_V.softmax(-1), 1, generator=generator)
+        tokens = torch.cat([tokens, new[None]], 1)
+    return bytes(tokens[0].tolist())
