@@ -83,7 +83,8 @@ def _doing(report: Report) -> str:
 
 
 def _place(report: Report) -> str:
-    return f"line {report['line']}: {report['source']}" if report.get("source") else ""
+    source = report.get("source", "").partition("  #")[0].rstrip()
+    return f"line {report['line']}: {source}" if source else ""
 
 
 def lost_peer(report: Report) -> bool:
@@ -115,79 +116,109 @@ def explain(reports: Mapping[int, Report]) -> str:
 
 
 def _explain(reports: Mapping[int, Report]) -> str:
-    waiting = {r: rep for r, rep in sorted(reports.items()) if rep["state"] == "running"}
+    running = {r: rep for r, rep in sorted(reports.items()) if rep["state"] == "running"}
     gone = {r: rep for r, rep in sorted(reports.items()) if rep["state"] != "running"}
-    messages = {r: rep for r, rep in waiting.items() if rep.get("call") in PAIRED}
-    if messages and len(messages) == len(waiting):
+    waiting = {r: rep for r, rep in running.items() if rep.get("talking")}
+    if len(waiting) < len(running):
+        busy = sorted(set(running) - set(waiting))
+        return f"{_wait_in(waiting)}; {names(busy)} {_verb(busy, 'is', 'are')} still at work."
+    if all(rep.get("call") in PAIRED for rep in waiting.values()):
         return _explain_messages(waiting, gone)
-    if len({_call_key(rep) for rep in waiting.values()}) > 1:
-        return _explain_mismatch(waiting)
-    if gone:
+    failed = any(rep["state"] != "finished" for rep in gone.values())
+    if gone and (failed or len({_kind(rep) for rep in waiting.values()}) == 1):
         return _explain_gone(waiting, gone)
+    if len({(*_kind(rep), rep.get("seq")) for rep in waiting.values()}) > 1:
+        return _explain_mismatch(waiting)
+    return _explain_alike(waiting)
+
+
+def _kind(report: Report) -> tuple[Any, ...]:
+    return (report.get("call"), tuple(report.get("group", ())), report.get("axis"))
+
+
+def _verb(ranks: Any, one: str, several: str) -> str:
+    return one if len(ranks) == 1 else several
+
+
+def _kinds(waiting: Mapping[int, Report]) -> dict[str, list[int]]:
+    """Each call that ranks wait in, with the ranks."""
+    kinds: dict[str, list[int]] = {}
+    for rank, report in waiting.items():
+        kinds.setdefault(call_name(report), []).append(rank)
+    return kinds
+
+
+def _wait_in(waiting: Mapping[int, Report]) -> str:
+    """`ranks 0 and 1 wait in barrier, call 3 on world [0,1,2]`."""
+    kinds = _kinds(waiting).items()
+    return "; ".join(f"{names(r)} {_verb(r, 'waits', 'wait')} in {kind}" for kind, r in kinds)
+
+
+def _explain_alike(waiting: Mapping[int, Report]) -> str:
+    """All ranks that run the cell are in the same call, and it does not end."""
     members = {rank for rep in waiting.values() for rank in rep.get("group", ())}
     missing = members - set(waiting)
     if missing:
-        return f"{names(waiting)} wait for {names(missing)}, which did not run this cell."
+        verb = _verb(waiting, "waits", "wait")
+        return f"{names(waiting)} {verb} for {names(missing)}, which did not run this cell."
     shapes = {tuple(rep.get("shape", ())) for rep in waiting.values()}
     if len(shapes) > 1:
         each = "; ".join(f"rank {r} {list(rep.get('shape', ()))}" for r, rep in waiting.items())
         return f"Every rank is in the same call, with tensors of different shapes: {each}."
-    return f"{names(waiting)} wait in {call_name(next(iter(waiting.values())))} and nobody moves."
-
-
-def _call_key(report: Report) -> tuple[Any, ...]:
-    return (report.get("call"), tuple(report.get("group", ())), report.get("seq"))
+    return f"{_wait_in(waiting)} and nobody moves."
 
 
 def _explain_mismatch(waiting: Mapping[int, Report]) -> str:
-    kinds: dict[str, list[int]] = {}
-    for rank, report in waiting.items():
-        kinds.setdefault(call_name(report), []).append(rank)
-    each = "; ".join(f"{names(ranks)} in {kind}" for kind, ranks in kinds.items())
+    each = "; ".join(f"{names(ranks)} in {kind}" for kind, ranks in _kinds(waiting).items())
     rule = "All ranks of a group must make the same collective calls in the same order."
     if len({report.get("call") for report in waiting.values()}) > 1:
         return f"The ranks are in different calls: {each}. {rule}"
+    if len({_kind(report) for report in waiting.values()}) > 1:
+        where = "The ranks wait in different groups"
+        return f"{where}: {each}. Each group waits for a member that is elsewhere."
     sequences = {report.get("seq", 0) for report in waiting.values()}
-    if len(sequences) > 1:
-        late = [r for r, rep in waiting.items() if rep.get("seq", 0) == min(sequences)]
-        return (
-            f"The ranks are in different calls: {each}. {names(late)} "
-            f"{'is' if len(late) == 1 else 'are'} {max(sequences) - min(sequences)} behind: "
-            f"a call was skipped or made once too often. {rule}"
-        )
-    return f"The ranks wait in different groups: {each}. Each group waits for a member elsewhere."
+    late = [r for r, rep in waiting.items() if rep.get("seq", 0) == min(sequences)]
+    return (
+        f"The ranks are in different calls: {each}. {names(late).capitalize()} "
+        f"{_verb(late, 'is', 'are')} {max(sequences) - min(sequences)} behind: "
+        f"a call was skipped or made once too often. {rule}"
+    )
 
 
 def _explain_gone(waiting: Mapping[int, Report], gone: Mapping[int, Report]) -> str:
-    call = call_name(next(iter(waiting.values())))
     states = Counter(report["state"] for report in gone.values())
-    how = {"finished": "finished without making that call", "raised": "raised an exception before"}
+    how = {"finished": "finished without making that call", "raised": "raised an exception before",
+           "killed": "ended before"}  # fmt: skip
     why = "; ".join(
         f"{names([r for r in gone if gone[r]['state'] == state])} {how.get(state, state)}"
         for state in states
     )
-    verb = "waits" if len(waiting) == 1 else "wait"
-    return f"{names(waiting)} {verb} in {call}; {why}. A collective ends when all have called it."
+    return f"{_wait_in(waiting)}; {why}. A collective ends when all have called it."
 
 
 def _explain_messages(waiting: Mapping[int, Report], gone: Mapping[int, Report]) -> str:
-    if all("send" in report["call"] for report in waiting.values()) and not gone:
+    senders = all("send" in report["call"] for report in waiting.values())
+    if senders and all(report["peer"] in waiting for report in waiting.values()):
         chain = ", ".join(f"{r} to {rep['peer']}" for r, rep in waiting.items())
         return (
             f"Everybody sends and nobody receives (rank {chain}). "
-            "A large send ends only when its receiver takes it: start the receive first."
+            "A send ends only when its receiver takes it: start the receive first."
         )
     parts = []
     for rank, report in waiting.items():
-        peer, call = report.get("peer", -1), report["call"]
-        other = waiting.get(peer)
-        state = f"waits in {call_name(other)}" if other else (
-            f"has {gone[peer]['state']}" if peer in gone else "does not run this cell"
-        )  # fmt: skip
-        wants = f"to take a message {call_name(report).partition('(')[2][:-1] or ''}".strip()
-        verb = f"for rank {peer} {wants}" if "send" in call else f"for a message from rank {peer}"
-        parts.append(f"rank {rank} waits {verb}, which {state}")
+        peer = report.get("peer", -1)
+        who = f"rank {peer}, which {_state_of(peer, waiting, gone)}" if peer >= 0 else "anybody"
+        sends = "send" in report["call"]
+        wants = f"{who}, to take a message" if sends else f"a message from {who}"
+        parts.append(f"rank {rank} waits for {wants}")
     return "; ".join(parts) + ". Every send needs its receive."
+
+
+def _state_of(rank: int, waiting: Mapping[int, Report], gone: Mapping[int, Report]) -> str:
+    if rank in waiting:
+        return f"waits in {call_name(waiting[rank])}"
+    ended = {"finished": "has finished", "raised": "has raised an exception", "killed": "has ended"}
+    return ended[gone[rank]["state"]] if rank in gone else "does not run this cell"
 
 
 def names(ranks: Any) -> str:

@@ -49,14 +49,23 @@ def parents() -> dict[int, int]:
     return found
 
 
+def children(pid: int) -> list[int]:
+    """The processes that have `pid` as their parent; empty without /proc."""
+    lists = list(Path(f"/proc/{pid}/task").glob("*/children"))
+    if not lists:  # a kernel without these lists
+        return [child for child, parent in parents().items() if parent == pid]
+    found: list[int] = []
+    for path in lists:
+        with suppress(OSError):
+            found += map(int, path.read_text().split())
+    return found
+
+
 def descendants(pid: int) -> list[int]:
     """Every process below `pid`, nearest first."""
-    children: dict[int, list[int]] = {}
-    for child, parent in parents().items():
-        children.setdefault(parent, []).append(child)
     found, look = [], [pid]
     while look:
-        below = children.get(look.pop(), [])
+        below = children(look.pop())
         found += below
         look += below
     return found
@@ -64,8 +73,7 @@ def descendants(pid: int) -> list[int]:
 
 def strays(known: set[int]) -> list[int]:
     """Children of this process that it did not fork itself: orphans that fell to it."""
-    me = os.getpid()
-    return [pid for pid, parent in parents().items() if parent == me and pid not in known]
+    return [pid for pid in children(os.getpid()) if pid not in known]
 
 
 def kill_family(pid: int, patience: float = 2.0) -> None:
@@ -75,16 +83,30 @@ def kill_family(pid: int, patience: float = 2.0) -> None:
     """
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        family = ([pid] if pid else []) + descendants(pid or os.getpid())
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for member in family:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(member, number)
+        for member in _stopped(pid):
+            _signal(member, signal.SIGKILL)
         if pid:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
         if not [p for p in descendants(pid or os.getpid()) if not _is_dead(p)]:
             return
+
+
+def _stopped(pid: int) -> set[int]:
+    """Stops a family; returns its members once a look finds no more of them."""
+    stopped: set[int] = set()
+    while True:
+        new = {*([pid] if pid else []), *descendants(pid or os.getpid())} - stopped
+        if not new:
+            return stopped
+        for member in new:
+            _signal(member, signal.SIGSTOP)
+        stopped |= new
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
 def _is_dead(pid: int) -> bool:

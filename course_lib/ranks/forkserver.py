@@ -69,7 +69,9 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self.ready = channel is not None
         self._children: dict[int, Child] = {}
-        self._forked: list[int] = []
+        self._asked = 0
+        self._forked: dict[int, Child] = {}
+        self._unwanted: set[int] = set()
         if channel is None:
             channel, theirs = Channel.pair()
             root = Path(__file__).resolve().parents[2]
@@ -97,20 +99,26 @@ class ForkServer:
                 ends with code 0.
             args: JSON-ready data for it.
             fds: open files for it, in this order; the caller keeps its own copies.
-            options: `env` (dict), `stdout` and `stdin` (indices into `fds`), `serve` (index into
-                `fds` of a channel on which the *server* takes requests from then on, so that the
-                child can fork as well).
+            options: `env` (dict), `stdout` (index into `fds`), `serve` (index into `fds` of a
+                channel on which the *server* takes requests from then on, so that the child can
+                fork as well; the child does not get this one, so it should be the last).
 
         Returns:
             The child, running.
 
         Raises:
             ServerDied: the server is gone.
+            KeyboardInterrupt: passed on; the child, if it still comes, is killed.
         """
-        count = len(self._forked)
-        self._send({"do": "fork", "target": target, "args": args, **options}, fds)
-        self.collect(None, until=lambda: len(self._forked) > count)
-        return self._children[self._forked[-1]]
+        self._asked += 1
+        number = self._asked
+        self._send({"do": "fork", "target": target, "args": args, "number": number, **options}, fds)
+        try:
+            self.collect(None, until=lambda: number in self._forked)
+        except KeyboardInterrupt:
+            self._unwanted.add(number)
+            raise
+        return self._forked.pop(number)
 
     def kill(self, child: Child, number: int = signal.SIGKILL) -> None:
         """Has the server signal a child, which it does only while the child is not reaped."""
@@ -138,19 +146,28 @@ class ForkServer:
             except (BlockingIOError, InterruptedError):
                 return
             except (ChannelClosed, OSError):
-                for child in self._children.values():
-                    child.status = -signal.SIGKILL if child.status is None else child.status
+                self._bury()
                 raise ServerDied("the preloaded process has ended") from None
             self._take(message)
+
+    def _bury(self) -> None:
+        """The server is gone and its children with it: ends what they had started themselves."""
+        for child in self._children.values():
+            if child.status is None:
+                child.status = -signal.SIGKILL
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
 
     def _take(self, message: dict[str, Any]) -> None:
         if message["did"] == "ready":
             self.ready = True
         elif message["did"] == "fork":
-            self._children[message["pid"]] = Child(message["pid"], self)
-            self._forked.append(message["pid"])
+            child = self._children[message["pid"]] = Child(message["pid"], self)
+            self._forked[message["number"]] = child
+            if message["number"] in self._unwanted:
+                self._forked.pop(message["number"]).kill()
         elif message["did"] == "exit":
-            self._children[message["pid"]].status = message["status"]
+            self._children.pop(message["pid"]).status = message["status"]
 
     def _send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         try:

@@ -28,6 +28,8 @@ from course_lib.trace import Ledger
 LOOK = 0.5  # seconds between two looks at ranks that take long
 GRACE = 1.0  # seconds that ranks get to answer an interrupt
 MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
+PIPE = 1 << 20  # bytes that a pipe can hold at most
+READ = 1 << 16  # bytes read at a time
 
 
 class Gathering:
@@ -89,7 +91,8 @@ class Gathering:
         now = time.monotonic()
         if self.watch is not None and now >= self.next_watch:
             self.watch(self.outcome)
-            self.next_watch = now + LOOK / 2
+            took = time.monotonic() - now
+            self.next_watch = now + max(LOOK / 2, 10 * took)
         if now >= self.next_look and self.waiting:
             self.look()
             self.next_look = time.monotonic() + LOOK
@@ -99,10 +102,13 @@ class Gathering:
 
     # --- what comes in ---------------------------------------------------------------------------
     def drain(self, rank: RankEnd) -> None:
-        """Takes what the rank has printed so far."""
+        """Takes what the rank has printed so far: a pipe full, for it may print without end."""
         kept = self.outcome.output[rank.index]
         with suppress(BlockingIOError, OSError):
-            while data := os.read(rank.output, 1 << 16):
+            for _ in range(PIPE // READ + 1):
+                data = os.read(rank.output, READ)
+                if not data:
+                    break
                 kept += data[: max(0, MOST_OUTPUT - len(kept))]
 
     def answer(self, rank: RankEnd) -> None:
@@ -124,13 +130,24 @@ class Gathering:
             report = {**message, "state": message["did"]}
             report["error"] = f"{message['error']}: {message['text']}".splitlines()[0][:200]
         elif "pickle" in message:
-            self.outcome.values[rank.index] = load_object(message, raw, fds)
+            report |= self._unpacked(rank, message, raw, fds)
         if message.get("ledger"):
             self.outcome.ledgers[rank.index] = Ledger.from_dict(message["ledger"])
         if "seq" in message:
             self.outcome.calls[rank.index] = message["seq"]
         self.outcome.reports[rank.index] = report
         self.waiting.discard(rank.index)
+
+    def _unpacked(
+        self, rank: RankEnd, message: dict[str, Any], raw: bytes, fds: list[int]
+    ) -> dict[str, Any]:
+        """Takes in a value; what it adds to the rank's report: nothing, or why it failed."""
+        try:
+            self.outcome.values[rank.index] = load_object(message, raw, fds)
+        except Exception as error:
+            text = f"the value cannot be unpacked here: {type(error).__name__}: {error}"
+            return {"state": "raised", "error": text, "trace": text}
+        return {}
 
     def endings(self) -> None:
         """Takes news of ranks that ended."""
@@ -155,13 +172,13 @@ class Gathering:
     # --- what does not come ----------------------------------------------------------------------
     def look(self) -> None:
         """Asks every rank that has not answered where it is; calls it a deadlock if none moves."""
+        asked = time.monotonic()
         for index in self.waiting:
             with suppress(ChannelClosed):
-                self.ranks[index].questions.send({"do": "where"})
+                self.ranks[index].questions.send({"do": "where", "asked": asked})
         for index in self.waiting:
             with suppress(ChannelClosed, TimeoutError):
-                found, _, _ = self.ranks[index].questions.receive(LOOK)
-                self.outcome.reports[index] = {**found, "state": "running"}
+                self.outcome.reports[index] = {**self._told(index, asked), "state": "running"}
         now, reports = time.monotonic(), dict(self.outcome.reports)
         if not autopsy.standstill(self.seen, reports, now - self.last_look):
             self.still_since = now
@@ -172,6 +189,14 @@ class Gathering:
         patience = min(1.0, self.stall) if failed else self.stall
         if now - self.still_since >= patience:
             self.outcome.verdict = "deadlock"
+
+    def _told(self, index: int, asked: float) -> dict[str, Any]:
+        """A rank's answer to the question of that time; late answers to older ones are dropped."""
+        while True:
+            left = max(1e-3, asked + LOOK - time.monotonic())
+            found, _, _ = self.ranks[index].questions.receive(left)
+            if found["asked"] == asked:
+                return found
 
     def interrupt(self) -> None:
         """Passes an interrupt on; ranks that do not answer it are left as `running`."""

@@ -163,6 +163,8 @@ class RanksMagics(Magics):
             raise RanksFailed(error.outcome.story()) from None
         except BadRequestError as error:
             raise RanksFailed(str(error)) from None
+        except KeyboardInterrupt:
+            raise RanksFailed("Interrupted.") from None
 
     # --- magics ----------------------------------------------------------------------------------
     @line_magic("ranks")
@@ -197,6 +199,8 @@ class RanksMagics(Magics):
             raise UsageError(f"%%ranks: {error}") from None
         except RanksError as error:
             self._last = error.outcome
+        except KeyboardInterrupt:  # while the ranks were started: a running cell answers itself
+            raise RanksFailed("Interrupted.") from None
         self._show(self._last, shown, asked)
 
     @cell_magic("torchrun")

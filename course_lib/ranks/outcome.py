@@ -9,12 +9,15 @@ The production version is a log file a rank, and somebody who reads them all.
 from __future__ import annotations
 
 import signal
+import textwrap
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from course_lib.ranks import autopsy
 from course_lib.trace import Ledger, Timeline
+
+WIDTH = 96  # characters that JupyterLab shows in a line of output on a small screen
 
 
 class BadRequestError(ValueError):
@@ -44,7 +47,7 @@ class Outcome:
         displays: (rank, MIME bundle) in the order of arrival.
         ledgers: rank to its ledger of this cell, if it was asked for.
         values: rank to the value that came back.
-        calls: rank to the collective calls that it has made on world since it started.
+        calls: rank to the calls on world that its backend has counted since it started.
         device: where the ranks compute, if they said so.
         verdict: "" if all finished; else `raised`, `deadlock`, `timeout`, `died`, `interrupted`.
         restarted: why the ranks had to be started anew; "" if they go on.
@@ -79,7 +82,8 @@ class Outcome:
             head = "Time is up" if self.verdict == "timeout" else head
             stuck = any(report.get("talking") for report in self.reports.values())
             why = [autopsy.explain(self.reports)] if stuck else []
-            return [f"{head}. {' '.join(why)}".rstrip(), *autopsy.table(self.reports)]
+            sentence = f"{head}. {' '.join(why)}".rstrip()
+            return [*textwrap.wrap(sentence, WIDTH), *autopsy.table(self.reports)]
         if self.verdict == "died":
             dead = [r for r, rep in self.reports.items() if rep["state"] == "killed"]
             each = "; ".join(f"rank {r} {self.reports[r]['error']}" for r in dead)

@@ -20,6 +20,7 @@ import cloudpickle
 from course_lib.ranks.channel import Channel, anonymous_file, map_file
 
 INLINE = 256 * 1024  # bytes; below it, a file costs more than the copies it saves
+ALIGN = 64  # bytes: where a tensor may begin, so that vector instructions find it in place
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -37,7 +38,7 @@ def _reduce_tensor(tensor: Any) -> Any:
 
     if tensor.layout is not torch.strided or tensor.device.type == "meta":
         return NotImplemented
-    data = tensor.detach().cpu().contiguous()
+    data = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     raw = data.reshape(-1).view(torch.uint8).numpy() if data.numel() else b""
     dtype = str(tensor.dtype).removeprefix("torch.")
     is_parameter = type(tensor).__name__ == "Parameter"
@@ -59,44 +60,79 @@ def _rebuild_tensor(
     return tensor.requires_grad_() if grad else tensor
 
 
-def send_object(channel: Channel, message: dict[str, Any], value: Any) -> None:
-    """Sends `message` with an object along; `receive_object` on the other side unpacks it.
+class Packed:
+    """An object on its way: pickled once, and sent to any number of processes.
 
     Raises:
         Exception: what pickling raised: the object cannot leave its process.
     """
-    buffers: list[pickle.PickleBuffer] = []
-    stream = io.BytesIO()
-    _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(value)
-    text, views = stream.getvalue(), [buffer.raw() for buffer in buffers]
-    sizes = [view.nbytes for view in views]
-    message = {**message, "pickle": len(text), "buffers": sizes}
-    if sum(sizes) <= INLINE:
-        channel.send(message, raw=b"".join([text, *views]))
-        return
-    fd = anonymous_file(sum(sizes))
-    try:
-        for view in views:
-            while view.nbytes:
-                view = view[os.write(fd, view) :]
-        channel.send(message, raw=text, fds=(fd,))
-    finally:
-        os.close(fd)
+
+    def __init__(self, value: Any) -> None:
+        buffers: list[pickle.PickleBuffer] = []
+        stream = io.BytesIO()
+        _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(value)
+        views = [buffer.raw() for buffer in buffers]
+        self._sizes = [view.nbytes for view in views]
+        self._pickle, self._inline = stream.getvalue(), b""
+        self._fds: tuple[int, ...] = ()
+        if sum(self._sizes) <= INLINE:
+            self._inline = b"".join(bytes(view) + b"\0" * _gap(view.nbytes) for view in views)
+        else:
+            self._fds = (_file_of(views),)
+
+    def send(self, channel: Channel, message: dict[str, Any]) -> None:
+        """Sends `message` with the object along; `load_object` on the other side unpacks it."""
+        message = {**message, "buffers": self._sizes, "pickle": len(self._pickle)}
+        channel.send(message, raw=self._inline + self._pickle, fds=self._fds)
+
+    def close(self) -> None:
+        """Gives up the sender's copy."""
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = ()
+
+    def __enter__(self) -> Packed:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _gap(size: int) -> int:
+    """Bytes between a buffer of `size` bytes and the next, which begins aligned."""
+    return -size % ALIGN
+
+
+def _file_of(views: list[memoryview]) -> int:
+    """An anonymous file that holds the buffers, each aligned."""
+    fd: int = anonymous_file(sum(view.nbytes + _gap(view.nbytes) for view in views))
+    for view in views:
+        gap = _gap(view.nbytes)
+        while view.nbytes:
+            view = view[os.write(fd, view) :]
+        os.lseek(fd, gap, os.SEEK_CUR)
+    return fd
+
+
+def send_object(channel: Channel, message: dict[str, Any], value: Any) -> None:
+    """Sends `message` with an object along (see `Packed`)."""
+    with Packed(value) as packed:
+        packed.send(channel, message)
 
 
 def load_object(message: dict[str, Any], raw: bytes, fds: list[int]) -> Any:
-    """The object that came along with a received message.
+    """The object that came along with a received message; its tensors can be written to.
 
     Raises:
         Exception: what unpickling raised.
     """
     memory = memoryview(map_file(fds[0], writable=False) if fds else bytearray(raw))
-    at = 0 if fds else message["pickle"]
-    buffers = []
+    text = raw[len(raw) - message["pickle"] :]
+    at, buffers = 0, []
     for size in message["buffers"]:
         buffers.append(memory[at : at + size])
-        at += size
-    return pickle.loads(raw[: message["pickle"]], buffers=buffers)
+        at += size + _gap(size)
+    return pickle.loads(text, buffers=buffers)
 
 
 class by_value:

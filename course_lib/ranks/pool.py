@@ -18,10 +18,11 @@ from course_lib.ranks.channel import ChannelClosed
 from course_lib.ranks.forkserver import ForkServer, ServerDied
 from course_lib.ranks.gather import Gathering
 from course_lib.ranks.outcome import BadRequestError, Outcome, RanksError, ending
-from course_lib.ranks.pack import by_value, send_object
+from course_lib.ranks.pack import Packed, by_value
 from course_lib.ranks.rank import RankEnd
 
 MOST_RANKS = 64
+MEETING = 2.0  # seconds that ranks get to show that they can still meet
 ANEW = "All ranks were started anew; their variables are gone"
 
 
@@ -61,6 +62,7 @@ class Pool:
         self.device_name = ""
         self._ranks: list[RankEnd] = []
         self._calls: dict[int, int] = {}
+        self._met: dict[int, int] = {}
 
     # --- life ------------------------------------------------------------------------------------
     @property
@@ -87,16 +89,23 @@ class Pool:
             self.server.close()
             self.server = ForkServer()
             self._owns_server = True
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self._ranks = [
-                RankEnd.start(self.server, index, self.world_size, self.device, listener)
-                for index in range(self.world_size)
-            ]
-        self._calls = {}
-        outcome = self._gather(Outcome(), set(range(self.world_size)), timeout=120, judge=False)
+        self._calls, self._met = {}, {}
+        try:
+            self._fork()
+        except BaseException:  # an interrupt, most likely: half a pool is none
+            self.stop()
+            raise
+        outcome = self._gather(Outcome(), set(range(self.world_size)), timeout=120, stall=None)
         if outcome.verdict:
             self.stop()
             raise RanksError(outcome)
+
+    def _fork(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for index in range(self.world_size):
+                self._ranks.append(
+                    RankEnd.start(self.server, index, self.world_size, self.device, listener)
+                )
 
     def stop(self) -> None:
         """Ends the ranks; what they held is gone."""
@@ -214,15 +223,20 @@ class Pool:
         if dead:
             self.stop()
             outcome.restarted = f"{dead} since the last cell. {ANEW}."
-        self.start()
-        for index in sorted(ranks):
-            with suppress(ChannelClosed):
-                if value is None:
-                    self._ranks[index].channel.send(message)
-                else:
-                    send_object(self._ranks[index].channel, message, value)
-        outcome = self._gather(outcome, ranks, timeout, watch=watch)
+        with _packed(value) as packed:
+            self.start()
+            self._send(ranks, message, packed)
+        outcome = self._gather(outcome, ranks, timeout, watch, stall=self.stall)
         return self._after(outcome)
+
+    def _send(self, ranks: set[int], message: dict[str, Any], packed: Packed) -> None:
+        try:
+            for index in sorted(ranks):
+                with suppress(ChannelClosed):
+                    packed.send(self._ranks[index].channel, message)
+        except BaseException:  # an interrupt: some ranks have it and some do not
+            self.stop()
+            raise
 
     def _dead(self) -> str:
         """Ranks that have ended since they were last used, in words; "" if none."""
@@ -238,17 +252,29 @@ class Pool:
             reason = "They could not go on"
         elif any(report["state"] == "running" for report in reports.values()):
             reason = "Some did not stop"
-        elif len(set(self._calls.values())) > 1 and outcome.verdict:
-            reason = "They are no longer at the same collective call"
-        elif len(set(self._calls.values())) > 1:
-            calls = ", ".join(f"rank {r}: {n}" for r, n in sorted(self._calls.items()))
-            outcome.verdict = "out of step"
-            reason = f"They made different numbers of collective calls on world ({calls})"
-        else:
+        elif self._in_step():
             return outcome
+        else:
+            outcome.verdict = outcome.verdict or "out of step"
+            reason = "They made different numbers of collective calls and cannot meet any more"
         self.stop()
         outcome.restarted = f"{reason}. {ANEW}."
         return outcome
+
+    def _in_step(self) -> bool:
+        """Whether all ranks are at the same collective call of their world group.
+
+        The backend counts messages as well, which some ranks may rightly send and others not. So a
+        difference is only a suspicion, and the proof is whether they can meet in a barrier.
+        """
+        if len({self._calls[rank] - self._met.get(rank, 0) for rank in self._calls}) <= 1:
+            return True
+        for rank in self._ranks:
+            rank.channel.send({"do": "meet"})
+        everyone = set(range(self.world_size))
+        met = self._gather(Outcome(), everyone, MEETING, stall=MEETING / 4)
+        self._met = dict(self._calls)
+        return not met.verdict
 
     # --- the loop --------------------------------------------------------------------------------
     def _gather(
@@ -257,12 +283,13 @@ class Pool:
         waiting: set[int],
         timeout: float | None,
         watch: Callable[[Outcome], None] | None = None,
-        judge: bool = True,
+        *,
+        stall: float | None,
     ) -> Outcome:
         """Waits until every rank in `waiting` has answered, died or was judged stuck."""
         gather = Gathering(
             self.server, {rank.index: rank for rank in self._ranks}, outcome, waiting,
-            timeout=timeout, stall=self.stall if judge else None, watch=watch,
+            timeout=timeout, stall=stall, watch=watch,
         )  # fmt: skip
         try:
             gather.until_done()
@@ -278,6 +305,18 @@ class Pool:
         if not outcome.verdict and "raised" in states:
             outcome.verdict = "raised"
         return outcome
+
+
+def _packed(value: Any) -> Packed:
+    """The object, ready to be sent.
+
+    Raises:
+        BadRequestError: it cannot leave this process.
+    """
+    try:
+        return Packed(value)
+    except Exception as error:
+        raise BadRequestError(f"cannot send this to the ranks: {error}") from error
 
 
 def run_on_ranks(

@@ -85,7 +85,7 @@ class Server:
         for fd in fds:
             os.close(fd)
         self.children[pid] = client
-        self.tell(client, {"did": "fork", "pid": pid})
+        self.tell(client, {"did": "fork", "pid": pid, "number": message["number"]})
 
     def reap(self) -> None:
         """Collects children that have ended, and kills what they left behind."""

@@ -39,6 +39,9 @@ class RankEnd:
                 "port": listener.getsockname()[1]}  # fmt: skip
         try:
             rank.child = server.fork("course_lib.ranks.worker:main", args, tuple(fds), stdout=2)
+        except BaseException:
+            rank.close()
+            raise
         finally:
             theirs.close()
             their_questions.close()
@@ -48,6 +51,10 @@ class RankEnd:
     def end(self) -> None:
         """Kills it and closes what belongs to it."""
         self.child.kill()
+        self.close()
+
+    def close(self) -> None:
+        """Closes this side of it; a rank that is not busy ends then."""
         self.channel.close()
         self.questions.close()
         os.close(self.output)

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 HEAD, TAIL = 200, 50  # lines shown of a longer text
+FLOOD = 1 << 20  # bytes of a rank's output beyond which only its two ends are looked at
+END = 1 << 17  # bytes of such an end
 CURSOR = re.compile(r"\x1b\[[0-9;?]*[A-HJKSTfhlsu]")  # moves of the cursor; colours stay
 BAR = "│"
 
@@ -87,6 +89,20 @@ def _by_content(each: Mapping[int, list[str]]) -> list[Block]:
     return [(ranks, list(lines)) for lines, ranks in found.items()]
 
 
+def _ends(data: bytes | bytearray) -> tuple[bytes | bytearray, int]:
+    """The beginning and the end of a flood, and how many lines more there are between.
+
+    A line in the middle says so; it stands for one of them.
+    """
+    if len(data) <= FLOOD:
+        return data, 0
+    first = data.rfind(b"\n", 0, END) + 1 or END
+    last = data.find(b"\n", len(data) - END) + 1 or len(data) - END
+    count = data.count(b"\n", first, last)
+    gap = f"… {count:,} more lines …" if count else "…"
+    return data[:first].rstrip(b"\n") + f"\n{gap}\n".encode() + data[last:], max(0, count - 1)
+
+
 def label_of(ranks: list[int]) -> str:
     """`rank 2`, `ranks 0–3`, `ranks 0,2`."""
     if len(ranks) == 1:
@@ -98,7 +114,9 @@ def label_of(ranks: list[int]) -> str:
 
 def text_of(outputs: Mapping[int, bytes | bytearray], head: int = HEAD, tail: int = TAIL) -> str:
     """The folded output as text, lines labelled with their ranks; long texts lose their middle."""
-    blocks = fold(outputs)
+    ends = {rank: _ends(data) for rank, data in outputs.items()}
+    unseen = max((count for _, count in ends.values()), default=0)
+    blocks = fold({rank: data for rank, (data, _) in ends.items()})
     labels = [label_of(ranks) for ranks, _ in blocks]
     width = max(map(len, labels), default=0)
     lines = [
@@ -107,7 +125,8 @@ def text_of(outputs: Mapping[int, bytes | bytearray], head: int = HEAD, tail: in
         for line in block
     ]
     if len(lines) > head + tail:
-        left_out = len(lines) - head - tail
-        note = f"… {left_out:,} more lines; output(rank) has all of them …"
+        left_out = f"{len(lines) - head - tail + unseen:,}"
+        about = f"over {left_out}" if unseen else left_out
+        note = f"… {about} more lines; output(rank) has all of them …"
         lines = [*lines[:head], note, *lines[-tail:]]
     return "\n".join(lines)

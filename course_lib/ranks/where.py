@@ -75,7 +75,7 @@ def _chain(frame: FrameType | None) -> list[FrameType]:
 
 
 def _is_library(path: str) -> bool:
-    return path.startswith((TORCH, COURSE, *LIBRARIES, "<frozen"))
+    return path.startswith((TORCH, COURSE, *LIBRARIES, "<frozen", "<string>"))
 
 
 def _source(frame: FrameType | None) -> str:
@@ -96,10 +96,12 @@ def _call(beyond: list[FrameType], inner: FrameType | None, ledger: Ledger) -> d
     for frame in beyond:
         if frame.f_code.co_filename.startswith(TALK[0]) and not _is_plumbing(frame):
             return {"talking": True, **_torch_call(frame)}
-    if any(frame.f_code.co_filename.startswith((*TALK, AUTOGRAD)) for frame in beyond):
-        return {"talking": True, "call": "a wait inside backward or torch.distributed"}
+    if any(frame.f_code.co_filename.startswith(AUTOGRAD) for frame in beyond):
+        return {"talking": True, "call": "backward"}
+    if any(frame.f_code.co_filename.startswith(TALK) for frame in beyond):
+        return {"talking": True, "call": "torch.distributed"}
     if inner is not None and beyond == [] and ".wait(" in _source(inner):
-        return {"talking": True, "call": "wait"}
+        return {"talking": True, "call": "work.wait()"}
     return {}
 
 
@@ -128,7 +130,8 @@ def _torch_call(frame: FrameType) -> dict[str, Any]:
         handle: Any = given.get("group") or dist.group.WORLD
         found["group"] = dist.get_process_group_ranks(handle)
         found["axis"] = "world" if handle is dist.group.WORLD else ""
-        found["seq"] = handle._get_sequence_number_for_group() - 1
+        if "group" in given:  # a call on a group: new_group, for one, is not counted
+            found["seq"] = handle._get_sequence_number_for_group() - 1
     with suppress(Exception):
         peers = [given[name] for name in ("dst", "src", "group_dst", "group_src") if name in given]
         found["peer"] = next((peer for peer in peers if isinstance(peer, int)), -1)

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from course_lib import comm
 from course_lib.comm import Group, Work
 from course_lib.ranks import where
 from course_lib.ranks.channel import Channel, ChannelClosed
@@ -120,7 +121,8 @@ class Worker:
         self.group = Group.world(self.ledger)
         self.module.__dict__.update(
             rank=self.rank, world_size=self.world_size, device=self.device, dist=dist,
-            torch=torch, group=self.group, display=self.display, __builtins__=builtins,
+            torch=torch, group=self.group,
+            comm=comm, display=self.display, __builtins__=builtins,
         )  # fmt: skip
         self._reply("ready", pid=os.getpid(), device=str(self.device), backend=backend)
 
@@ -181,14 +183,19 @@ class Worker:
         self.module.__dict__.update(load_object(message, raw, fds))
         self._finished()
 
+    def do_meet(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
+        """Meets the other ranks once: a rank that is at another collective call never comes."""
+        dist.barrier()
+        self._finished()
+
     # --- answers ---------------------------------------------------------------------------------
     def answer(self, questions: Channel) -> None:
         """Answers where the rank is, from a thread of its own; ends the rank with the kernel."""
         while True:
             try:
-                questions.receive()
+                question, _, _ = questions.receive()
                 found = where.report(self.thread, self.ledger) if self.busy else {"talking": False}
-                questions.send({"rank": self.rank, **found})
+                questions.send({"rank": self.rank, "asked": question["asked"], **found})
             except ChannelClosed:
                 os._exit(0)
 
@@ -211,7 +218,7 @@ class Worker:
         self._reply("done", seq=self._calls_made(), **more)
 
     def _calls_made(self) -> int:
-        """Collective calls made so far on the group of all ranks: must agree between cells."""
+        """Calls made so far on the group of all ranks, as its backend counts them."""
         handle: Any = dist.group.WORLD if dist.is_initialized() else None
         return -1 if handle is None else int(handle._get_sequence_number_for_group())
 

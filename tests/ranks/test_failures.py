@@ -151,6 +151,17 @@ def test_out_of_step_without_waiting(kernel: Any) -> None:
     works_again(kernel)
 
 
+def test_messages_between_some_ranks_are_no_mismatch(kernel: Any) -> None:
+    kernel.run("%%ranks 4\nkeep = 5")
+    answer = kernel.run(
+        "%%ranks\nt = torch.ones(2)\nif rank == 0:\n    dist.send(t, 1)\n"
+        "elif rank == 1:\n    dist.recv(t, 0)"
+    )
+    assert answer.status == "ok", answer.text
+    assert kernel.run("pull('keep')").text == "[5, 5, 5, 5]"
+    works_again(kernel)
+
+
 def test_interrupt_of_a_running_cell(kernel: Any) -> None:
     kernel.run("%%ranks\nkeep = rank")
     answer = kernel.run(

@@ -1,0 +1,146 @@
+"""Messages between processes: they arrive whole, with what was sent along, or say why not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from course_lib.ranks.channel import Channel, ChannelClosed, anonymous_file, map_file
+from course_lib.ranks.pack import Packed, load_object
+
+
+def test_messages_arrive_whole_and_in_order() -> None:
+    here, there = Channel.pair()
+    for number in range(200):
+        here.send({"number": number, "text": "ä\n\0"}, raw=bytes([number]) * number)
+    for number in range(200):
+        message, raw, fds = there.receive()
+        assert message == {"number": number, "text": "ä\n\0"}
+        assert raw == bytes([number]) * number
+        assert fds == []
+
+
+def test_both_directions_at_once() -> None:
+    here, there = Channel.pair()
+    here.send({"to": "there"})
+    there.send({"to": "here"})
+    assert here.receive()[0] == {"to": "here"}
+    assert there.receive()[0] == {"to": "there"}
+
+
+@pytest.mark.parametrize("with_file", [False, True])
+def test_a_message_larger_than_the_socket_holds(with_file: bool) -> None:
+    here, there = Channel.pair()
+    data = os.urandom(1 << 20) * 20
+    fds = (anonymous_file(8),) if with_file else ()
+    sender = threading.Thread(target=here.send, args=({"big": True}, data, fds))
+    sender.start()
+    message, raw, received = there.receive(5)
+    sender.join()
+    assert message == {"big": True}
+    assert raw == data
+    assert [os.fstat(fd).st_size for fd in received] == [8] * with_file
+
+
+def test_open_files_come_along_in_order() -> None:
+    here, there = Channel.pair()
+    files = [anonymous_file(size) for size in (10, 20, 30)]
+    here.send({"first": 1})
+    here.send({"files": 3}, raw=b"x", fds=tuple(files))
+    here.send({"last": 1})
+    assert there.receive()[2] == []
+    _, raw, received = there.receive()
+    assert raw == b"x"
+    assert [os.fstat(fd).st_size for fd in received] == [10, 20, 30]
+    assert not set(received) & set(files), "the receiver has numbers of its own"
+    assert there.receive()[0] == {"last": 1}
+
+
+def test_a_closed_peer_is_said_so_on_both_sides() -> None:
+    here, there = Channel.pair()
+    here.send({"last": "words"})
+    here.close()
+    assert there.receive()[0] == {"last": "words"}, "what was sent before must still arrive"
+    with pytest.raises(ChannelClosed):
+        there.receive()
+    with pytest.raises(ChannelClosed):
+        there.send({"too": "late"}, raw=b"x" * (1 << 20))
+
+
+def test_a_message_cut_short() -> None:
+    ours, theirs = socket.socketpair()
+    ours.sendall(b"\0\0\0\x40\0\0\0\0{")
+    ours.close()
+    with pytest.raises(ChannelClosed, match="in the middle"):
+        Channel(theirs).receive()
+
+
+def test_time_out_and_then_a_message() -> None:
+    here, there = Channel.pair()
+    with pytest.raises(TimeoutError):
+        there.receive(0.01)
+    here.send({"late": True})
+    assert there.receive(1)[0] == {"late": True}
+
+
+def test_a_slow_sender_is_waited_for_once_it_has_begun() -> None:
+    ours, theirs = socket.socketpair()
+    ours.sendall(b"\0\0\0\x02\0\0\0\x01{")
+
+    def rest() -> None:
+        time.sleep(0.2)
+        ours.sendall(b"}!")
+
+    threading.Thread(target=rest).start()
+    assert Channel(theirs).receive(0.05) == ({}, b"!", [])
+
+
+def test_an_anonymous_file_is_shared_or_private_and_has_no_name() -> None:
+    fd = anonymous_file(4096)
+    shared, other, private = (
+        map_file(os.dup(fd), writable=True),
+        map_file(os.dup(fd), writable=True),
+        map_file(os.dup(fd), writable=False),
+    )
+    shared[:4] = b"ours"
+    assert other[:4] == b"ours"
+    assert private[:4] == b"ours"
+    private[:4] = b"mine"
+    assert private[:4] == b"mine"
+    assert shared[:4] == b"ours", "a private copy was written through"
+    assert not os.path.exists(os.readlink(f"/proc/self/fd/{fd}")) or not Path("/proc").exists()
+    os.close(fd)
+
+
+def test_mapping_takes_the_open_file_over() -> None:
+    fd = anonymous_file(16)
+    mapped = map_file(fd, writable=True)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+    assert len(mapped) == 16
+
+
+def test_an_object_is_packed_once_and_sent_to_several() -> None:
+    import torch
+
+    value = {"a": torch.arange(100_000.0), "b": [torch.ones(3, dtype=torch.int8)] * 2, "c": "text"}
+    ends = [Channel.pair() for _ in range(3)]
+    with Packed(value) as packed:
+        for here, _ in ends:
+            packed.send(here, {"with": "it"})
+    arrived = []
+    for _, there in ends:
+        message, raw, fds = there.receive()
+        assert message["with"] == "it"
+        assert len(raw) < 4096, "the tensor went through the socket"
+        arrived.append(load_object(message, raw, fds))
+    arrived[0]["a"].zero_()
+    for got in arrived[1:]:
+        assert torch.equal(got["a"], value["a"]), "one receiver's writing reached another"
+        assert got["b"][0] is got["b"][1], "one object became two"
+        assert got["c"] == "text"
