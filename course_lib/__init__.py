@@ -15,9 +15,10 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Registers the magics in a notebook, and starts the preloaded process."""
     import atexit
 
+    from course_lib.grade.magic import GradeMagics
     from course_lib.ranks.magic import RanksMagics
 
     ranks = RanksMagics(shell)
-    shell.register_magics(ranks)
+    shell.register_magics(ranks, GradeMagics(shell, ranks.server))
     shell.push(ranks.names())
     atexit.register(ranks.close)

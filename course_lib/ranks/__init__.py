@@ -2,6 +2,7 @@
 
 from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.outcome import BadRequestError, Outcome, RanksError
-from course_lib.ranks.pool import Pool, run_on_ranks
+from course_lib.ranks.pool import Pool
+from course_lib.ranks.run import run_on_ranks
 
 __all__ = ["BadRequestError", "ForkServer", "Outcome", "Pool", "RanksError", "run_on_ranks"]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -186,14 +185,21 @@ def _explain_mismatch(waiting: Mapping[int, Report]) -> str:
 
 
 def _explain_gone(waiting: Mapping[int, Report], gone: Mapping[int, Report]) -> str:
-    states = Counter(report["state"] for report in gone.values())
-    how = {"finished": "finished without making that call", "raised": "raised an exception before",
-           "killed": "ended before"}  # fmt: skip
-    why = "; ".join(
-        f"{names([r for r in gone if gone[r]['state'] == state])} {how.get(state, state)}"
-        for state in states
-    )
+    needed = max(report.get("made", 0) for report in waiting.values())
+    on_world = all(report.get("axis") == "world" for report in waiting.values())
+    ends: dict[str, list[int]] = {}
+    for rank, report in gone.items():
+        made_it = on_world and report.get("made", -1) >= needed > 0
+        ends.setdefault(_end(report["state"], made_it), []).append(rank)
+    why = "; ".join(f"{names(ranks)} {end}" for end, ranks in ends.items())
     return f"{_wait_in(waiting)}; {why}. A collective ends when all have called it."
+
+
+def _end(state: str, made_it: bool) -> str:
+    if state == "finished" and made_it:
+        return "finished and made as many calls (with a tensor of another size?)"
+    ends = {"finished": "finished without making that call", "raised": "raised an exception before"}
+    return ends.get(state, "ended before")
 
 
 def _explain_messages(waiting: Mapping[int, Report], gone: Mapping[int, Report]) -> str:

@@ -26,8 +26,11 @@ from course_lib.ranks.rank import RankEnd
 from course_lib.trace import Ledger
 
 LOOK = 0.5  # seconds between two looks at ranks that take long
+HASTE = 0.1  # the same once a rank has failed
+HOPE = 0.4  # seconds without a move after which the others of a failed rank are given up
 GRACE = 1.0  # seconds that ranks get to answer an interrupt
 MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
+OTHER_SIZE = ": a message came that its tensor has no room for; do the shapes of all ranks agree?"
 PIPE = 1 << 20  # bytes that a pipe can hold at most
 READ = 1 << 16  # bytes read at a time
 
@@ -62,7 +65,8 @@ class Gathering:
         now = time.monotonic()
         self.deadline = now + timeout if timeout is not None else None
         self.next_look, self.next_watch = now + LOOK, now + LOOK / 2
-        self.last_look, self.still_since = now, now
+        self.last_look, self.still = now, 0.0
+        self.interrupted = False
         self.seen: dict[int, dict[str, Any]] = {}
         for index in waiting:
             outcome.reports[index] = {"state": "running"}
@@ -95,7 +99,7 @@ class Gathering:
             self.next_watch = now + max(LOOK / 2, 10 * took)
         if now >= self.next_look and self.waiting:
             self.look()
-            self.next_look = time.monotonic() + LOOK
+            self.next_look = time.monotonic() + (HASTE if self._failed() else LOOK)
         if self.deadline is not None and now > self.deadline and self.waiting:
             self.look()
             self.outcome.verdict = "timeout"
@@ -123,12 +127,13 @@ class Gathering:
         if message["did"] == "display":
             self.outcome.displays.append((rank.index, message["data"]))
             return
-        report: dict[str, Any] = {"state": "finished"}
+        report: dict[str, Any] = {"state": "finished", "made": message.get("seq", -1)}
         if message["did"] == "ready":
             self.outcome.device = message["device"]
         if message["did"] in ("raised", "interrupted"):
-            report = {**message, "state": message["did"]}
+            report = {**message, "state": message["did"] if self.interrupted else "raised"}
             report["error"] = f"{message['error']}: {message['text']}".splitlines()[0][:200]
+            self._hurry()
         elif "pickle" in message:
             report |= self._unpacked(rank, message, raw, fds)
         if message.get("ledger"):
@@ -164,10 +169,13 @@ class Gathering:
         self.drain(rank)
         where = self.seen.get(rank.index, {})
         at = f" (last seen at line {where['line']}: {where['source']})" if where.get("line") else ""
+        if b"gloo::EnforceNotMet" in self.outcome.output[rank.index]:
+            at += OTHER_SIZE
         self.outcome.reports[rank.index] = {
             "state": "killed", "error": ending(rank.child.status) + at,
         }  # fmt: skip
         self.waiting.discard(rank.index)
+        self._hurry()
 
     # --- what does not come ----------------------------------------------------------------------
     def look(self) -> None:
@@ -180,15 +188,23 @@ class Gathering:
             with suppress(ChannelClosed, TimeoutError):
                 self.outcome.reports[index] = {**self._told(index, asked), "state": "running"}
         now, reports = time.monotonic(), dict(self.outcome.reports)
-        if not autopsy.standstill(self.seen, reports, now - self.last_look):
-            self.still_since = now
+        stands = autopsy.standstill(self.seen, reports, now - self.last_look)
+        # Not more than LOOK for one look: the machine itself may have paused in between.
+        self.still = self.still + min(LOOK, now - self.last_look) if stands else 0.0
         self.seen, self.last_look = reports, now
         if self.stall is None:
             return
-        failed = any(report["state"] in ("raised", "killed") for report in reports.values())
-        patience = min(1.0, self.stall) if failed else self.stall
-        if now - self.still_since >= patience:
+        patience = min(HOPE, self.stall) if self._failed() else self.stall
+        if self.still > patience * 0.99:
             self.outcome.verdict = "deadlock"
+
+    def _failed(self) -> bool:
+        states = (report["state"] for report in self.outcome.reports.values())
+        return any(state in ("raised", "killed") for state in states)
+
+    def _hurry(self) -> None:
+        """A rank failed: whether the others wait for it is worth a look soon."""
+        self.next_look = min(self.next_look, time.monotonic() + HASTE)
 
     def _told(self, index: int, asked: float) -> dict[str, Any]:
         """A rank's answer to the question of that time; late answers to older ones are dropped."""
@@ -200,6 +216,7 @@ class Gathering:
 
     def interrupt(self) -> None:
         """Passes an interrupt on; ranks that do not answer it are left as `running`."""
+        self.interrupted = True
         with suppress(KeyboardInterrupt):  # a second one means: at once
             self.look()
             for index in self.waiting:

@@ -23,8 +23,9 @@ from course_lib.ranks.autopsy import names
 from course_lib.ranks.forkserver import ForkServer, ServerDied
 from course_lib.ranks.live import LiveText
 from course_lib.ranks.outcome import BadRequestError, Outcome, RanksError
-from course_lib.ranks.pool import Pool, run_on_ranks
+from course_lib.ranks.pool import Pool
 from course_lib.ranks.render import text_of
+from course_lib.ranks.run import run_on_ranks
 from course_lib.trace import Timeline
 
 DEFAULT_RANKS = 4

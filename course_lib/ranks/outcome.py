@@ -76,6 +76,10 @@ class Outcome:
         return "\n".join(lines)
 
     def _headline(self) -> list[str]:
+        dead = [r for r, report in self.reports.items() if report["state"] == "killed"]
+        if dead and self.verdict in ("deadlock", "died"):
+            each = "; ".join(f"rank {r} {self.reports[r]['error']}" for r in dead)
+            return [f"A rank ended: {each}.", *autopsy.table(self.reports)]
         if self.verdict in ("deadlock", "timeout"):
             failed = any(report["state"] == "raised" for report in self.reports.values())
             head = "A rank failed" if failed else "Deadlock"
@@ -84,10 +88,6 @@ class Outcome:
             why = [autopsy.explain(self.reports)] if stuck else []
             sentence = f"{head}. {' '.join(why)}".rstrip()
             return [*textwrap.wrap(sentence, WIDTH), *autopsy.table(self.reports)]
-        if self.verdict == "died":
-            dead = [r for r, rep in self.reports.items() if rep["state"] == "killed"]
-            each = "; ".join(f"rank {r} {self.reports[r]['error']}" for r in dead)
-            return [f"A rank ended: {each}.", *autopsy.table(self.reports)]
         if self.verdict == "interrupted":
             return ["Interrupted.", *autopsy.table(self.reports)]
         return []

@@ -114,12 +114,6 @@ def _file_of(views: list[memoryview]) -> int:
     return fd
 
 
-def send_object(channel: Channel, message: dict[str, Any], value: Any) -> None:
-    """Sends `message` with an object along (see `Packed`)."""
-    with Packed(value) as packed:
-        packed.send(channel, message)
-
-
 def load_object(message: dict[str, Any], raw: bytes, fds: list[int]) -> Any:
     """The object that came along with a received message; its tensors can be written to.
 

@@ -317,29 +317,3 @@ def _packed(value: Any) -> Packed:
         return Packed(value)
     except Exception as error:
         raise BadRequestError(f"cannot send this to the ranks: {error}") from error
-
-
-def run_on_ranks(
-    function: Callable[..., Any],
-    world_size: int,
-    *args: Any,
-    server: ForkServer | None = None,
-    timeout: float | None = None,
-) -> list[Any]:
-    """Calls `function(group, *args)` on `world_size` fresh ranks and returns the results.
-
-    Args:
-        function: any function; it and `args` are pickled by value where needed.
-        world_size: how many ranks.
-        args: further arguments, the same on every rank.
-        server: a preloaded process to start them from; None starts one (seconds).
-        timeout: seconds; None for no limit, deadlocks are found in any case.
-
-    Returns:
-        The results in rank order.
-
-    Raises:
-        RanksError: it raised on a rank, or did not end.
-    """
-    with Pool(world_size, server) as pool:
-        return pool.run(function, *args, timeout=timeout)

@@ -29,6 +29,14 @@ def own_traceback(error: BaseException) -> str:
     return "".join(told.format())
 
 
+def text_of(error: BaseException) -> str:
+    """The error's message, also of one that has none to give."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its text cannot be shown)"
+
+
 def own_line(error: BaseException) -> int:
     """The last line of the program's own that the error passed through; 0 if there is none."""
     if isinstance(error, SyntaxError):

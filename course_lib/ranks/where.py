@@ -42,6 +42,7 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
         `file`, `line`, `source`, `function`: the innermost line that is the program's own;
         `stack`: such lines, outermost first, at most 6; `talking`: whether the thread is inside a
         communication call; `call`, `axis`, `group`, `seq`, `peer`, `shape`: which, as far as known;
+        `made`: how many calls on world this rank has begun, as the backend counts them;
         `threads`: for each other thread how often it has slept and how long it has worked.
     """
     frame = sys._current_frames().get(thread)
@@ -58,11 +59,18 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
         ],
         "talking": False,
         "call": "",
+        "made": calls_made(),
         "threads": _threads(thread),
     }
     beyond = chain[chain.index(inner) + 1 :] if inner else chain
     answer.update(_call(beyond, inner, ledger))
     return answer
+
+
+def calls_made() -> int:
+    """Calls begun so far on the group of all ranks, as its backend counts them; -1 without one."""
+    handle: Any = dist.group.WORLD if dist.is_initialized() else None
+    return -1 if handle is None else int(handle._get_sequence_number_for_group())
 
 
 def _chain(frame: FrameType | None) -> list[FrameType]:

@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import types
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -27,8 +28,8 @@ from course_lib import comm
 from course_lib.comm import Group, Work
 from course_lib.ranks import where
 from course_lib.ranks.channel import Channel, ChannelClosed
-from course_lib.ranks.pack import load_object, send_object
-from course_lib.ranks.show import mime_bundle, own_line, own_traceback
+from course_lib.ranks.pack import Packed, load_object
+from course_lib.ranks.show import mime_bundle, own_line, own_traceback, text_of
 from course_lib.trace import Ledger
 
 
@@ -78,7 +79,7 @@ class Worker:
         self.device = choose_device(args["device"], self.rank, self.world_size)
         self.ledger = Ledger(self.rank)
         self.thread = threading.get_ident()
-        self.busy = False
+        self.busy = self.sending = self.interrupt_waits = False
         self.module = types.ModuleType("__main__")
         sys.modules["__main__"] = self.module
         signal.signal(signal.SIGINT, self._interrupted)
@@ -137,7 +138,7 @@ class Worker:
             if message["do"] == "stop":
                 os._exit(0)
             try:
-                self.busy = True
+                self.interrupt_waits, self.busy = False, True
                 handler = getattr(self, f"do_{message['do']}")
                 handler(message, raw, fds)
             except ChannelClosed:
@@ -169,14 +170,15 @@ class Worker:
         """Calls a function with the group of all ranks, and sends back what it returns."""
         function, args = load_object(message, raw, fds)
         value = function(self.group, *args)
-        self._flush()
-        send_object(self.channel, {"did": "done", "seq": self._calls_made()}, value)
+        with Packed(value) as packed:
+            self._finished(packed)
 
     def do_pull(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Sends back the value of an expression over the rank's variables."""
         code = compile(message["name"], f"Cell asking for {message['name']!r}", "eval")
         value = eval(code, self.module.__dict__)
-        send_object(self.channel, {"did": "done", "seq": self._calls_made()}, value)
+        with Packed(value) as packed:
+            self._finished(packed)
 
     def do_push(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Sets variables."""
@@ -206,38 +208,46 @@ class Worker:
             print(bundle["text/plain"])
         else:
             self._flush()
+            self.sending = True  # an interrupt must not cut the message: it waits for its end
             self.channel.send({"did": "display", "rank": self.rank, "data": bundle})
+            self.sending = False
+            if self.interrupt_waits:
+                raise KeyboardInterrupt
 
     def _show_figures(self) -> None:
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot is not None and pyplot.get_fignums():
             pyplot.show()
 
-    def _finished(self, **more: Any) -> None:
+    def _finished(self, packed: Packed | None = None, **more: Any) -> None:
         self._flush()
-        self._reply("done", seq=self._calls_made(), **more)
-
-    def _calls_made(self) -> int:
-        """Calls made so far on the group of all ranks, as its backend counts them."""
-        handle: Any = dist.group.WORLD if dist.is_initialized() else None
-        return -1 if handle is None else int(handle._get_sequence_number_for_group())
+        self._reply("done", packed, seq=where.calls_made(), **more)
 
     def _flush(self) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(Exception):  # the program may have closed or replaced them
+            sys.stdout.flush()
+            sys.stderr.flush()
 
-    def _reply(self, did: str, **more: Any) -> None:
-        self.channel.send({"did": did, "rank": self.rank, **more})
+    def _reply(self, did: str, packed: Packed | None = None, **more: Any) -> None:
+        """The last word on a request: an interrupt comes too late from here on."""
+        self.busy = False
+        message = {"did": did, "rank": self.rank, **more}
+        if packed is None:
+            self.channel.send(message)
+        else:
+            packed.send(self.channel, message)
 
     def _reply_error(self, error: BaseException) -> None:
         self._flush()
         interrupted = isinstance(error, KeyboardInterrupt)
         self._reply(
-            "interrupted" if interrupted else "raised", seq=self._calls_made(),
-            error=type(error).__name__, text=str(error), trace=own_traceback(error),
+            "interrupted" if interrupted else "raised", seq=where.calls_made(),
+            error=type(error).__name__, text=text_of(error), trace=own_traceback(error),
             line=own_line(error),
         )  # fmt: skip
 
     def _interrupted(self, number: int, frame: object) -> None:
-        if self.busy:
+        if self.sending:
+            self.interrupt_waits = True
+        elif self.busy:
             raise KeyboardInterrupt

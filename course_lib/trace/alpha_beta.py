@@ -53,7 +53,7 @@ class AlphaBeta:
         """Predicted time of a collective built from such messages.
 
         Args:
-            op: a key of STEPS; `all_reduce` alone means the ring's, `broadcast` the binomial tree's.
+            op: a key of STEPS; `all_reduce` alone is the ring's, `broadcast` the binomial tree's.
             payload: S, bytes of the full tensor.
             size: N, ranks.
 

@@ -1,4 +1,4 @@
-"""How many rounds a set of messages takes: the longest chain in which each waits for the one before.
+"""How many rounds messages take: the longest chain in which each waits for the one before.
 
 Notebook: 01 Collectives from scratch (broadcast_tree, halving_doubling_all_reduce; ring and tree).
 Paper: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in

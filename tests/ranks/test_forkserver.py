@@ -136,7 +136,7 @@ def test_the_server_stays_safe_to_fork(mine: ForkServer) -> None:
     deadline = time.monotonic() + 5
     while process.num_fds() > before and time.monotonic() < deadline:
         time.sleep(0.02)  # it may be reading /proc just now
-    assert process.num_fds() == before, "it keeps open what it passed on"
+    assert process.num_fds() <= before, "it keeps open what it passed on"
 
 
 @linux

@@ -1,0 +1,1 @@
+"""Grades one exercise: its checks, the ranks they run on, the score card and the progress."""

@@ -1,0 +1,165 @@
+"""Which exercises there are, and where their files lie.
+
+Notebook: 00 Ranks and the ledger shows the list.
+Source: none; suites are read with `ast`, so that listing them imports neither torch nor a suite.
+Costs: a few milliseconds for all suites.
+The production version of a catalog is a database.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from course_lib.grade.checks import Check, Exercise
+
+PACKAGE = Path(__file__).resolve().parents[1]
+SUITES = PACKAGE / "grade" / "suites"
+
+
+class NoSuchExercise(LookupError):
+    """A name that no exercise has; the text says which ones are near."""
+
+
+class SuiteError(ValueError):
+    """A suite whose EXERCISE or checks cannot be read."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One exercise of the course.
+
+    Attributes:
+        exercise: what its suite says about it.
+        checks: its checks, in order.
+        suite: the suite's path.
+        root: the course's folder, with `exercises` in it.
+    """
+
+    exercise: Exercise
+    checks: tuple[Check, ...]
+    suite: Path
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """The exercise's name."""
+        return self.exercise.name
+
+    @property
+    def points(self) -> int:
+        """All points there are."""
+        return sum(check.points for check in self.checks)
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        """Names that the learner's file must define."""
+        return self.exercise.defines or (self.name,)
+
+    @property
+    def _place(self) -> Path:
+        return Path(self.exercise.lesson) / f"{self.name}.py"
+
+    @property
+    def path(self) -> Path:
+        """The learner's file."""
+        return self.root / "exercises" / self._place
+
+    @property
+    def solution(self) -> Path:
+        """The solution; a student's copy of the course may not have it."""
+        return self.root / "solutions" / self._place
+
+    @property
+    def mutants(self) -> Path:
+        """The folder of wrong answers and of other right ones."""
+        return self.root / "tests" / "mutants" / self.exercise.lesson / self.name
+
+
+def find_root(start: Path | None = None) -> Path:
+    """The course's folder: the nearest one above `start` with exercises in it.
+
+    Where there is none, the folder that this package lies in.
+    """
+    start = (start or Path.cwd()).resolve()
+    for folder in (start, *start.parents):
+        if any((folder / "exercises").glob("[0-9][0-9]_*")):
+            return folder
+    return PACKAGE.parent
+
+
+def entries(root: Path | None = None, suites: Path = SUITES) -> list[Entry]:
+    """All exercises, in the order of the lessons; within one in the order of `order`.
+
+    Raises:
+        SuiteError: a suite cannot be read.
+    """
+    root = root or find_root()
+    found = [read_suite(path, root) for path in sorted(suites.glob("*/*.py"))]
+    return sorted(found, key=lambda e: (e.exercise.lesson, not e.exercise.core, e.name))
+
+
+def find(name: str, root: Path | None = None) -> Entry:
+    """One exercise by its name; `lesson/name` and a path to its file are understood as well.
+
+    Raises:
+        NoSuchExercise: there is none of that name.
+    """
+    known = {entry.name: entry for entry in entries(root)}
+    short = name.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
+    if short in known:
+        return known[short]
+    near = difflib.get_close_matches(short, known, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`course list` shows them all."
+    raise NoSuchExercise(f"there is no exercise {name!r}; {hint}")
+
+
+def chosen(name: str | None, root: Path | None = None) -> list[Entry]:
+    """One exercise, or all of them if no name is given.
+
+    Raises:
+        NoSuchExercise: there is none of that name.
+    """
+    return [find(name, root)] if name else entries(root)
+
+
+# --- reading a suite without running it ----------------------------------------------------------
+def read_suite(path: Path, root: Path) -> Entry:
+    """What a suite says about its exercise and its checks.
+
+    Raises:
+        SuiteError: it is not written with literals, or says nothing.
+    """
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        exercise = Exercise(**_exercise_fields(tree))
+        checks = tuple(check for node in tree.body for check in _check_of(node))
+    except (SyntaxError, ValueError, TypeError, LookupError) as error:
+        raise SuiteError(f"cannot read the suite {path}: {error}") from None
+    if not checks or exercise.name != path.stem or exercise.lesson != path.parent.name:
+        raise SuiteError(f"the suite {path} has no checks, or another name than its file")
+    return Entry(exercise, checks, path, root)
+
+
+def _exercise_fields(tree: ast.Module) -> dict[str, Any]:
+    for node in tree.body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            continue
+        if [ast.unparse(target) for target in node.targets] == ["EXERCISE"]:
+            return {str(word.arg): ast.literal_eval(word.value) for word in node.value.keywords}
+    raise LookupError("it has no EXERCISE = Exercise(...)")
+
+
+def _check_of(node: ast.stmt) -> list[Check]:
+    """The check that a statement defines, if it does."""
+    if not isinstance(node, ast.FunctionDef):
+        return []
+    for mark in node.decorator_list:
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "check":
+            title = ast.literal_eval(mark.args[0])
+            words = {str(word.arg): ast.literal_eval(word.value) for word in mark.keywords}
+            return [Check(node.name, title, **words)]
+    return []

@@ -1,0 +1,114 @@
+"""What a suite is made of: one exercise, its checks, and the way in which a check fails.
+
+Notebook: every one; a suite is a file under course_lib/grade/suites, one an exercise.
+Source: CS336's adapters and minitorch's task markers; pytest collects and runs the checks.
+Costs nothing: this file imports neither torch nor pytest, so that listing exercises is quick.
+The production version of such a suite also runs on the hardware that the code is meant for.
+
+A suite holds `EXERCISE`, driver functions `drive(learner, group, **inputs) -> dict` that run on the
+ranks, and check functions that take the fixture `run` and are decorated with `check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+CODES = {
+    "E": "equal to one process",
+    "B": "bytes and calls",
+    "M": "memory",
+    "O": "order of events",
+    "S": "schedule",
+    "H": "must end",
+    "P": "parity with torch",
+    "X": "forbidden calls",
+}
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """What a suite says about its exercise. Write it with literals only: it is read, not run.
+
+    Attributes:
+        name: the exercise's name, which is also its file's.
+        lesson: the folder, `01_collectives`.
+        title: a few words.
+        core: whether it counts to the core of the course.
+        hints: from a nudge to nearly the answer.
+        minutes: how long it takes.
+        defines: names that the learner's file must define; the exercise's name if empty.
+    """
+
+    name: str
+    lesson: str
+    title: str
+    core: bool
+    hints: tuple[str, str, str]
+    minutes: int
+    defines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the decorator says about one check.
+
+    Attributes:
+        name: the function's name.
+        title: what is checked, as the score card says it.
+        points: what it counts.
+        code: one of CODES.
+        diagnosis: the likely cause of a failure, where the check itself finds none.
+    """
+
+    name: str
+    title: str
+    points: int
+    code: str
+    diagnosis: str = ""
+
+
+def check(
+    title: str, *, points: int, code: str, diagnosis: str = ""
+) -> Callable[[Function], Function]:
+    """Makes a function `check_...(run)` of a suite one check of its exercise."""
+    if code not in CODES:
+        raise ValueError(f"check {title!r} has code {code!r}; known: {', '.join(CODES)}")
+
+    def mark(function: Function) -> Function:
+        function.check = Check(  # type: ignore[attr-defined]
+            function.__name__, title, points, code, diagnosis
+        )
+        return function
+
+    return mark
+
+
+class CheckFailed(Exception):
+    """A check that did not hold.
+
+    Args:
+        message: what was looked at, in one line.
+        rank: on which rank; None if on all, or on none in particular.
+        expected: what should be there.
+        measured: what is there.
+        cause: the likely reason.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        rank: int | None = None,
+        expected: str = "",
+        measured: str = "",
+        cause: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.rank = rank
+        self.expected = expected
+        self.measured = measured
+        self.cause = cause

@@ -1,0 +1,243 @@
+"""The command `course`: grade, watch, hints, progress, and what the course's authors need.
+
+Notebook: each exercise names its command.
+Source: rustlings' watch mode, git's exit codes.
+Costs: `course grade` three seconds to import torch, once; `course watch` keeps it warm.
+The production version is a continuous-integration job: `course grade --all --json - --junit FILE`.
+
+Exit codes: 0 full marks, 1 failed checks, 2 wrong usage, 3 a file does not load, 4 the grader
+broke, 5 evidence of tampering, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from course_lib.grade import build, dev, progress, report
+from course_lib.grade.card import Card, write_atomically, write_json
+from course_lib.grade.catalog import (
+    Entry,
+    NoSuchExercise,
+    SuiteError,
+    chosen,
+    entries,
+    find,
+    find_root,
+)
+from course_lib.grade.grader import Grader
+from course_lib.grade.progress import Progress
+
+USAGE, BROKE, INTERRUPTED = 2, 4, 130
+SEVERITY = (130, 4, 5, 3, 1, 0)  # which exit code stands for several exercises
+TOO_MANY_HINTS = "That was the last hint; the lesson's notebook has the idea step by step."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code and never raises."""
+    try:
+        args = _parser().parse_args(argv)
+        code: int = args.do(args)
+        return code
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else USAGE
+    except (NoSuchExercise, _Usage) as error:
+        print(f"course: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("course: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except (SuiteError, build.BuildError, OSError, ValueError) as error:
+        print(f"course: {error}", file=sys.stderr)
+        return BROKE
+
+
+class _Usage(Exception):
+    """The command line asks for something that cannot be."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="course", description="Grades the course's exercises.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, do: object, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(do=do)
+        return sub
+
+    command("list", do_list, "show all exercises")
+    grade = command("grade", do_grade, "grade one exercise, or all of them")
+    grade.add_argument("name", nargs="?")
+    grade.add_argument("--all", action="store_true", help="every exercise")
+    grade.add_argument("--file", type=Path, help="grade this file instead of the learner's")
+    grade.add_argument("--seed", type=int, default=0, help="of the hidden inputs (default 0)")
+    grade.add_argument("--json", metavar="FILE", help="write the result as JSON; - for stdout")
+    grade.add_argument("--junit", metavar="FILE", help="write the result as JUnit XML")
+    watch = command("watch", do_watch, "grade whenever a file is saved")
+    watch.add_argument("name", nargs="?")
+    for name, do, text in (
+        ("hint", do_hint, "show the next hint"),
+        ("reset", do_reset, "bring the starter back; the file that was there is kept"),
+        ("solution", do_solution, "show the solution, once the exercise is solved"),
+    ):
+        command(name, do, text).add_argument("name")
+    commands.choices["solution"].add_argument(
+        "--anyway", action="store_true", help="show it although it is not solved"
+    )
+    command("progress", do_progress, "show the way so far")
+    dev.add_to(command("dev", None, "for authors: build, zoo, mutate"))
+    return parser
+
+
+# --- for learners --------------------------------------------------------------------------------
+def do_list(args: argparse.Namespace) -> int:
+    """All exercises, a line each."""
+    for entry in entries():
+        exercise = entry.exercise
+        star = "★" if exercise.core else " "
+        print(f"{star} {exercise.lesson:<24} {exercise.name:<32} {entry.points:>3} points  "
+              f"{exercise.minutes:>3} min  {exercise.title}")  # fmt: skip
+    return 0
+
+
+def do_grade(args: argparse.Namespace) -> int:
+    """Grades; prints the cards, or JSON alone where that goes to standard output."""
+    if bool(args.name) == args.all or (args.file and args.all):
+        raise _Usage("say one exercise, as in `course grade ring_all_reduce`, or --all")
+    wanted = chosen(args.name)
+    cards: list[Card] = []
+    with Grader() as grader:
+        for entry in wanted:
+            cards.append(_grade_one(grader, entry, args, cards))
+            if cards[-1].interrupted:
+                break
+    if args.json == "-":
+        print(json.dumps(_json(cards, args.all), indent=1))
+    if args.junit:
+        write_atomically(Path(args.junit), report.as_junit(cards))
+    if args.all and args.json != "-":
+        got, most = sum(card.score or 0 for card in cards), sum(card.points for card in cards)
+        print(f"{sum(c.status == 'full' for c in cards)} of {len(cards)} exercises in full, "
+              f"{got} of {most} points")  # fmt: skip
+    codes = {card.exit_code for card in cards}
+    return next((code for code in SEVERITY if code in codes), 0)
+
+
+def _grade_one(
+    grader: Grader, entry: Entry, args: argparse.Namespace, before: Sequence[Card]
+) -> Card:
+    """Grades one exercise, writes what is asked for, and enters the progress."""
+
+    def each(card: Card) -> None:
+        if args.json not in (None, "-"):
+            write_json(Path(args.json), _json([*before, card], args.all))
+
+    card = grader.grade(entry, args.file, seed=args.seed, each=each)
+    if args.file is None:
+        Progress(entry.root).enter(card)
+    if args.json != "-":
+        print(report.as_text(card, colour=sys.stdout.isatty()), flush=True)
+    return card
+
+
+def _json(cards: Sequence[Card], many: bool) -> object:
+    """One card's object, or with --all `{"schema", "exercises": [...]}`."""
+    if not many:
+        return cards[0].to_dict()
+    return {"schema": "course-grades/1", "exercises": [card.to_dict() for card in cards]}
+
+
+def do_watch(args: argparse.Namespace) -> int:
+    """Grades each file as it is saved, until interrupted."""
+    watched = chosen(args.name)
+    times = {entry.name: _saved(entry.path) for entry in watched}
+    what = watched[0].path.name if args.name else f"{len(watched)} files"
+    print(f"watching {what}; Ctrl-C ends it")
+    with Grader() as grader:
+        grader.warm()
+        while True:
+            for entry in watched:
+                if _saved(entry.path) != times[entry.name]:
+                    times[entry.name] = _saved(entry.path)
+                    card = grader.grade(entry)
+                    Progress(entry.root).enter(card)
+                    print(report.as_text(card, colour=sys.stdout.isatty()), flush=True)
+                    if card.interrupted:
+                        return INTERRUPTED
+            time.sleep(0.2)
+
+
+def _saved(path: Path) -> tuple[int, int]:
+    """When a file was saved, and its size; zeros while it does not exist."""
+    try:
+        info = path.stat()
+    except OSError:
+        return (0, 0)
+    return (info.st_mtime_ns, info.st_size)
+
+
+def do_hint(args: argparse.Namespace) -> int:
+    """The next hint, with those before it."""
+    print(hint_text(find(args.name)))
+    return 0
+
+
+def hint_text(entry: Entry) -> str:
+    """One more hint than last time, with those before it."""
+    hints = entry.exercise.hints
+    count = Progress(entry.root).take_hint(entry)
+    lines = [textwrap.fill(f"hint {n} of {len(hints)}: {hint}", 96, subsequent_indent="  ")
+             for n, hint in enumerate(hints[:count], 1)]  # fmt: skip
+    return "\n".join([*lines, TOO_MANY_HINTS] if count == len(hints) else lines)
+
+
+def do_reset(args: argparse.Namespace) -> int:
+    """The starter again; the learner's file is kept."""
+    entry = find(args.name)
+    text = starter_text(entry)
+    kept = build.save_answer(entry, text)
+    print(f"{entry.path.name} is the starter again.")
+    if kept:
+        print(f"What was there is now {kept.relative_to(entry.root)}.")
+    return 0
+
+
+def starter_text(entry: Entry) -> str:
+    """The starter, from the solution, or from the copy that releases have.
+
+    Raises:
+        BuildError: there is neither.
+    """
+    if entry.solution.exists():
+        return build.starter(entry)
+    shipped = entry.root / ".course" / "starters" / entry.exercise.lesson / f"{entry.name}.py"
+    if shipped.exists():
+        return shipped.read_text(encoding="utf-8")
+    raise build.BuildError(f"there is neither a solution nor a starter of {entry.name} here")
+
+
+def do_progress(args: argparse.Namespace) -> int:
+    """The table of what is done."""
+    known = entries()
+    print(progress.as_text(known, Progress(find_root())))
+    return 0
+
+
+def do_solution(args: argparse.Namespace) -> int:
+    """The solution, for those who have one of their own."""
+    entry = find(args.name)
+    if not args.anyway and not Progress(entry.root).finished(entry):
+        raise _Usage(f"{entry.name} is not solved yet; --anyway shows the solution all the same")
+    if not entry.solution.exists():
+        raise _Usage("this copy of the course has no solutions")
+    print(entry.solution.read_text(encoding="utf-8"), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

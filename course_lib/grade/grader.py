@@ -1,0 +1,232 @@
+"""Grades one exercise: reads the file once, starts the trusted process, and collects its reports.
+
+Notebook: `%grade` and `%%grade` call this, and so does `course grade`.
+Source: the split between front end and judge is that of programming contests (DOMjudge).
+Costs: with a warm preloaded process a second for an exercise; without, three more to import torch.
+The production version queues many students' work and runs each in a container.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import select
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from course_lib.grade.card import Card
+from course_lib.grade.catalog import PACKAGE, Entry
+from course_lib.grade.faults import Fault
+from course_lib.ranks.channel import Channel, ChannelClosed
+from course_lib.ranks.forkserver import Child, ForkServer, ServerDied
+
+SILENCE = 300.0  # seconds without a report after which the grader itself is stuck
+ATTEMPTS = 2
+
+Watcher = Callable[[Card], None]
+
+
+class Grader:
+    """Grades, and keeps the preloaded process warm between gradings.
+
+    Args:
+        server_factory: returns the preloaded process to use, a live one each time it is called;
+            None starts one on the first grading and ends it on `close`.
+    """
+
+    def __init__(self, server_factory: Callable[[], ForkServer] | None = None) -> None:
+        self._factory = server_factory
+        self._own: ForkServer | None = None
+
+    def warm(self) -> None:
+        """Starts the preloaded process, without waiting for it."""
+        self._server()
+
+    def close(self) -> None:
+        """Ends the preloaded process, if it is this grader's own."""
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
+    def __enter__(self) -> Grader:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _server(self) -> ForkServer:
+        if self._factory is not None:
+            return self._factory()
+        if self._own is None:
+            self._own = ForkServer()
+        return self._own
+
+    def grade(
+        self, entry: Entry, path: Path | None = None, *, seed: int = 0, each: Watcher | None = None
+    ) -> Card:
+        """Grades one file.
+
+        Args:
+            entry: the exercise.
+            path: the file; the learner's own if None.
+            seed: from which hidden inputs are drawn; one for each student, if marks count.
+            each: called with the card after every check, and once at the end.
+
+        Returns:
+            The card. Whatever the file does, this returns; nothing that it started runs on.
+        """
+        path = (path or entry.path).resolve()
+        card = Card(entry, seed)
+        before = _digest(entry)
+        _read(card, path)
+        if card.fault is None:
+            self._judge(card, path, each or (lambda _: None))
+        if _digest(entry) != before:
+            card.fault = Fault("tampering", "a file of the grader changed while this file ran")
+        card.complete = not card.interrupted
+        if each is not None:
+            each(card)
+        return card
+
+    def _judge(self, card: Card, path: Path, each: Watcher) -> None:
+        """Has the checks run; once more if the preloaded process was lost on the way."""
+        for _ in range(ATTEMPTS):
+            try:
+                with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                    Judging(self._server(), card, path, folder).run(each)
+                return
+            except KeyboardInterrupt:
+                card.interrupted = True
+                return
+            except ServerDied:
+                self.close()
+                card.checks = Card(card.entry).checks
+        card.internal = "the preloaded process ended, twice, while this file ran"
+
+
+def _read(card: Card, path: Path) -> None:
+    """Reads the source, once; says what is wrong with it if it cannot be Python."""
+    try:
+        card.source = path.read_text(encoding="utf-8")
+        ast.parse(card.source)
+    except FileNotFoundError:
+        how = f"course reset {card.entry.name}"
+        card.fault = Fault("missing_file", f"there is no file {path.name}",
+                           cause=f"`{how}` brings the starter back")  # fmt: skip
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 0
+        text = (getattr(error, "text", "") or "").strip()
+        rows = (f"line {line}: {text}",) if line else ()
+        card.fault = Fault("syntax", getattr(error, "msg", str(error)), line=line, rows=rows)
+    except (OSError, MemoryError, RecursionError) as error:
+        card.fault = Fault("missing_file", f"{path.name} cannot be read: {error}")
+
+
+def _digest(entry: Entry) -> str:
+    """Digest of the suite and of the grader's own files."""
+    found = hashlib.sha256(entry.suite.read_bytes())
+    for file in sorted((PACKAGE / "grade").glob("*.py")):
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+class Judging:
+    """One trusted process at work.
+
+    Args:
+        server: forks it, and then the ranks for it.
+        card: what its reports are entered in.
+        path: the learner's file.
+        folder: for the files of this grading.
+    """
+
+    def __init__(self, server: ForkServer, card: Card, path: Path, folder: str) -> None:
+        self._server, self._card, self._path, self._folder = server, card, path, folder
+
+    def run(self, each: Watcher) -> None:
+        """Starts it and takes its reports until it has ended.
+
+        Raises:
+            ServerDied: the preloaded process is gone.
+        """
+        channel, theirs = Channel.pair()
+        asks, serves = Channel.pair()
+        try:
+            fds = (theirs.fileno(), asks.fileno(), serves.fileno())
+            child = self._server.fork("course_lib.grade.runner:main", self._args(), fds, serve=2)
+        finally:
+            for end in (theirs, asks, serves):
+                end.close()
+        try:
+            self._listen(channel, each)
+        finally:
+            self._end(child)
+            channel.close()
+
+    def _args(self) -> dict[str, Any]:
+        entry = self._card.entry
+        root = entry.root
+        subject = {
+            "name": entry.name, "defines": entry.defines, "path": str(self._path),
+            "source": self._card.source, "suite": str(entry.suite),
+            "protected": [str(PACKAGE), str(entry.suite.parent), *(str(root / name) for name in (
+                "exercises", "solutions", "tests", "notebooks", ".course"))],
+            "hidden": [str(root / "solutions"), str(root / "tests")],
+        }  # fmt: skip
+        return {"subject": subject, "seed": self._card.seed, "folder": self._folder}
+
+    def _listen(self, channel: Channel, each: Watcher) -> None:
+        """Takes reports until the last one, or until nothing more can come."""
+        deadline = time.monotonic() + SILENCE
+        while True:
+            ready, _, _ = select.select([channel.fileno(), self._server.fileno()], [], [], 1.0)
+            if self._server.fileno() in ready:
+                self._server.collect()
+            if time.monotonic() > deadline:
+                self._broke(f"no report came for {SILENCE:g} s")
+                return
+            if channel.fileno() not in ready:
+                continue
+            deadline = time.monotonic() + SILENCE
+            try:
+                report, _, _ = channel.receive()
+            except ChannelClosed:
+                self._broke("the trusted process ended in the middle of a grading")
+                return
+            if self._take(report):
+                return
+            each(self._card)
+
+    def _take(self, report: dict[str, Any]) -> bool:
+        """Enters one report; True if it is the last.
+
+        Raises:
+            ServerDied: the preloaded process is gone.
+        """
+        if report["event"] == "check":
+            self._card.record(report)
+        elif report["event"] == "lost":
+            raise ServerDied("it ended under the trusted process")
+        elif report["event"] == "broke":
+            self._broke(report["why"])
+        else:
+            if report["stop"]:
+                self._card.fault = Fault.from_dict(report["stop"])
+            elif report["code"] not in (0, 1) and not self._card.internal:
+                self._broke(f"pytest ended with code {report['code']}")
+            return True
+        return False
+
+    def _broke(self, why: str) -> None:
+        self._card.internal = self._card.internal or why
+
+    def _end(self, child: Child) -> None:
+        """Ends the trusted process; its ranks go with it."""
+        with suppress(ServerDied):
+            if child.wait(0.5) is None:
+                child.kill()
+                child.wait(5.0)

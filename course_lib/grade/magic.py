@@ -1,0 +1,122 @@
+"""Grading inside the notebook: %grade, %%grade, %hint and %progress.
+
+Notebook: every exercise.
+Source: IPython's magics.
+Costs: about a second; the preloaded process of the notebook's ranks forks the grader as well.
+The production version is nbgrader's button; this one answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.display import display
+
+from course_lib.grade import progress, report
+from course_lib.grade.build import save_answer
+from course_lib.grade.card import Card
+from course_lib.grade.catalog import Entry, NoSuchExercise, entries, find, find_root
+from course_lib.grade.cli import hint_text
+from course_lib.grade.grader import Grader
+from course_lib.grade.progress import Progress
+from course_lib.ranks.forkserver import ForkServer
+
+
+class Shown:
+    """Something with a text and an HTML form.
+
+    Args:
+        text: for terminals and for comparing runs.
+        html: for the notebook.
+    """
+
+    def __init__(self, text: str, html: str) -> None:
+        self._text, self._html = text, html
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str:
+        return self._html
+
+
+@magics_class
+class GradeMagics(Magics):
+    """The magics of the grader.
+
+    Args:
+        shell: the running IPython.
+        server_factory: returns a live preloaded process; None lets the grader start its own.
+    """
+
+    def __init__(
+        self, shell: Any, server_factory: Callable[[], ForkServer] | None = None
+    ) -> None:
+        super().__init__(shell)
+        self._grader = Grader(server_factory)
+
+    @line_magic("grade")
+    def grade(self, line: str) -> None:
+        """%grade NAME: grades the exercise's file."""
+        entry = _entry(line)
+        if entry is not None:
+            _show(self._graded(entry))
+
+    @cell_magic("grade")
+    def grade_cell(self, line: str, cell: str) -> None:
+        """%%grade NAME: saves the cell as the exercise's file, whole, and grades it."""
+        entry = _entry(line)
+        if entry is None:
+            return
+        kept = save_answer(entry, cell if cell.endswith("\n") else cell + "\n")
+        _show(self._graded(entry))
+        if kept is not None:
+            print(f"The file that was there is kept as {kept.relative_to(entry.root)}.")
+
+    @line_magic("hint")
+    def hint(self, line: str) -> None:
+        """%hint NAME: one more hint."""
+        entry = _entry(line)
+        if entry is not None:
+            print(hint_text(entry))
+
+    @line_magic("progress")
+    def progress(self, line: str) -> Shown:
+        """%progress: what is done."""
+        return progress_table()
+
+    def _graded(self, entry: Entry) -> Card:
+        card = self._grader.grade(entry)
+        Progress(entry.root).enter(card)
+        return card
+
+
+def progress_table() -> Shown:
+    """The way so far, for notebook 00."""
+    known, record = entries(), Progress(find_root())
+    return Shown(progress.as_text(known, record), progress.as_html(known, record))
+
+
+def _entry(line: str) -> Entry | None:
+    """The exercise named in a magic's line; None, with a sentence printed, if there is none."""
+    if not line.strip():
+        print("Which exercise? As in: %grade ring_all_reduce")
+        return None
+    try:
+        return find(line.strip())
+    except NoSuchExercise as error:
+        print(error)
+        return None
+
+
+def _show(card: Card) -> None:
+    text = report.as_text(card, hint="%hint")
+    display(Shown(text, report.as_html(card, hint="%hint")))
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext course_lib.grade.magic`; shares the process that `%%ranks` has preloaded."""
+    factory = getattr(shell, "course_server", None)
+    shell.register_magics(GradeMagics(shell, factory))

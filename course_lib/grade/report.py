@@ -1,0 +1,224 @@
+"""The score card in words: text for a terminal, HTML for a notebook, JUnit for CI.
+
+Notebook: every exercise's `%grade`.
+Source: Rust's and Elm's compiler messages: what was found, what was expected, what to do next.
+Costs nothing.
+The production version is a web page for the instructor.
+
+No times and no paths are in it, so that the same answer always has the same card.
+"""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Iterable, Sequence
+from xml.etree import ElementTree
+
+from course_lib.grade.card import Card, CheckResult
+from course_lib.grade.faults import KINDS, Fault
+
+WIDTH = 96
+MOST_LINES = 14  # of one failed check, its title not counted
+GOOD, BAD, IDLE = "✓", "✗", "·"
+MARKS = {"passed": GOOD, "failed": BAD, "not_run": IDLE}
+# Okabe–Ito's blue and vermillion: told apart by colour-blind readers, on light and on dark.
+HTML_COLOURS = {"passed": "#0072B2", "failed": "#D55E00", "not_run": "#888888"}
+ANSI = {"passed": "\x1b[34m", "failed": "\x1b[31m", "not_run": "\x1b[2m", "bold": "\x1b[1m"}
+ENDINGS = {
+    "full": "All checks passed.",
+    "failed": "",
+    "not_written": "Nothing is written yet: replace `raise NotImplementedError` and grade again.",
+    "no_load": "Nothing was run: the file does not load.",
+    "broke": "The grader itself failed, so there is no score. Your file is not to blame.",
+    "tampered": "The grader, its suites or torch were changed while the file ran: no points.",
+    "interrupted": "Interrupted; the checks above stand.",
+    "running": "",
+}
+
+
+def details(result: CheckResult, seen: dict[tuple[str, ...], int], number: int) -> list[str]:
+    """What went wrong in one check, in at most `MOST_LINES` lines.
+
+    Args:
+        result: the failed check.
+        seen: what was said already, with the number of the check; the same is not said twice.
+        number: this check's number, from 1.
+    """
+    fault = result.fault
+    key: tuple[str, ...] = (result.message, result.expected, result.measured, result.cause)
+    if fault is not None:  # the ranks and the sizes may differ: it is the same mistake
+        key = (fault.kind, str(fault.line) if fault.line else fault.message)
+    if key in seen:
+        return [f"the same as in check {seen[key]}"]
+    seen[key] = number
+    lines = fault_lines(fault) if fault else _difference(result)
+    printed = ("printed", result.printed)
+    if result.printed and printed not in seen and not (fault and fault.kind == "flood"):
+        seen[printed] = number
+        lines.append("your print output:")
+        lines += [f"  {line[:WIDTH - 10]}" for line in result.printed.splitlines()]
+    if len(lines) > MOST_LINES:
+        lines = [*lines[: MOST_LINES - 1], "..."]
+    return lines
+
+
+def fault_lines(fault: Fault) -> list[str]:
+    """A fault: its name, what happened, where, and why."""
+    message = fault.message.splitlines() or [""]
+    lines = _wrap(f"{KINDS[fault.kind]}: ", message[0])
+    for extra in [*message[1:5], *fault.rows]:
+        lines += [f"  {line}" for line in _wrap("", extra)]
+    return lines + (_wrap("why: ", fault.cause) if fault.cause else [])
+
+
+def _difference(result: CheckResult) -> list[str]:
+    where = "" if result.rank is None else f"rank {result.rank}: "
+    lines = _wrap(where, result.message)
+    for label, text in (("measured: ", result.measured), ("expected: ", result.expected),
+                        ("likely:   ", result.cause)):  # fmt: skip
+        if text:
+            lines += _wrap(label, text)
+    return lines
+
+
+def _wrap(label: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        f"{label}{text}", WIDTH - 6, subsequent_indent="  ", max_lines=4, placeholder=" ..."
+    ) or [label]
+
+
+def hint_line(card: Card, command: str) -> str:
+    """Where help is; "" if none is needed."""
+    if card.status not in ("failed", "not_written"):
+        return ""
+    count = len(card.entry.exercise.hints)
+    return f"hint 1 of {count}: {command} {card.entry.name}"
+
+
+def headline(card: Card) -> str:
+    """Name, title and points in one line."""
+    exercise = card.entry.exercise
+    score = "no score" if card.score is None else f"{card.score} of {card.points} points"
+    return f"{exercise.name} · {exercise.title} · {score}"
+
+
+# --- text ----------------------------------------------------------------------------------------
+def as_text(card: Card, *, colour: bool = False, hint: str = "course hint") -> str:
+    """The card for a terminal.
+
+    Args:
+        card: the card.
+        colour: whether to use the terminal's colours.
+        hint: the command that shows a hint.
+    """
+    lines = [_paint(headline(card), "bold", colour)]
+    if card.status == "not_written":
+        pass  # one sentence says it all
+    elif card.fault is not None:
+        lines += [f"  {_paint(BAD, 'failed', colour)} {line}" if not i else f"    {line}"
+                  for i, line in enumerate(fault_lines(card.fault))]  # fmt: skip
+    else:
+        lines += _check_lines(card, colour)
+    for line in (ENDINGS[card.status], card.internal, hint_line(card, hint)):
+        if line:
+            lines += [f"  {part}" for part in line.splitlines()[-6:]]
+    return "\n".join(lines)
+
+
+def _check_lines(card: Card, colour: bool) -> list[str]:
+    lines: list[str] = []
+    seen: dict[tuple[str, ...], int] = {}
+    for number, result in enumerate(card.checks, 1):
+        check = result.check
+        mark = _paint(MARKS[result.state], result.state, colour)
+        points = f"{result.score}/{check.points}"
+        rest = "  (not run)" if result.state == "not_run" else ""
+        lines.append(f"  {mark} {number}. {points}  {check.title} [{check.code}]{rest}")
+        if result.state == "failed":
+            lines += [f"      {line}" for line in details(result, seen, number)]
+    return lines
+
+
+def _paint(text: str, kind: str, colour: bool) -> str:
+    return f"{ANSI[kind]}{text}\x1b[0m" if colour else text
+
+
+# --- HTML ----------------------------------------------------------------------------------------
+def as_html(card: Card, *, hint: str = "%hint") -> str:
+    """The card for a notebook; no script, no ids, colours that show on light and dark."""
+    rows = []
+    if card.status == "not_written":
+        pass  # one sentence says it all
+    elif card.fault is not None:
+        rows.append(_html_row("failed", "", _html_lines(fault_lines(card.fault))))
+    else:
+        seen: dict[tuple[str, ...], int] = {}
+        for number, result in enumerate(card.checks, 1):
+            rows.append(_html_check(result, number, seen))
+    ends = [ENDINGS[card.status], card.internal[-600:], hint_line(card, hint)]
+    foot = "".join(f"<div>{html.escape(line)}</div>" for line in ends if line)
+    bar = _html_bar(card)
+    return (
+        f'<div style="font-family:var(--jp-ui-font-family,sans-serif);line-height:1.45">'
+        f"<div><b>{html.escape(headline(card))}</b></div>{bar}"
+        f'<table style="border-collapse:collapse;text-align:left">{"".join(rows)}</table>'
+        f"{foot}</div>"
+    )
+
+
+def _html_check(result: CheckResult, number: int, seen: dict[tuple[str, ...], int]) -> str:
+    check = result.check
+    title = f"{html.escape(check.title)} <code>{check.code}</code>"
+    if result.state == "failed":
+        title += _html_lines(details(result, seen, number))
+    if result.state == "not_run":
+        title += " (not run)"
+    return _html_row(result.state, f"{result.score}/{check.points}", title)
+
+
+def _html_row(state: str, points: str, body: str) -> str:
+    cell = 'style="padding:2px 8px;vertical-align:top;text-align:left"'
+    colour = HTML_COLOURS[state]
+    return (
+        f'<tr style="background:none"><td {cell}><b style="color:{colour}">{MARKS[state]}</b></td>'
+        f"<td {cell}>{points}</td><td {cell}>{body}</td></tr>"
+    )
+
+
+def _html_lines(lines: Iterable[str]) -> str:
+    text = html.escape("\n".join(lines))
+    style = "margin:2px 0 4px;padding-left:8px;border-left:3px solid #D55E00;background:none"
+    return f'<pre style="{style};white-space:pre-wrap">{text}</pre>'
+
+
+def _html_bar(card: Card) -> str:
+    part = 100 * (card.score or 0) // max(1, card.points)
+    return (
+        '<div style="width:16em;height:6px;border:1px solid #888;margin:3px 0">'
+        f'<div style="width:{part}%;height:100%;background:#0072B2"></div></div>'
+    )
+
+
+# --- JUnit ---------------------------------------------------------------------------------------
+def as_junit(cards: Sequence[Card]) -> str:
+    """Cards as JUnit XML, one test suite an exercise."""
+    top = ElementTree.Element("testsuites")
+    for card in cards:
+        failed = [result for result in card.checks if result.state != "passed"]
+        suite = ElementTree.SubElement(
+            top, "testsuite", name=card.entry.name, tests=str(len(card.checks)),
+            failures=str(len(failed)),
+        )  # fmt: skip
+        for number, result in enumerate(card.checks, 1):
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=card.entry.name, name=result.check.title
+            )
+            if result.state != "passed":
+                lines = details(result, {}, number) if result.state == "failed" else ["not run"]
+                if card.fault is not None:
+                    lines = fault_lines(card.fault)
+                failure = ElementTree.SubElement(case, "failure", message=lines[0])
+                failure.text = "\n".join(lines)
+    ElementTree.indent(top)
+    return ElementTree.tostring(top, encoding="unicode")

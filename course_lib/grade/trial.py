@@ -1,0 +1,231 @@
+"""One run of a learner's code on N real ranks, watched from a process that it cannot reach.
+
+Notebook: none; every check is made of such runs.
+Source: judges of programming contests (isolate); NCCL's watchdog for what a hang looks like.
+Costs: about 0.1 s for four ranks; a deadlock is called after one second, since nothing moves.
+The production version runs each rank in a container with its own clock and memory budget.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from course_lib.grade import payload, verdict
+from course_lib.grade.faults import Fault
+from course_lib.grade.inbox import Inbox
+from course_lib.grade.view import RankView
+from course_lib.ranks import autopsy
+from course_lib.ranks.channel import Channel, ChannelClosed
+from course_lib.ranks.forkserver import ForkServer
+
+LOOK = 0.25  # seconds between two looks
+STILL = 0.6  # seconds without any movement that make a deadlock
+GRACE = 0.25  # seconds that the other ranks get to say what happened to them
+
+
+class RankLost(RuntimeError):
+    """A rank could not be started."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one run may use on each rank.
+
+    Attributes:
+        cpu: processor seconds.
+        wall: seconds.
+        memory: bytes beyond what a rank has at its start.
+        output: bytes printed.
+    """
+
+    cpu: float = 5.0
+    wall: float = 20.0
+    memory: int = 2 << 30
+    output: int = 1 << 20
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whose code is run, and under which rules.
+
+    Attributes:
+        name: the exercise.
+        defines: names that the source must define.
+        path: where the source is from; frames and messages name it so.
+        source: its text, read once.
+        suite: path of the suite.
+        protected: folders in which the ranks may change nothing.
+        hidden: folders from which they may read nothing.
+        processes: limit on this user's processes; 0 for none.
+    """
+
+    name: str
+    defines: tuple[str, ...]
+    path: str
+    source: str
+    suite: str
+    protected: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    processes: int = 0
+
+
+class Trial:
+    """A run under way.
+
+    Args:
+        server: forks the ranks.
+        subject: whose code.
+        limits: what it may use.
+        folder: where the ranks work; on the disk, shared by them.
+    """
+
+    def __init__(
+        self, server: ForkServer, subject: Subject, limits: Limits, folder: str
+    ) -> None:
+        self._server, self._subject, self._limits = server, subject, limits
+        self._folder = folder
+        self.ranks: list[RankView] = []
+        self._selector = selectors.DefaultSelector()
+        self._looks: list[tuple[float, dict[int, dict[str, Any]]]] = []
+
+    def run(self, drive: str, inputs: list[dict[str, Any]]) -> Fault | None:
+        """Runs the suite's function `drive` with `inputs`, one dict for each rank.
+
+        Returns:
+            What went wrong; None if every rank has answered. All its processes have ended.
+        """
+        with ExitStack() as stack:
+            stack.callback(self._end)
+            self._start(drive, inputs)
+            return self._watch()
+
+    # --- start and end ---------------------------------------------------------------------------
+    def _start(self, drive: str, inputs: list[dict[str, Any]]) -> None:
+        self._selector.register(self._server.fileno(), selectors.EVENT_READ)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for rank in range(len(inputs)):
+                view = self._fork(rank, len(inputs), listener)
+                data, raw = payload.pack(inputs[rank])
+                job = {"drive": drive, "inputs": data, "source": self._subject.source}
+                with suppress(ChannelClosed):
+                    view.channel.send(job, raw)
+                self.ranks.append(view)
+
+    def _fork(self, rank: int, world: int, listener: socket.socket) -> RankView:
+        subject, limits = self._subject, self._limits
+        args = {
+            "rank": rank, "world": world, "port": listener.getsockname()[1], "path": subject.path,
+            "suite": subject.suite, "name": subject.name, "defines": subject.defines,
+            "folder": self._folder, "protected": subject.protected, "hidden": subject.hidden,
+            "processes": subject.processes, "memory": limits.memory, "cpu": limits.cpu,
+            "wall": limits.wall,
+        }  # fmt: skip
+        mine, theirs = Channel.pair()
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        fds = [theirs.fileno(), write, *([listener.fileno()] if rank == 0 else [])]
+        try:
+            child = self._server.fork("course_lib.grade.subject:main", args, tuple(fds), stdout=1)
+        finally:
+            theirs.close()
+            os.close(write)
+        view = RankView(rank, child, mine, Inbox(mine), read)
+        for fd in (mine.fileno(), read):
+            self._selector.register(fd, selectors.EVENT_READ, view)
+        return view
+
+    def _end(self) -> None:
+        """Ends every rank, and whatever it started."""
+        self._tell({"ask": "end"})
+        patience = time.monotonic() + 0.3
+        for view in self.ranks:
+            if view.child.wait(max(0.0, patience - time.monotonic())) is None:
+                view.child.kill()
+        for view in self.ranks:
+            view.child.wait(5.0)
+            view.take()
+            view.inbox.close()
+            view.channel.close()
+            os.close(view.pipe)
+        self._selector.close()
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        for view in self.ranks:
+            with suppress(ChannelClosed):
+                view.channel.send(message)
+
+    # --- watching --------------------------------------------------------------------------------
+    def _watch(self) -> Fault | None:
+        """Waits until all have answered, or until one thing has gone wrong."""
+        begin = asked = time.monotonic()
+        going = False
+        while True:
+            for key, _ in self._selector.select(LOOK / 2):
+                if key.data is None:
+                    self._server.collect()
+            self._take()
+            if not going and all(view.ready for view in self.ranks):
+                going = True
+                self._tell({"ask": "go"})
+            if all(view.state == "finished" for view in self.ranks):
+                return verdict.of_finished(self.ranks)
+            if any(view.state in ("raised", "killed") for view in self.ranks):
+                self._last_words()
+                self._check_start()
+                return verdict.of_ended(self.ranks, self._subject.path)
+            now = time.monotonic()
+            if now - asked >= LOOK:
+                asked = now
+                fault = self._judge(now, now - begin)
+                if fault is not None:
+                    return fault
+                self._tell({"ask": "where"})
+
+    def _take(self) -> None:
+        for view in self.ranks:
+            closed = view.inbox.closed
+            view.take()
+            if view.inbox.closed and not closed:
+                self._selector.unregister(view.channel.fileno())
+
+    def _last_words(self) -> None:
+        """Lets the other ranks fail as well, so that a fault of all is not called one of one."""
+        end = time.monotonic() + GRACE
+        while time.monotonic() < end and any(view.state == "running" for view in self.ranks):
+            self._selector.select(0.02)
+            self._take()
+        for view in self.ranks:
+            if view.state == "killed":
+                view.child.wait(1.0)
+
+    def _check_start(self) -> None:
+        """A rank that ends before it has come to the learner's code is the grader's fault."""
+        for view in self.ranks:
+            if view.state == "killed" and not view.ready:
+                text = view.tail.decode(errors="replace")[-2000:]
+                raise RankLost(f"rank {view.index} did not start: {view.child.status} {text}")
+
+    def _judge(self, now: float, seconds: float) -> Fault | None:
+        """Whether a limit is passed, or nothing moves any more."""
+        for view in self.ranks:
+            if view.printed > self._limits.output:
+                return verdict.of_flood(view, self._limits.output)
+            if view.resident() > self._limits.memory // 2:
+                return verdict.of_memory(view)
+        busy = [view for view in self.ranks if view.cpu() > self._limits.cpu]
+        if busy:
+            return verdict.of_cpu(busy, self._limits.cpu)
+        reports = {view.index: view.report() for view in self.ranks}
+        if seconds > self._limits.wall:
+            return verdict.of_wall(reports, self._limits.wall)
+        self._looks = [(t, r) for t, r in self._looks if now - t < 4 * STILL] + [(now, reports)]
+        for then, earlier in self._looks:
+            if now - then >= STILL and autopsy.standstill(earlier, reports, now - then):
+                return verdict.of_deadlock(reports)
+        return None

@@ -1,0 +1,94 @@
+"""One rank as the judge sees it: its last word, its printed output, its time and its memory.
+
+Notebook: none.
+Source: proc(5) for a process seen from outside.
+Costs: two small files of /proc for each look.
+The production version reads a cgroup, which counts all processes of a rank.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from course_lib.grade.inbox import Garbled, Inbox
+from course_lib.ranks.channel import Channel
+from course_lib.ranks.forkserver import Child
+
+FORKED = 256 << 20  # bytes of anonymous memory that a fork of the preloaded process has at most
+TAIL = 4096  # bytes of printed output that are kept
+
+
+@dataclass
+class RankView:
+    """What the judge knows of one rank.
+
+    Attributes:
+        index: the rank.
+        state: `running`, `finished`, `raised` or `killed`.
+        answer: its last word, if it had one.
+        raw: the bytes that came with it.
+        printed: how many bytes it printed.
+        tail: the end of them.
+        look: the latest report of where it is.
+        ready: whether it has come to the learner's code.
+        garbled: what was wrong with its messages.
+    """
+
+    index: int
+    child: Child
+    channel: Channel
+    inbox: Inbox
+    pipe: int
+    state: str = "running"
+    answer: dict[str, Any] = field(default_factory=dict)
+    raw: bytes = b""
+    printed: int = 0
+    tail: bytes = b""
+    look: dict[str, Any] = field(default_factory=dict)
+    ready: bool = False
+    garbled: str = ""
+
+    def take(self) -> None:
+        """Takes in messages and printed output that have come."""
+        try:
+            for message, raw in self.inbox.take():
+                if message.get("say") == "where":
+                    self.look = message
+                elif message.get("say") == "ready":
+                    self.ready = True
+                elif self.state == "running":
+                    self.answer, self.raw = message, raw
+                    self.state = "finished" if message.get("say") == "done" else "raised"
+        except Garbled as error:
+            self.garbled, self.state = str(error), "raised"
+        with suppress(BlockingIOError):
+            while self.printed < 1 << 30 and (piece := os.read(self.pipe, 1 << 16)):
+                self.printed += len(piece)
+                self.tail = (self.tail + piece)[-TAIL:]
+                if self.state != "running":
+                    break
+        if self.inbox.closed and self.state == "running":
+            self.state = "killed"
+
+    def report(self) -> dict[str, Any]:
+        """Where it is, in the form that the autopsy reads."""
+        return {**self.look, "state": self.state, "error": self.answer.get("error", "")}
+
+    def cpu(self) -> float:
+        """Processor seconds it has used; 0 where the system does not tell."""
+        with suppress(OSError, IndexError, ValueError):
+            fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return 0.0
+
+
+    def resident(self) -> int:
+        """Bytes of memory of its own; 0 where the system does not tell."""
+        with suppress(OSError, IndexError, ValueError):
+            pages = Path(f"/proc/{self.child.pid}/statm").read_text().split()
+            return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE") - FORKED
+        return 0

@@ -1,0 +1,53 @@
+"""Hello, mesh: where does a rank sit, and with whom does it share a node and a rail?
+
+Notebook 00. A cluster has nodes with the same number of ranks each, and ranks are numbered node by
+node. With 3 ranks on each of 2 nodes:
+
+    node 0:  rank 0  rank 1  rank 2
+    node 1:  rank 3  rank 4  rank 5
+    local    0       1       2
+
+The *node group* of rank 4 is 3, 4, 5: fast links. Its *rail group* is 1, 4: the ranks with its
+local rank on all nodes, whose network cards hang on one switch.
+
+Rules: use `world.rank`, `world.size` and `ranks_per_node`; the environment (`LOCAL_RANK`) knows
+nothing of the nodes that the grader makes up. Groups are made with `dist.new_group(ranks)`, where
+`ranks` are numbers in the world. All nodes are full; there may be only one.
+"""
+
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from course_lib.comm import Group
+
+
+@dataclass
+class Place:
+    """Where a rank sits.
+
+    Attributes:
+        node: number of its node, from 0.
+        local_rank: its number on the node, from 0.
+        node_ranks: all ranks of its node, ascending.
+        rail_ranks: the ranks with its local rank, one on each node, ascending.
+        node_group: torch's group of `node_ranks`.
+        rail_group: torch's group of `rail_ranks`.
+    """
+
+    node: int
+    local_rank: int
+    node_ranks: list[int]
+    rail_ranks: list[int]
+    node_group: dist.ProcessGroup
+    rail_group: dist.ProcessGroup
+
+
+def hello_mesh(world: Group, ranks_per_node: int) -> Place:
+    """Says where this rank sits, and makes its two groups. Called by every rank.
+
+    Args:
+        world: the group of all ranks.
+        ranks_per_node: how many ranks each node has; divides `world.size`.
+    """
+    raise NotImplementedError("hello_mesh: write your answer here")

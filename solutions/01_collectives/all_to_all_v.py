@@ -1,0 +1,39 @@
+"""All-to-all from messages: everybody has a piece for everybody, of any size, some of them empty.
+
+Notebook 01. Rank i's piece for rank j becomes rank j's piece from rank i: a transpose, in which
+each piece crosses once. Mixture-of-experts models send tokens to their experts in this way, and
+nobody knows beforehand how many go where (lesson 12).
+
+Rules: an empty piece gets no message, since it would cost as much time as any small one. Both ends
+know that it is empty: `inputs[j]` of rank i has as many elements as `outputs[i]` of rank j. All
+others are one message each. A piece for oneself is copied. Outputs are filled in place; inputs stay
+as they are; both may be non-contiguous (the messages take care of that). Allowed are `send`,
+`recv`, `isend`, `irecv` and `exchange` of `course_lib.comm`; no collective. Peers are indices in
+the group: `group.index`, `group.size`.
+"""
+
+import torch
+
+from course_lib.comm import Group, irecv, isend
+
+
+def all_to_all_v(outputs: list[torch.Tensor], inputs: list[torch.Tensor], group: Group) -> None:
+    """Sends `inputs[j]` to member j, and fills `outputs[i]` with what member i sends here.
+
+    Args:
+        outputs: one tensor a member, any shapes; filled in place.
+        inputs: one tensor a member, any shapes; not changed.
+        group: the ranks.
+    """
+    # BEGIN SOLUTION
+    outputs[group.index].copy_(inputs[group.index])
+    for step in range(1, group.size):
+        to, source = (group.index + step) % group.size, (group.index - step) % group.size
+        under_way = []
+        if outputs[source].numel():
+            under_way.append(irecv(outputs[source], source, group))
+        if inputs[to].numel():
+            under_way.append(isend(inputs[to], to, group))
+        for work in under_way:
+            work.wait()
+    # END SOLUTION

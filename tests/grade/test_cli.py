@@ -1,0 +1,191 @@
+"""The command: exit codes, one clear sentence for a wrong word, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from course_lib.grade import catalog, cli
+from course_lib.grade.catalog import PACKAGE, Entry
+from course_lib.grade.grader import Grader
+from course_lib.ranks import ForkServer
+
+RIGHT = "def double(tensor, group):\n    return tensor + tensor\n"
+WRONG = "def double(tensor, group):\n    return tensor\n"
+SOLUTION = (
+    "def double(tensor, group):\n    # BEGIN SOLUTION\n    return 2 * tensor\n    # END SOLUTION\n"
+)
+
+
+@pytest.fixture
+def course(
+    double: Entry, server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Entry]:
+    """A course folder with one exercise, as the command sees it."""
+    double.solution.parent.mkdir(parents=True)
+    double.solution.write_text(SOLUTION)
+    monkeypatch.chdir(double.root)
+    monkeypatch.setattr(catalog.entries, "__defaults__", (None, double.suite.parents[1]))
+    monkeypatch.setattr(cli, "Grader", lambda: Grader(lambda: server))
+    yield double
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [(RIGHT, 0), (WRONG, 1), ("def double(:", 3),
+     ("from course_lib import comm\ndef double(tensor, group):\n"
+      "    comm.send = print\n    return 2 * tensor\n", 5)],
+)  # fmt: skip
+def test_exit_codes(course: Entry, text: str, code: int) -> None:
+    course.path.write_text(text)
+    assert cli.main(["grade", "double"]) == code
+
+
+def test_a_wrong_name_is_told_the_near_one(
+    course: Entry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["grade", "duoble"]) == 2
+    assert capsys.readouterr().err == (
+        "course: there is no exercise 'duoble'; did you mean double?\n"
+    )
+
+
+@pytest.mark.parametrize("words", [["grade"], ["grade", "double", "--all"], ["nothing"], []])
+def test_wrong_usage(course: Entry, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_json_and_junit(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    course.path.write_text(WRONG)
+    assert cli.main(["grade", "--all", "--json", "out.json", "--junit", "out.xml"]) == 1
+    data = json.loads(Path("out.json").read_text())
+    card = data["exercises"][0]
+    assert (card["schema"], card["status"], card["score"]) == ("course-grade/1", "failed", 1)
+    assert [check["state"] for check in card["checks"]] == ["failed", "passed"]
+    tree = ElementTree.parse("out.xml").getroot()
+    assert tree[0].attrib["failures"] == "1"
+    assert "0 of 1 exercises in full, 1 of 3 points" in capsys.readouterr().out
+
+
+def test_json_alone_on_standard_output(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["grade", "double", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "full"
+
+
+def test_json_is_written_after_every_check(course: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(cli, "write_json", lambda path, data: seen.append(data))
+    cli.main(["grade", "double", "--json", "out.json"])
+    states = [[check["state"] for check in data["checks"]] for data in seen]
+    assert ["passed", "not_run"] in states
+    assert states[-1] == ["passed", "passed"]
+    assert [data["status"] for data in seen][0] == "running"
+
+
+def test_the_solution_is_shown_once_it_is_earned(
+    course: Entry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["solution", "double"]) == 2
+    assert "not solved yet" in capsys.readouterr().err
+    assert cli.main(["solution", "double", "--anyway"]) == 0
+    assert cli.main(["grade", "double"]) == 0
+    capsys.readouterr()
+    assert cli.main(["solution", "double"]) == 0
+    assert capsys.readouterr().out == SOLUTION
+
+
+def test_reset_keeps_what_was_there(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    course.path.write_text(WRONG)
+    assert cli.main(["reset", "double"]) == 0
+    assert "NotImplementedError(\"double: write your answer here\")" in course.path.read_text()
+    kept = course.root / ".course" / "backup" / "99_test" / "double.1.py"
+    assert kept.read_text() == WRONG
+    course.path.write_text(RIGHT)
+    cli.main(["reset", "double"])
+    assert kept.read_text() == WRONG
+    assert kept.with_name("double.2.py").read_text() == RIGHT
+
+
+def test_hints_and_progress(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["hint", "double"])
+    cli.main(["hint", "double"])
+    assert "hint 2 of 3: Add it to itself." in capsys.readouterr().out
+    cli.main(["grade", "double"])
+    cli.main(["progress"])
+    assert "1/1 core" in capsys.readouterr().out
+    cli.main(["list"])
+    assert "double" in capsys.readouterr().out
+
+
+def test_build_never_overwrites_work(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["dev", "build"]) == 0
+    assert "kept" in capsys.readouterr().out
+    assert course.path.read_text() == RIGHT
+    cli.main(["dev", "build", "--force"])
+    assert "written" in capsys.readouterr().out
+    cli.main(["dev", "build"])
+    assert "unchanged" in capsys.readouterr().out
+
+
+def test_zoo_and_mutate(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    course.mutants.mkdir(parents=True)
+    (course.mutants / "square.py").write_text(
+        '"""mutant: this is the square"""\ndef double(tensor, group):\n    return tensor * tensor\n'
+    )
+    (course.mutants / "wrongly_named.py").write_text(f'"""mutant: deadlock"""\n{WRONG}')
+    assert cli.main(["dev", "zoo"]) == 1
+    out = capsys.readouterr().out
+    assert "✓ double: mutant   square.py" in out
+    assert "✗ double: mutant   wrongly_named.py" in out
+    assert cli.main(["dev", "mutate", "double", "--most", "3"]) == 0
+    assert "killed" in capsys.readouterr().out
+
+
+def test_watch_grades_on_save(
+    course: Entry, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graded = threading.Event()
+
+    class Once(Grader):
+        def grade(self, entry: Entry, *args: object, **kwargs: object) -> object:  # type: ignore[override]
+            card = super().grade(entry)
+            card.interrupted = True
+            graded.set()
+            return card
+
+    server = cli.Grader()._server()
+    monkeypatch.setattr(cli, "Grader", lambda: Once(lambda: server))
+
+    def save() -> None:
+        while not graded.is_set():
+            course.path.write_text(WRONG + "# saved\n" * (time.monotonic_ns() % 7))
+            time.sleep(0.5)
+
+    saver = threading.Thread(target=save)
+    saver.start()
+    assert cli.main(["watch", "double"]) == 130
+    saver.join()
+    assert "double · Twice as much" in capsys.readouterr().out
+
+
+def test_the_command_as_a_process(tmp_path: Path) -> None:
+    """From the shell, without any set-up: the real starter fails with its friendly card."""
+    command = [sys.executable, "-m", "course_lib.grade.cli", "grade", "ring_all_reduce"]
+    starter = PACKAGE.parent / "exercises" / "01_collectives" / "ring_all_reduce.py"
+    done = subprocess.run(
+        [*command, "--file", str(starter), "--json", str(tmp_path / "card.json")],
+        cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Nothing is written yet" in done.stdout
+    assert done.stderr == ""
+    assert json.loads((tmp_path / "card.json").read_text())["status"] == "not_written"

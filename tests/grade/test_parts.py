@@ -1,0 +1,163 @@
+"""The parts that need no ranks: comparison, payload, starters, mutants, the catalog, the fence."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+
+from course_lib.grade import mutate, payload
+from course_lib.grade.build import BuildError, starter
+from course_lib.grade.catalog import Entry, NoSuchExercise, SuiteError, find, read_suite
+from course_lib.grade.checks import CheckFailed
+from course_lib.grade.compare import compare, tolerance
+from course_lib.grade.fence import Fence, Refused, Seal
+
+# --- payload -------------------------------------------------------------------------------------
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8,
+          torch.bool, torch.complex64, torch.float8_e4m3fn]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
+def test_tensors_travel_bit_for_bit(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    tensor = (torch.randn(shape) * 4).to(dtype)
+    back = payload.unpack(*payload.pack({"t": [tensor, (tensor,)]}))["t"]
+    assert back[0].dtype == dtype and back[0].shape == tensor.shape
+    first, second = (t.reshape(-1).view(torch.uint8) for t in (tensor, back[1][0]))
+    assert torch.equal(first, second)
+
+
+def test_values_travel_and_objects_do_not() -> None:
+    class Mine:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    value = {"a": [1, 2.5, None, True, "é"], (0, 1): {3, 4}, "b": b"\x00\xff", "d": torch.float16}
+    assert payload.unpack(*payload.pack(value)) == value
+    assert payload.unpack(*payload.pack(Mine())) == payload.Opaque("Mine", "")
+    assert payload.unpack(*payload.pack(float("inf"))) == float("inf")
+    parameter = torch.nn.Parameter(torch.ones(2))
+    assert not payload.unpack(*payload.pack(parameter)).requires_grad
+
+
+# --- compare -------------------------------------------------------------------------------------
+def test_rounding_passes_and_a_bug_does_not() -> None:
+    value = torch.randn(1000, dtype=torch.float64)
+    compare(value * (1 + 1e-12), value, "x")
+    with pytest.raises(CheckFailed):
+        compare(value * (1 + 1e-7), value, "x")
+    compare(value.float() * (1 + 1e-7), value.float(), "x")
+    assert tolerance(torch.int64) == 0.0
+    assert tolerance(torch.bfloat16, 8) > tolerance(torch.float32, 8) > tolerance(torch.float64, 8)
+
+
+@pytest.mark.parametrize(
+    ("actual", "words"),
+    [
+        (None, ("no tensor", "nothing is returned")),
+        (torch.ones(3), ("wrong shape",)),
+        (torch.ones(2, 3), ("wrong dtype",)),
+        (torch.zeros(2, 3, dtype=torch.float64), ("all zeros",)),
+        (torch.full((2, 3), 8.0, dtype=torch.float64), ("4 times",)),
+        (torch.full((2, 3), float("nan"), dtype=torch.float64), ("6 of 6 are NaN",)),
+        (torch.full((2, 3), 2.0, dtype=torch.float64) + torch.eye(3)[:2], ("4 of", "[0, 0]")),
+    ],
+)
+def test_a_failure_says_what_it_looks_like(actual: object, words: tuple[str, ...]) -> None:
+    expected = torch.full((2, 3), 2.0, dtype=torch.float64)
+    if "4 of" in words:
+        words = ("2 of 6 wrong", "[0, 0]")
+    with pytest.raises(CheckFailed) as caught:
+        compare(actual, expected, "x", rank=1)
+    text = " ".join([caught.value.message, caught.value.measured, caught.value.cause])
+    assert all(word in text for word in words)
+    assert caught.value.rank == 1
+
+
+def test_known_wrong_answers_are_named_also_inside_a_dict() -> None:
+    expected = {"w": torch.ones(3), "b": torch.full((3,), 2.0)}
+    with pytest.raises(CheckFailed, match=r"grads\['b'\]") as caught:
+        compare({"w": torch.ones(3), "b": torch.full((3,), 5.0)}, expected, "grads",
+                likely={"a sum": {"w": torch.ones(3), "b": torch.full((3,), 5.0)}})  # fmt: skip
+    assert caught.value.cause == "a sum"
+    with pytest.raises(CheckFailed, match="wrong items"):
+        compare({"w": torch.ones(3)}, expected, "grads")
+
+
+# --- starters, mutants, catalog ------------------------------------------------------------------
+def test_a_starter_is_cut_out_of_the_solution(double: Entry) -> None:
+    double.solution.parent.mkdir(parents=True)
+    text = (
+        "def double(x):\n    y = 1\n    # BEGIN SOLUTION: add\n    return x\n    # END SOLUTION\n"
+    )
+    double.solution.write_text(text)
+    assert starter(double) == (
+        'def double(x):\n    y = 1\n    raise NotImplementedError("double: add")\n'
+    )
+    for damaged in ("def double(x):\n    return x\n", text.replace("END", "STOP")):
+        double.solution.write_text(damaged)
+        with pytest.raises(BuildError):
+            starter(double)
+
+
+def test_mutants_are_the_fields_own_slips() -> None:
+    source = (
+        "def f(t, group, op='avg'):\n    work = isend(t.clone(), group.next, group, step=1)\n"
+        "    work.wait()\n    if op == 'avg':\n        t /= group.size\n    return t\n"
+    )
+    found = list(mutate.mutants(source))
+    said = [mutant.what for mutant in found]
+    for wanted in ("drop .clone()", "drop step=", "drop .wait()", "previous for next",
+                   "irecv for isend", "sum for avg", "not (op == 'avg')", "Mult for Div",
+                   "delete `work.wait()`", "skip on rank 0: `work.wait()`",
+                   "swap with the next"):  # fmt: skip
+        assert any(wanted in what for what in said), (wanted, said)
+    assert len({mutant.source for mutant in found}) == len(found)
+    for mutant in found:
+        ast.parse(mutant.source)
+    left = list(mutate.mutants(source.replace("work.wait()", "work.wait()  # mutate: same")))
+    assert not any("line 3" in mutant.what for mutant in left)
+
+
+def test_names_are_found_and_missed_kindly(tmp_path: Path) -> None:
+    for name in ("ring_all_reduce", "01_collectives/ring_all_reduce", "x/ring_all_reduce.py"):
+        assert find(name).name == "ring_all_reduce"
+    with pytest.raises(NoSuchExercise, match="did you mean ring_all_reduce"):
+        find("ring_allreduce")
+    with pytest.raises(NoSuchExercise, match="course list"):
+        find("qqqq")
+
+
+@pytest.mark.parametrize("text", ["", "x = (", "EXERCISE = Exercise(name=1 + 1)", "EXERCISE = 3"])
+def test_a_suite_that_says_nothing_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(text)
+    with pytest.raises(SuiteError, match="bad.py"):
+        read_suite(path, tmp_path)
+
+
+# --- the fence, without closing it ---------------------------------------------------------------
+def test_the_fence_knows_its_folders(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    fence = Fence([str(tmp_path / "in")], [str(tmp_path / "hidden")])
+    fence._hook("open", (str(tmp_path / "in" / "a"), "r", 0))
+    fence._hook("open", (str(tmp_path / "other"), "w", 1))
+    with pytest.raises(Refused):
+        fence._hook("open", (str(tmp_path / "other" / ".." / "in" / "a"), "w", 1))
+    with pytest.raises(Refused):
+        fence._hook("open", (str(tmp_path / "hidden" / "a"), "r", 0))
+    with pytest.raises(Refused):
+        fence._hook("os.rename", (str(tmp_path / "x"), str(tmp_path / "in" / "a"), -1, -1))
+    assert len(fence.tampering) == 3
+
+
+def test_a_seal_breaks_when_a_method_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    from course_lib import comm
+
+    seal = Seal([comm])
+    assert seal.broken() == []
+    monkeypatch.setattr(comm.Work, "wait", print)
+    assert seal.broken() == ["replaced course_lib.comm.Work.wait"]

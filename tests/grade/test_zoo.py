@@ -1,0 +1,70 @@
+"""Every exercise's suite: its starter fails kindly, right answers pass, wrong ones are named.
+
+By default each exercise is tried with its solution, one variant and two mutants; with
+COURSE_ZOO=all in the environment every file is graded (`course dev zoo` does the same).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from course_lib.grade import build, zoo
+from course_lib.grade.catalog import PACKAGE, SUITES, Entry, entries
+from course_lib.grade.grader import Grader
+
+ROOT = PACKAGE.parent
+ENTRIES = entries(ROOT)
+VARIANTS, MUTANTS = 1, 2  # how many of an exercise's files are graded by default
+
+
+def chosen() -> list[tuple[Entry, zoo.Animal]]:
+    """The files to grade; which mutants, goes by the exercise's name."""
+    found = []
+    for number, entry in enumerate(ENTRIES):
+        known = zoo.animals(entry)
+        if os.environ.get("COURSE_ZOO") != "all":
+            mutants = [animal for animal in known if animal.kind == "mutant"]
+            mutants = [mutants[(number + 7 * i) % len(mutants)] for i in range(MUTANTS) if mutants]
+            variants = [animal for animal in known if animal.kind == "variant"][:VARIANTS]
+            known = [a for a in known if a.kind in ("starter", "solution")] + variants + mutants
+        found += [(entry, animal) for animal in dict.fromkeys(known)]
+    return found
+
+
+CHOSEN = chosen()
+
+
+@pytest.mark.parametrize(
+    ("entry", "animal"), CHOSEN, ids=[f"{e.name}-{a.kind}-{a.path.stem}" for e, a in CHOSEN]
+)
+def test_verdict(entry: Entry, animal: zoo.Animal, grader: Grader) -> None:
+    card = grader.grade(entry, animal.path)
+    assert animal.complaint(card) == ""
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_the_committed_starter_is_the_one_that_is_built(entry: Entry) -> None:
+    assert entry.path.read_text(encoding="utf-8") == build.starter(entry)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_there_are_enough_wrong_and_right_answers(entry: Entry) -> None:
+    kinds = [animal.kind for animal in zoo.animals(entry)]
+    assert kinds.count("mutant") >= (8 if entry.exercise.core else 2)
+    assert kinds.count("variant") >= (3 if entry.exercise.core else 1)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_a_suite_says_what_it_must(entry: Entry) -> None:
+    assert 5 <= entry.points <= 20
+    assert all(len(hint) > 20 for hint in entry.exercise.hints)
+    assert entry.exercise.minutes > 0
+
+
+def test_every_solution_has_a_suite_and_the_other_way_round() -> None:
+    solutions = {p.relative_to(ROOT / "solutions") for p in (ROOT / "solutions").glob("*/*.py")}
+    suites = {Path(p).relative_to(SUITES) for p in SUITES.glob("*/*.py")}
+    assert solutions == suites

@@ -1,0 +1,15 @@
+"""mutant: deadlock, rank 0 waits in barrier, Each rank calls the barrier once"""
+
+from collections.abc import Callable
+from typing import Any
+
+from course_lib.comm import Group, barrier
+
+
+def first_rank_first(prepare: Callable[[], Any], group: Group) -> Any:
+    if group.index == 0:
+        value = prepare()
+        barrier(group)
+    else:
+        value = prepare()
+    return value

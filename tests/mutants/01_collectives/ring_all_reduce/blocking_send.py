@@ -1,0 +1,28 @@
+"""mutant: deadlock, Everybody sends and nobody receives"""
+
+import torch
+
+from course_lib.comm import Group, recv, send
+
+
+def ring_all_reduce(tensor: torch.Tensor, group: Group, op: str = "sum") -> None:
+    data = tensor.contiguous().view(-1)
+    chunks = list(data.tensor_split(group.size))
+    for step in range(group.size - 1):
+        giving, taking = group.index - step, group.index - step - 1
+        mine = chunks[taking % group.size]
+        incoming = torch.empty_like(mine)
+        send(chunks[giving % group.size], group.next, group)
+        recv(incoming, group.previous, group)
+        if op == "max":
+            torch.maximum(mine, incoming, out=mine)
+        else:
+            mine += incoming
+    for step in range(group.size - 1):
+        giving, taking = group.index + 1 - step, group.index - step
+        send(chunks[giving % group.size], group.next, group)
+        recv(chunks[taking % group.size], group.previous, group)
+    if op == "avg":
+        data /= group.size
+    if not tensor.is_contiguous():
+        tensor.copy_(data.view(tensor.shape))

@@ -1,0 +1,17 @@
+"""mutant: deadlock, Every send needs its receive"""
+
+import torch
+
+from course_lib.comm import Group, recv, send
+
+
+def ring_reduce_scatter(tensor: torch.Tensor, group: Group, op: str = "sum") -> torch.Tensor:
+    chunks = tensor.reshape(-1).tensor_split(group.size)
+    passing = chunks[group.previous]
+    for step in range(group.size - 1):
+        mine = chunks[(group.index - step - 2) % group.size]
+        incoming = torch.empty_like(mine)
+        recv(incoming, group.previous, group)
+        send(passing, group.next, group)
+        passing = torch.maximum(incoming, mine) if op == "max" else incoming + mine
+    return passing / group.size if op == "avg" else passing

@@ -1,0 +1,21 @@
+"""variant: blocking messages, rank 0 receives first"""
+
+import torch
+
+from course_lib.comm import Group, recv, send
+
+
+def ring_reduce_scatter(tensor: torch.Tensor, group: Group, op: str = "sum") -> torch.Tensor:
+    chunks = tensor.reshape(-1).tensor_split(group.size)
+    passing = chunks[group.previous]
+    for step in range(group.size - 1):
+        mine = chunks[(group.index - step - 2) % group.size]
+        incoming = torch.empty_like(mine)
+        if group.index == 0:
+            recv(incoming, group.previous, group)
+            send(passing, group.next, group)
+        else:
+            send(passing, group.next, group)
+            recv(incoming, group.previous, group)
+        passing = torch.maximum(mine, incoming) if op == "max" else mine + incoming
+    return passing / group.size if op == "avg" else passing

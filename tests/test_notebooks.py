@@ -1,0 +1,84 @@
+"""What can be said of the notebooks without running them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SECTIONS = ("Why", "Predict", "Prove", "Exercises", "Production", "In the wild", "Check your")
+
+
+def cells(path: Path, kind: str) -> list[dict[str, Any]]:
+    return [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == kind]
+
+
+def source(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda p: p.stem)
+def notebook(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_there_are_notebooks() -> None:
+    assert len(NOTEBOOKS) >= 2
+
+
+def test_goes_the_way_of_all_lessons(notebook: Path) -> None:
+    text = "\n".join(source(cell) for cell in cells(notebook, "markdown"))
+    assert text.startswith("# ")
+    for word in ("You will be able to", "Before this", "Time", "cheat sheet", "Read on", *SECTIONS):
+        assert word.lower() in text.lower(), f"no {word!r}"
+    assert text.count("<details>") >= 3
+
+
+def test_was_run_to_its_end_without_errors(notebook: Path) -> None:
+    counts = [cell["execution_count"] for cell in cells(notebook, "code")]
+    assert counts == list(range(1, len(counts) + 1))
+    for cell in cells(notebook, "code"):
+        for output in cell["outputs"]:
+            assert output["output_type"] != "error", source(cell)
+            assert output.get("name") != "stderr", source(cell)
+
+
+def test_code_fits_the_page(notebook: Path) -> None:
+    for cell in cells(notebook, "code"):
+        for line in source(cell).splitlines():
+            assert len(line) <= 90, line
+        assert not source(cell).rstrip().endswith(";"), "nbval and the ranks would differ"
+
+
+def test_pictures_speak_and_stay_here(notebook: Path) -> None:
+    text = notebook.read_text()
+    assert not re.search(r'src=\\?"https?://', text), "a picture from another machine"
+    for cell in cells(notebook, "code"):
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            assert "image/png" not in data, "a PNG output has no alternative text"
+            for tag in re.findall(r"<img[^>]*>", "".join(data.get("text/html", ""))):
+                assert re.search(r'alt="[^"]{20,}"', tag), tag[:80]
+
+
+def test_hardly_any_output_is_left_unchecked(notebook: Path) -> None:
+    code = cells(notebook, "code")
+    ignored = [c for c in code if "nbval-ignore-output" in c["metadata"].get("tags", [])]
+    assert len(ignored) <= max(1, len(code) // 10)
+
+
+def test_links_lead_somewhere(notebook: Path) -> None:
+    text = "\n".join(source(cell) for cell in cells(notebook, "markdown"))
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        if not target.startswith("http"):
+            assert (notebook.parent / target).exists(), target
+
+
+def test_no_trace_of_a_machine(notebook: Path) -> None:
+    assert not re.search(r"/(home|root|Users|work|tmp)/", notebook.read_text())
