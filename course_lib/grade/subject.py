@@ -33,10 +33,10 @@ from course_lib.grade.calls import CallTrace
 from course_lib.grade.fence import Fence, Refused, Seal, set_limits
 from course_lib.ranks import where
 from course_lib.ranks.channel import Channel, ChannelClosed
+from course_lib.ranks.rendezvous import meet
 from course_lib.trace import Ledger
 from course_lib.trace import ledger as ledger_module
 
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|cannot allocate memory", re.I)
 
 
@@ -87,20 +87,8 @@ class Rank:
         args = self.args
         torch.set_num_threads(1)
         torch.manual_seed(1000 + args["rank"])
-        os.environ.update(
-            RANK=str(args["rank"]), LOCAL_RANK=str(args["rank"]), WORLD_SIZE=str(args["world"]),
-            LOCAL_WORLD_SIZE=str(args["world"]), MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(args["port"]), GLOO_SOCKET_IFNAME=LOOPBACK,
-        )  # fmt: skip
         patience = timedelta(seconds=args["wall"] + 60)  # the judge is quicker
-        host, port, world = "127.0.0.1", args["port"], args["world"]
-        if listen is None:
-            store = dist.TCPStore(host, port, world, False, patience)
-        else:
-            store = dist.TCPStore(host, port, world, True, patience, master_listen_fd=listen)
-        dist.init_process_group(
-            "gloo", store=store, rank=args["rank"], world_size=world, timeout=patience
-        )
+        meet(args["rank"], args["world"], args["port"], listen, patience=patience)
 
     def work(self) -> None:
         """Loads the suite, then the learner's file, calls the driver and reports."""

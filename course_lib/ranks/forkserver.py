@@ -24,6 +24,7 @@ from typing import Any
 from course_lib.ranks.channel import Channel, ChannelClosed
 
 # One thread a rank: two ranks on one core each lose several times more by fighting over it.
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # the device that gloo is to use
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 START = "from course_lib.ranks.preloaded import main; main()"

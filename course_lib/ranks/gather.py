@@ -30,7 +30,7 @@ HASTE = 0.1  # the same once a rank has failed
 HOPE = 0.4  # seconds without a move after which the others of a failed rank are given up
 GRACE = 1.0  # seconds that ranks get to answer an interrupt
 MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
-OTHER_SIZE = ": a message came that its tensor has no room for; do the shapes of all ranks agree?"
+OTHER_SIZE = ": a message did not fit its tensor, so the shapes of the ranks differ"
 PIPE = 1 << 20  # bytes that a pipe can hold at most
 READ = 1 << 16  # bytes read at a time
 
@@ -196,7 +196,8 @@ class Gathering:
             return
         patience = min(HOPE, self.stall) if self._failed() else self.stall
         if self.still > patience * 0.99:
-            self.outcome.verdict = "deadlock"
+            killed = any(report["state"] == "killed" for report in reports.values())
+            self.outcome.verdict = "died" if killed else "deadlock"
 
     def _failed(self) -> bool:
         states = (report["state"] for report in self.outcome.reports.values())

@@ -76,8 +76,8 @@ class Outcome:
         return "\n".join(lines)
 
     def _headline(self) -> list[str]:
-        dead = [r for r, report in self.reports.items() if report["state"] == "killed"]
-        if dead and self.verdict in ("deadlock", "died"):
+        if self.verdict == "died":
+            dead = [r for r, report in self.reports.items() if report["state"] == "killed"]
             each = "; ".join(f"rank {r} {self.reports[r]['error']}" for r in dead)
             return [f"A rank ended: {each}.", *autopsy.table(self.reports)]
         if self.verdict in ("deadlock", "timeout"):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from course_lib.ranks.descend import kill_family
-from course_lib.ranks.forkserver import THREADS
+from course_lib.ranks.forkserver import LOOPBACK, THREADS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,8 +70,7 @@ def run(source: str, world_size: int, timeout: float | None = None) -> TorchrunR
 def _environment() -> dict[str, str]:
     """What the processes get: torchrun's own variables come on top of it."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
-    return {**os.environ, **THREADS, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": loopback}
+    return {**os.environ, **THREADS, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": LOOPBACK}
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float | None) -> str:

@@ -18,7 +18,6 @@ import sys
 import threading
 import types
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from course_lib.comm import Group, Work
 from course_lib.ranks import where
 from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.pack import Packed, load_object
+from course_lib.ranks.rendezvous import meet
 from course_lib.ranks.show import mime_bundle, own_line, own_traceback, text_of
 from course_lib.trace import Ledger
 
@@ -97,28 +97,12 @@ class Worker:
 
     def join(self, listen_fd: int | None) -> None:
         """Meets the other ranks, and reports that this one is ready."""
-        gloo_device = "lo0" if sys.platform == "darwin" else "lo"
-        os.environ.update(
-            RANK=str(self.rank), LOCAL_RANK=str(self.rank), WORLD_SIZE=str(self.world_size),
-            LOCAL_WORLD_SIZE=str(self.world_size), MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(self.port), GLOO_SOCKET_IFNAME=gloo_device,
-            MPLBACKEND="module://course_lib.ranks.figures",
-        )  # fmt: skip
+        os.environ["MPLBACKEND"] = "module://course_lib.ranks.figures"
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        host, patience = "127.0.0.1", timedelta(seconds=60)
-        if listen_fd is not None:
-            store = dist.TCPStore(
-                host, self.port, self.world_size, True, patience, master_listen_fd=listen_fd
-            )
-        else:
-            store = dist.TCPStore(host, self.port, self.world_size, False, patience)
         shared = self.device.type == "cuda" and torch.cuda.device_count() < self.world_size
         backend = "nccl" if self.device.type == "cuda" and not shared else "gloo"
-        dist.init_process_group(
-            backend, store=store, rank=self.rank, world_size=self.world_size,
-            timeout=timedelta(hours=2),
-        )  # fmt: skip
+        meet(self.rank, self.world_size, self.port, listen_fd, backend)
         self.group = Group.world(self.ledger)
         self.module.__dict__.update(
             rank=self.rank, world_size=self.world_size, device=self.device, dist=dist,

@@ -1,4 +1,4 @@
-"""Hello, mesh: where does a rank sit, and with whom does it share a node and a rail?
+"""Hello, mesh: where a rank sits, and with whom it shares a node and a rail.
 
 Notebook 00. A cluster has nodes with the same number of ranks each, and ranks are numbered node by
 node. With 3 ranks on each of 2 nodes:

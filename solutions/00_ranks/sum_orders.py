@@ -48,12 +48,12 @@ def sum_orders(x: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def tolerance_for(dtype: torch.dtype, n: int) -> float:
-    """How far apart two sums of the same n numbers may be, as a part of the sum of their |x|.
+    """How far a sum of n numbers may be from the exact one, as a part of the sum of their |x|.
 
-    It must never refuse two right sums, whatever the numbers and the orders; yet it should refuse
-    a sum in which one of n equal numbers is missing, wherever the dtype is good enough to tell. A
-    tolerance above 1 would take 0 for a right sum, so it is never more than that. Integers are
-    added without error.
+    It must never refuse a right sum, whatever the numbers and their order; yet it must refuse one
+    in which one of n equal numbers is missing, wherever the dtype is good enough to tell. Above 1
+    it would take 0 for a right sum, so it is never more than that. Integers are added without
+    error.
 
     Args:
         dtype: in which the numbers are added.
@@ -62,5 +62,5 @@ def tolerance_for(dtype: torch.dtype, n: int) -> float:
     # BEGIN SOLUTION: the tolerance
     if not dtype.is_floating_point:
         return 0.0
-    return min(1.0, n * torch.finfo(dtype).eps)  # n-1 errors of eps/2 in each of the two sums
+    return min(1.0, n * torch.finfo(dtype).eps)  # n-1 errors of eps/2, and as much again
     # END SOLUTION

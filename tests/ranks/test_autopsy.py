@@ -157,6 +157,14 @@ def test_a_rank_that_finished() -> None:
     )
 
 
+def test_a_rank_that_finished_after_as_many_calls() -> None:
+    text = said(waits(made=3), {**FINISHED, "made": 3}, {**FINISHED, "made": 2})
+    assert "rank 1 finished and made as many calls (with a tensor of another size?)" in text
+    assert "rank 2 finished without making that call" in text
+    text = said(waits(made=3, axis="dp"), {**FINISHED, "made": 3})
+    assert "rank 1 finished without making that call" in text, "calls on world say nothing of dp"
+
+
 def test_a_rank_that_raised_is_the_cause_also_when_the_others_are_apart() -> None:
     text = said(waits("all_reduce", 4), RAISED, waits("broadcast", 3))
     assert "rank 1 raised an exception before" in text

@@ -43,7 +43,7 @@ FIT_RTOL = 1e-3  # other ways to weight the errors differ by per cents
 RTOL = 1e-9
 
 
-# --- what runs on the rank -------------------------------------------------------------------------
+# --- what runs on the rank -----------------------------------------------------------------------
 def drive_fit(learner: Any, group: Any, fits: list[dict[str, list[Any]]]) -> dict[str, Any]:
     """Fits each table of sizes and times."""
     return {"answers": [_plain(learner.alpha_beta_fit(**table)) for table in fits]}
@@ -66,7 +66,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-# --- what it must bring back -----------------------------------------------------------------------
+# --- what it must bring back ---------------------------------------------------------------------
 def _near(value: Any, wanted: float, rtol: float) -> bool:
     return isinstance(value, (int, float)) and math.isclose(value, wanted, rel_tol=rtol)
 
@@ -84,7 +84,7 @@ def _check_number(
              cause=cause)  # fmt: skip
 
 
-# --- the fit ---------------------------------------------------------------------------------------
+# --- the fit -------------------------------------------------------------------------------------
 def _link(run: Any) -> AlphaBeta:
     """Hidden: 5–50 µs and 0.5–20 GB/s."""
     return AlphaBeta(run.number(50, 500) * 1e-7, 1 / (run.number(5, 200) * 1e8))
@@ -145,22 +145,13 @@ def check_noisy(run: Any) -> None:
     """E: 5 % of noise on every time."""
     table = _table(run, _link(run), 0.05)
     result = run(drive_fit, {"fits": [table]})
-    few = "only two of the messages were used: one that is off spoils the fit"
     _check_fit(run, result.outputs[0]["answers"][0], fit(**table), {
         "absolute errors: the largest messages alone decide, and α is noise":
             _least_squares(table, 0),
         "absolute errors, where the largest messages decide; and a negative α was set to 0":
             [0.0, _least_squares(table, 0)[1]],
         "each squared error was divided by t, not by t²": _least_squares(table, 0.5),
-        few: _through_ends(table),
     })  # fmt: skip
-
-
-def _through_ends(table: Mapping[str, list[Any]]) -> list[float]:
-    """The line through the smallest and the largest message."""
-    (s0, t0), *_, (s1, t1) = sorted(zip(table["sizes"], table["times"], strict=True))
-    slope = (t1 - t0) / (s1 - s0)
-    return [t0 - slope * s0, slope]
 
 
 @check("no α below zero", points=1, code="E",
@@ -179,7 +170,7 @@ def check_no_negative(run: Any) -> None:
              expected="a positive number", measured=repr(answer[1]))  # fmt: skip
 
 
-# --- predictions -----------------------------------------------------------------------------------
+# --- predictions ---------------------------------------------------------------------------------
 def slips(op: str, payload: int, n: int, alpha: float, beta: float) -> dict[str, float]:
     """Known wrong predictions of one case, under the sentences that explain them."""
     wide, twice = payload * beta, 2 if op == "all_reduce" else 1
@@ -191,10 +182,8 @@ def slips(op: str, payload: int, n: int, alpha: float, beta: float) -> dict[str,
     }
     if op == "broadcast":
         known |= {
-            "natural logarithm: a tree doubles, so its rounds are ⌈log2 N⌉": log * math.log(2)
-            * (alpha + wide),
-            "natural logarithm, rounded up: a tree doubles": math.ceil(math.log(n))
-            * (alpha + wide),
+            "natural logarithm: a tree doubles, so its rounds are ⌈log2 N⌉":
+                math.ceil(math.log(n)) * (alpha + wide),
             "log2 N must be rounded up: there are no parts of rounds": log * (alpha + wide),
             "log2 N was rounded down: the last ranks get nothing": int(log) * (alpha + wide),
             "the root sends to one rank after another; a tree has ⌈log2 N⌉ rounds":
@@ -211,7 +200,6 @@ def slips(op: str, payload: int, n: int, alpha: float, beta: float) -> dict[str,
             "N for N-1 in the number of messages": twice * n * alpha + part,
             "S for (N-1)/N·S: a rank does not send the last part": twice * ((n - 1) * alpha + wide),
             "only one α: every step is a message of its own": alpha + part,
-            "only two α: every step is a message of its own": 2 * alpha + part,
             "every step sends S/N bytes, not all of S": twice * (n - 1) * (alpha + wide),
             "a ring has N-1 steps; ⌈log2 N⌉ rounds are a tree's": twice * math.ceil(log) * alpha
             + part,
@@ -246,7 +234,7 @@ def check_rings(run: Any) -> None:
     _check_predictions(run, RINGS)
 
 
-# --- bandwidth -------------------------------------------------------------------------------------
+# --- bandwidth -----------------------------------------------------------------------------------
 @check("bus_bandwidth in GB/s, comparable over N", points=2, code="E",
        diagnosis="bytes that one rank sends, (N-1)/N·S or twice that, by the seconds, by 10⁹")
 def check_bandwidth(run: Any) -> None:
@@ -266,5 +254,4 @@ def check_bandwidth(run: Any) -> None:
             "bits for bytes": right * 8,
             "the factor 2 is missing: an all-reduce is a reduce-scatter and an all-gather":
                 right / 2,
-            "seconds per GB: the bandwidth is its inverse": 1 / right,
         }, "GB/s")  # fmt: skip

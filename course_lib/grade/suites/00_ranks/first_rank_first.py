@@ -46,7 +46,7 @@ UNHELD = (
 FULL = "no space left on the disk"
 
 
-# --- what runs on the ranks ------------------------------------------------------------------------
+# --- what runs on the ranks ----------------------------------------------------------------------
 class Prepare:
     """The function that the learner is given: remembers when each call began and ended.
 
@@ -127,7 +127,7 @@ def drive_failing(learner: Any, group: Any) -> dict[str, Any]:
     return {"raised": ""}
 
 
-# --- what they must bring back ---------------------------------------------------------------------
+# --- what they must bring back -------------------------------------------------------------------
 def _explained(run: Any, cause: str, drive: Callable[..., Any], **options: Any) -> Any:
     """The result of a run; if it ends in a deadlock, the reason is added to it."""
     try:

@@ -45,7 +45,7 @@ GRADERS_CALL = "; the all_reduce is the grader's, over your groups"
 GROUP_FAULTS = ("deadlock", "wall", "killed")
 
 
-# --- what runs on the ranks ------------------------------------------------------------------------
+# --- what runs on the ranks ----------------------------------------------------------------------
 def drive(learner: Any, group: Any, ranks_per_node: list[int]) -> dict[str, Any]:
     """Asks once for each cluster; an all-reduce shows who is in the groups."""
     found = []
@@ -73,7 +73,7 @@ def _members(handle: Any, rank: int) -> dict[str, Any]:
     return {"name": handle.group_name, "members": members}
 
 
-# --- what they must bring back ---------------------------------------------------------------------
+# --- what they must bring back -------------------------------------------------------------------
 def _clusters(run: Any) -> list[tuple[int, int, list[dict[str, Any]]]]:
     """Ranks, ranks per node, and what each rank said, for each cluster."""
     found = []
@@ -115,11 +115,12 @@ def check_place(run: Any) -> None:
     for world, count, said in _clusters(run):
         for rank in range(world):
             node, local = divmod(rank, count)
-            strided = {"ranks are numbered node by node, not dealt out in turn": rank // (world // count)}
+            in_turn = rank // (world // count)
             run.equal(said[rank]["local_rank"], local, f"local_rank {_cluster(world, count)}",
                       rank=rank, likely={
                 "this is the rank in the world, taken for the local rank": rank,
-                "node and local rank are swapped": node, **strided})  # fmt: skip
+                "node and local rank are swapped": node,
+                "ranks are numbered node by node, not dealt out in turn": in_turn})  # fmt: skip
             run.equal(said[rank]["node"], node, f"node {_cluster(world, count)}", rank=rank,
                       likely={"node and local rank are swapped": local,
                               "this is the rank in the world": rank})  # fmt: skip
@@ -167,8 +168,8 @@ def _check_group(run: Any, kind: str) -> None:
             group, right = said[rank][f"{kind}_group"], _lists(world, count, rank)
             other = right["rail" if kind == "node" else "node"]
             run.equal(group["members"], right[kind],
-                      f"an all-reduce over {kind}_group adds up ranks that {_cluster(world, count)}",
-                      rank=rank, likely={
+                      f"who takes part in {kind}_group {_cluster(world, count)}", rank=rank,
+                      likely={
                 "node group and rail group are swapped": other,
                 "this is the group of all ranks": list(range(world)),
                 "this is a group that the rank is not in: new_group gives those -100": -100,

@@ -29,7 +29,7 @@ EXERCISE = Exercise(
         "in a sum of n numbers, and how far is each off at the most?",
         "Pairwise: `row[0::2] + row[1::2]` adds all neighbours at once, if their number is even; "
         "put an odd last one behind with `torch.cat`, and repeat until one is left. Tolerance: "
-        "n-1 additions, each off by eps/2, in each of two sums.",
+        "n-1 additions, each off by up to eps/2; twice as much does no harm.",
         "`x[x.abs().argsort()]` is x by magnitude. The tolerance is n·eps with "
         "`torch.finfo(dtype).eps`, at most 1.0, and 0.0 for integers.",
     ),
@@ -44,7 +44,7 @@ CASES = tuple((dtype, n) for dtype in (torch.float64, *FLOATS) for n in (3, 50, 
 WHOLE = (torch.int64, 1000)
 
 
-# --- what runs on the rank -------------------------------------------------------------------------
+# --- what runs on the rank -----------------------------------------------------------------------
 def drive_sums(learner: Any, group: Any, rows: list[torch.Tensor]) -> dict[str, Any]:
     """Adds up each row."""
     return {"sums": [learner.sum_orders(row) for row in rows]}
@@ -55,7 +55,7 @@ def drive_tolerance(learner: Any, group: Any, cases: list[tuple[Any, int]]) -> d
     return {"answers": [learner.tolerance_for(dtype, n) for dtype, n in cases]}
 
 
-# --- the sums --------------------------------------------------------------------------------------
+# --- the sums ------------------------------------------------------------------------------------
 def left_to_right(numbers: torch.Tensor) -> torch.Tensor:
     """One after the other, each partial sum rounded."""
     total = numbers[0]
@@ -170,7 +170,7 @@ def check_float64(run: Any) -> None:
             "added forwards and made float64 afterwards": left_to_right(row).double()})  # fmt: skip
 
 
-# --- the tolerance ---------------------------------------------------------------------------------
+# --- the tolerance -------------------------------------------------------------------------------
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
@@ -187,9 +187,9 @@ def _tolerances(run: Any) -> dict[tuple[torch.dtype, int], float]:
 
 
 def apart(dtype: torch.dtype, n: int) -> float:
-    """How far apart two right sums of 1 and n-1 numbers of eps/2 are, as a part of their sum.
+    """How far a right sum of 1 and n-1 numbers of eps/2 is from the exact one, as a part of that.
 
-    Forwards each small number is lost: 1 + eps/2 is rounded to 1. Smallest first, none is.
+    Forwards each of the small numbers is lost, since 1 + eps/2 is rounded to 1.
     """
     small = (n - 1) * torch.finfo(dtype).eps / 2
     return small / (1 + small)

@@ -1,4 +1,4 @@
-"""mutant: only two of the messages were used"""
+"""mutant: α and β are not the best, least squares of the relative errors"""
 
 import math
 

@@ -1,0 +1,1 @@
+"""Ways to run cells on several processes: ours and those of other tools, one module each."""
