@@ -2,5 +2,16 @@
 
 from course_lib.parallel.bucket import Bucket, build_buckets
 from course_lib.parallel.ddp import BucketedDDP, NaiveDDP, OverlapDDP
+from course_lib.parallel.shard import FlatLayout, flatten
+from course_lib.parallel.zero import Zero1
 
-__all__ = ["Bucket", "BucketedDDP", "NaiveDDP", "OverlapDDP", "build_buckets"]
+__all__ = [
+    "Bucket",
+    "BucketedDDP",
+    "FlatLayout",
+    "NaiveDDP",
+    "OverlapDDP",
+    "Zero1",
+    "build_buckets",
+    "flatten",
+]
