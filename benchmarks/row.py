@@ -19,7 +19,7 @@ class Row:
         world: how many ranks.
         size: bytes of the tensor, or whatever the size of the task is; 0 if it has none.
         ours: our number, in `unit`.
-        peer: the peer's, from the same run.
+        peer: the peer's, from the same run; None where there is none.
         peer_name: who the peer is.
         unit: `ms`, `s`, `MB`, ...; less is better.
         note: for people, not in the JSON.
@@ -30,27 +30,29 @@ class Row:
     world: int
     size: int
     ours: float
-    peer: float
+    peer: float | None
     peer_name: str
     unit: str
     note: str = ""
 
     @property
-    def ratio(self) -> float:
-        """Ours by the peer's: below 1 is better."""
-        return self.ours / self.peer
+    def ratio(self) -> float | None:
+        """Ours by the peer's: below 1 is better; None without a peer."""
+        return None if self.peer is None else self.ours / self.peer
 
     def to_json(self) -> str:
         """The row as one line of JSON."""
-        fields = {**asdict(self), "ratio": round(self.ratio, 4)}
+        ratio = None if self.ratio is None else round(self.ratio, 4)
+        fields = {**asdict(self), "ratio": ratio}
         del fields["note"]
         return json.dumps(fields)
 
     def cells(self) -> tuple[str, ...]:
         """The row as text, in the order of `HEAD`."""
         return (
-            self.what, str(self.world), _size(self.size), f"{self.ours:.4g}", f"{self.peer:.4g}",
-            self.unit, self.peer_name, f"{self.ratio:.2f}", self.note,
+            self.what, str(self.world), _size(self.size), f"{self.ours:.4g}",
+            "" if self.peer is None else f"{self.peer:.4g}", self.unit, self.peer_name,
+            "" if self.ratio is None else f"{self.ratio:.3g}", self.note,
         )  # fmt: skip
 
 

@@ -21,7 +21,6 @@ class Way:
         restart: cells that bring the ranks back after one has died.
         python: the interpreter of the kernel.
         env: environment variables for the kernel.
-        body: what every rank has to import or set first.
     """
 
     name: str

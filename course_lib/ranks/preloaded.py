@@ -10,6 +10,7 @@ It must stay forkable: no threads, no CUDA context, no autograd run, and nothing
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import select
@@ -163,6 +164,8 @@ def preload() -> None:
     import course_lib.ranks.worker  # noqa: F401
 
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # a rank's collector would touch, and so copy, every page of what is shared
 
 
 def main() -> None:

@@ -99,7 +99,8 @@ def bus_bandwidth(op: str, payload: int, size: int, seconds: float) -> float:
     """Bytes per second that the links really carried: comparable over N and over operations.
 
     The algorithm's bandwidth S/t falls with N even on perfect links; times (N-1)/N, or twice that
-    for all_reduce, it is what one link moved. As in NVIDIA's nccl-tests, PERFORMANCE.md.
+    for all_reduce, it is what one link must move. For send and broadcast the two are the same. As
+    in NVIDIA's nccl-tests, PERFORMANCE.md.
     """
-    _, crossings = STEPS[op](size)
-    return crossings * payload / seconds
+    share = 1.0 if op in ("send", "broadcast") else (size - 1) / size
+    return (2 if op.endswith("all_reduce") else 1) * share * payload / seconds

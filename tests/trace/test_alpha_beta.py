@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from course_lib.trace import AlphaBeta, bus_bandwidth, fit, wire_bytes
-from course_lib.trace.alpha_beta import STEPS
 
 LINK = AlphaBeta(20e-6, 1 / 5e9)
 
@@ -40,10 +39,14 @@ def test_the_ring_wins_for_long_tensors_and_doubling_for_short_ones() -> None:
 
 def test_bus_bandwidth_is_the_links_whatever_the_ranks() -> None:
     free_start = AlphaBeta(0.0, LINK.beta)
-    for op in STEPS:
+    for op in ("send", "reduce_scatter", "all_gather", "all_to_all", "all_reduce"):
         for size in (2, 8, 64):
             seconds = free_start.seconds(op, 1 << 20, size)
             assert bus_bandwidth(op, 1 << 20, size, seconds) == pytest.approx(LINK.bandwidth)
+
+
+def test_a_pipelined_broadcast_moves_each_byte_once_over_a_link() -> None:
+    assert bus_bandwidth("broadcast", 1 << 20, 8, 0.5) == 2 * (1 << 20)
 
 
 @pytest.mark.parametrize(("sizes", "times"), [([8], [1.0]), ([8, 8], [1.0, 1.0]), ([8, 9], [0, 1])])

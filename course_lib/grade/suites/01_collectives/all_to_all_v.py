@@ -9,11 +9,13 @@ The production version (NCCL) starts all messages at once, in one group call.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from course_lib.grade.checks import Exercise, check
+from course_lib.grade.faults import RunFault
 
 EXERCISE = Exercise(
     name="all_to_all_v",
@@ -36,6 +38,7 @@ EXERCISE = Exercise(
 
 Table = list[list[torch.Tensor]]  # table[i][j] goes from rank i to rank j
 BEFORE = -7  # what outputs hold before the call
+ONE_END = "Is an empty piece skipped at one end only? Each end must look at its own tensor."
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -76,14 +79,19 @@ def likely(table: Table, source: int, rank: int) -> dict[str, torch.Tensor]:
     return known
 
 
-def _compare(run: Any, *tables: Table) -> Any:
-    """Sends tables of pieces, one after the other, and compares each output on each rank."""
+def _send(run: Any, *tables: Table) -> Any:
+    """Sends tables of pieces, one after the other."""
     ranks = range(len(tables[0]))
     given = [{"inputs": [table[rank] for table in tables],
               "shapes": [[list(row[rank].shape) for row in table] for table in tables]}
              for rank in ranks]  # fmt: skip
-    result = run(drive, given, world=len(ranks))
-    for rank, output in enumerate(result.outputs):
+    return run(drive, given, world=len(ranks))
+
+
+def _compare(run: Any, *tables: Table) -> None:
+    """Sends tables of pieces and compares each output on each rank."""
+    ranks = range(len(tables[0]))
+    for rank, output in enumerate(_send(run, *tables).outputs):
         for case, table in enumerate(tables):
             for source in ranks:
                 run.close(output["outputs"][case][source], table[source][rank],
@@ -91,7 +99,6 @@ def _compare(run: Any, *tables: Table) -> Any:
                           likely=likely(table, source, rank))  # fmt: skip
                 run.close(output["inputs"][case][source], table[rank][source],
                           f"inputs[{source}], after the call,", rank=rank)  # fmt: skip
-    return result
 
 
 def _table(run: Any, sizes: list[list[int]]) -> Table:
@@ -119,7 +126,13 @@ def check_uneven(run: Any) -> None:
     """E: hidden sizes; then ranks that get nothing, or send nothing, or neither."""
     extreme = {2: [[0, 0], [0, 0]], 3: [[3, 0, 4], [0, 0, 0], [2, 0, 1]], 4: [[0] * 4, [9] * 4] * 2}
     for world, sizes in extreme.items():
-        _compare(run, _table(run, _uneven(run, world)), _table(run, sizes))
+        try:
+            _compare(run, _table(run, _uneven(run, world)), _table(run, sizes))
+        except RunFault as error:  # pieces that are not empty hang in the check before
+            fault = error.fault
+            if fault.kind == "deadlock":
+                fault = replace(fault, cause=f"{fault.cause} {ONE_END}")
+            raise RunFault(fault, error.output) from None
 
 
 @check("rows of matrices, other dtypes, and views", points=2, code="E",
@@ -133,9 +146,10 @@ def check_forms(run: Any) -> None:
     result = run(drive_columns, [{"inputs": m, "rows": rows} for m in wide], world=world)
     for rank, output in enumerate(result.outputs):
         expected = torch.stack([wide[source][:, rank] for source in range(world)], 1)
+        untouched = torch.full_like(expected, BEFORE)
+        untouched[:, rank] = expected[:, rank]
         run.close(output["outputs"], expected, "the matrix whose columns are outputs", rank=rank,
-                  likely={"a non-contiguous output was copied and the copy filled":
-                          torch.full_like(expected, BEFORE)})  # fmt: skip
+                  likely={"a non-contiguous output was copied and the copy filled": untouched})
 
 
 @check("each byte is sent once, straight to its receiver", points=2, code="B",
@@ -144,7 +158,7 @@ def check_bytes(run: Any) -> None:
     """B: exact, from the ledger."""
     world = 4
     for sizes in ([[5] * world for _ in range(world)], _uneven(run, world)):
-        result = _compare(run, _table(run, sizes))
+        result = _send(run, _table(run, sizes))
         right = [8 * (sum(row) - row[i]) for i, row in enumerate(sizes)]
         passed_on = 8 * sum(sum(row[1:]) - row[i] for i, row in enumerate(sizes) if i > 0)
         run.bytes(result, right, likely={
@@ -161,7 +175,7 @@ def check_bytes(run: Any) -> None:
 def check_count(run: Any) -> None:
     """B: the number of messages."""
     sizes = [[3, 0, 4], [0, 0, 0], [2, 0, 1]]
-    result = _compare(run, _table(run, sizes))
+    result = _send(run, _table(run, sizes))
     run.forbid_bypass(result)
     for rank, ledger in enumerate(result.ledgers):
         sent = sum(event.op == "send" for event in ledger.events)
@@ -174,7 +188,7 @@ def check_count(run: Any) -> None:
        diagnosis="the collective is what this exercise builds")
 def check_messages(run: Any) -> None:
     """X: no collective of torch or of comm, and not comm's own exchange."""
-    run.forbid_collectives(_compare(run, _table(run, [[5] * 4 for _ in range(4)])))
+    run.forbid_collectives(_send(run, _table(run, [[5] * 4 for _ in range(4)])))
 
 
 @check("large messages end", points=1, code="H")

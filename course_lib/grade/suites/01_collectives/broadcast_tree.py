@@ -67,9 +67,12 @@ def drive_transposed(
 def likely(rows: list[torch.Tensor], rank: int, source: int) -> dict[str, torch.Tensor]:
     """Known wrong answers for one tensor on one rank."""
     size = len(rows)
+    place, power = (rank - source) % size, 1 << (size.bit_length() - 1)
     unchanged = "the tensor was not changed: no message came to this rank, or not into this tensor"
-    if size & (size - 1):
-        unchanged += f" ({size} ranks are no power of two: the last round is not full)"
+    if place >= power:
+        unchanged += f"; {size} ranks are no power of two, so the last round is not full"
+    elif rank == 0:
+        unchanged = "rank 0 kept its own tensor: places must be counted from the source"
     known = {} if rank == source else {unchanged: rows[rank]}
     for other in range(size):
         if other not in (rank, source):
@@ -85,8 +88,8 @@ def _compare(
     inputs = [{"tensors": tensors[rank], "sources": sources} for rank in range(world)]
     result = run(drive, inputs, world=world)
     cases = [(source, index) for source in sources for index in range(len(tensors[0]))]
-    for rank in range(world):
-        for place, (source, index) in enumerate(cases):
+    for place, (source, index) in enumerate(cases):
+        for rank in range(world):
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             what = f"the tensor ({size}, source {source}, {world} ranks)"
@@ -95,9 +98,11 @@ def _compare(
     return result
 
 
-def _one(run: Any, world: int, source: int) -> Any:
+def _one(run: Any, world: int, source: int) -> tuple[Any, torch.Tensor]:
     """One broadcast of one tensor, for looking at its messages."""
-    return _compare(run, world, [[run.random(40)] for _ in range(world)], [source])
+    inputs = [{"tensors": [run.random(40)], "sources": [source]} for _ in range(world)]
+    result = run(drive, inputs, world=world)
+    return result, inputs[source]["tensors"][0]
 
 
 @check("all have the source's tensor: 1–5 ranks, every source", points=3, code="E",
@@ -137,7 +142,7 @@ def check_in_place(run: Any) -> None:
 def check_once(run: Any) -> None:
     """B: N-1 messages of S bytes."""
     for world, source in ((4, 1), (5, 3)):
-        result = _one(run, world, source)
+        result, _ = _one(run, world, source)
         run.forbid_bypass(result)
         for rank, ledger in enumerate(result.ledgers):
             sizes = [event.received for event in ledger.events if event.op == "recv"]
@@ -153,7 +158,9 @@ def check_once(run: Any) -> None:
 def check_rounds(run: Any) -> None:
     """S: the longest chain of messages that wait for each other."""
     for world, source in ((4, 1), (5, 3)):
-        result = _one(run, world, source)
+        result, tensor = _one(run, world, source)
+        for rank, output in enumerate(result.outputs):
+            run.close(output["values"][0], tensor, f"the tensor ({world} ranks)", rank=rank)
         count = rounds(result.ledgers)
         sent = [sum(event.op == "send" for event in book.events) for book in result.ledgers]
         cause = ""
@@ -169,7 +176,7 @@ def check_rounds(run: Any) -> None:
        diagnosis="the collective is what this exercise builds")
 def check_messages(run: Any) -> None:
     """X: no collective of torch, of comm, or of comm's own trees."""
-    run.forbid_collectives(_one(run, 4, 1))
+    run.forbid_collectives(_one(run, 4, 1)[0])
 
 
 @check("large messages end", points=1, code="H")

@@ -78,7 +78,8 @@ def likely(rows: list[torch.Tensor], rank: int, op: str) -> dict[str, torch.Tens
         if other != rank:
             owner = f"this is chunk {other}, complete; rank {rank} owns chunk {rank}"
             known[f"{owner}: begin with another chunk"] = chunk
-    known["this is the rank's own chunk: nothing was added"] = mine[rank]
+    own = "this is the rank's own chunk: nothing was added, or before its message was there"
+    known[own] = mine[rank]
     if op == "sum":
         for other, row in enumerate(mine):
             known[f"rank {other}'s summand is missing"] = total - row

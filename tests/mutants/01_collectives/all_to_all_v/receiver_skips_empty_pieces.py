@@ -1,4 +1,4 @@
-"""mutant: pieces of any size"""
+"""mutant: deadlock, waits in send, an empty piece skipped at one end"""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""mutant: deadlock, waits for a message from rank"""
+"""mutant: deadlock, waits for a message from rank, an empty piece skipped at one end"""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""mutant: deadlock, pieces of any size"""
+"""mutant: deadlock, an empty piece skipped at one end"""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""mutant: exception, every rank, message to reach itself"""
+"""mutant: deadlock, Every send needs its receive"""
 
 import torch
 

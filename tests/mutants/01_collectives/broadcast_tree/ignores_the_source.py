@@ -1,4 +1,4 @@
-"""mutant: but the source is rank, counted from the source"""
+"""mutant: rank 0 kept its own tensor, counted from the source"""
 
 import torch
 

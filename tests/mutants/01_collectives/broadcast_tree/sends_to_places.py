@@ -1,4 +1,4 @@
-"""mutant: deadlock"""
+"""mutant: exception, message to reach itself"""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""mutant: deadlock, Every send needs its receive"""
+"""mutant: but the source is rank, counted from the source"""
 
 import torch
 

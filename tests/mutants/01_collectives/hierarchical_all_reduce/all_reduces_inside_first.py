@@ -1,4 +1,4 @@
-"""mutant: bytes sent inside the node, one all-reduce inside is enough"""
+"""mutant: bytes sent inside the node, one pass too many"""
 
 from collections.abc import Sequence
 

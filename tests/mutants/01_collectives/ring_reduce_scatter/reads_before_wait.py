@@ -1,4 +1,4 @@
-"""mutant: wrong value"""
+"""mutant: before its message was there"""
 
 import torch
 
