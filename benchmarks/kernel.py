@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import queue
 import secrets
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -56,7 +57,8 @@ class Kernel:
         self.manager = KernelManager()
         argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         self.manager._kernel_spec = KernelSpec(argv=argv, display_name="", language="python")
-        self.manager.start_kernel(env={**os.environ, **env, TAG: self.tag})
+        nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.manager.start_kernel(env={**os.environ, **env, TAG: self.tag}, **nowhere)
         self.client = self.manager.blocking_client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)

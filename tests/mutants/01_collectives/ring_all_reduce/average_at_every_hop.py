@@ -1,4 +1,4 @@
-"""mutant: avg, rank"""
+"""mutant: avg, averaged at every hop"""
 
 import torch
 
