@@ -28,7 +28,7 @@ from course_lib.trace import Ledger
 LOOK = 0.5  # seconds between two looks at ranks that take long
 HASTE = 0.1  # the same once a rank has failed
 HOPE = 0.4  # seconds without a move after which the others of a failed rank are given up
-GRACE = 1.0  # seconds that ranks get to answer an interrupt
+GRACE = 0.8  # seconds that ranks get to answer an interrupt
 MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
 OTHER_SIZE = ": a message did not fit its tensor, so the shapes of the ranks differ"
 PIPE = 1 << 20  # bytes that a pipe can hold at most
