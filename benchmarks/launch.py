@@ -158,9 +158,9 @@ def side_by_side() -> tuple[dict[str, Measured], dict[str, str]]:
             for way, kernel in kernels if number % 2 else reversed(kernels):
                 turn(way, kernel, found[way.name])
         for way, kernel in kernels:
-            pull(way, kernel, found[way.name])
             kernel.must(way.on_all(STEP))
             found[way.name].trained = settled(kernel)
+            pull(way, kernel, found[way.name])
             found[way.name].restart = restart(way, kernel)
     return found, missing
 
@@ -182,7 +182,7 @@ def turn(way: Way, kernel: Kernel, measured: Measured) -> None:
 
 def pull(way: Way, kernel: Kernel, measured: Measured) -> None:
     """64 MiB from rank 0; the first time does not count."""
-    kernel.must(way.on_all("del y\n" + BIG))
+    kernel.must(way.on_all(BIG))
     times = [kernel.must(way.pull).seconds for _ in range(6)]
     measured.pulls = times[1:]
 

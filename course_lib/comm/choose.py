@@ -18,7 +18,7 @@ from course_lib.comm.ring import ring_all_reduce
 # Where the measured times cross on two cores and gloo (benchmarks/collectives.py), in bytes.
 DOUBLING_BELOW = 512 << 10
 DOUBLING_OF_TWO_BELOW = 2 << 20  # two ranks: doubling sends no more than a ring, in half its rounds
-HALVING_BELOW = 2 << 20
+HALVING_BELOW = 8 << 20
 
 ALGORITHMS = {
     "doubling": doubling_all_reduce,

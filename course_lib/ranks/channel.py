@@ -70,7 +70,8 @@ class Channel:
         """Receives one message: the JSON part, the raw part and the open files that came along.
 
         Args:
-            timeout: seconds to wait for the beginning of a message; None waits for ever.
+            timeout: seconds to wait for the beginning of a message; 0 only looks whether there is
+                one, None waits for ever.
 
         Raises:
             ChannelClosed: the other side has closed or is gone.
@@ -86,6 +87,8 @@ class Channel:
             text_size, raw_size = HEADER.unpack(head)
             text = self._exactly(text_size)
             return json.loads(text), self._exactly(raw_size), list(fds)
+        except BlockingIOError:
+            raise TimeoutError("nothing came") from None
         except ConnectionResetError as error:
             raise ChannelClosed(str(error)) from None
         finally:

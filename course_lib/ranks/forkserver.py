@@ -141,10 +141,8 @@ class ForkServer:
         while until is None or not until():
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                message, _, _ = self._channel.receive(left or 1e-6 if left is not None else None)
+                message, _, _ = self._channel.receive(left)
             except TimeoutError:
-                return
-            except (BlockingIOError, InterruptedError):
                 return
             except (ChannelClosed, OSError):
                 self._bury()

@@ -15,6 +15,7 @@ HEAD, TAIL = 200, 50  # lines shown of a longer text
 FLOOD = 1 << 20  # bytes of a rank's output beyond which only its two ends are looked at
 END = 1 << 17  # bytes of such an end
 CURSOR = re.compile(r"\x1b\[[0-9;?]*[A-HJKSTfhlsu]")  # moves of the cursor; colours stay
+UP_OR_DOWN = re.compile(r"\x1b\[\d*[AB]")
 BAR = "│"
 
 Block = tuple[list[int], list[str]]  # ranks, and the lines that they printed alike
@@ -22,11 +23,26 @@ Block = tuple[list[int], list[str]]  # ranks, and the lines that they printed al
 
 def lines_of(data: bytes) -> list[str]:
     """A rank's output as the lines that a terminal would show at the end."""
-    text = CURSOR.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
-    lines = text.split("\n")
+    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+    lines = _screen(text) if UP_OR_DOWN.search(text) else CURSOR.sub("", text).split("\n")
     if lines and lines[-1] == "":
         lines.pop()
     return [line.rstrip("\r").rpartition("\r")[2] for line in lines]
+
+
+def _screen(text: str) -> list[str]:
+    """The lines of a text in which the cursor goes up and down, as nested progress bars have it."""
+    rows, at = [""], 0
+    for part in re.split(r"(\n|\x1b\[\d*[AB])", text):
+        if not UP_OR_DOWN.fullmatch(part) and part != "\n":
+            rows[at] += CURSOR.sub("", part)
+            continue
+        step = 1 if part == "\n" else int(part[2:-1] or 1) * (-1 if part[-1] == "A" else 1)
+        at = max(0, at + step)
+        rows += [""] * (at + 1 - len(rows))
+        if part == "\n" and rows[at]:
+            rows[at] += "\r"  # a new line is written from its left end
+    return rows
 
 
 def fold(outputs: Mapping[int, bytes | bytearray]) -> list[Block]:

@@ -12,6 +12,7 @@ and everything stays on the loopback device.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -49,6 +50,11 @@ def meet(
         MASTER_PORT=str(port),
         GLOO_SOCKET_IFNAME=LOOPBACK,
     )
+    if hasattr(os, "SCHED_BATCH"):
+        # More ranks than cores: without this, a rank that has just sent is often preempted by the
+        # one that it woke up, and a small all-reduce of 4 ranks on 2 cores takes 5 ms, not 1.
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     soon = timedelta(seconds=60)
     if listen_fd is None:
         store = dist.TCPStore(HOST, port, world_size, False, soon)

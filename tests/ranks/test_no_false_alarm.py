@@ -19,7 +19,7 @@ from course_lib.ranks import ForkServer, Pool, gather
 
 LOOK, STALL = 0.05, 0.3  # seconds: ten times stricter than in a notebook
 REPETITIONS = 100
-SECONDS = 40  # fewer repetitions where they would take longer
+SECONDS = 30  # fewer repetitions where they would take longer
 
 
 @pytest.fixture

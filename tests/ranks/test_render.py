@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from tqdm import tqdm
 
 from course_lib.ranks.render import END, FLOOD, fold, label_of, lines_of, text_of
 
@@ -77,6 +80,8 @@ def test_no_newline_at_the_end_and_empty_lines() -> None:
         ("windows\r\nline\r\n", ["windows", "line"]),
         ("\x1b[2K\r10 %\x1b[2K\r20 %\x1b[?25h\n", ["20 %"]),
         ("\x1b[1Aup\x1b[3;4H\n", ["up"]),
+        ("first\nsecond\x1b[A\rFIRST\x1b[B\rSECOND\n", ["FIRST", "SECOND"]),
+        ("\x1b[3Bdown", ["", "", "", "down"]),
         ("\x1b[31mred\x1b[0m\n", ["\x1b[31mred\x1b[0m"]),
         ("a\x80b\n", ["a\x80b"]),
     ],
@@ -91,6 +96,18 @@ def test_bytes_that_are_no_text() -> None:
 
 def test_progress_bars_of_ranks_fold_when_they_end_alike() -> None:
     assert text("\r 10%\r100%\n", "\r 50%\r100%\n") == "ranks 0–1 │ 100%"
+
+
+def test_nested_progress_bars_stand_once_each() -> None:
+    stream = io.StringIO()
+    for _ in tqdm(range(3), "outer", file=stream, ncols=40, mininterval=0):
+        for _ in tqdm(range(20), "inner", file=stream, ncols=40, mininterval=0, leave=False):
+            pass
+    print("done", file=stream)
+    lines = [line for line in lines_of(stream.getvalue().encode()) if line.strip()]
+    assert len(lines) == 2
+    assert lines[0].startswith("outer: 100%")
+    assert lines[1] == "done"
 
 
 def test_labels() -> None:

@@ -1,4 +1,4 @@
-"""mutant: the sum on 1–5 ranks"""
+"""mutant: the sum on 1–6 ranks"""
 
 import torch
 

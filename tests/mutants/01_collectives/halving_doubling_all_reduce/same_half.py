@@ -1,4 +1,4 @@
-"""mutant: wrong value, the sum on 1–5 ranks"""
+"""mutant: wrong value, the sum on 1–6 ranks"""
 
 import torch
 
