@@ -22,7 +22,7 @@ from course_lib.grade.grader import Grader
 
 WARM, COLD, PEER = 20, 4, 3
 PEER_NAME = "pytest + mp.spawn, 1 test"
-PEER_TEST = '''
+PEER_TEST = """
 import torch, torch.distributed as dist, torch.multiprocessing as mp
 from course_lib.comm import Group
 from solution import ring_all_reduce
@@ -35,7 +35,7 @@ def work(rank, file):
 
 def test_ring(tmp_path):
     mp.spawn(work, (str(tmp_path / "meet"),), nprocs=4)
-'''
+"""
 
 
 def seconds(call: Callable[[], object], count: int) -> list[float]:

@@ -170,9 +170,7 @@ def all_to_all(
     return _result(handle, group, event, async_op, finish)
 
 
-def broadcast(
-    tensor: torch.Tensor, source: int, group: Group, *, async_op: bool = False
-) -> Work:
+def broadcast(tensor: torch.Tensor, source: int, group: Group, *, async_op: bool = False) -> Work:
     """Copies one member's tensor to all, in place.
 
     Args:

@@ -101,7 +101,6 @@ def irecv(
     buffer = torch.empty_like(tensor, memory_format=torch.contiguous_format)
     work = dist.irecv(wire_view(buffer), event.peer, group.handle)
 
-
     def finish() -> None:
         tensor.copy_(buffer)
 
@@ -201,9 +200,7 @@ def _peer(index: int, group: Group, asked: str) -> int:
     return group.ranks[index]
 
 
-def _book(
-    op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chunk: int
-) -> Event:
+def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chunk: int) -> Event:
     count = tensor.numel() * tensor.element_size()
     return group.ledger.begin(
         op, axis=group.axis, group=group.ranks, payload=count, peer=peer, step=step, chunk=chunk,

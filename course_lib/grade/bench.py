@@ -85,9 +85,7 @@ class Bench:
                 self._known[name] = self._run(drive, inputs, limits, fresh)
         return self._known[name]
 
-    def _run(
-        self, drive: str, inputs: list[dict[str, Any]], limits: Limits, folder: str
-    ) -> Result:
+    def _run(self, drive: str, inputs: list[dict[str, Any]], limits: Limits, folder: str) -> Result:
         if self._spent >= PATIENCE:
             text = "two runs before it used up all they had"
             return Result(len(inputs), fault=Fault("skipped", text))

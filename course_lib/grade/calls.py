@@ -53,9 +53,7 @@ class CallTrace(TorchDispatchMode):
         self._path = path
         self.calls: list[Call] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operation; records it if it communicates."""
         if func.namespace in NAMESPACES:
             self.calls.append(self._call(func, args))

@@ -51,9 +51,7 @@ class GradeMagics(Magics):
         server_factory: returns a live preloaded process; None lets the grader start its own.
     """
 
-    def __init__(
-        self, shell: Any, server_factory: Callable[[], ForkServer] | None = None
-    ) -> None:
+    def __init__(self, shell: Any, server_factory: Callable[[], ForkServer] | None = None) -> None:
         super().__init__(shell)
         self._grader = Grader(server_factory)
 

@@ -228,4 +228,3 @@ def _in_functions(tree: ast.AST, kinds: type | tuple[type, ...]) -> Iterator[Any
                     if isinstance(node, kinds) and id(node) not in seen:
                         seen.add(id(node))
                         yield node
-

@@ -57,7 +57,7 @@ def details(result: CheckResult, seen: dict[tuple[str, ...], int], number: int) 
     if result.printed and printed not in seen and not (fault and fault.kind == "flood"):
         seen[printed] = number
         lines.append("your print output:")
-        lines += [f"  {line[:WIDTH - 10]}" for line in result.printed.splitlines()]
+        lines += [f"  {line[: WIDTH - 10]}" for line in result.printed.splitlines()]
     if len(lines) > MOST_LINES:
         lines = [*lines[: MOST_LINES - 1], "..."]
     return lines

@@ -85,9 +85,7 @@ class Trial:
         folder: where the ranks work; on the disk, shared by them.
     """
 
-    def __init__(
-        self, server: ForkServer, subject: Subject, limits: Limits, folder: str
-    ) -> None:
+    def __init__(self, server: ForkServer, subject: Subject, limits: Limits, folder: str) -> None:
         self._server, self._subject, self._limits = server, subject, limits
         self._folder = folder
         self.ranks: list[RankView] = []

@@ -85,7 +85,6 @@ class RankView:
             return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         return 0.0
 
-
     def resident(self) -> int:
         """Bytes of memory of its own; 0 where the system does not tell."""
         with suppress(OSError, IndexError, ValueError):

@@ -186,10 +186,10 @@ def _explain_mismatch(waiting: Mapping[int, Report]) -> str:
 
 def _explain_gone(waiting: Mapping[int, Report], gone: Mapping[int, Report]) -> str:
     needed = max(report.get("made", 0) for report in waiting.values())
-    on_world = all(report.get("axis") == "world" for report in waiting.values())
+    counted = all(r.get("axis") == "world" and r.get("shape") for r in waiting.values())
     ends: dict[str, list[int]] = {}
     for rank, report in gone.items():
-        made_it = on_world and report.get("made", -1) >= needed > 0
+        made_it = counted and report.get("made", -1) >= needed > 0
         ends.setdefault(_end(report["state"], made_it), []).append(rank)
     why = "; ".join(f"{names(ranks)} {end}" for end, ranks in ends.items())
     return f"{_wait_in(waiting)}; {why}. A collective ends when all have called it."

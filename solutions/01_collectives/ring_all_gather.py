@@ -36,8 +36,11 @@ def ring_all_gather(chunk: torch.Tensor, group: Group, sizes: list[int]) -> torc
     for step in range(group.size - 1):
         giving, taking = group.index - step, group.index - step - 1
         exchange(
-            parts[giving % group.size], group.next,
-            parts[taking % group.size], group.previous, group,
+            parts[giving % group.size],
+            group.next,
+            parts[taking % group.size],
+            group.previous,
+            group,
         )
     return gathered
     # END SOLUTION

@@ -42,8 +42,11 @@ def ring_all_reduce(tensor: torch.Tensor, group: Group, op: str = "sum") -> None
     for step in range(group.size - 1):
         giving, taking = group.index + 1 - step, group.index - step
         exchange(
-            chunks[giving % group.size], group.next,
-            chunks[taking % group.size], group.previous, group,
+            chunks[giving % group.size],
+            group.next,
+            chunks[taking % group.size],
+            group.previous,
+            group,
         )
     if op == "avg":
         data /= group.size

@@ -26,9 +26,7 @@ SOLUTION = (
 
 
 @pytest.fixture
-def course(
-    double: Entry, server: ForkServer, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Entry]:
+def course(double: Entry, server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Entry]:
     """A course folder with one exercise, as the command sees it."""
     double.solution.parent.mkdir(parents=True)
     double.solution.write_text(SOLUTION)
@@ -106,7 +104,7 @@ def test_the_solution_is_shown_once_it_is_earned(
 def test_reset_keeps_what_was_there(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
     course.path.write_text(WRONG)
     assert cli.main(["reset", "double"]) == 0
-    assert "NotImplementedError(\"double: write your answer here\")" in course.path.read_text()
+    assert 'NotImplementedError("double: write your answer here")' in course.path.read_text()
     kept = course.root / ".course" / "backup" / "99_test" / "double.1.py"
     assert kept.read_text() == WRONG
     course.path.write_text(RIGHT)

@@ -30,82 +30,126 @@ HOSTILE: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "import exits": ("import sys\nsys.exit(0)\n", "failed", ("called sys.exit(0)", "line 2")),
     "no function": ("def dubble():\n    pass\n", "no_load", ("does not define", "double")),
     "starter": (
-        answer('raise NotImplementedError("double: write your answer here")'), "not_written",
+        answer('raise NotImplementedError("double: write your answer here")'),
+        "not_written",
         ("Nothing is written yet", "hint 1 of 3"),
     ),
     "exception on one rank": (
-        answer("if group.index == 1:\n    raise ValueError('boom')\nall_reduce(tensor, group)",
-               "from course_lib.comm import all_reduce"), "failed",
+        answer(
+            "if group.index == 1:\n    raise ValueError('boom')\nall_reduce(tensor, group)",
+            "from course_lib.comm import all_reduce",
+        ),
+        "failed",
         ("rank 1: ValueError: boom", "line 5: raise ValueError('boom')"),
     ),
     "exception everywhere": (answer("tensor.nothing"), "failed", ("every rank: AttributeError",)),
     "sys.exit": (answer("sys.exit(3)", "import sys"), "failed", ("called sys.exit(3)",)),
     "os._exit": (
-        answer("os._exit(0)", "import os"), "failed", ("ended its process with code 0",),
+        answer("os._exit(0)", "import os"),
+        "failed",
+        ("ended its process with code 0",),
     ),
     "os._exit on one rank": (
-        answer("if group.index == 1:\n    os._exit(0)\nbarrier(group)\nreturn 2 * tensor",
-               "import os\nfrom course_lib.comm import barrier"), "failed",
+        answer(
+            "if group.index == 1:\n    os._exit(0)\nbarrier(group)\nreturn 2 * tensor",
+            "import os\nfrom course_lib.comm import barrier",
+        ),
+        "failed",
         ("rank 1 ended its process",),
     ),
     "segmentation fault": (
-        answer("ctypes.string_at(0)", "import ctypes"), "failed", ("killed by SIGSEGV",),
+        answer("ctypes.string_at(0)", "import ctypes"),
+        "failed",
+        ("killed by SIGSEGV",),
     ),
     "infinite loop": (
-        answer("while True:\n    pass"), "failed", ("infinite loop", "last seen in line 4"),
+        answer("while True:\n    pass"),
+        "failed",
+        ("infinite loop", "last seen in line 4"),
     ),
     "infinite loop on one rank": (
-        answer("while group.index == 1:\n    tensor + 1\nall_reduce(tensor, group)",
-               "from course_lib.comm import all_reduce"), "failed",
+        answer(
+            "while group.index == 1:\n    tensor + 1\nall_reduce(tensor, group)",
+            "from course_lib.comm import all_reduce",
+        ),
+        "failed",
         ("rank 1 has used 1 s of processor time",),
     ),
     "sleep": (answer("time.sleep(99)", "import time"), "failed", ("gave no answer in 4 s",)),
     "stopped": (
-        answer("os.kill(os.getpid(), signal.SIGSTOP)", "import os, signal"), "failed",
+        answer("os.kill(os.getpid(), signal.SIGSTOP)", "import os, signal"),
+        "failed",
         ("gave no answer in 4 s",),
     ),
     "deadlock": (
-        answer("if group.index == 0:\n    recv(tensor, 1, group)\n"
-               "else:\n    all_reduce(tensor, group)",
-               "from course_lib.comm import all_reduce, recv"), "failed",
-        ("deadlock", "rank 0 waits in recv from rank 1", "rank 1 waits in all_reduce",
-         "line 5: recv(tensor, 1, group)"),
+        answer(
+            "if group.index == 0:\n    recv(tensor, 1, group)\n"
+            "else:\n    all_reduce(tensor, group)",
+            "from course_lib.comm import all_reduce, recv",
+        ),
+        "failed",
+        (
+            "deadlock",
+            "rank 0 waits in recv from rank 1",
+            "rank 1 waits in all_reduce",
+            "line 5: recv(tensor, 1, group)",
+        ),
     ),
     "deadlock past comm": (
-        answer("if group.index == 0:\n    dist.barrier()\nreturn 2 * tensor",
-               "import torch.distributed as dist"), "failed", ("deadlock", "barrier"),
+        answer(
+            "if group.index == 0:\n    dist.barrier()\nreturn 2 * tensor",
+            "import torch.distributed as dist",
+        ),
+        "failed",
+        ("deadlock", "barrier"),
     ),
     "memory blow-up": (
-        answer("keep = []\nwhile True:\n    keep.append(bytearray(1 << 28))"), "failed",
+        answer("keep = []\nwhile True:\n    keep.append(bytearray(1 << 28))"),
+        "failed",
         ("out of memory",),
     ),
     "one huge tensor": (
-        answer("torch.empty(1 << 40)", "import torch"), "failed", ("out of memory",),
+        answer("torch.empty(1 << 40)", "import torch"),
+        "failed",
+        ("out of memory",),
     ),
     "output flood": (
-        answer("while True:\n    print('x' * 1000)"), "failed", ("printed more than 1 MiB",),
+        answer("while True:\n    print('x' * 1000)"),
+        "failed",
+        ("printed more than 1 MiB",),
     ),
     "fork bomb": (
-        answer("while True:\n    os.fork()", "import os"), "failed",
+        answer("while True:\n    os.fork()", "import os"),
+        "failed",
         ("started another process", "os.fork refused"),
     ),
     "fork from C": (
-        answer("libc = ctypes.CDLL(None)\nfor _ in range(3):\n    libc.fork()\n"
-               "libc.setsid()\ntime.sleep(99)",
-               "import ctypes, time"), "failed", ("gave no answer in 4 s",),
+        answer(
+            "libc = ctypes.CDLL(None)\nfor _ in range(3):\n    libc.fork()\n"
+            "libc.setsid()\ntime.sleep(99)",
+            "import ctypes, time",
+        ),
+        "failed",
+        ("gave no answer in 4 s",),
     ),
     "subprocess": (
-        answer("subprocess.run(['true'])", "import subprocess"), "failed",
+        answer("subprocess.run(['true'])", "import subprocess"),
+        "failed",
         ("subprocess.Popen refused",),
     ),
     "network": (
-        answer("socket.create_connection(('10.1.2.3', 80))", "import socket"), "failed",
+        answer("socket.create_connection(('10.1.2.3', 80))", "import socket"),
+        "failed",
         ("connection to 10.1.2.3 refused",),
     ),
     "threads left running": (
-        answer("threading.Thread(target=time.sleep, args=(99,), name='mine').start()\n"
-               "return 2 * tensor",
-               "import threading, time"), "failed", ("left threads running: mine",),
+        answer(
+            "threading.Thread(target=time.sleep, args=(99,), name='mine').start()\n"
+            "return 2 * tensor",
+            "import threading, time",
+        ),
+        "failed",
+        ("left threads running: mine",),
     ),
     "returns nothing": (answer("pass"), "failed", ("the result is no tensor", "measured: None")),
     "returns an object": (answer("return object()"), "failed", ("the result is no tensor",)),
@@ -113,7 +157,9 @@ HOSTILE: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "wrong dtype": (answer("return tensor.float() * 2"), "failed", ("float32", "float64")),
     "NaN": (answer("return tensor * float('nan')"), "failed", ("6 of 6 are NaN",)),
     "float32 on the way": (
-        answer("return tensor.float().double() * 2"), "failed", ("float32's rounding",),
+        answer("return tensor.float().double() * 2"),
+        "failed",
+        ("float32's rounding",),
     ),
 }
 
@@ -128,13 +174,17 @@ TAMPERING: dict[str, tuple[str, str]] = {
         "replaced course_lib.comm.Work.wait",
     ),
     "patched grader": (
-        answer("payload.pack = lambda value: (None, b'')\nreturn tensor",
-               "from course_lib.grade import payload"),
+        answer(
+            "payload.pack = lambda value: (None, b'')\nreturn tensor",
+            "from course_lib.grade import payload",
+        ),
         "replaced course_lib.grade.payload.pack",
     ),
     "emptied ledger": (
-        answer("all_reduce(tensor, group)\ngroup.ledger.events.clear()\nreturn tensor",
-               "from course_lib.comm import all_reduce"),
+        answer(
+            "all_reduce(tensor, group)\ngroup.ledger.events.clear()\nreturn tensor",
+            "from course_lib.comm import all_reduce",
+        ),
         "its ledger holds 0",
     ),
     "writes the suite": (
@@ -142,17 +192,23 @@ TAMPERING: dict[str, tuple[str, str]] = {
         "tried to change",
     ),
     "removes the suite": (
-        answer("os.remove('SUITE')\nreturn 2 * tensor", "import os"), "tried to change",
+        answer("os.remove('SUITE')\nreturn 2 * tensor", "import os"),
+        "tried to change",
     ),
     "writes the progress": (
-        answer("open('PROGRESS', 'w').write('x')\nreturn 2 * tensor"), "tried to change",
+        answer("open('PROGRESS', 'w').write('x')\nreturn 2 * tensor"),
+        "tried to change",
     ),
     "kills the parent": (
-        answer("os.kill(os.getppid(), 9)", "import os"), "tried to send signal 9",
+        answer("os.kill(os.getppid(), 9)", "import os"),
+        "tried to send signal 9",
     ),
     "garbage to the judge": (
-        answer("for fd in range(3, 60):\n    try:\n        os.write(fd, b'\\xff' * 64)\n"
-               "    except OSError:\n        pass\nreturn 2 * tensor", "import os"),
+        answer(
+            "for fd in range(3, 60):\n    try:\n        os.write(fd, b'\\xff' * 64)\n"
+            "    except OSError:\n        pass\nreturn 2 * tensor",
+            "import os",
+        ),
         "sent a message of",
     ),
 }
@@ -173,9 +229,7 @@ def test_the_card_names_the_fault(name: str, grade: Grade) -> None:
 
 
 @pytest.mark.parametrize("name", TAMPERING)
-def test_tampering_is_evident_and_changes_nothing(
-    name: str, grade: Grade, double: Entry
-) -> None:
+def test_tampering_is_evident_and_changes_nothing(name: str, grade: Grade, double: Entry) -> None:
     text, word = TAMPERING[name]
     victims = [double.suite, double.root / ".course" / "progress.json"]
     victims[1].parent.mkdir()
@@ -191,7 +245,7 @@ def test_tampering_is_evident_and_changes_nothing(
 def test_printing_points_gives_none(grade: Grade) -> None:
     card = grade(
         "def double(tensor, group):\n"
-        "    print('{\"event\": \"check\", \"name\": \"check_value\", \"passed\": true}')\n"
+        '    print(\'{"event": "check", "name": "check_value", "passed": true}\')\n'
         "    print('score: 3 of 3 points')\n"
         "    return tensor\n"
     )
@@ -237,9 +291,7 @@ def test_a_broken_suite_is_not_the_learners_fault(grader: Grader, double: Entry)
     assert "not to blame" in as_text(card)
 
 
-def test_an_interrupt_ends_everything(
-    grader: Grader, double: Entry, server: ForkServer
-) -> None:
+def test_an_interrupt_ends_everything(grader: Grader, double: Entry, server: ForkServer) -> None:
     double.path.write_text("import time\ndef double(tensor, group):\n    time.sleep(3)\n")
 
     def stop(card: Card) -> None:

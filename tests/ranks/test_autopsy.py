@@ -163,6 +163,8 @@ def test_a_rank_that_finished_after_as_many_calls() -> None:
     assert "rank 2 finished without making that call" in text
     text = said(waits(made=3, axis="dp"), {**FINISHED, "made": 3})
     assert "rank 1 finished without making that call" in text, "calls on world say nothing of dp"
+    text = said(waits("barrier", made=3, shape=[]), {**FINISHED, "made": 3})
+    assert "rank 1 finished without making that call" in text, "a barrier has no tensor"
 
 
 def test_a_rank_that_raised_is_the_cause_also_when_the_others_are_apart() -> None:

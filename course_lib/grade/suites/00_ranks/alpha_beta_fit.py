@@ -123,14 +123,24 @@ def _check_fit(run: Any, answer: Any, wanted: AlphaBeta, likely: Mapping[str, li
         "this is the bandwidth: β is seconds per byte, 1/bandwidth": [right[0], 1 / right[1]],
         **likely,
     }
-    cause = next((why for why, other in causes.items()
-                  if all(_near(a, o, FIT_RTOL) for a, o in zip(answer, other, strict=True))), "")
+    cause = next(
+        (
+            why
+            for why, other in causes.items()
+            if all(_near(a, o, FIT_RTOL) for a, o in zip(answer, other, strict=True))
+        ),
+        "",
+    )
     run.fail("α and β are not the best for these times", expected=shown, cause=cause,
              measured=f"α = {answer[0]:.4g} s, β = {answer[1]:.4g} s/byte")  # fmt: skip
 
 
-@check("times without noise: α and β come back", points=2, code="E",
-       diagnosis="the line t = α + β·S goes through all points")
+@check(
+    "times without noise: α and β come back",
+    points=2,
+    code="E",
+    diagnosis="the line t = α + β·S goes through all points",
+)
 def check_exact(run: Any) -> None:
     """E: the two numbers that the times were made of."""
     link = _link(run)
@@ -139,8 +149,12 @@ def check_exact(run: Any) -> None:
     _check_fit(run, result.outputs[0]["answers"][0], link, {})
 
 
-@check("noisy times: least squares of the relative errors", points=2, code="E",
-       diagnosis="minimise the squares of (α + β·S - t) / t: divide each equation by its time")
+@check(
+    "noisy times: least squares of the relative errors",
+    points=2,
+    code="E",
+    diagnosis="minimise the squares of (α + β·S - t) / t: divide each equation by its time",
+)
 def check_noisy(run: Any) -> None:
     """E: 5 % of noise on every time."""
     table = _table(run, _link(run), 0.05)
@@ -154,8 +168,12 @@ def check_noisy(run: Any) -> None:
     })  # fmt: skip
 
 
-@check("no α below zero", points=1, code="E",
-       diagnosis="these times bend, so that the fitted α is negative: return 0.0 for it")
+@check(
+    "no α below zero",
+    points=1,
+    code="E",
+    diagnosis="these times bend, so that the fitted α is negative: return 0.0 for it",
+)
 def check_no_negative(run: Any) -> None:
     """E: times that grow faster than the sizes."""
     link = _link(run)
@@ -220,23 +238,35 @@ def _check_predictions(run: Any, ops: tuple[str, ...]) -> None:
                       slips(op, payload, n, link.alpha, link.beta), "s")  # fmt: skip
 
 
-@check("predict: send and the tree's broadcast", points=2, code="E",
-       diagnosis="after k rounds 2^k ranks have the tensor; each round is one message of S bytes")
+@check(
+    "predict: send and the tree's broadcast",
+    points=2,
+    code="E",
+    diagnosis="after k rounds 2^k ranks have the tensor; each round is one message of S bytes",
+)
 def check_tree(run: Any) -> None:
     """E: up to 1000 ranks, powers of two or not."""
     _check_predictions(run, ("send", "broadcast"))
 
 
-@check("predict: all_reduce and the three others in N-1 steps", points=3, code="E",
-       diagnosis="N-1 messages of S/N bytes, one after the other; an all-reduce is two such walks")
+@check(
+    "predict: all_reduce and the three others in N-1 steps",
+    points=3,
+    code="E",
+    diagnosis="N-1 messages of S/N bytes, one after the other; an all-reduce is two such walks",
+)
 def check_rings(run: Any) -> None:
     """E: up to 1000 ranks."""
     _check_predictions(run, RINGS)
 
 
 # --- bandwidth -----------------------------------------------------------------------------------
-@check("bus_bandwidth in GB/s, comparable over N", points=2, code="E",
-       diagnosis="bytes that one rank sends, (N-1)/N·S or twice that, by the seconds, by 10⁹")
+@check(
+    "bus_bandwidth in GB/s, comparable over N",
+    points=2,
+    code="E",
+    diagnosis="bytes that one rank sends, (N-1)/N·S or twice that, by the seconds, by 10⁹",
+)
 def check_bandwidth(run: Any) -> None:
     """E: five operations on 8, 3 and 2 ranks."""
     payload, seconds = run.number(1000, 9000) * 1_000_000, run.number(20, 90) / 1000

@@ -169,10 +169,14 @@ def _check_order(
             cause="the others go first, and the first rank waits for them" if before else unheld,
         )  # fmt: skip
     late = max(calls[rank][0][0] for rank in others) > min(calls[rank][0][1] for rank in others)
-    run.true(not late, "the others called prepare one after the other", rank=others[-1],
-             expected="all at once, when the first rank has finished",
-             measured="one ended before another began",
-             cause="one barrier is enough: what is prepared can be read by all at once")
+    run.true(
+        not late,
+        "the others called prepare one after the other",
+        rank=others[-1],
+        expected="all at once, when the first rank has finished",
+        measured="one ended before another began",
+        cause="one barrier is enough: what is prepared can be read by all at once",
+    )
 
 
 @check("the first rank prepares alone, then the others together", points=3, code="O")
@@ -182,8 +186,12 @@ def check_order(run: Any) -> None:
     _check_order(run, [by_job[0] for by_job in calls], [0, 1, 2])
 
 
-@check("prepare is called once on every rank", points=2, code="O",
-       diagnosis="every rank must load the data; what the first prepared is on the disk")
+@check(
+    "prepare is called once on every rank",
+    points=2,
+    code="O",
+    diagnosis="every rank must load the data; what the first prepared is on the disk",
+)
 def check_once(run: Any) -> None:
     """O: also when it returns None."""
     for rank, by_job in enumerate(_whole(run).column("calls")):
@@ -195,8 +203,12 @@ def check_once(run: Any) -> None:
                 "called both before and after the barrier": 2})  # fmt: skip
 
 
-@check("every rank returns the value of its own call", points=2, code="E",
-       diagnosis="return what `prepare` returned, on both ways through the function")
+@check(
+    "every rank returns the value of its own call",
+    points=2,
+    code="E",
+    diagnosis="return what `prepare` returned, on both ways through the function",
+)
 def check_value(run: Any) -> None:
     """E: three ranks, and one alone."""
     for world in (3, 1):
@@ -207,20 +219,29 @@ def check_value(run: Any) -> None:
                 "this is the first rank's value": [_value("tokens", 0), None]})  # fmt: skip
 
 
-@check("a group without rank 0: its index 0 goes first", points=2, code="O",
-       diagnosis="the first rank is the one with group.index 0")
+@check(
+    "a group without rank 0: its index 0 goes first",
+    points=2,
+    code="O",
+    diagnosis="the first rank is the one with group.index 0",
+)
 def check_part(run: Any) -> None:
     """O: ranks 1 to 3 of four."""
     result = _part(run)
     calls = [by_job[0] for by_job in result.column("calls")]
-    _check_order(run, calls, [1, 2, 3],
-                 "rank 0 of the world is not in this group: ask for group.index")
+    _check_order(
+        run, calls, [1, 2, 3], "rank 0 of the world is not in this group: ask for group.index"
+    )
     for rank in (1, 2, 3):
         run.equal(result.outputs[rank]["values"], [_value("tokens", rank)], "the value", rank=rank)
 
 
-@check("prepare raises on the first rank, and nobody waits for ever", points=2, code="H",
-       diagnosis="let the exception of `prepare` go on")
+@check(
+    "prepare raises on the first rank, and nobody waits for ever",
+    points=2,
+    code="H",
+    diagnosis="let the exception of `prepare` go on",
+)
 def check_failing(run: Any) -> None:
     """H: the first rank raises OSError."""
     cause = "`prepare` raised on rank 0, which then never came to the barrier: use try/finally."

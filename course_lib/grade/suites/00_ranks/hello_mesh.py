@@ -108,8 +108,12 @@ def _lists(world: int, count: int, rank: int) -> dict[str, list[int]]:
     return {"node": node, "rail": rail}
 
 
-@check("node and local rank on clusters of 1, 2 and 3 nodes", points=2, code="E",
-       diagnosis="ranks are numbered node by node")
+@check(
+    "node and local rank on clusters of 1, 2 and 3 nodes",
+    points=2,
+    code="E",
+    diagnosis="ranks are numbered node by node",
+)
 def check_place(run: Any) -> None:
     """E: the two numbers."""
     for world, count, said in _clusters(run):
@@ -137,8 +141,12 @@ def _check_lists(run: Any, kind: str, likely: Any) -> None:
                               **likely(world, count, rank)})  # fmt: skip
 
 
-@check("node_ranks: all ranks of my node", points=2, code="E",
-       diagnosis="a node's ranks are neighbours: node · ranks_per_node and those after it")
+@check(
+    "node_ranks: all ranks of my node",
+    points=2,
+    code="E",
+    diagnosis="a node's ranks are neighbours: node · ranks_per_node and those after it",
+)
 def check_node_ranks(run: Any) -> None:
     """E: the first list."""
     _check_lists(run, "node", lambda world, count, rank: {
@@ -148,8 +156,12 @@ def check_node_ranks(run: Any) -> None:
     })  # fmt: skip
 
 
-@check("rail_ranks: my local rank on every node", points=2, code="E",
-       diagnosis="the ranks of a rail are ranks_per_node apart, beginning at the local rank")
+@check(
+    "rail_ranks: my local rank on every node",
+    points=2,
+    code="E",
+    diagnosis="the ranks of a rail are ranks_per_node apart, beginning at the local rank",
+)
 def check_rail_ranks(run: Any) -> None:
     """E: the second list."""
     _check_lists(run, "rail", lambda world, count, rank: {
@@ -196,9 +208,19 @@ def check_together(run: Any) -> None:
         for rank in range(world):
             for kind in ("node_group", "rail_group"):
                 name, members = said[rank][kind]["name"], said[rank][kind]["members"]
-                run.true(bool(name), f"{kind} is no group of torch that the rank is in", rank=rank,
-                         measured=repr(members), cause="make it with dist.new_group")
+                run.true(
+                    bool(name),
+                    f"{kind} is no group of torch that the rank is in",
+                    rank=rank,
+                    measured=repr(members),
+                    cause="make it with dist.new_group",
+                )
                 first = made.setdefault((world, name), members)
-                run.true(members == first, f"two groups have the same name, {name!r}", rank=rank,
-                         measured=f"{kind} of ranks {members}", cause=TOGETHER,
-                         expected=f"ranks {first}, as where a group of that name was made first")
+                run.true(
+                    members == first,
+                    f"two groups have the same name, {name!r}",
+                    rank=rank,
+                    measured=f"{kind} of ranks {members}",
+                    cause=TOGETHER,
+                    expected=f"ranks {first}, as where a group of that name was made first",
+                )

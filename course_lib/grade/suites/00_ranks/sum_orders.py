@@ -101,8 +101,10 @@ def _check_sum(run: Any, key: str, right: Any, likely: Any) -> None:
         what, wanted = f"{key!r} of {len(row)} numbers in {_name(row.dtype)}", right(row)
         if _digits(answer[key]) == _digits(wanted):
             continue
-        cause = next((why for why, other in likely(row).items()
-                      if _digits(other) == _digits(answer[key])), "")
+        cause = next(
+            (why for why, other in likely(row).items() if _digits(other) == _digits(answer[key])),
+            "",
+        )
         run.fail(f"{what} is another sum", expected=_digits(wanted),
                  measured=_digits(answer[key]), cause=cause)  # fmt: skip
 
@@ -118,8 +120,12 @@ def _wide(row: torch.Tensor) -> torch.Tensor:
     return row.double().sum().to(row.dtype)
 
 
-@check("forwards: one after the other, rounded each time", points=2, code="E",
-       diagnosis="begin with x[0] and add x[1], x[2], ... as tensors of x's dtype")
+@check(
+    "forwards: one after the other, rounded each time",
+    points=2,
+    code="E",
+    diagnosis="begin with x[0] and add x[1], x[2], ... as tensors of x's dtype",
+)
 def check_forwards(run: Any) -> None:
     """E: bit for bit, in three dtypes."""
     _check_sum(run, "forwards", left_to_right, lambda row: {
@@ -131,8 +137,12 @@ def check_forwards(run: Any) -> None:
     })  # fmt: skip
 
 
-@check("pairwise: neighbours first", points=2, code="E",
-       diagnosis="x[0]+x[1], x[2]+x[3], ...; of the results the neighbours again")
+@check(
+    "pairwise: neighbours first",
+    points=2,
+    code="E",
+    diagnosis="x[0]+x[1], x[2]+x[3], ...; of the results the neighbours again",
+)
 def check_pairwise(run: Any) -> None:
     """E: odd lengths, so that one waits in some rounds."""
     _check_sum(run, "pairwise", neighbours, lambda row: {
@@ -143,8 +153,12 @@ def check_pairwise(run: Any) -> None:
     })  # fmt: skip
 
 
-@check("by_magnitude: smallest absolute value first", points=1, code="E",
-       diagnosis="sort by |x|, then add forwards")
+@check(
+    "by_magnitude: smallest absolute value first",
+    points=1,
+    code="E",
+    diagnosis="sort by |x|, then add forwards",
+)
 def check_magnitude(run: Any) -> None:
     """E: mixed signs in float32."""
     _check_sum(run, "by_magnitude", lambda row: left_to_right(row[row.abs().argsort()]),
@@ -155,8 +169,12 @@ def check_magnitude(run: Any) -> None:
     })  # fmt: skip
 
 
-@check("float64: the sum that the others are compared with", points=1, code="E",
-       diagnosis="make x float64 before it is added up")
+@check(
+    "float64: the sum that the others are compared with",
+    points=1,
+    code="E",
+    diagnosis="make x float64 before it is added up",
+)
 def check_float64(run: Any) -> None:
     """E: up to float64's own rounding."""
     rows = _rows(run)
@@ -208,8 +226,12 @@ def _ignored(known: dict[tuple[torch.dtype, int], float]) -> str:
     return ""
 
 
-@check("tolerance_for accepts every order of the same numbers", points=2, code="E",
-       diagnosis="n-1 additions, each off by up to eps/2 of the sum: the tolerance grows with n")
+@check(
+    "tolerance_for accepts every order of the same numbers",
+    points=2,
+    code="E",
+    diagnosis="n-1 additions, each off by up to eps/2 of the sum: the tolerance grows with n",
+)
 def check_accepts(run: Any) -> None:
     """E: the worst numbers for each dtype and count."""
     known = _tolerances(run)
@@ -227,8 +249,12 @@ def check_accepts(run: Any) -> None:
                  cause=cause)  # fmt: skip
 
 
-@check("tolerance_for refuses a sum that lost a number, and 0", points=2, code="E",
-       diagnosis="not larger than the errors of rounding: eps of the dtype times n, at most 1")
+@check(
+    "tolerance_for refuses a sum that lost a number, and 0",
+    points=2,
+    code="E",
+    diagnosis="not larger than the errors of rounding: eps of the dtype times n, at most 1",
+)
 def check_refuses(run: Any) -> None:
     """E: one of n equal numbers missing; a tolerance above 1."""
     known = _tolerances(run)
@@ -240,5 +266,10 @@ def check_refuses(run: Any) -> None:
         run.true(known[dtype, n] <= 1, f"the tolerance for {n:,} numbers in {_name(dtype)} is "
                  "above 1", expected="at most 1", measured=f"{known[dtype, n]:.3g}",
                  cause="it grows without bound, so that even 0 is a right sum")  # fmt: skip
-    run.true(known[WHOLE] == 0, "the tolerance for integers", expected="0.0",
-             measured=f"{known[WHOLE]:.3g}", cause="integers are added without error")
+    run.true(
+        known[WHOLE] == 0,
+        "the tolerance for integers",
+        expected="0.0",
+        measured=f"{known[WHOLE]:.3g}",
+        cause="integers are added without error",
+    )

@@ -54,9 +54,7 @@ def drive(
     return {"outputs": outputs, "inputs": inputs}
 
 
-def drive_columns(
-    learner: Any, group: Any, inputs: torch.Tensor, rows: int
-) -> dict[str, Any]:
+def drive_columns(learner: Any, group: Any, inputs: torch.Tensor, rows: int) -> dict[str, Any]:
     """Pieces that are columns of matrices, so none is contiguous."""
     outputs = inputs.new_full((rows, group.size), BEFORE)
     learner.all_to_all_v(list(outputs.unbind(1)), list(inputs.unbind(1)), group)
@@ -112,16 +110,24 @@ def _uneven(run: Any, world: int) -> list[list[int]]:
             for i in range(world)]  # fmt: skip
 
 
-@check("pieces of equal size, on 4 ranks and on one", points=2, code="E",
-       diagnosis="inputs[j] goes to rank j; outputs[i] comes from rank i")
+@check(
+    "pieces of equal size, on 4 ranks and on one",
+    points=2,
+    code="E",
+    diagnosis="inputs[j] goes to rank j; outputs[i] comes from rank i",
+)
 def check_equal(run: Any) -> None:
     """E: float64; with equal sizes, a mix-up can be named."""
     for world in (4, 1):
         _compare(run, _table(run, [[5] * world for _ in range(world)]))
 
 
-@check("pieces of any size, some of them empty, 2–4 ranks", points=3, code="E",
-       diagnosis="both ends must agree whether there is a message; each sees it in its own tensor")
+@check(
+    "pieces of any size, some of them empty, 2–4 ranks",
+    points=3,
+    code="E",
+    diagnosis="both ends must agree whether there is a message; each sees it in its own tensor",
+)
 def check_uneven(run: Any) -> None:
     """E: hidden sizes; then ranks that get nothing, or send nothing, or neither."""
     extreme = {2: [[0, 0], [0, 0]], 3: [[3, 0, 4], [0, 0, 0], [2, 0, 1]], 4: [[0] * 4, [9] * 4] * 2}
@@ -135,8 +141,12 @@ def check_uneven(run: Any) -> None:
             raise RunFault(fault, error.output) from None
 
 
-@check("rows of matrices, other dtypes, and views", points=2, code="E",
-       diagnosis="a piece may have any shape, and need not be contiguous")
+@check(
+    "rows of matrices, other dtypes, and views",
+    points=2,
+    code="E",
+    diagnosis="a piece may have any shape, and need not be contiguous",
+)
 def check_forms(run: Any) -> None:
     """E: tokens as rows (empty: 0×3), int64, and columns."""
     counts = [[2, 0, 1], [1, 3, 0], [0, 4, 2]]
@@ -148,12 +158,21 @@ def check_forms(run: Any) -> None:
         expected = torch.stack([wide[source][:, rank] for source in range(world)], 1)
         untouched = torch.full_like(expected, BEFORE)
         untouched[:, rank] = expected[:, rank]
-        run.close(output["outputs"], expected, "the matrix whose columns are outputs", rank=rank,
-                  likely={"a non-contiguous output was copied and the copy filled": untouched})
+        run.close(
+            output["outputs"],
+            expected,
+            "the matrix whose columns are outputs",
+            rank=rank,
+            likely={"a non-contiguous output was copied and the copy filled": untouched},
+        )
 
 
-@check("each byte is sent once, straight to its receiver", points=2, code="B",
-       diagnosis="a rank sends the sum of its pieces for others, and nothing else")
+@check(
+    "each byte is sent once, straight to its receiver",
+    points=2,
+    code="B",
+    diagnosis="a rank sends the sum of its pieces for others, and nothing else",
+)
 def check_bytes(run: Any) -> None:
     """B: exact, from the ledger."""
     world = 4
@@ -170,8 +189,12 @@ def check_bytes(run: Any) -> None:
         })  # fmt: skip
 
 
-@check("no message for an empty piece, one for each other", points=2, code="B",
-       diagnosis="an empty message takes as long as any other small one")
+@check(
+    "no message for an empty piece, one for each other",
+    points=2,
+    code="B",
+    diagnosis="an empty message takes as long as any other small one",
+)
 def check_count(run: Any) -> None:
     """B: the number of messages."""
     sizes = [[3, 0, 4], [0, 0, 0], [2, 0, 1]]
@@ -180,12 +203,21 @@ def check_count(run: Any) -> None:
     for rank, ledger in enumerate(result.ledgers):
         sent = sum(event.op == "send" for event in ledger.events)
         expected = sum(size > 0 for j, size in enumerate(sizes[rank]) if j != rank)
-        run.equal(sent, expected, f"the number of messages sent, for pieces of {sizes[rank]},",
-                  rank=rank, likely={"empty pieces were sent as well": len(sizes) - 1})
+        run.equal(
+            sent,
+            expected,
+            f"the number of messages sent, for pieces of {sizes[rank]},",
+            rank=rank,
+            likely={"empty pieces were sent as well": len(sizes) - 1},
+        )
 
 
-@check("built from messages alone", points=1, code="X",
-       diagnosis="the collective is what this exercise builds")
+@check(
+    "built from messages alone",
+    points=1,
+    code="X",
+    diagnosis="the collective is what this exercise builds",
+)
 def check_messages(run: Any) -> None:
     """X: no collective of torch or of comm, and not comm's own exchange."""
     run.forbid_collectives(_send(run, _table(run, [[5] * 4 for _ in range(4)])))

@@ -54,9 +54,7 @@ def drive(
     return {"values": values, "stayed": stayed}
 
 
-def drive_transposed(
-    learner: Any, group: Any, tensor: torch.Tensor, source: int
-) -> dict[str, Any]:
+def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor, source: int) -> dict[str, Any]:
     """Broadcasts a view that is not contiguous; the memory between its elements must stay."""
     whole = tensor.clone()
     learner.broadcast_tree(whole.t()[1:], source, group)
@@ -81,9 +79,7 @@ def likely(rows: list[torch.Tensor], rank: int, source: int) -> dict[str, torch.
     return known
 
 
-def _compare(
-    run: Any, world: int, tensors: list[list[torch.Tensor]], sources: list[int]
-) -> Any:
+def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]], sources: list[int]) -> Any:
     """Broadcasts all tensors from all sources and compares each value on each rank."""
     inputs = [{"tensors": tensors[rank], "sources": sources} for rank in range(world)]
     result = run(drive, inputs, world=world)
@@ -105,8 +101,12 @@ def _one(run: Any, world: int, source: int) -> tuple[Any, torch.Tensor]:
     return result, inputs[source]["tensors"][0]
 
 
-@check("all have the source's tensor: 1–5 ranks, every source", points=3, code="E",
-       diagnosis="draw the rounds: who has the tensor already, and who gets it from whom?")
+@check(
+    "all have the source's tensor: 1–5 ranks, every source",
+    points=3,
+    code="E",
+    diagnosis="draw the rounds: who has the tensor already, and who gets it from whom?",
+)
 def check_values(run: Any) -> None:
     """E: hidden sizes, an empty tensor and a scalar."""
     for world in WORLDS:
@@ -115,8 +115,12 @@ def check_values(run: Any) -> None:
         _compare(run, world, tensors, list(range(world)))
 
 
-@check("the same tensor, any dtype, also a view", points=2, code="E",
-       diagnosis="receive into the tensor that was given, not into another one")
+@check(
+    "the same tensor, any dtype, also a view",
+    points=2,
+    code="E",
+    diagnosis="receive into the tensor that was given, not into another one",
+)
 def check_in_place(run: Any) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world, source = 3, 2
@@ -124,21 +128,33 @@ def check_in_place(run: Any) -> None:
                for _ in range(world)]  # fmt: skip
     result = _compare(run, world, tensors, [source])
     for rank in range(world):
-        run.true(all(result.outputs[rank]["stayed"]), "the tensor's memory was replaced", rank=rank,
-                 cause="write into the tensor that was given; `tensor.data = ...` is no write")
+        run.true(
+            all(result.outputs[rank]["stayed"]),
+            "the tensor's memory was replaced",
+            rank=rank,
+            cause="write into the tensor that was given; `tensor.data = ...` is no write",
+        )
     wide = [run.random((5, 7)) for _ in range(world)]
     inputs = [{"tensor": tensor, "source": source} for tensor in wide]
     result = run(drive_transposed, inputs, world=world)
     for rank in range(world):
         expected = wide[rank].clone()
         expected[:, 1:] = wide[source][:, 1:]
-        run.close(result.outputs[rank]["whole"], expected, "the memory under a transposed view",
-                  rank=rank, likely={
-                      "a non-contiguous tensor was copied and the copy filled": wide[rank]})
+        run.close(
+            result.outputs[rank]["whole"],
+            expected,
+            "the memory under a transposed view",
+            rank=rank,
+            likely={"a non-contiguous tensor was copied and the copy filled": wide[rank]},
+        )
 
 
-@check("each rank receives once, the source never", points=2, code="B",
-       diagnosis="a rank that has the tensor needs no other message")
+@check(
+    "each rank receives once, the source never",
+    points=2,
+    code="B",
+    diagnosis="a rank that has the tensor needs no other message",
+)
 def check_once(run: Any) -> None:
     """B: N-1 messages of S bytes."""
     for world, source in ((4, 1), (5, 3)):
@@ -153,8 +169,12 @@ def check_once(run: Any) -> None:
                               "the same tensor came twice": [40 * 8] * 2})  # fmt: skip
 
 
-@check("at most ⌈log2 N⌉ rounds", points=3, code="S",
-       diagnosis="in every round, each rank that has the tensor sends it to one that has not")
+@check(
+    "at most ⌈log2 N⌉ rounds",
+    points=3,
+    code="S",
+    diagnosis="in every round, each rank that has the tensor sends it to one that has not",
+)
 def check_rounds(run: Any) -> None:
     """S: the longest chain of messages that wait for each other."""
     for world, source in ((4, 1), (5, 3)):
@@ -172,8 +192,12 @@ def check_rounds(run: Any) -> None:
         run.at_most(count, limit, f"the number of rounds ({world} ranks)", cause=cause)
 
 
-@check("built from messages alone", points=1, code="X",
-       diagnosis="the collective is what this exercise builds")
+@check(
+    "built from messages alone",
+    points=1,
+    code="X",
+    diagnosis="the collective is what this exercise builds",
+)
 def check_messages(run: Any) -> None:
     """X: no collective of torch, of comm, or of comm's own trees."""
     run.forbid_collectives(_one(run, 4, 1)[0])

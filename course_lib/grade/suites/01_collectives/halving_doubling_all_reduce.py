@@ -95,8 +95,12 @@ def _one(run: Any, world: int) -> Any:
     return run(drive, [{"tensors": [torch.ones(DIVISIBLE).double()]}] * world, world=world)
 
 
-@check("the sum on 1–6 ranks, sizes that do not divide", points=3, code="E",
-       diagnosis="partners must keep different halves, and later swap what each has complete")
+@check(
+    "the sum on 1–6 ranks, sizes that do not divide",
+    points=3,
+    code="E",
+    diagnosis="partners must keep different halves, and later swap what each has complete",
+)
 def check_sum(run: Any) -> None:
     """E: float64, hidden sizes, one smaller than the world, an empty and a scalar."""
     for world in WORLDS:
@@ -104,8 +108,12 @@ def check_sum(run: Any) -> None:
         _compare(run, world, [[run.random(shape) for shape in shapes] for _ in range(world)])
 
 
-@check("the same tensor, with its dtype; also float32, int64 and a view", points=2, code="E",
-       diagnosis="the halves must be views of the tensor, so that writing to them changes it")
+@check(
+    "the same tensor, with its dtype; also float32, int64 and a view",
+    points=2,
+    code="E",
+    diagnosis="the halves must be views of the tensor, so that writing to them changes it",
+)
 def check_in_place(run: Any) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
@@ -113,20 +121,33 @@ def check_in_place(run: Any) -> None:
                for _ in range(world)]  # fmt: skip
     result = _compare(run, world, tensors)
     for rank in range(world):
-        run.true(all(result.outputs[rank]["stayed"]), "the tensor's memory was replaced", rank=rank,
-                 cause="write into the tensor that was given; `tensor.data = ...` is no write")
+        run.true(
+            all(result.outputs[rank]["stayed"]),
+            "the tensor's memory was replaced",
+            rank=rank,
+            cause="write into the tensor that was given; `tensor.data = ...` is no write",
+        )
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
     for rank in range(world):
         expected = wide[rank].clone()
         expected[:, 1:] = torch.stack(wide).sum(0)[:, 1:]
-        run.close(result.outputs[rank]["whole"], expected, "the memory under a transposed view",
-                  rank=rank, terms=world, likely={
-                      "a non-contiguous tensor was copied and the copy summed": wide[rank]})
+        run.close(
+            result.outputs[rank]["whole"],
+            expected,
+            "the memory under a transposed view",
+            rank=rank,
+            terms=world,
+            likely={"a non-contiguous tensor was copied and the copy summed": wide[rank]},
+        )
 
 
-@check("2(N-1)/N·S bytes on 4 ranks; at most S more where ranks are left over", points=2, code="B",
-       diagnosis="halving sends S/2, S/4, ... and doubling the same backwards")
+@check(
+    "2(N-1)/N·S bytes on 4 ranks; at most S more where ranks are left over",
+    points=2,
+    code="B",
+    diagnosis="halving sends S/2, S/4, ... and doubling the same backwards",
+)
 def check_bytes(run: Any) -> None:
     """B: exact for a power of two; a limit where ranks are left over."""
     size, world = DIVISIBLE * 8, 4
@@ -145,8 +166,12 @@ def check_bytes(run: Any) -> None:
             run.at_most(sent, limit, f"the number of bytes sent by one of {world} ranks", rank=rank)
 
 
-@check("2·log2 N rounds, two more where ranks are left over", points=3, code="S",
-       diagnosis="partners exchange at the same time, in log2 N rounds of each half")
+@check(
+    "2·log2 N rounds, two more where ranks are left over",
+    points=3,
+    code="S",
+    diagnosis="partners exchange at the same time, in log2 N rounds of each half",
+)
 def check_rounds(run: Any) -> None:
     """S: the longest chain of messages that wait for each other."""
     for world in (4, 3, 6):
@@ -161,8 +186,12 @@ def check_rounds(run: Any) -> None:
                     cause=ring if count == 2 * (world - 1) else "")  # fmt: skip
 
 
-@check("built from messages alone", points=1, code="X",
-       diagnosis="the collective is what this exercise builds")
+@check(
+    "built from messages alone",
+    points=1,
+    code="X",
+    diagnosis="the collective is what this exercise builds",
+)
 def check_messages(run: Any) -> None:
     """X: no collective of torch, of comm, or of comm's own algorithms."""
     run.forbid_collectives(_one(run, 4))

@@ -39,9 +39,7 @@ DIVISIBLE = 48  # elements; divides by 2, 4 and 6
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
-def drive(
-    learner: Any, group: Any, tensors: list[torch.Tensor], nodes: int
-) -> dict[str, Any]:
+def drive(learner: Any, group: Any, tensors: list[torch.Tensor], nodes: int) -> dict[str, Any]:
     """Sums each tensor over a grid; says whether it stayed the same tensor."""
     grid = Mesh(group, {"between": nodes, "node": group.size // nodes})
     values, stayed = [], []
@@ -54,9 +52,7 @@ def drive(
     return {"values": values, "stayed": stayed}
 
 
-def drive_transposed(
-    learner: Any, group: Any, tensor: torch.Tensor, nodes: int
-) -> dict[str, Any]:
+def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor, nodes: int) -> dict[str, Any]:
     """Sums a view that is not contiguous; the memory between its elements must stay."""
     grid = Mesh(group, {"between": nodes, "node": group.size // nodes})
     whole = tensor.clone()
@@ -110,8 +106,12 @@ def crossing(result: Any, per_node: int) -> list[int]:
     ]  # fmt: skip
 
 
-@check("the sum over all ranks of all nodes, sizes that do not divide", points=3, code="E",
-       diagnosis="look at one element: which ranks' values are in it after each of the passes?")
+@check(
+    "the sum over all ranks of all nodes, sizes that do not divide",
+    points=3,
+    code="E",
+    diagnosis="look at one element: which ranks' values are in it after each of the passes?",
+)
 def check_sum(run: Any) -> None:
     """E: float64, hidden sizes; also one node, and nodes of one rank."""
     for nodes, per_node in GRIDS:
@@ -120,8 +120,12 @@ def check_sum(run: Any) -> None:
         _compare(run, nodes, per_node, tensors)
 
 
-@check("the same tensor, with its dtype; also float32, int64 and a view", points=2, code="E",
-       diagnosis="the parts must be views of the tensor, so that writing to them changes it")
+@check(
+    "the same tensor, with its dtype; also float32, int64 and a view",
+    points=2,
+    code="E",
+    diagnosis="the parts must be views of the tensor, so that writing to them changes it",
+)
 def check_in_place(run: Any) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     nodes, per_node, world = 2, 2, 4
@@ -129,21 +133,34 @@ def check_in_place(run: Any) -> None:
                for _ in range(world)]  # fmt: skip
     result = _compare(run, nodes, per_node, tensors)
     for rank in range(world):
-        run.true(all(result.outputs[rank]["stayed"]), "the tensor's memory was replaced", rank=rank,
-                 cause="write into the tensor that was given; `tensor.data = ...` is no write")
+        run.true(
+            all(result.outputs[rank]["stayed"]),
+            "the tensor's memory was replaced",
+            rank=rank,
+            cause="write into the tensor that was given; `tensor.data = ...` is no write",
+        )
     wide = [run.random((5, 7)) for _ in range(world)]
     inputs = [{"tensor": tensor, "nodes": nodes} for tensor in wide]
     result = run(drive_transposed, inputs, world=world)
     for rank in range(world):
         expected = wide[rank].clone()
         expected[:, 1:] = torch.stack(wide).sum(0)[:, 1:]
-        run.close(result.outputs[rank]["whole"], expected, "the memory under a transposed view",
-                  rank=rank, terms=world, likely={
-                      "a non-contiguous tensor was copied and the copy summed": wide[rank]})
+        run.close(
+            result.outputs[rank]["whole"],
+            expected,
+            "the memory under a transposed view",
+            rank=rank,
+            terms=world,
+            likely={"a non-contiguous tensor was copied and the copy summed": wide[rank]},
+        )
 
 
-@check("2(n-1)/n·S/g bytes to other nodes, from every rank", points=3, code="B",
-       diagnosis="only one part in g of the tensor goes to other nodes, by a ring over `between`")
+@check(
+    "2(n-1)/n·S/g bytes to other nodes, from every rank",
+    points=3,
+    code="B",
+    diagnosis="only one part in g of the tensor goes to other nodes, by a ring over `between`",
+)
 def check_between(run: Any) -> None:
     """B: exact, whatever group the messages were sent in."""
     size = DIVISIBLE * 8
@@ -170,8 +187,12 @@ def check_between(run: Any) -> None:
         )  # fmt: skip
 
 
-@check("2(g-1)/g·S bytes inside the node", points=2, code="B",
-       diagnosis="one reduce-scatter and one all-gather inside, of (g-1)/g·S each")
+@check(
+    "2(g-1)/g·S bytes inside the node",
+    points=2,
+    code="B",
+    diagnosis="one reduce-scatter and one all-gather inside, of (g-1)/g·S each",
+)
 def check_inside(run: Any) -> None:
     """B: exact."""
     size = DIVISIBLE * 8
@@ -184,8 +205,12 @@ def check_inside(run: Any) -> None:
         })  # fmt: skip
 
 
-@check("built from messages alone", points=1, code="X",
-       diagnosis="copy your own ring into the file, or use `ring_pass`")
+@check(
+    "built from messages alone",
+    points=1,
+    code="X",
+    diagnosis="copy your own ring into the file, or use `ring_pass`",
+)
 def check_messages(run: Any) -> None:
     """X: no collective of torch, and not comm's own rings."""
     run.forbid_collectives(_one(run, 2, 2))

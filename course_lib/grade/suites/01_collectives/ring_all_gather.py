@@ -51,9 +51,7 @@ def drive(
     return {"rows": rows, "chunks": chunks}
 
 
-def drive_strided(
-    learner: Any, group: Any, wide: torch.Tensor, sizes: list[int]
-) -> dict[str, Any]:
+def drive_strided(learner: Any, group: Any, wide: torch.Tensor, sizes: list[int]) -> dict[str, Any]:
     """Gathers every second element of a row."""
     return {"row": learner.ring_all_gather(wide[::2], group, list(sizes))}
 
@@ -81,8 +79,13 @@ def _compare(run: Any, chunks: list[list[torch.Tensor]]) -> Any:
             what = f"the row gathered from chunks of {', '.join(map(str, sizes[place]))} elements"
             run.close(output["rows"][place], torch.cat(case), what, rank=rank,
                       likely=likely(case, rank))  # fmt: skip
-            run.close(output["chunks"][place], case[rank], "the chunk, after the call,", rank=rank,
-                      likely={"the chunk was used as a buffer; it must stay": case[rank - 1]})
+            run.close(
+                output["chunks"][place],
+                case[rank],
+                "the chunk, after the call,",
+                rank=rank,
+                likely={"the chunk was used as a buffer; it must stay": case[rank - 1]},
+            )
     return result
 
 
@@ -101,16 +104,24 @@ def _one(run: Any, world: int, count: int) -> Any:
     return run(drive, inputs, world=world)
 
 
-@check("all chunks in order: 1–4 ranks, equal, uneven and empty", points=3, code="E",
-       diagnosis="a chunk is sent in the wrong step or put in the wrong place; follow one of them")
+@check(
+    "all chunks in order: 1–4 ranks, equal, uneven and empty",
+    points=3,
+    code="E",
+    diagnosis="a chunk is sent in the wrong step or put in the wrong place; follow one of them",
+)
 def check_values(run: Any) -> None:
     """E: float64, hidden sizes."""
     for world in WORLDS:
         _compare(run, _cases(run, world))
 
 
-@check("the dtype is kept; a chunk may be a view", points=2, code="E",
-       diagnosis="buffers must be like the chunk")
+@check(
+    "the dtype is kept; a chunk may be a view",
+    points=2,
+    code="E",
+    diagnosis="buffers must be like the chunk",
+)
 def check_dtypes(run: Any) -> None:
     """E: other dtypes, and a chunk that is not contiguous."""
     world = 3
@@ -125,8 +136,12 @@ def check_dtypes(run: Any) -> None:
                   "the row gathered from every second element", rank=rank)  # fmt: skip
 
 
-@check("each rank sends every chunk but one", points=2, code="B",
-       diagnosis="each step sends one chunk, and there are N-1 steps")
+@check(
+    "each rank sends every chunk but one",
+    points=2,
+    code="B",
+    diagnosis="each step sends one chunk, and there are N-1 steps",
+)
 def check_bytes(run: Any) -> None:
     """B: (N-1)/N·S for equal chunks; exact for others, in either direction of the ring."""
     world = 4
@@ -149,8 +164,12 @@ def check_bytes(run: Any) -> None:
         })  # fmt: skip
 
 
-@check("N-1 steps round the ring, all ranks at once", points=2, code="S",
-       diagnosis="in every step each rank sends one chunk to the next and receives another")
+@check(
+    "N-1 steps round the ring, all ranks at once",
+    points=2,
+    code="S",
+    diagnosis="in every step each rank sends one chunk to the next and receives another",
+)
 def check_ring(run: Any) -> None:
     """S: one message a step, to one neighbour; nobody waits for the whole ring."""
     world = 4
@@ -160,17 +179,26 @@ def check_ring(run: Any) -> None:
         run.equal(len(peers), world - 1, f"the number of messages sent by one of {world} ranks",
                   rank=rank)  # fmt: skip
         ways = [(rank + 1) % world, (rank - 1) % world]
-        run.true(any(set(peers) == {way} for way in ways), "messages leave the ring", rank=rank,
-                 expected=f"all to rank {ways[0]}", measured=f"to ranks {peers}",
-                 cause="chunks travel from neighbour to neighbour: pass on what came in")
+        run.true(
+            any(set(peers) == {way} for way in ways),
+            "messages leave the ring",
+            rank=rank,
+            expected=f"all to rank {ways[0]}",
+            measured=f"to ranks {peers}",
+            cause="chunks travel from neighbour to neighbour: pass on what came in",
+        )
     count = rounds(result.ledgers)
     run.true(count <= 2 * (world - 1), "the ranks send one after the other",
              expected=f"{world - 1} steps in which all ranks send", measured=f"{count} rounds",
              cause="all chunks go round at the same time, one step apart")  # fmt: skip
 
 
-@check("built from messages alone", points=1, code="X",
-       diagnosis="the collective is what this exercise builds")
+@check(
+    "built from messages alone",
+    points=1,
+    code="X",
+    diagnosis="the collective is what this exercise builds",
+)
 def check_messages(run: Any) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     run.forbid_collectives(_one(run, 4, EQUAL))

@@ -119,23 +119,35 @@ def _tensors(run: Any, world: int) -> list[list[torch.Tensor]]:
     return [[run.random(shape) for shape in shapes] for _ in range(world)]
 
 
-@check("the sum on 1–4 ranks, sizes that do not divide", points=3, code="E",
-       diagnosis="a chunk is sent or added in the wrong step; follow one chunk round the ring")
+@check(
+    "the sum on 1–4 ranks, sizes that do not divide",
+    points=3,
+    code="E",
+    diagnosis="a chunk is sent or added in the wrong step; follow one chunk round the ring",
+)
 def check_sum(run: Any) -> None:
     """E: float64, hidden sizes."""
     for world in WORLDS:
         _compare(run, world, _tensors(run, world), ["sum"])
 
 
-@check("avg and max on 3 ranks", points=2, code="E",
-       diagnosis="`avg` is the sum, divided once at the very end; `max` compares instead of adding")
+@check(
+    "avg and max on 3 ranks",
+    points=2,
+    code="E",
+    diagnosis="`avg` is the sum, divided once at the very end; `max` compares instead of adding",
+)
 def check_ops(run: Any) -> None:
     """E: the other operations."""
     _compare(run, 3, _tensors(run, 3), ["avg", "max"])
 
 
-@check("the same tensor, with its dtype; also float32, int64 and a view", points=2, code="E",
-       diagnosis="the chunks must be views of the tensor, so that writing to them changes it")
+@check(
+    "the same tensor, with its dtype; also float32, int64 and a view",
+    points=2,
+    code="E",
+    diagnosis="the chunks must be views of the tensor, so that writing to them changes it",
+)
 def check_in_place(run: Any) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
@@ -143,8 +155,12 @@ def check_in_place(run: Any) -> None:
                for _ in range(world)]  # fmt: skip
     result = _compare(run, world, tensors, ["sum"])
     for rank in range(world):
-        run.true(all(result.outputs[rank]["stayed"]), "the tensor's memory was replaced", rank=rank,
-                 cause="write into the tensor that was given; `tensor.data = ...` is no write")
+        run.true(
+            all(result.outputs[rank]["stayed"]),
+            "the tensor's memory was replaced",
+            rank=rank,
+            cause="write into the tensor that was given; `tensor.data = ...` is no write",
+        )
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
     for rank in range(world):
@@ -155,8 +171,12 @@ def check_in_place(run: Any) -> None:
                   rank=rank, terms=world, likely=copied)  # fmt: skip
 
 
-@check("2(N-1)/N·S bytes sent by each rank", points=2, code="B",
-       diagnosis="each step sends one chunk of S/N bytes, and there are 2(N-1) steps")
+@check(
+    "2(N-1)/N·S bytes sent by each rank",
+    points=2,
+    code="B",
+    diagnosis="each step sends one chunk of S/N bytes, and there are 2(N-1) steps",
+)
 def check_bytes(run: Any) -> None:
     """B: exact, from the ledger."""
     for world in (2, 4):
@@ -173,8 +193,12 @@ def check_bytes(run: Any) -> None:
         })  # fmt: skip
 
 
-@check("built from messages alone", points=1, code="X",
-       diagnosis="the collective is what this exercise builds")
+@check(
+    "built from messages alone",
+    points=1,
+    code="X",
+    diagnosis="the collective is what this exercise builds",
+)
 def check_messages(run: Any) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     inputs = [{"tensors": [run.random(DIVISIBLE)], "ops": ["sum"]} for _ in range(2)]

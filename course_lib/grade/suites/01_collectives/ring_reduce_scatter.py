@@ -115,8 +115,12 @@ def _one(run: Any, world: int) -> Any:
     return run(drive, inputs, world=world)
 
 
-@check("rank i gets the sum of chunk i: 1–4 ranks, sizes that do not divide", points=3, code="E",
-       diagnosis="a chunk is sent or added in the wrong step; follow one chunk round the ring")
+@check(
+    "rank i gets the sum of chunk i: 1–4 ranks, sizes that do not divide",
+    points=3,
+    code="E",
+    diagnosis="a chunk is sent or added in the wrong step; follow one chunk round the ring",
+)
 def check_sum(run: Any) -> None:
     """E: float64, hidden sizes; chunks of equal size first, so that a mix-up can be named."""
     for world in WORLDS:
@@ -131,8 +135,12 @@ def check_ops(run: Any) -> None:
     _compare(run, 3, [[run.random(DIVISIBLE), run.random(20)] for _ in range(3)], ["avg", "max"])
 
 
-@check("the dtype is kept; a view works", points=1, code="E",
-       diagnosis="buffers must be like the chunk that they hold; `view` fails where strides jump")
+@check(
+    "the dtype is kept; a view works",
+    points=1,
+    code="E",
+    diagnosis="buffers must be like the chunk that they hold; `view` fails where strides jump",
+)
 def check_dtypes(run: Any) -> None:
     """E: other dtypes, and a tensor that is not contiguous."""
     world = 3
@@ -148,8 +156,12 @@ def check_dtypes(run: Any) -> None:
                       "cut in the order of the memory, not of the elements": memory})  # fmt: skip
 
 
-@check("(N-1)/N·S bytes sent by each rank", points=2, code="B",
-       diagnosis="each step sends one chunk of S/N bytes, and there are N-1 steps")
+@check(
+    "(N-1)/N·S bytes sent by each rank",
+    points=2,
+    code="B",
+    diagnosis="each step sends one chunk of S/N bytes, and there are N-1 steps",
+)
 def check_bytes(run: Any) -> None:
     """B: exact, from the ledger; sizes that do not divide."""
     world, size = 4, UNEVEN * 8
@@ -168,8 +180,12 @@ def check_bytes(run: Any) -> None:
     })  # fmt: skip
 
 
-@check("N-1 steps round the ring, all ranks at once", points=2, code="S",
-       diagnosis="in every step each rank sends one chunk to the next and receives another")
+@check(
+    "N-1 steps round the ring, all ranks at once",
+    points=2,
+    code="S",
+    diagnosis="in every step each rank sends one chunk to the next and receives another",
+)
 def check_ring(run: Any) -> None:
     """S: one message a step, to one neighbour; nobody waits for the whole ring."""
     world = 4
@@ -179,17 +195,26 @@ def check_ring(run: Any) -> None:
         run.equal(len(peers), world - 1, f"the number of messages sent by one of {world} ranks",
                   rank=rank)  # fmt: skip
         ways = [(rank + 1) % world, (rank - 1) % world]
-        run.true(any(set(peers) == {way} for way in ways), "messages leave the ring", rank=rank,
-                 expected=f"all to rank {ways[0]}", measured=f"to ranks {peers}",
-                 cause="chunks travel from neighbour to neighbour and are added on the way")
+        run.true(
+            any(set(peers) == {way} for way in ways),
+            "messages leave the ring",
+            rank=rank,
+            expected=f"all to rank {ways[0]}",
+            measured=f"to ranks {peers}",
+            cause="chunks travel from neighbour to neighbour and are added on the way",
+        )
     count = rounds(result.ledgers)
     run.true(count <= 2 * (world - 1), "the ranks send one after the other",
              expected=f"{world - 1} steps in which all ranks send", measured=f"{count} rounds",
              cause="all chunks go round at the same time, one step apart")  # fmt: skip
 
 
-@check("built from messages alone", points=1, code="X",
-       diagnosis="the collective is what this exercise builds")
+@check(
+    "built from messages alone",
+    points=1,
+    code="X",
+    diagnosis="the collective is what this exercise builds",
+)
 def check_messages(run: Any) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     run.forbid_collectives(_one(run, 4))
