@@ -30,5 +30,4 @@ def halving_doubling_all_reduce(tensor: torch.Tensor, group: Group) -> None:
         tensor: any shape; same shape and dtype on every rank.
         group: the ranks, as many as you like.
     """
-
     raise NotImplementedError("halving_doubling_all_reduce: write your answer here")

@@ -30,8 +30,10 @@ def halving_doubling_all_reduce(tensor: torch.Tensor, group: Group) -> None:
         tensor: any shape; same shape and dtype on every rank.
         group: the ranks, as many as you like.
     """
-
     # BEGIN SOLUTION
+    data = tensor.contiguous().view(-1)
+    power = 1 << (group.size.bit_length() - 1)  # the largest power of two in N
+
     def reduce(part: torch.Tensor, distance: int) -> None:
         """Sums `part` over the members whose indices differ from this one's below 2·distance."""
         if distance == 0:
@@ -45,8 +47,6 @@ def halving_doubling_all_reduce(tensor: torch.Tensor, group: Group) -> None:
         reduce(kept, distance // 2)
         exchange(kept, partner, given, partner, group)
 
-    data = tensor.contiguous().view(-1)
-    power = 1 << (group.size.bit_length() - 1)  # the largest power of two in N
     if group.index >= power:
         send(data, group.index - power, group)
         recv(data, group.index - power, group)

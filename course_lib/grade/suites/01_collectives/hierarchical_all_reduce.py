@@ -173,7 +173,7 @@ def check_between(run: Any) -> None:
         leaders = [rank % per_node == 0 for rank in range(world)]
         run.equal(
             crossing(result, per_node), [share] * world,
-            f"the bytes that ranks 0, 1, ... send to other nodes ({nodes} nodes of {per_node})",
+            f"the list of bytes that each rank sends to other nodes ({nodes} nodes of {per_node})",
             likely={
                 "the whole tensor crosses, not one part in g: reduce-scatter inside the node first":
                     [share * per_node] * world,

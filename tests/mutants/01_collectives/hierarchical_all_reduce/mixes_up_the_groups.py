@@ -1,4 +1,4 @@
-"""mutant: bytes that ranks 0, 1, ... send to other nodes"""
+"""mutant: bytes that each rank sends to other nodes"""
 
 from collections.abc import Sequence
 
