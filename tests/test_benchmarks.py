@@ -30,7 +30,7 @@ def test_table_shows_sizes_and_ratio() -> None:
     head, rule, line = table([ROW]).splitlines()
     assert len(head) == len(rule) == len(line)
     assert [cell.strip() for cell in line.strip("|").split("|")] == [
-        "all_reduce", "4", "1 MiB", "2", "2.5", "ms", "gloo", "0.80", "a note",
+        "all_reduce", "4", "1 MiB", "2", "2.5", "ms", "gloo", "0.8", "a note",
     ]  # fmt: skip
 
 

@@ -92,14 +92,14 @@ def find_root(start: Path | None = None) -> Path:
 
 
 def entries(root: Path | None = None, suites: Path = SUITES) -> list[Entry]:
-    """All exercises, in the order of the lessons; within one in the order of `order`.
+    """All exercises, in the order of the lessons, and within one in the order of the notebook.
 
     Raises:
         SuiteError: a suite cannot be read.
     """
     root = root or find_root()
     found = [read_suite(path, root) for path in sorted(suites.glob("*/*.py"))]
-    return sorted(found, key=lambda e: (e.exercise.lesson, not e.exercise.core, e.name))
+    return sorted(found, key=lambda e: (e.exercise.lesson, e.exercise.order, e.name))
 
 
 def find(name: str, root: Path | None = None) -> Entry:

@@ -40,6 +40,7 @@ class Exercise:
         core: whether it counts to the core of the course.
         hints: from a nudge to nearly the answer.
         minutes: how long it takes.
+        order: its place in the lesson, from 1.
         defines: names that the learner's file must define; the exercise's name if empty.
     """
 
@@ -49,6 +50,7 @@ class Exercise:
     core: bool
     hints: tuple[str, str, str]
     minutes: int
+    order: int = 0
     defines: tuple[str, ...] = ()
 
 

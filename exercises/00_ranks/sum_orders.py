@@ -27,6 +27,7 @@ def sum_orders(x: torch.Tensor) -> dict[str, torch.Tensor]:
         `by_magnitude`: like forwards, but smallest absolute value first.
         `float64`: as float64.
     """
+
     raise NotImplementedError("sum_orders: the sums")
 
 

@@ -412,13 +412,14 @@ def test_a_pool_outlives_its_server_and_an_interrupted_start() -> None:
             works(pool)  # torch is still being imported
         works(pool)
         server = psutil.Process(pool.server.pid)
-        assert sorted(child.pid for child in server.children()) == sorted(pool.pids)
+        others = [c.pid for c in server.children() if c.pid not in pool.pids]
+        assert gone_within(others, 20), "a rank of the interrupted start lives on"
         pool.push(keep=1)
         server.kill()
-        assert gone_within(pool.pids)
+        assert gone_within(pool.pids, 20)
         outcome = pool.run_cell("print('fine')")
-        assert outcome.verdict == ""
+        assert outcome.verdict == "", outcome.story()
         assert "Rank 0 was killed by SIGKILL; Rank 1 was killed" in outcome.restarted
         works(pool)
         left = [pool.server.pid, *pool.pids]
-    assert gone_within(left), "the pool left its own server behind"
+    assert gone_within(left, 20), "the pool left its own server behind"

@@ -23,6 +23,7 @@ EXERCISE = Exercise(
     title="All-to-all with pieces of any size",
     core=True,
     minutes=25,
+    order=5,
     hints=(
         "Write down who sends what to whom for three ranks: a table with a row for each sender and "
         "a column for each receiver. `inputs` is your row, `outputs` your column. What is on the "

@@ -22,6 +22,7 @@ EXERCISE = Exercise(
     title="Broadcast by a binomial tree",
     core=True,
     minutes=20,
+    order=1,
     hints=(
         "Take source 0 and eight ranks, and draw who has the tensor after each round: 0; then 0 "
         "and 1; then 0 to 3; then all. Who sends to whom in each round? What changes for another "

@@ -21,6 +21,7 @@ EXERCISE = Exercise(
     title="All-reduce on two levels",
     core=False,
     minutes=30,
+    order=7,
     hints=(
         "Two nodes with two ranks each. After a reduce-scatter inside the nodes, each rank has one "
         "half, summed over its node. Who has the same half in the other node? What is missing "

@@ -23,6 +23,7 @@ EXERCISE = Exercise(
     title="Ring all-gather from messages",
     core=True,
     minutes=20,
+    order=3,
     hints=(
         "Make room for the whole result first, and put your own chunk where it belongs. Then think "
         "of one step: which chunk came in last, and who has not seen it yet?",

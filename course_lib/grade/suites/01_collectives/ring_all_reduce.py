@@ -22,6 +22,7 @@ EXERCISE = Exercise(
     title="Ring all-reduce from messages",
     core=True,
     minutes=25,
+    order=4,
     hints=(
         "Write the reduce-scatter first. In step s, rank r sends chunk r-s and receives chunk "
         "r-s-1 (both modulo N), and adds what it received. Which chunk is complete on rank r "

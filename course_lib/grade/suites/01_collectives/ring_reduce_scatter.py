@@ -23,6 +23,7 @@ EXERCISE = Exercise(
     title="Ring reduce-scatter from messages",
     core=True,
     minutes=25,
+    order=2,
     hints=(
         "Follow one chunk backwards. It must be complete on its owner, rank c, after N-1 steps, "
         "and it moves to the next rank in each step. On which rank does it start? Then turn it "

@@ -30,7 +30,7 @@ def drive(learner: Any, group: Any, tensor: Any) -> dict[str, Any]:
 def check_value(run: Any) -> None:
     """E: on two ranks."""
     tensor = run.random((2, 3))
-    result = run(drive, {"tensor": tensor}, world=2, cpu=1.0, wall=4.0)
+    result = run(drive, {"tensor": tensor}, world=2, cpu=2.5, wall=6.0)
     for rank in range(2):
         run.close(result.outputs[rank]["value"], 2 * tensor, "the result", rank=rank,
                   likely={"this is the square": tensor * tensor})  # fmt: skip
@@ -39,5 +39,5 @@ def check_value(run: Any) -> None:
 @check("no bytes", points=1, code="B")
 def check_bytes(run: Any) -> None:
     """B: nothing needs to be sent."""
-    result = run(drive, {"tensor": run.random((2, 3))}, world=2, cpu=1.0, wall=4.0)
+    result = run(drive, {"tensor": run.random((2, 3))}, world=2, cpu=2.5, wall=6.0)
     run.bytes(result, 0)
