@@ -215,6 +215,15 @@ class Run:
         """
         traffic.check_bytes(result, expected, what, op, axis, likely or {})
 
+    def ring(self, result: Result, cause: str) -> None:
+        """N-1 messages from each rank, all to the same neighbour, and all ranks at once.
+
+        Args:
+            result: the run of one walk round the ring.
+            cause: the likely reason if a message goes elsewhere.
+        """
+        traffic.check_ring(result, cause)
+
     def forbid_bypass(self, result: Result) -> None:
         """Fails if a call went to torch.distributed directly, where no ledger sees it."""
         traffic.forbid_bypass(result)

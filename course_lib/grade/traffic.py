@@ -15,6 +15,7 @@ from course_lib.grade.calls import MESSAGES
 from course_lib.grade.checks import CheckFailed
 from course_lib.grade.faults import Fault, RunFault
 from course_lib.trace import Event
+from course_lib.trace.rounds import rounds
 
 
 def check_bytes(
@@ -37,6 +38,25 @@ def check_bytes(
         f"{what} with {result.world} ranks", rank, _byte_list(wanted), _byte_list(sent),
         causes[0] if causes else "",
     )  # fmt: skip
+
+
+def check_ring(result: Result, cause: str) -> None:
+    """N-1 messages from each rank, all to one neighbour, all ranks at once: see `Run.ring`."""
+    world = result.world
+    for rank, ledger in enumerate(result.ledgers):
+        peers = [event.peer for event in ledger.events if event.op == "send"]
+        ways = [(rank + 1) % world, (rank - 1) % world]
+        if len(peers) != world - 1:
+            raise CheckFailed(f"the number of messages sent by one of {world} ranks is not what it "
+                              "should be", rank, str(world - 1), str(len(peers)))  # fmt: skip
+        if not any(set(peers) == {way} for way in ways):
+            raise CheckFailed("messages leave the ring", rank, f"all to rank {ways[0]}",
+                              f"to ranks {peers}", cause)  # fmt: skip
+    count = rounds(result.ledgers)
+    if count > 2 * (world - 1):
+        raise CheckFailed("the ranks send one after the other", None,
+                          f"{world - 1} steps in which all ranks send", f"{count} rounds",
+                          "all chunks go round at the same time, one step apart")  # fmt: skip
 
 
 def forbid_bypass(result: Result) -> None:
