@@ -21,7 +21,8 @@ summand of the whole one. "Replicated": every rank does the same, so each has th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,31 +31,23 @@ from course_lib.comm.collectives import all_gather, all_reduce, all_to_all, redu
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 
-Gradients = tuple[torch.Tensor | None, ...]
+Map = Callable[[torch.Tensor], torch.Tensor]
+
+
+class _Pair(torch.autograd.Function):
+    """A map for the tensor on its way forward, and its conjugate for the gradient coming back."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, ahead: Map, back: Map) -> torch.Tensor:
+        ctx.back = back
+        return ahead(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return ctx.back(grads[0]), None, None
 
 
 # --- identity ↔ all-reduce -----------------------------------------------------------------------
-class _CopyToGroup(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, group: Group) -> torch.Tensor:
-        ctx.group = group
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
-        return _summed(grads[0], ctx.group), None
-
-
-class _ReduceFromGroup(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, group: Group) -> torch.Tensor:
-        return _summed(tensor, group)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
-        return grads[0], None
-
-
 def copy_to_group(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     """Megatron's f: hands a replicated tensor to ranks that each do a part of the work with it.
 
@@ -65,7 +58,7 @@ def copy_to_group(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     Returns:
         The tensor. Forward sends nothing; backward all-reduces: 2(N-1)/N·S.
     """
-    return _CopyToGroup.apply(tensor, group)
+    return _Pair.apply(tensor, _same, partial(_summed, group=group))
 
 
 def reduce_from_group(tensor: torch.Tensor, group: Group) -> torch.Tensor:
@@ -78,32 +71,10 @@ def reduce_from_group(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     Returns:
         The sum, the same on every member. Forward all-reduces: 2(N-1)/N·S; backward sends nothing.
     """
-    return _ReduceFromGroup.apply(tensor, group)
+    return _Pair.apply(tensor, partial(_summed, group=group), _same)
 
 
 # --- split ↔ all-gather --------------------------------------------------------------------------
-class _SplitToGroup(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
-        ctx.dim, ctx.group = dim, group
-        return _own_part(tensor, dim, group)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
-        return _gathered(grads[0], ctx.dim, ctx.group), None, None
-
-
-class _GatherFromGroup(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
-        ctx.dim, ctx.group = dim, group
-        return _gathered(tensor, dim, group)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
-        return _own_part(grads[0], ctx.dim, ctx.group), None, None
-
-
 def split_to_group(tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
     """Keeps this member's part of a replicated tensor.
 
@@ -118,7 +89,10 @@ def split_to_group(tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor
     Raises:
         CommError: N does not divide the dim, or there is no such dim.
     """
-    return _SplitToGroup.apply(tensor, _check_dim(tensor, dim, group, "split_to_group"), group)
+    dim = _check_dim(tensor, dim, group, "split_to_group")
+    return _Pair.apply(
+        tensor, partial(_own_part, dim=dim, group=group), partial(_gathered, dim=dim, group=group)
+    )
 
 
 def gather_from_group(tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
@@ -136,32 +110,12 @@ def gather_from_group(tensor: torch.Tensor, dim: int, group: Group) -> torch.Ten
         CommError: there is no such dim.
     """
     dim = _check_dim(tensor, dim, group, "gather_from_group", divides=False)
-    return _GatherFromGroup.apply(tensor, dim, group)
+    return _Pair.apply(
+        tensor, partial(_gathered, dim=dim, group=group), partial(_own_part, dim=dim, group=group)
+    )
 
 
 # --- all-gather ↔ reduce-scatter -----------------------------------------------------------------
-class _AllGatherToGroup(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
-        ctx.dim, ctx.group = dim, group
-        return _gathered(tensor, dim, group)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
-        return _scattered(grads[0], ctx.dim, ctx.group), None, None
-
-
-class _ReduceScatterInGroup(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
-        ctx.dim, ctx.group = dim, group
-        return _scattered(tensor, dim, group)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
-        return _gathered(grads[0], ctx.dim, ctx.group), None, None
-
-
 def all_gather_to_group(tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
     """Puts the members' shards together, for ranks that each do a part of the work with the whole.
 
@@ -177,7 +131,9 @@ def all_gather_to_group(tensor: torch.Tensor, dim: int, group: Group) -> torch.T
         CommError: there is no such dim.
     """
     dim = _check_dim(tensor, dim, group, "all_gather_to_group", divides=False)
-    return _AllGatherToGroup.apply(tensor, dim, group)
+    return _Pair.apply(
+        tensor, partial(_gathered, dim=dim, group=group), partial(_scattered, dim=dim, group=group)
+    )
 
 
 def reduce_scatter_in_group(tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
@@ -196,24 +152,12 @@ def reduce_scatter_in_group(tensor: torch.Tensor, dim: int, group: Group) -> tor
         CommError: N does not divide the dim, or there is no such dim.
     """
     dim = _check_dim(tensor, dim, group, "reduce_scatter_in_group")
-    return _ReduceScatterInGroup.apply(tensor, dim, group)
+    return _Pair.apply(
+        tensor, partial(_scattered, dim=dim, group=group), partial(_gathered, dim=dim, group=group)
+    )
 
 
 # --- all-to-all ↔ its inverse --------------------------------------------------------------------
-class _ExchangeInGroup(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, rows: torch.Tensor, output_sizes: list[int], input_sizes: list[int], group: Group
-    ) -> torch.Tensor:
-        ctx.sizes, ctx.group = (output_sizes, input_sizes), group
-        return _exchanged(rows, output_sizes, input_sizes, group)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
-        output_sizes, input_sizes = ctx.sizes
-        return _exchanged(grads[0], input_sizes, output_sizes, ctx.group), None, None, None
-
-
 def exchange_in_group(
     rows: torch.Tensor, output_sizes: Sequence[int], input_sizes: Sequence[int], group: Group
 ) -> torch.Tensor:
@@ -232,10 +176,17 @@ def exchange_in_group(
     Raises:
         CommError: the sizes do not add up to the rows.
     """
-    return _ExchangeInGroup.apply(rows, list(output_sizes), list(input_sizes), group)
+    coming, going = list(output_sizes), list(input_sizes)
+    there = partial(_exchanged, output_sizes=coming, input_sizes=going, group=group)
+    home = partial(_exchanged, output_sizes=going, input_sizes=coming, group=group)
+    return _Pair.apply(rows, there, home)
 
 
 # --- what they are made of -----------------------------------------------------------------------
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view_as(tensor)
+
+
 def _summed(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     total = tensor.detach().clone(memory_format=torch.contiguous_format)
     all_reduce(total, group)

@@ -208,17 +208,14 @@ def do_reset(args: argparse.Namespace) -> int:
 
 
 def starter_text(entry: Entry) -> str:
-    """The starter, from the solution, or from the copy that releases have.
+    """The starter, made from the solution.
 
     Raises:
-        BuildError: there is neither.
+        BuildError: this copy of the course has no solutions.
     """
     if entry.solution.exists():
         return build.starter(entry)
-    shipped = entry.root / ".course" / "starters" / entry.exercise.lesson / f"{entry.name}.py"
-    if shipped.exists():
-        return shipped.read_text(encoding="utf-8")
-    raise build.BuildError(f"there is neither a solution nor a starter of {entry.name} here")
+    raise build.BuildError(f"there is no solution of {entry.name} here to make its starter from")
 
 
 def do_progress(args: argparse.Namespace) -> int:

@@ -269,9 +269,9 @@ class Pool:
         """
         if len({self._calls[rank] - self._met.get(rank, 0) for rank in self._calls}) <= 1:
             return True
-        for rank in self._ranks:
-            rank.channel.send({"do": "meet"})
         everyone = set(range(self.world_size))
+        with _packed(None) as nothing:
+            self._send(everyone, {"do": "meet"}, nothing)
         met = self._gather(Outcome(), everyone, MEETING, stall=MEETING / 4)
         self._met = dict(self._calls)
         return not met.verdict
