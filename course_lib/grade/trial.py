@@ -215,8 +215,12 @@ class Trial:
             if view.printed > self._limits.output:
                 return verdict.of_flood(view, self._limits.output)
             if view.resident() > self._limits.memory // 2:
-                return verdict.of_memory(view)
+                return verdict.of_memory(view, view.resident())
         busy = [view for view in self.ranks if view.cpu() > self._limits.cpu]
+        # Where fresh pages are slow, the clock runs out before the memory does.
+        for view in busy:
+            if view.grown() > self._limits.memory // 16:
+                return verdict.of_memory(view, view.grown())
         if busy:
             return verdict.of_cpu(busy, self._limits.cpu)
         reports = {view.index: view.report() for view in self.ranks}

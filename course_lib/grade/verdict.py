@@ -92,11 +92,11 @@ def _tampering(view: RankView) -> Fault:
     return Fault("tampering", f"rank {view.index} {what}", (view.index,), cause=CAUSES["tampering"])
 
 
-def of_memory(view: RankView) -> Fault:
-    """A rank whose memory grows and grows."""
+def of_memory(view: RankView, held: int) -> Fault:
+    """A rank whose memory grows and grows; it holds `held` bytes by now."""
     line = int(view.look.get("line") or 0)
     return Fault(
-        "memory", f"rank {view.index} holds more than 1 GiB", (view.index,), line,
+        "memory", f"rank {view.index} holds {held >> 20} MiB more than at its start", (view.index,), line,
         (_last_seen(view.index, view.look),), "the inputs are small: what is kept, and why?",
     )  # fmt: skip
 

@@ -36,6 +36,7 @@ class RankView:
         look: the latest report of where it is.
         ready: whether it has come to the learner's code.
         garbled: what was wrong with its messages.
+        start: bytes of address space when it came to the learner's code.
     """
 
     index: int
@@ -51,6 +52,7 @@ class RankView:
     look: dict[str, Any] = field(default_factory=dict)
     ready: bool = False
     garbled: str = ""
+    start: int = 0
 
     def take(self) -> None:
         """Takes in messages and printed output that have come."""
@@ -59,7 +61,7 @@ class RankView:
                 if message.get("say") == "where":
                     self.look = message
                 elif message.get("say") == "ready":
-                    self.ready = True
+                    self.ready, self.start = True, self._statm()[0]
                 elif self.state == "running":
                     self.answer, self.raw = message, raw
                     self.state = "finished" if message.get("say") == "done" else "raised"
@@ -87,7 +89,17 @@ class RankView:
 
     def resident(self) -> int:
         """Bytes of memory of its own; 0 where the system does not tell."""
+        _, present, shared = self._statm()
+        return present - shared - FORKED
+
+    def grown(self) -> int:
+        """Bytes of address space that the learner's code has asked for and not given back."""
+        return self._statm()[0] - self.start if self.ready else 0
+
+    def _statm(self) -> tuple[int, int, int]:
+        """Bytes of address space, present in memory, and shared with others."""
         with suppress(OSError, IndexError, ValueError):
             pages = Path(f"/proc/{self.child.pid}/statm").read_text().split()
-            return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE") - FORKED
-        return 0
+            size, present, shared = (int(page) * os.sysconf("SC_PAGE_SIZE") for page in pages[:3])
+            return size, present, shared
+        return 0, 0, 0

@@ -108,6 +108,13 @@ HOSTILE: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "failed",
         ("out of memory",),
     ),
+    "memory blow-up, slower than the clock": (
+        answer(
+            "keep = []\nwhile True:\n    keep.append(bytearray(1 << 22))\n    sum(range(10**6))"
+        ),
+        "failed",
+        ("out of memory", "more than at its start"),
+    ),
     "one huge tensor": (
         answer("torch.empty(1 << 40)", "import torch"),
         "failed",
