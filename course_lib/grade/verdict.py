@@ -95,8 +95,9 @@ def _tampering(view: RankView) -> Fault:
 def of_memory(view: RankView, held: int) -> Fault:
     """A rank whose memory grows and grows; it holds `held` bytes by now."""
     line = int(view.look.get("line") or 0)
+    message = f"rank {view.index} holds {held >> 20} MiB more than at its start"
     return Fault(
-        "memory", f"rank {view.index} holds {held >> 20} MiB more than at its start", (view.index,), line,
+        "memory", message, (view.index,), line,
         (_last_seen(view.index, view.look),), "the inputs are small: what is kept, and why?",
     )  # fmt: skip
 

@@ -29,6 +29,13 @@ class Ledger:
 
     Args:
         rank: the global rank whose book this is.
+
+    Attributes:
+        events: communication calls, in the order in which they began.
+        spans: stretches of work and, with no length, marks.
+        held: bytes held now, by memory class.
+        peak: the most that was held at any time, by memory class.
+        samples: (seconds on the machine's clock, class, bytes held from then on), for each change.
     """
 
     def __init__(self, rank: int) -> None:
@@ -37,6 +44,7 @@ class Ledger:
         self.spans: list[Span] = []
         self.held: dict[str, int] = {}
         self.peak: dict[str, int] = {}
+        self.samples: list[tuple[float, str, int]] = []
         self._counts: dict[tuple[Any, ...], int] = {}
         self._parents: list[Event] = []
 
@@ -89,6 +97,11 @@ class Ledger:
         finally:
             self.spans.append(Span(self.rank, name, begin, time.monotonic()))
 
+    def mark(self, name: str) -> None:
+        """Records a moment as a span of no length: `ready head.weight`, `free blocks.0`."""
+        now = time.monotonic()
+        self.spans.append(Span(self.rank, name, now, now))
+
     def open_events(self) -> list[Event]:
         """Calls that have begun and not ended: what this rank is waiting in."""
         return [event for event in self.events if event.end is None]
@@ -117,6 +130,7 @@ class Ledger:
             )
         self.held[memory_class] = self.held.get(memory_class, 0) + count
         self.peak[memory_class] = max(self.peak.get(memory_class, 0), self.held[memory_class])
+        self.samples.append((time.monotonic(), memory_class, self.held[memory_class]))
 
     # --- totals and data -----------------------------------------------------------------------
     def calls(self, op: str | None = None, axis: str | None = None) -> list[Event]:
@@ -142,6 +156,7 @@ class Ledger:
             "rank": self.rank,
             "events": [event.to_dict() for event in self.events[since:]],
             "spans": [span.to_dict() for span in self.spans if since == 0 or span.end >= begin],
+            "samples": [list(s) for s in self.samples if since == 0 or s[0] >= begin],
             "held": dict(self.held),
             "peak": dict(self.peak),
         }
@@ -152,5 +167,6 @@ class Ledger:
         ledger = Ledger(data["rank"])
         ledger.events = [Event.from_dict(event) for event in data["events"]]
         ledger.spans = [Span(**span) for span in data["spans"]]
+        ledger.samples = [(at, kind, count) for at, kind, count in data["samples"]]
         ledger.held, ledger.peak = dict(data["held"]), dict(data["peak"])
         return ledger
