@@ -20,6 +20,8 @@ from torch import nn
 
 from course_lib.comm import CommError, Group, Work, all_reduce, broadcast
 from course_lib.parallel.bucket import Bucket, build_buckets
+from course_lib.parallel.guard import guard_steps
+from course_lib.parallel.unused import agree_used
 
 
 class _Replica(nn.Module):
@@ -29,6 +31,9 @@ class _Replica(nn.Module):
         module: any module; its parameters stay the objects that they are, so an optimizer may be
             built before or after.
         group: the data-parallel ranks.
+
+    Raises (in an optimizer's step):
+        CommError: gradients of this rank alone would be used.
     """
 
     def __init__(self, module: nn.Module, group: Group) -> None:
@@ -36,8 +41,13 @@ class _Replica(nn.Module):
         self.module = module
         self.group = group
         self._synchronises = True
+        self._names = {parameter: name for name, parameter in module.named_parameters()}
+        self._local: set[nn.Parameter] = set()  # gradients that no other rank has seen yet
         for tensor in [*module.parameters(), *module.buffers()]:
             broadcast(tensor.detach(), 0, group)
+        for parameter in self._trained():
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+        guard_steps(self, _refuse_local_gradients)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own forward, with the buffers of index 0 in training."""
@@ -65,7 +75,25 @@ class _Replica(nn.Module):
 
     def _trained(self) -> list[nn.Parameter]:
         """Parameters that need a gradient, each once, the same order on every rank."""
-        return list(dict.fromkeys(p for p in self.module.parameters() if p.requires_grad))
+        return [p for p in self._names if p.requires_grad]
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        """A gradient has been accumulated."""
+        self._local.add(parameter)  # type: ignore[arg-type]
+
+
+def _refuse_local_gradients(
+    wrapper: _Replica, _: torch.optim.Optimizer, touched: list[nn.Parameter]
+) -> None:
+    local = [p for p in touched if p in wrapper._local and p.grad is not None]
+    if local:
+        raise CommError(
+            "an optimizer's step",
+            f"on rank {wrapper.group.rank} the gradient of {wrapper._names[local[0]]} and of "
+            f"{len(local) - 1} others, which no other rank has seen",
+            "replicas would part: the last backward of a window is outside no_sync(), and "
+            "NaiveDDP's is followed by synchronize()",
+        )
 
 
 class NaiveDDP(_Replica):
@@ -75,45 +103,76 @@ class NaiveDDP(_Replica):
     gradient on this rank takes part with zeros, since another rank may have one.
     """
 
+    def __init__(self, module: nn.Module, group: Group) -> None:
+        super().__init__(module, group)
+        self._versions: dict[nn.Parameter, int] = {}
+
     def synchronize(self) -> None:
-        """Averages the gradients over the group."""
+        """Averages the gradients over the group.
+
+        Raises:
+            CommError: a gradient was changed since the backward, by clipping for example.
+        """
         if not self._synchronises:
             return
         for parameter in self._trained():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+            elif self._versions.get(parameter, -1) not in (-1, parameter.grad._version):
+                raise CommError(
+                    f"synchronize() on rank {self.group.rank}",
+                    f"the gradient of {self._names[parameter]}, changed since the backward",
+                    "what depends on all gradients, such as clipping, comes after synchronize()",
+                )
             all_reduce(parameter.grad, self.group, "avg")
+        self._local.clear()
+        self._versions.clear()
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        super()._on_gradient(parameter)
+        assert parameter.grad is not None
+        self.group.ledger.mark(f"ready {self._names[parameter]}")  # type: ignore[index]
+        self._versions[parameter] = parameter.grad._version  # type: ignore[index]
 
 
 class _AfterBackward(_Replica):
     """Starts all-reduces from hooks, while backward goes on, and waits for them at its end.
 
     autograd calls a parameter's hook when its gradient is complete. The first hook of a backward
-    asks autograd to call `_finish` when all is done, so no line is needed in the training loop.
+    asks autograd to call `_on_end` when all is done, so no line is needed in the training loop.
     """
 
     def __init__(self, module: nn.Module, group: Group) -> None:
         super().__init__(module, group)
-        self._under_way: list[Work] = []
+        self._under_way: list[tuple[int, Work]] = []
         self._in_backward = False
-        for parameter in self._trained():
-            parameter.register_post_accumulate_grad_hook(self._on_gradient)
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
+        super()._on_gradient(parameter)
         if not self._synchronises:
             return
         if not self._in_backward:
             self._in_backward = True
             torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
             self._begin()
+        self.group.ledger.mark(f"ready {self._names[parameter]}")  # type: ignore[index]
         self._ready(parameter)  # type: ignore[arg-type]
 
     def _on_end(self) -> None:
         self._in_backward = False
         self._complete()
-        for work in self._under_way:
+        for number, work in self._under_way:
             work.wait()
+            self.group.ledger.mark(f"arrived {number}")
         self._under_way.clear()
+        self._local.clear()
+        self._finish()
+
+    def _launch_all_reduce(self, gradient: torch.Tensor, parameters: list[nn.Parameter]) -> None:
+        number = len(self._under_way)
+        names = ", ".join(self._names[p] for p in parameters)
+        self.group.ledger.mark(f"launch {number}: {names}")
+        self._under_way.append((number, all_reduce(gradient, self.group, "avg", async_op=True)))
 
     def _begin(self) -> None:
         """The first gradient of a backward is there."""
@@ -125,6 +184,9 @@ class _AfterBackward(_Replica):
     def _complete(self) -> None:
         """Backward has ended; what has not been launched is launched now."""
         raise NotImplementedError
+
+    def _finish(self) -> None:
+        """All gradients are averaged."""
 
 
 class OverlapDDP(_AfterBackward):
@@ -142,14 +204,13 @@ class OverlapDDP(_AfterBackward):
     def _ready(self, parameter: nn.Parameter) -> None:
         self._missing.discard(parameter)
         assert parameter.grad is not None
-        self._under_way.append(all_reduce(parameter.grad, self.group, "avg", async_op=True))
+        self._launch_all_reduce(parameter.grad, [parameter])
 
     def _complete(self) -> None:
         if self._missing:
-            names = [n for n, p in self.module.named_parameters() if p in self._missing]
-            raise CommError(
-                "gradients of all parameters, one all-reduce each",
-                f"no gradient for {', '.join(names[:4])} on rank {self.group.rank}",
+            raise missing_gradients(
+                [self._names[p] for p in self._trained() if p in self._missing],
+                self.group,
                 "the other ranks may wait for it: use BucketedDDP, or freeze what is not used",
             )
 
@@ -157,43 +218,82 @@ class OverlapDDP(_AfterBackward):
 class BucketedDDP(_AfterBackward):
     """One all-reduce for each bucket of gradients, in a fixed order, begun when a bucket is full.
 
-    Gradients are views of the buckets, so nothing is copied back. Parameters without a gradient on
-    this rank take part with zeros.
+    Gradients are views of the buckets, so nothing is copied back.
 
     Args:
         module: any module.
         group: the data-parallel ranks.
         cap: bytes of a bucket.
         first_cap: bytes of the first one.
+        find_unused_parameters: allow parameters without a gradient. One that another rank has a
+            gradient for takes part with zeros; one that no rank has a gradient for keeps None, as
+            in one process. The ranks agree on which in one more all-reduce of a byte a parameter.
+
+    Raises (in backward):
+        CommError: a parameter got no gradient on this rank, and that is not allowed.
     """
 
     def __init__(
-        self, module: nn.Module, group: Group, cap: int = 25 << 20, first_cap: int = 1 << 20
+        self,
+        module: nn.Module,
+        group: Group,
+        cap: int = 25 << 20,
+        first_cap: int = 1 << 20,
+        find_unused_parameters: bool = False,
     ) -> None:
         super().__init__(module, group)
+        self.find_unused_parameters = find_unused_parameters
         self.buckets = build_buckets(self._trained(), cap, first_cap)
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
-        count = sum(bucket.nbytes for bucket in self.buckets)
-        group.ledger.add_memory("gradients", count)
+        group.ledger.add_memory("gradients", sum(bucket.nbytes for bucket in self.buckets))
 
     def _begin(self) -> None:
-        self._waiting = {bucket: set(bucket.parameters) for bucket in self.buckets}
+        self._waiting = {bucket: dict.fromkeys(bucket.parameters) for bucket in self.buckets}
         self._next = 0
 
     def _ready(self, parameter: nn.Parameter) -> None:
         bucket = self._bucket_of[parameter]
         bucket.adopt(parameter)
-        self._waiting[bucket].discard(parameter)
+        self._waiting[bucket].pop(parameter, None)
         # Only in order: ranks whose gradients come in another order must still agree.
         while self._next < len(self.buckets) and not self._waiting[self.buckets[self._next]]:
             self._launch(self.buckets[self._next])
 
     def _launch(self, bucket: Bucket) -> None:
         self._next += 1
-        self._under_way.append(all_reduce(bucket.flat, self.group, "avg", async_op=True))
+        self._launch_all_reduce(bucket.flat, bucket.parameters)
 
     def _complete(self) -> None:
+        waiting = [p for bucket in self.buckets for p in self._waiting[bucket]]
+        # One that was used in an earlier backward, inside no_sync, has a gradient to send.
+        self._unused = {p for p in waiting if p.grad is None}
+        if self._unused and not self.find_unused_parameters:
+            raise missing_gradients(
+                [self._names[p] for p in waiting if p in self._unused],
+                self.group,
+                "the others may have one: freeze what is never used, or pass "
+                "find_unused_parameters=True",
+            )
         for bucket in self.buckets[self._next :]:
             for parameter in self._waiting[bucket]:
                 bucket.adopt(parameter)
             self._launch(bucket)
+
+    def _finish(self) -> None:
+        if not self.find_unused_parameters:
+            return
+        parameters = self._trained()
+        used = agree_used([p not in self._unused for p in parameters], self.group)
+        for parameter, anywhere in zip(parameters, used, strict=True):
+            if not anywhere:
+                parameter.grad = None
+
+
+def missing_gradients(names: list[str], group: Group, why: str) -> CommError:
+    """The error for parameters that a backward gave no gradient to."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return CommError(
+        "a gradient of every parameter that needs one",
+        f"none for {', '.join(names[:3])}{more} on rank {group.rank}",
+        why,
+    )

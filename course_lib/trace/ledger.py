@@ -95,7 +95,11 @@ class Ledger:
         try:
             yield
         finally:
-            self.spans.append(Span(self.rank, name, begin, time.monotonic()))
+            self.add_span(name, begin)
+
+    def add_span(self, name: str, begin: float) -> None:
+        """Records what has gone on since `begin`, seconds on the machine's clock, until now."""
+        self.spans.append(Span(self.rank, name, begin, time.monotonic()))
 
     def mark(self, name: str) -> None:
         """Records a moment as a span of no length: `ready head.weight`, `free blocks.0`."""

@@ -153,7 +153,7 @@ def test_no_sync_sends_once_for_several_backwards(ranks: Any) -> None:
 def test_a_part_that_only_some_ranks_use(ranks: Any) -> None:
     def run(group: Any) -> Any:
         model = Odd(unused=False)
-        wrapped = BucketedDDP(model, group, 200, 200)
+        wrapped = BucketedDDP(model, group, 200, 200, find_unused_parameters=True)
         wrapped(batch_of(0).chunk(2)[group.index], skip=group.index == 1).pow(2).sum().backward()
         return [p.grad for p in model.parameters() if p.requires_grad]
 
@@ -168,14 +168,79 @@ def test_a_part_that_only_some_ranks_use(ranks: Any) -> None:
 
 def test_an_unused_parameter_is_named(ranks: Any) -> None:
     def run(group: Any) -> str:
-        wrapped = OverlapDDP(Odd(unused=True), group)
-        try:
-            wrapped(batch_of(0)).sum().backward()
-        except CommError as error:
-            return str(error)
-        return ""
+        found = []
+        for kind in (OverlapDDP, BucketedDDP):
+            try:
+                kind(Odd(unused=True), group)(batch_of(0)).sum().backward()
+            except CommError as error:
+                found.append(str(error))
+        return found
 
-    assert "no gradient for unused on rank 1" in ranks(run, 2)[1]
+    for overlap, bucketed in ranks(run, 2):
+        assert "none for unused on rank" in overlap and "use BucketedDDP" in overlap
+        assert "none for unused on rank" in bucketed and "find_unused_parameters=True" in bucketed
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+def test_what_no_rank_uses_is_left_alone(ranks: Any, optimizer: str) -> None:
+    def make(model: nn.Module) -> Any:
+        options = {"momentum": 0.9} if optimizer == "SGD" else {}
+        kind = getattr(torch.optim, optimizer)
+        return kind(model.parameters(), lr=0.05, weight_decay=0.1, **options)
+
+    def run(group: Any) -> Any:
+        model = Odd(unused=True)
+        wrapped = BucketedDDP(model, group, find_unused_parameters=True)
+        return train(model, make(model), lambda x: x.chunk(group.size)[group.index], wrapped)
+
+    alone = Odd(unused=True)
+    assert alone.unused is not None
+    before = alone.unused.detach().clone()
+    gradients, weights = train(alone, make(alone), lambda x: x)
+    assert alone.unused.equal(before), "no decay without a gradient"
+    for got in ranks(run, 3):
+        torch.testing.assert_close(got, (gradients, weights), rtol=1e-9, atol=1e-12)
+
+
+def test_a_step_on_local_gradients_is_refused(ranks: Any) -> None:
+    def run(group: Any) -> list[str]:
+        found = []
+
+        def trial(action: Any) -> None:
+            try:
+                action()
+                found.append("")
+            except CommError as error:
+                found.append(str(error))
+
+        model = Odd(unused=False)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        naive = NaiveDDP(model, group)
+        naive(batch_of(0)).sum().backward()
+        trial(optimizer.step)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        trial(naive.synchronize)
+        optimizer.zero_grad()
+        naive(batch_of(0)).sum().backward()
+        naive.synchronize()
+        trial(optimizer.step)
+        del naive
+        model = Odd(unused=False)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        bucketed = BucketedDDP(model, group)
+        with bucketed.no_sync():
+            bucketed(batch_of(0)).sum().backward()
+        trial(optimizer.step)
+        optimizer.zero_grad()
+        trial(optimizer.step)
+        return found
+
+    for local, changed, fine, inside, empty in ranks(run, 2):
+        assert "gradient of first" in local and "synchronize()" in local
+        assert "changed since the backward" in changed
+        assert "no other rank has seen" in inside
+        assert fine == empty == ""
+        assert all(len(text.splitlines()) == 3 for text in (local, changed, inside))
 
 
 def test_state_dict_is_the_bare_modules(ranks: Any) -> None:
