@@ -44,6 +44,10 @@ class Work:
         self._finish = finish
         self.event = event
 
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._handle is None or bool(self._handle.is_completed())
+
     def wait(self) -> None:
         """Returns once the buffers hold the result. A second call does nothing."""
         if self._handle is not None:

@@ -23,8 +23,9 @@ from torch.utils._pytree import tree_leaves
 from course_lib.comm import CommError, Group, all_reduce, broadcast
 from course_lib.parallel.cut import cut
 from course_lib.parallel.ddp import missing_gradients
+from course_lib.parallel.flat_shard import Precision
 from course_lib.parallel.guard import guard_steps, refuse_stale_state
-from course_lib.parallel.unit import Precision, Unit
+from course_lib.parallel.unit import Unit
 from course_lib.parallel.unused import agree_used
 
 
@@ -159,7 +160,7 @@ class FSDP(nn.Module):
                 tensor.register_hook(lambda _: self._before_backward(unit))
 
     def _free_behind(self, unit: Unit, inputs: Any) -> None:
-        """Frees a frozen unit, which gets no gradients, when those of its inputs are complete."""
+        """Frees a frozen unit when the gradients of its inputs are complete."""
         for tensor in tree_leaves(inputs):
             if torch.is_tensor(tensor) and tensor.requires_grad:
                 tensor.register_hook(lambda _: unit.free())
@@ -185,7 +186,9 @@ class FSDP(nn.Module):
 
     def _on_gradient(self, unit: Unit) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
-            unit.pending.discard(parameter)  # type: ignore[arg-type]
+            for earlier in self._reduced[-1:]:  # its buffers may go, if it is done
+                earlier.finish_reduce(wait=False)
+            unit.pending.discard(parameter)
             if not unit.pending:
                 self._finish_unit(unit)
 
@@ -216,9 +219,8 @@ class FSDP(nn.Module):
             unit.begin_backward()
         missing = [self._names[p] for unit in left for p in unit.trained if p.grad is None]
         if missing and self._synchronises and not self.find_unused_parameters:
-            raise missing_gradients(
-                missing, self.group, "freeze what is never used, or pass find_unused_parameters=True"
-            )  # fmt: skip
+            why = "freeze what is never used, or pass find_unused_parameters=True"
+            raise missing_gradients(missing, self.group, why)
         for unit in left:
             self._finish_unit(unit)
         for unit in self._units:

@@ -1,203 +1,21 @@
-"""Parameters that are gathered, freed and reduced together: what FSDP calls a unit.
+"""A module's parameters, gathered, freed and reduced together: what FSDP calls a unit.
 
-Notebook: 04 ZeRO (FSDPUnit).
+Notebook: 04 ZeRO (FSDPUnit, prefetch).
 Paper: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel" (2023),
-sections 3.2 and 4.2.
-Costs for a unit of S bytes: an all-gather for each `gather`, a reduce-scatter for each `reduce`,
-(N-1)/N·S each; with replicas, an all-reduce of S/N among them.
-The production version (FSDP2) copies between the flat buffer and parameters that keep their shape.
-
-The trick is in the storage. Each parameter is a view of one flat buffer whenever it is computed
-with, and what autograd keeps for the backward points into that buffer as well. `free` gives the
-memory back without freeing the tensor (its storage shrinks to nothing), and `gather` fills it anew,
-so everything that points there finds the same values again. Between the two, a parameter is the
-piece of it that lies in this rank's shard: a row of numbers, which any element-wise optimizer
-takes.
+section 4.2.
+Costs for a unit of S bytes: (N-1)/N·S each time that it is gathered or reduced.
+The production version (FSDP2) gives each unit its own place in a pool of buffers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
-from course_lib.comm import Group, Work, all_gather, all_reduce, broadcast, pairwise_reduce_scatter
-from course_lib.parallel.shard import FlatLayout
-
-Part = Callable[[nn.Parameter], torch.Tensor | None]
-
-
-@dataclass(frozen=True)
-class Precision:
-    """What a unit computes and communicates in; None keeps the parameters' own dtype.
-
-    Attributes:
-        parameters: dtype of gathered parameters, and so of the all-gather and the computation.
-        gradients: dtype of the reduce-scatter; sums are made in the shard's dtype.
-    """
-
-    parameters: torch.dtype | None = None
-    gradients: torch.dtype | None = None
-
-    def cast(self, tree: Any) -> Any:
-        """A tree of inputs, its floating tensors in the dtype that is computed in."""
-
-        def one(leaf: Any) -> Any:
-            floating = torch.is_tensor(leaf) and leaf.is_floating_point()
-            return leaf.to(self.parameters) if floating else leaf
-
-        return tree_map(one, tree) if self.parameters else tree
-
-
-class FlatShard:
-    """Parameters of one dtype and device in one flat tensor, of which this rank keeps 1/N.
-
-    Args:
-        parameters: each once; all are trained, or none is.
-        group: the ranks that share the shards.
-        replicas: the ranks that have the same shard, for hybrid sharding.
-        precision: dtypes of what is gathered and reduced.
-
-    Attributes:
-        shard: this rank's part, one dimension; the parameters' pieces are views of it.
-        unsynchronised: whether the gradients are full and of this rank alone.
-    """
-
-    def __init__(
-        self,
-        parameters: list[nn.Parameter],
-        group: Group,
-        replicas: Group | None,
-        precision: Precision,
-    ) -> None:
-        self.parameters, self.group, self.replicas = parameters, group, replicas
-        self.trained = parameters[0].requires_grad
-        self.layout = FlatLayout([p.shape for p in parameters], group.size)
-        self.pieces = {piece.parameter: piece for piece in self.layout.pieces(group.index)}
-        first = parameters[0]
-        self._reduce_dtype = precision.gradients or precision.parameters or first.dtype
-        size = self.layout.shard_size
-        self.shard = first.new_zeros(size, requires_grad=False)
-        self._full = first.new_empty(
-            self.layout.padded, dtype=precision.parameters or first.dtype, requires_grad=False
-        )
-        self._bytes = self._full.nbytes
-        self._views = self.layout.views(self._full)
-        self.unsynchronised = False
-        self._kept: dict[nn.Parameter, torch.Tensor] = {}
-        self._reducing: tuple[torch.Tensor, torch.Tensor, Work] | None = None
-        self._take(size)
-
-    def _take(self, size: int) -> None:
-        """Takes this rank's part of the parameters, as index 0 has them."""
-        whole = self.shard.new_zeros(self.layout.padded)
-        for parameter, view in zip(self.parameters, self.layout.views(whole), strict=True):
-            view.copy_(parameter.detach())
-        for group in (self.group, self.replicas):
-            if group is not None:
-                broadcast(whole, 0, group)
-        self.shard.copy_(whole[self.group.index * size :][:size])
-        self.group.ledger.add_memory("parameters", self.shard.nbytes)
-        self._full.untyped_storage().resize_(0)
-        self.show_pieces()
-
-    # --- parameters ------------------------------------------------------------------------------
-    def gather(self) -> Work:
-        """Begins to fill the flat buffer from all shards."""
-        self._full.untyped_storage().resize_(self._bytes)
-        self.group.ledger.add_memory("parameters", self._bytes)
-        return all_gather(self._full, self.shard.to(self._full.dtype), self.group, async_op=True)
-
-    def show_full(self) -> None:
-        """Lets each parameter be its full self, in the buffer that has been gathered."""
-        for parameter, view in zip(self.parameters, self._views, strict=True):
-            parameter.data = view
-
-    def show_pieces(self) -> None:
-        """Lets each parameter be its piece in this rank's shard, possibly an empty one."""
-        for number, parameter in enumerate(self.parameters):
-            parameter.data = self.piece(self.shard, number)
-
-    def free(self) -> None:
-        """Gives the buffer's memory back."""
-        self.show_pieces()
-        self._full.untyped_storage().resize_(0)
-        self.group.ledger.add_memory("parameters", -self._bytes)
-
-    def piece(self, flat: torch.Tensor, number: int) -> torch.Tensor:
-        """What this rank has of parameter `number`, in a flat tensor of a shard's size."""
-        place = self.pieces.get(number)
-        return flat[place.at : place.at + place.count] if place else flat[:0]
-
-    # --- gradients -------------------------------------------------------------------------------
-    def begin_backward(self) -> None:
-        """Makes room for full gradients: what this rank's shard has already is kept aside.
-
-        Full gradients of backwards that did not synchronise stay, and more is added to them.
-        """
-        if self.unsynchronised and any(p.grad is not None for p in self.parameters):
-            return
-        self.unsynchronised = False
-        self._kept = {p: p.grad for p in self.parameters if p.grad is not None}
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    def reduce(self) -> None:
-        """Begins to average the full gradients, of which this rank gets its shard."""
-        full = self._full.new_zeros(self.layout.padded, dtype=self._reduce_dtype)
-        for parameter, view in zip(self.parameters, self.layout.views(full), strict=True):
-            if parameter.grad is not None:
-                view.copy_(parameter.grad)
-            parameter.grad = None
-        self.unsynchronised = False
-        self.group.ledger.add_memory("gradients", full.nbytes)
-        mine = torch.empty_like(self.shard)
-        self._reducing = mine, full, pairwise_reduce_scatter(mine, full, self.group, "avg")
-
-    def finish_reduce(self) -> None:
-        """Waits for the averages and adds them to the gradients of this rank's pieces."""
-        if self._reducing is None:
-            return
-        mine, full, work = self._reducing
-        self._reducing = None
-        work.wait()
-        self.group.ledger.add_memory("gradients", -full.nbytes)
-        if self.replicas is not None:
-            all_reduce(mine, self.replicas, "avg")
-        for number, parameter in enumerate(self.parameters):
-            piece, kept = self.piece(mine, number), self._kept.get(parameter)
-            parameter.grad = piece if kept is None else kept.add_(piece)
-
-    def forget(self, parameter: nn.Parameter) -> None:
-        """Takes back the zeros that the last reduce gave a parameter which no rank has used."""
-        parameter.grad = self._kept.get(parameter)
-
-    # --- the whole -------------------------------------------------------------------------------
-    def whole(self, part: Part) -> dict[nn.Parameter, torch.Tensor]:
-        """One tensor per parameter for which any rank has a part; collective."""
-        mine = torch.zeros_like(self.shard)
-        present = []
-        for number, parameter in enumerate(self.parameters):
-            given = part(parameter)
-            present.append(given is not None)
-            if given is not None:
-                self.piece(mine, number).copy_(given)
-        flat = mine.new_empty(self.layout.padded)
-        all_gather(flat, mine, self.group)
-        views = zip(self.parameters, self.layout.views(flat.cpu()), present, strict=True)
-        return {parameter: view.clone() for parameter, view, here in views if here}
-
-    def load(self, full: Sequence[torch.Tensor]) -> None:
-        """Copies this rank's pieces out of full tensors, one for each parameter."""
-        for number, tensor in enumerate(full):
-            place = self.pieces.get(number)
-            if place:
-                values = tensor.reshape(-1)[place.begin : place.begin + place.count]
-                self.piece(self.shard, number).copy_(values)
+from course_lib.comm import Group, Work
+from course_lib.parallel.flat_shard import FlatShard, Part, Precision
 
 
 class Unit:
@@ -278,10 +96,14 @@ class Unit:
             if shard.trained:
                 shard.reduce()
 
-    def finish_reduce(self) -> None:
-        """Waits for the averages."""
+    def finish_reduce(self, *, wait: bool = True) -> None:
+        """Takes the averages and gives the buffers back; waits for them, or only if they are here.
+
+        With replicas there is one more collective to begin, in the same order on all: it waits.
+        """
         for shard in self.shards:
-            shard.finish_reduce()
+            if wait or shard.reduced():
+                shard.finish_reduce()
 
     def forget(self, parameter: nn.Parameter) -> None:
         """Leaves the gradient of a parameter as it was before the last reduce."""

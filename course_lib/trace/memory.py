@@ -16,14 +16,31 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    is_traceable_wrapper_subclass,
+)
 from torch.utils._pytree import tree_leaves
 
 
 def held_bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes behind these tensors; storages that several of them share are counted once."""
-    storages = {s._cdata: s.nbytes() for s in (t.untyped_storage() for t in tensors)}
-    return sum(storages.values())
+    plain = [inner for tensor in tensors for inner in _plain(tensor)]
+    return sum({s._cdata: s.nbytes() for s in (t.untyped_storage() for t in plain)}.values())
+
+
+def _plain(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors with memory of their own inside a wrapper such as DTensor; else the tensor."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    parts = [getattr(tensor, name) for name in names]
+    return [inner for part in parts if torch.is_tensor(part) for inner in _plain(part)]
+
+
+def _storages(tree: Any) -> list[torch.UntypedStorage]:
+    tensors = [leaf for leaf in tree_leaves(tree) if torch.is_tensor(leaf)]
+    return [inner.untyped_storage() for tensor in tensors for inner in _plain(tensor)]
 
 
 class LiveMemory(TorchDispatchMode):
@@ -59,11 +76,11 @@ class LiveMemory(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs the operation and counts what came out of it."""
-        given = {t.untyped_storage()._cdata for t in tree_leaves(args) if torch.is_tensor(t)}
+        given = {storage._cdata for storage in _storages(args)}
         result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if torch.is_tensor(tensor) and tensor.untyped_storage()._cdata not in given:
-                self._count(tensor.untyped_storage())
+        for storage in _storages(result):
+            if storage._cdata not in given:
+                self._count(storage)
         return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
