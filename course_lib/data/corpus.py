@@ -2,7 +2,7 @@
 
 Notebook: 02 Data parallel; every lesson that trains.
 Source: byte-level tokens as in ByT5 (Xue et al., 2021): no tokenizer, 256 tokens, any text.
-Costs a read of about 10 MB from disk, under 0.2 s; nothing is downloaded.
+Costs a read of about 10 MB from disk; nothing is downloaded.
 The production version streams tokenised shards from storage, shuffled beforehand.
 
 The split is by file, so that no function stands in both halves, and by a hash of the file's name,
@@ -11,6 +11,7 @@ so that it does not depend on the order in which a disk lists its files.
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import zlib
 from collections.abc import Iterator
@@ -70,10 +71,13 @@ def load_corpus(root: Path | None = None, limit: int = 12 << 20) -> Corpus:
 
 
 def _sources(root: Path) -> Iterator[Path]:
-    """The folder's Python files in the order of their names."""
-    for path in sorted(root.rglob("*.py")):
-        if not LEFT_OUT & set(path.relative_to(root).parts[:-1]) and path.is_file():
-            yield path
+    """The folder's Python files in the order of their names, folder by folder."""
+    for folder, inner, names in os.walk(root):
+        # Cut here, in place: what is installed beside the library is a hundred times as much.
+        inner[:] = sorted(set(inner) - LEFT_OUT)
+        for name in sorted(names):
+            if name.endswith(".py"):
+                yield Path(folder, name)
 
 
 def _is_validation(name: Path) -> bool:

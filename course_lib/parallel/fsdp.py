@@ -11,6 +11,7 @@ and reductions on CUDA streams of their own.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -186,8 +187,8 @@ class FSDP(nn.Module):
 
     def _on_gradient(self, unit: Unit) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
-            for earlier in self._reduced[-1:]:  # its buffers may go, if it is done
-                earlier.finish_reduce(wait=False)
+            if self._reduced:  # its buffers may go, if it is done
+                self._reduced[-1].finish_reduce(wait=False)
             unit.pending.discard(parameter)
             if not unit.pending:
                 self._finish_unit(unit)
@@ -203,13 +204,12 @@ class FSDP(nn.Module):
         if not self._synchronises:
             unit.keep_local()
             return
-        while (n := len(self._reduced)) < len(self._to_reduce) and (
-            self._to_reduce[n] in self._complete
-        ):
-            for earlier in self._reduced[-1:]:
-                earlier.finish_reduce()
-            self._to_reduce[n].reduce()
-            self._reduced.append(self._to_reduce[n])
+        waiting = self._to_reduce[len(self._reduced) :]
+        for following in itertools.takewhile(self._complete.__contains__, waiting):
+            if self._reduced:
+                self._reduced[-1].finish_reduce()
+            following.reduce()
+            self._reduced.append(following)
 
     def _after_backward(self) -> None:
         """The end of a backward: what autograd did not reach, and the last reduction."""
