@@ -73,8 +73,7 @@ class FSDP(nn.Module):
         self.reshard, self.prefetch = reshard, prefetch
         self.precision = precision or Precision()
         self.find_unused_parameters = find_unused_parameters
-        self._synchronises = True
-        self._in_backward = False
+        self._synchronises, self._in_backward = True, False
         self._names = {p: name for name, p in module.named_parameters()}
         self._order: list[Unit] = []  # by use, in this forward
         self._expected: list[Unit] = []  # the same, of the forward before
