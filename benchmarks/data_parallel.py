@@ -1,11 +1,11 @@
 """Data parallelism against torch's own, 4 ranks, a GPT of 3.2 M parameters, AdamW, float32.
 
-All strategies are alive in the same processes and take turns (A B C ..., then backwards), one whole
+All strategies are alive in the same processes and take turns (A B C ..., then backwards), one
 training step a turn; a turn takes as long as its slowest rank, and medians are compared. Bytes are
-what a rank puts on the wire in a step: ours from the ledger, torch's from the `c10d` operations that
-a dispatch mode sees, by the formula of each. Peak is the most that a step holds beyond what was
-there before it, measured by `trace.memory.LiveMemory` on both sides; the other memory rows are what
-is held between steps.
+what a rank sends in a step: ours from the ledger, torch's from the `c10d` operations that a
+dispatch mode sees, by the formula of each. Peak is the most that a step holds beyond what was there
+before it, measured by `trace.memory.LiveMemory` on both sides; the other memory rows are what is
+held between steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -61,9 +60,7 @@ class WireBytes(TorchDispatchMode):
         super().__init__()
         self.index, self.sent = index, 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operation, and books it if it is a collective.
 
         Raises:
@@ -137,9 +134,7 @@ def ours_zero2(model: Transformer, group: Group) -> Trainer:
 def torch_zero1(model: Transformer, group: Group) -> Trainer:
     """ZeroRedundancyOptimizer steps on what DDP has averaged."""
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    return Trainer(
-        wrapped, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=LR)
-    )
+    return Trainer(wrapped, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=LR))
 
 
 def ours_fsdp(model: Transformer, group: Group, reshard: bool = True) -> Trainer:

@@ -259,7 +259,7 @@ def _book(
 def _result(
     handle: Any, group: Group, event: Event, async_op: bool, finish: Callable[[], None] | None
 ) -> Work:
-    work = Work(handle, group, event, finish)
+    work = Work(handle, group, event, finish, timed=async_op)
     if not async_op:
         work.wait()
     return work

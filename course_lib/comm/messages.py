@@ -10,8 +10,10 @@ Peers are named by their *index in the group*, as everywhere in this course.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -30,6 +32,8 @@ class Work:
         group: whose ledger the call is booked in.
         event: its entry there.
         finish: what is left to do once the data are here (scale an average, copy back).
+        timed: note when the data are here, also if nobody waits yet; on CPU alone, where a call
+            has an end that this process sees.
     """
 
     def __init__(
@@ -38,11 +42,18 @@ class Work:
         group: Group,
         event: Event,
         finish: Callable[[], None] | None = None,
+        *,
+        timed: bool = False,
     ) -> None:
         self._handle = handle
         self._group = group
         self._finish = finish
         self.event = event
+        self._arrived = arrived = []  # type: list[float]
+        if timed and group.device.type == "cpu":
+            # The callback holds the list and not this object, which holds the handle.
+            with suppress(RuntimeError):  # gloo's reduce-scatter has no future
+                handle.get_future().add_done_callback(lambda _: arrived.append(time.monotonic()))
 
     def is_completed(self) -> bool:
         """Whether `wait` would return at once."""
@@ -56,7 +67,7 @@ class Work:
         if self._finish is not None:
             self._finish()
             self._finish = None
-        self._group.ledger.finish(self.event)
+        self._group.ledger.finish(self.event, *self._arrived)
 
 
 def isend(tensor: torch.Tensor, to: int, group: Group, *, step: int = -1, chunk: int = -1) -> Work:

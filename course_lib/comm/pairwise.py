@@ -94,7 +94,7 @@ def pairwise_reduce_scatter(
         if op == "avg":
             output.div_(group.size)
 
-    return Work(handle, group, event, finish)
+    return Work(handle, group, event, finish, timed=True)
 
 
 def _book(inputs: Sequence[torch.Tensor], group: Group) -> Event:

@@ -1,12 +1,17 @@
 """Pictures, drawn from records only: steppers, bars, timelines, meshes, and the answer field."""
 
 from course_lib.plot.bars import byte_bars, memory_bars
+from course_lib.plot.buckets import bucket_steps
 from course_lib.plot.collectives import collective_steps
 from course_lib.plot.fit import alpha_beta_chart
 from course_lib.plot.lanes import timeline_lanes
+from course_lib.plot.losses import loss_curves
+from course_lib.plot.memory_player import memory_player
+from course_lib.plot.memory_time import memory_over_time
 from course_lib.plot.picture import Picture
 from course_lib.plot.player import Frame, Player
 from course_lib.plot.predict import predict
+from course_lib.plot.residency import residency_steps
 from course_lib.plot.style import format_bytes, format_time, rank_color, text_on
 from course_lib.plot.topology import mesh_axes, topology
 
@@ -15,14 +20,19 @@ __all__ = [
     "Picture",
     "Player",
     "alpha_beta_chart",
+    "bucket_steps",
     "byte_bars",
     "collective_steps",
     "format_bytes",
     "format_time",
+    "loss_curves",
     "memory_bars",
+    "memory_over_time",
+    "memory_player",
     "mesh_axes",
     "predict",
     "rank_color",
+    "residency_steps",
     "text_on",
     "timeline_lanes",
     "topology",

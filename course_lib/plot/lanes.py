@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from course_lib.plot.figure import as_picture, new_figure, nothing_recorded, style
 from course_lib.plot.picture import Picture
 from course_lib.plot.style import INK, PANEL, PAPER, format_time, rank_color, text_on
-from course_lib.trace import Ledger, Timeline
+from course_lib.trace import Ledger, Span, Timeline
 from course_lib.trace.timeline import length, union
 
 
@@ -57,7 +57,7 @@ def timeline_lanes(timeline: Timeline) -> Picture:
 def _lane(axes: Axes, lane: int, ledger: Ledger, begin: float, whole: float) -> None:
     """One rank: work and calls in one row, or in two if some overlap; messages below."""
     pixel = whole / 1500
-    for span in ledger.spans:
+    for span in _stretches(ledger):
         _stretch(axes, [(span.begin - begin, span.end - begin)], lane - 0.36, 0.3, PANEL)
         _name(axes, span.name, (span.begin - begin, span.end - begin), lane - 0.21, whole, INK)
     calls = [call for call in ledger.calls() if call.end is not None]
@@ -72,6 +72,11 @@ def _lane(axes: Axes, lane: int, ledger: Ledger, begin: float, whole: float) -> 
         mine = [p for p in parts if (p.op, p.peer) == (op, peer)]
         times = merged(((p.begin - begin, (p.end or 0) - begin) for p in mine), pixel)
         _stretch(axes, times, lane + (0.23 if op == "send" else 0.32), 0.08, rank_color(peer))
+
+
+def _stretches(ledger: Ledger) -> list[Span]:
+    """Spans that last; marks, which do not, have pictures of their own."""
+    return [span for span in ledger.spans if span.end > span.begin]
 
 
 def _stretch(axes: Axes, times: Sequence[tuple[float, float]], y: float, tall: float,
@@ -101,7 +106,7 @@ def _lane_words(timeline: Timeline) -> str:
         busy = length(timeline.communication(ledger.rank))
         alone = timeline.exposed(ledger.rank)
         names = ", ".join(dict.fromkeys(call.label for call in ledger.calls()))
-        work = ", ".join(dict.fromkeys(span.name for span in ledger.spans))
+        work = ", ".join(dict.fromkeys(span.name for span in _stretches(ledger)))
         out.append(
             f"Rank {ledger.rank}: {names or 'no calls'}, {format_time(busy)} in all, "
             f"{format_time(alone)} of it beside no work{f' ({work})' if work else ''}."

@@ -56,13 +56,16 @@ def text_on(color: str) -> str:
     return "#fff" if color == BLUE else "#000"
 
 
-def format_bytes(count: float) -> str:
-    """`768 B`, `1.5 MiB`: bytes in IEC units (1 KiB = 1024 B), three digits at most."""
-    size, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if abs(size) < 1024:
+def format_bytes(count: float, decimal: bool = False) -> str:
+    """`768 B`, `1.5 MiB`: bytes in IEC units (1 KiB = 1024 B), three digits at most.
+
+    With `decimal`, in powers of ten as papers and price lists have them: `31.4 GB`.
+    """
+    size, unit, scale = float(count), "B", 1000 if decimal else 1024
+    for larger in ("kB MB GB TB" if decimal else "KiB MiB GiB TiB").split():
+        if abs(size) < scale:
             break
-        size, unit = size / 1024, larger
+        size, unit = size / scale, larger
     return f"{_three_digits(size)} {unit}"
 
 

@@ -9,9 +9,8 @@ The production version of a cell is a script: `%%torchrun` runs a cell as one.
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -19,11 +18,13 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.display import display
 
 from course_lib.ranks import torchrun
+from course_lib.ranks.asked import Form, Parser, cell_parser, pool_parser, torchrun_parser
 from course_lib.ranks.autopsy import names
 from course_lib.ranks.forkserver import ForkServer, ServerDied
 from course_lib.ranks.live import LiveText
 from course_lib.ranks.outcome import BadRequestError, Outcome, RanksError
 from course_lib.ranks.pool import Pool
+from course_lib.ranks.recorded import Run, live_or_recorded
 from course_lib.ranks.render import text_of
 from course_lib.ranks.run import run_on_ranks
 from course_lib.trace import Timeline
@@ -42,55 +43,11 @@ class RanksFailed(Exception):
         return self.story.splitlines()
 
 
-class _Parser(argparse.ArgumentParser):
-    """Refuses in one sentence, as an IPython usage error, and never exits."""
-
-    def error(self, message: str) -> NoReturn:
-        if message.startswith("argument"):
-            raise UsageError(f"{self.prog}: {message.partition(': ')[2]}")
-        usage = " ".join(self.format_usage().removeprefix("usage: ").split())
-        raise UsageError(f"{self.prog}: {message}; it is {usage}")
-
-
-def _world_size(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 64:
-        raise argparse.ArgumentTypeError(f"the number of ranks must be 1 to 64, not {text!r}")
-    return int(text)
-
-
-def _rank_list(text: str) -> list[int]:
+def _asked(parser: Parser, line: str) -> argparse.Namespace:
     try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"ranks are numbers like 0,2, not {text!r}") from None
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"a time limit is a number of seconds, not {text!r}")
-    return seconds
-
-
-def _ranks_parser() -> _Parser:
-    parser = _Parser(prog="%%ranks", add_help=False)
-    parser.add_argument("world_size", nargs="?", type=_world_size, metavar="N")
-    parser.add_argument("--only", type=_rank_list, metavar="0,2")
-    parser.add_argument("--timeout", type=_seconds, metavar="S")
-    parser.add_argument("--ledger", action="store_true")
-    parser.add_argument("--fresh", action="store_true")
-    parser.add_argument("--expect-failure", action="store_true")
-    return parser
-
-
-def _parse(parser: _Parser, line: str) -> argparse.Namespace:
-    try:
-        return parser.parse_args(shlex.split(line, comments=True))
-    except ValueError as error:
-        raise UsageError(f"{parser.prog}: {error}") from None
+        return parser.read(line)
+    except BadRequestError as error:
+        raise UsageError(str(error)) from None
 
 
 @magics_class
@@ -106,6 +63,7 @@ class RanksMagics(Magics):
         self._shell = shell
         self._server = ForkServer()  # begins to import torch while the reader reads
         self._pool: Pool | None = None
+        self._form = Form(DEFAULT_RANKS)
         self._last: Outcome = Outcome()
 
     # --- what the notebook's own code gets -----------------------------------------------------
@@ -117,6 +75,7 @@ class RanksMagics(Magics):
             "output": self.output,
             "timeline": self.timeline,
             "run_on_ranks": self.run_on_ranks,
+            "live_or_recorded": self.live_or_recorded,
         }
 
     def server(self) -> ForkServer:
@@ -146,10 +105,35 @@ class RanksMagics(Magics):
             raise RanksFailed("timeline(): the last %%ranks cell was run without --ledger")
         return self._last.timeline()
 
-    def run_on_ranks(self, function: Callable[..., Any], world_size: int, *args: Any) -> list[Any]:
+    def run_on_ranks(
+        self,
+        function: Callable[..., Any],
+        world_size: int,
+        *args: Any,
+        hosts: int = 1,
+        mbit: float | None = None,
+    ) -> list[Any]:
         """Calls `function(group, *args)` on fresh ranks; the results in rank order."""
         return self._or_story(
-            lambda: run_on_ranks(function, world_size, *args, server=self.server())
+            lambda: run_on_ranks(
+                function, world_size, *args, server=self.server(), hosts=hosts, mbit=mbit
+            )
+        )
+
+    def live_or_recorded(
+        self,
+        path: str,
+        function: Callable[..., Any],
+        world_size: int,
+        *args: Any,
+        hosts: int,
+        mbit: float,
+    ) -> Run:
+        """The run on emulated hosts, or the recording in `path` where there can be none."""
+        return self._or_story(
+            lambda: live_or_recorded(
+                path, function, world_size, *args, hosts=hosts, mbit=mbit, server=self.server()
+            )
         )
 
     def _running(self) -> Pool:
@@ -170,25 +154,27 @@ class RanksMagics(Magics):
     # --- magics ----------------------------------------------------------------------------------
     @line_magic("ranks")
     def start(self, line: str) -> None:
-        """`%ranks N`: starts N ranks, or says how many run."""
-        parser = _Parser(prog="%ranks", add_help=False)
-        parser.add_argument("world_size", nargs="?", type=_world_size, metavar="N")
-        pool = self._sized(_parse(parser, line).world_size, fresh=False)
+        """`%ranks N [--hosts H --mbit M]`: starts N ranks, or says how many run.
+
+        With `--hosts`, they are dealt out to H emulated hosts, each behind a link of M Mbit/s.
+        """
+        pool = self._sized(_asked(pool_parser("%ranks"), line), fresh=False)
         self._or_story(pool.start)
         where = "CPU (gloo)" if pool.device_name == "cpu" else pool.device_name
-        count = "1 rank" if pool.world_size == 1 else f"{pool.world_size} ranks"
-        print(f"{count} on {where}")
+        count = Form(pool.world_size)
+        print(f"{count} on {where}, {pool.network}" if pool.network else f"{count} on {where}")
 
     @cell_magic("ranks")
     def run(self, line: str, cell: str) -> None:
-        """`%%ranks [N] [--only 0,2] [--timeout S] [--ledger] [--fresh] [--expect-failure]`.
+        """`%%ranks [N] [--hosts H --mbit M] [--only 0,2] [--timeout S] [--ledger] ...`.
 
-        Runs the cell on every rank. `--only` leaves ranks out; `--timeout` ends it after S seconds
-        (a deadlock ends by itself); `--ledger` shows what went over the wire; `--fresh` starts the
-        ranks anew first; `--expect-failure` shows a failure and lets the notebook go on.
+        Runs the cell on every rank. `--hosts` deals the ranks out to H emulated hosts with links of
+        M Mbit/s; `--only` leaves ranks out; `--timeout` ends it after S seconds (a deadlock ends by
+        itself); `--ledger` shows what went over the wire; `--fresh` starts the ranks anew first;
+        `--expect-failure` shows a failure and lets the notebook go on.
         """
-        asked = _parse(_ranks_parser(), line)
-        pool = self._sized(asked.world_size, asked.fresh)
+        asked = _asked(cell_parser(), line)
+        pool = self._sized(asked, asked.fresh)
         source = "\n" + cell  # so that line numbers are the editor's: the magic stands on line 1
         shown = LiveText()
         try:
@@ -207,10 +193,7 @@ class RanksMagics(Magics):
     @cell_magic("torchrun")
     def torchrun(self, line: str, cell: str) -> None:
         """`%%torchrun [N] [--timeout S]`: runs the cell as a script under the real torchrun."""
-        parser = _Parser(prog="%%torchrun", add_help=False)
-        parser.add_argument("world_size", nargs="?", type=_world_size, metavar="N", default=2)
-        parser.add_argument("--timeout", type=_seconds, metavar="S")
-        asked = _parse(parser, line)
+        asked = _asked(torchrun_parser(), line)
         result = torchrun.run(cell, asked.world_size, asked.timeout)
         text = text_of(result.output)
         if text:
@@ -219,21 +202,22 @@ class RanksMagics(Magics):
             raise RanksFailed(result.failure)
 
     # --- inside ----------------------------------------------------------------------------------
-    def _sized(self, world_size: int | None, fresh: bool) -> Pool:
-        """The pool, with `world_size` ranks; started anew if it has another size."""
-        now = self._pool.world_size if self._pool is not None else None
-        wanted = world_size or now or DEFAULT_RANKS
-        if self._pool is not None and (wanted != now or fresh):
+    def _sized(self, asked: argparse.Namespace, fresh: bool) -> Pool:
+        """The pool that is asked for: the one there is, or a new one if that has another form."""
+        now, wanted = self._form, self._form.changed(asked)
+        if self._pool is not None and wanted == now and not fresh:
+            return self._pool
+        try:
+            pool = Pool(wanted.world_size, self.server(), hosts=wanted.hosts, mbit=wanted.mbit)
+        except BadRequestError as error:
+            raise UsageError(str(error)) from None
+        if self._pool is not None:
             if self._pool.running and not fresh:
-                print(f"From {now} to {wanted} ranks: all start anew, their variables are gone.")
-            self._pool.stop()
-            self._pool = None
-        if self._pool is None:
-            try:
-                self._pool = Pool(wanted, self.server())
-            except BadRequestError as error:
-                raise UsageError(str(error)) from None
-        return self._pool
+                change = wanted.words_after(now)
+                print(f"{change}: all start anew, their variables are gone.")
+            self._pool.close()
+        self._pool, self._form = pool, wanted
+        return pool
 
     def _show(self, outcome: Outcome, shown: LiveText, asked: argparse.Namespace) -> None:
         """Shows output, pictures and the ledger; raises what went wrong."""

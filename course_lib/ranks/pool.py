@@ -17,8 +17,9 @@ from typing import Any
 from course_lib.ranks.channel import ChannelClosed
 from course_lib.ranks.forkserver import ForkServer, ServerDied
 from course_lib.ranks.gather import Gathering
+from course_lib.ranks.hosts import network_of
 from course_lib.ranks.outcome import BadRequestError, Outcome, RanksError, ending
-from course_lib.ranks.pack import Packed, by_value
+from course_lib.ranks.pack import Packed, by_value, packed
 from course_lib.ranks.rank import RankEnd
 
 MOST_RANKS = 64
@@ -34,12 +35,15 @@ class Pool:
         server: the preloaded process; the pool starts one of its own if None.
         device: `auto` (a GPU a rank where there are enough, else CPU), `cpu` or `cuda`.
         stall: seconds after which ranks that all wait for each other are called a deadlock.
+        hosts: over how many emulated hosts the ranks are dealt out, on the CPU; 1 is none.
+        mbit: speed of each host's link in Mbit/s, if there are several.
 
     Attributes:
         device_name: where the ranks compute (`cpu`, `cuda:0`, ...), known once they have started.
+        network: the emulated hosts; None if all ranks are on this one.
 
     Raises:
-        BadRequestError: no such world size or device.
+        BadRequestError: no such world size, device or hosts.
     """
 
     def __init__(
@@ -48,14 +52,17 @@ class Pool:
         server: ForkServer | None = None,
         device: str | None = None,
         stall: float = 3.0,
+        hosts: int = 1,
+        mbit: float | None = None,
     ) -> None:
         device = device or os.environ.get("COURSE_DEVICE", "auto")
         if not 1 <= world_size <= MOST_RANKS:
             raise BadRequestError(f"asked for {world_size} ranks; 1 to {MOST_RANKS} can run here")
         if device not in ("auto", "cpu", "cuda"):
             raise BadRequestError(f"asked for the device {device!r}; known are auto, cpu and cuda")
+        self.network = network_of(world_size, hosts, mbit)
         self.world_size = world_size
-        self.device = device
+        self.device = "cpu" if self.network else device
         self.stall = stall
         self.server = server or ForkServer()
         self._owns_server = server is None
@@ -80,9 +87,12 @@ class Pool:
 
         Raises:
             RanksError: they did not come up.
+            HostsError: their hosts cannot be emulated here.
         """
         if self._ranks:
             return
+        if self.network is not None:
+            self.network.start()
         try:
             self.server.collect()
         except ServerDied:
@@ -103,9 +113,10 @@ class Pool:
     def _fork(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             for index in range(self.world_size):
-                self._ranks.append(
-                    RankEnd.start(self.server, index, self.world_size, self.device, listener)
+                rank = RankEnd.start(
+                    self.server, index, self.world_size, self.device, listener, self.network
                 )
+                self._ranks.append(rank)
 
     def stop(self) -> None:
         """Ends the ranks; what they held is gone."""
@@ -116,6 +127,8 @@ class Pool:
     def close(self) -> None:
         """Ends the ranks, and the preloaded process if the pool started it."""
         self.stop()
+        if self.network is not None:
+            self.network.close()
         if self._owns_server:
             self.server.close()
 
@@ -223,17 +236,17 @@ class Pool:
         if dead:
             self.stop()
             outcome.restarted = f"{dead} since the last cell. {ANEW}."
-        with _packed(value) as packed:
+        with packed(value) as parcel:
             self.start()
-            self._send(ranks, message, packed)
+            self._send(ranks, message, parcel)
         outcome = self._gather(outcome, ranks, timeout, watch, stall=self.stall)
         return self._after(outcome)
 
-    def _send(self, ranks: set[int], message: dict[str, Any], packed: Packed) -> None:
+    def _send(self, ranks: set[int], message: dict[str, Any], parcel: Packed) -> None:
         try:
             for index in sorted(ranks):
                 with suppress(ChannelClosed):
-                    packed.send(self._ranks[index].channel, message)
+                    parcel.send(self._ranks[index].channel, message)
         except BaseException:  # an interrupt: some ranks have it and some do not
             self.stop()
             raise
@@ -270,7 +283,7 @@ class Pool:
         if len({self._calls[rank] - self._met.get(rank, 0) for rank in self._calls}) <= 1:
             return True
         everyone = set(range(self.world_size))
-        with _packed(None) as nothing:
+        with packed(None) as nothing:
             self._send(everyone, {"do": "meet"}, nothing)
         met = self._gather(Outcome(), everyone, MEETING, stall=MEETING / 4)
         self._met = dict(self._calls)
@@ -305,15 +318,3 @@ class Pool:
         if not outcome.verdict and "raised" in states:
             outcome.verdict = "raised"
         return outcome
-
-
-def _packed(value: Any) -> Packed:
-    """The object, ready to be sent.
-
-    Raises:
-        BadRequestError: it cannot leave this process.
-    """
-    try:
-        return Packed(value)
-    except Exception as error:
-        raise BadRequestError(f"cannot send this to the ranks: {error}") from error

@@ -13,6 +13,7 @@ import socket
 
 from course_lib.ranks.channel import Channel
 from course_lib.ranks.forkserver import Child, ForkServer
+from course_lib.ranks.hosts import EmulatedHosts
 
 
 class RankEnd:
@@ -24,9 +25,15 @@ class RankEnd:
 
     @classmethod
     def start(
-        cls, server: ForkServer, index: int, world_size: int, device: str, listener: socket.socket
+        cls,
+        server: ForkServer,
+        index: int,
+        world_size: int,
+        device: str,
+        listener: socket.socket,
+        network: EmulatedHosts | None = None,
     ) -> RankEnd:
-        """Has the preloaded process fork it."""
+        """Has the preloaded process fork it, on its host if there is a `network` of them."""
         channel, theirs = Channel.pair()
         questions, their_questions = Channel.pair()
         output, their_output = os.pipe()
@@ -35,8 +42,11 @@ class RankEnd:
         fds = [theirs.fileno(), their_questions.fileno(), their_output]
         if index == 0:
             fds.append(listener.fileno())
+        if network is not None:
+            fds.append(network.namespace(index // network.ranks_per_host(world_size)))
         args = {"rank": index, "world_size": world_size, "device": device,
-                "port": listener.getsockname()[1]}  # fmt: skip
+                "port": listener.getsockname()[1],
+                "hosts": network.hosts if network else 1}  # fmt: skip
         try:
             rank.child = server.fork("course_lib.ranks.worker:main", args, tuple(fds), stdout=2)
         except BaseException:

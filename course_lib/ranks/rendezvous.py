@@ -6,7 +6,8 @@ Costs 30 ms for four ranks on one machine.
 The production version (c10d rendezvous) also lets ranks come and go, and waits for the missing.
 
 The store listens on a socket that was bound before the fork, so no port can be taken in between,
-and everything stays on the loopback device.
+and everything stays on the loopback device. Ranks on emulated hosts go there between the two: the
+store's connections are made and stay on the loopback, the group's are made on the hosts' links.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from course_lib.ranks.forkserver import LOOPBACK
+from course_lib.ranks.hosts import LINK, enter
 
 HOST = "127.0.0.1"
 
@@ -29,26 +31,33 @@ def meet(
     listen_fd: int | None,
     backend: str = "gloo",
     patience: timedelta = timedelta(hours=2),
+    hosts: int = 1,
+    network: int | None = None,
 ) -> None:
     """Sets the environment of a rank and initialises the default process group.
 
     Args:
-        rank: this rank; all ranks are on this machine.
+        rank: this rank; all ranks are on this machine, if not on hosts emulated there.
         world_size: how many there are.
         port: of the store.
         listen_fd: on rank 0, the socket bound to that port; None on the others.
         backend: `gloo` or `nccl`.
         patience: how long a collective may take before the backend gives up. Long, since what
             watches these ranks is quicker and says more.
+        hosts: over how many hosts the ranks are dealt out, the same number to each.
+        network: the emulated host of this rank as an open file, closed here; None for none.
     """
+    per_host = world_size // hosts
     os.environ.update(
         RANK=str(rank),
-        LOCAL_RANK=str(rank),
+        LOCAL_RANK=str(rank % per_host),
+        GROUP_RANK=str(rank // per_host),
         WORLD_SIZE=str(world_size),
-        LOCAL_WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(per_host),
+        GROUP_WORLD_SIZE=str(hosts),
         MASTER_ADDR=HOST,
         MASTER_PORT=str(port),
-        GLOO_SOCKET_IFNAME=LOOPBACK,
+        GLOO_SOCKET_IFNAME=LOOPBACK if network is None else LINK,
     )
     if hasattr(os, "SCHED_BATCH"):
         # More ranks than cores: without this, a rank that has just sent is often preempted by the
@@ -60,6 +69,8 @@ def meet(
         store = dist.TCPStore(HOST, port, world_size, False, soon)
     else:
         store = dist.TCPStore(HOST, port, world_size, True, soon, master_listen_fd=listen_fd)
+    if network is not None:
+        enter(network)
     dist.init_process_group(
         backend, store=store, rank=rank, world_size=world_size, timeout=patience
     )

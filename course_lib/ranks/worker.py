@@ -37,16 +37,17 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
     """Runs a rank until its channels close.
 
     Args:
-        args: `rank`, `world_size`, `port`, `device` (`auto`, `cpu`, `cuda`).
-        fds: the channel for work, the one for questions, the output pipe, and, on rank 0, the
-            listening socket of the store.
+        args: `rank`, `world_size`, `port`, `device` (`auto`, `cpu`, `cuda`), `hosts`.
+        fds: the channel for work, the one for questions, the output pipe; on rank 0, the listening
+            socket of the store; with several hosts, the network of this rank's.
     """
+    network = fds.pop() if args["hosts"] > 1 else None
     worker = Worker(Channel.from_fd(fds[0]), args)
     worker.take_output()
     threading.Thread(
         target=worker.answer, args=(Channel.from_fd(fds[1]),), daemon=True, name="questions"
     ).start()
-    worker.join(fds[3] if len(fds) > 3 else None)
+    worker.join(fds[3] if len(fds) > 3 else None, network)
     worker.serve()
 
 
@@ -75,7 +76,7 @@ class Worker:
     def __init__(self, channel: Channel, args: dict[str, Any]) -> None:
         self.channel = channel
         self.rank, self.world_size = args["rank"], args["world_size"]
-        self.port = args["port"]
+        self.port, self.hosts = args["port"], args["hosts"]
         self.device = choose_device(args["device"], self.rank, self.world_size)
         self.ledger = Ledger(self.rank)
         self.thread = threading.get_ident()
@@ -95,14 +96,17 @@ class Worker:
             )  # fmt: skip
             setattr(sys, name, stream)
 
-    def join(self, listen_fd: int | None) -> None:
+    def join(self, listen_fd: int | None, network: int | None) -> None:
         """Meets the other ranks, and reports that this one is ready."""
         os.environ["MPLBACKEND"] = "module://course_lib.ranks.figures"
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         shared = self.device.type == "cuda" and torch.cuda.device_count() < self.world_size
         backend = "nccl" if self.device.type == "cuda" and not shared else "gloo"
-        meet(self.rank, self.world_size, self.port, listen_fd, backend)
+        meet(
+            self.rank, self.world_size, self.port, listen_fd, backend,
+            hosts=self.hosts, network=network,
+        )  # fmt: skip
         self.group = Group.world(self.ledger)
         self.module.__dict__.update(
             rank=self.rank, world_size=self.world_size, device=self.device, dist=dist,
@@ -137,7 +141,7 @@ class Worker:
         """Runs the source of a cell; its last expression is shown, as in a notebook."""
         source, name = message["source"], message["name"]
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-        since = len(self.ledger.events)
+        since = self.ledger.place()
         self.ledger.peak = dict(self.ledger.held)
         tree = ast.parse(source, name)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None

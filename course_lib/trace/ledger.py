@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from course_lib.trace.event import Event, Span
 
@@ -22,6 +22,22 @@ MEMORY_CLASSES = (
     "activations",
     "communication buffers",
 )
+
+
+class Place(NamedTuple):
+    """How much a ledger held at one moment.
+
+    Attributes:
+        events: how many events had begun.
+        spans: how many spans had ended.
+        samples: how many memory samples there were.
+        at: the moment, in seconds on the machine's clock.
+    """
+
+    events: int
+    spans: int
+    samples: int
+    at: float
 
 
 class Ledger:
@@ -70,10 +86,15 @@ class Ledger:
         self.events.append(event)
         return event
 
-    def finish(self, event: Event) -> None:
-        """Closes an event, and adds a message's bytes to the collective it belongs to."""
+    def finish(self, event: Event, at: float | None = None) -> None:
+        """Closes an event, and adds a message's bytes to the collective it belongs to.
+
+        Args:
+            event: one that is open; a second call does nothing.
+            at: when it ended, on the machine's clock, if that was before now.
+        """
         if event.end is None:
-            event.end = time.monotonic()
+            event.end = time.monotonic() if at is None else at
             if event.parent >= 0:
                 self.events[event.parent].sent += event.sent
                 self.events[event.parent].received += event.received
@@ -153,14 +174,23 @@ class Ledger:
         """Bytes this rank took from the wire, all or for one operation or one axis."""
         return sum(event.received for event in self.calls(op, axis))
 
-    def to_dict(self, since: int = 0) -> dict[str, Any]:
-        """The ledger as JSON-ready data; `since` leaves out the events before that number."""
-        begin = self.events[since].begin if since < len(self.events) else time.monotonic()
+    def place(self) -> Place:
+        """Where the book is now: what is recorded from here on is `to_dict(place)`."""
+        return Place(len(self.events), len(self.spans), len(self.samples), time.monotonic())
+
+    def to_dict(self, since: Place | None = None) -> dict[str, Any]:
+        """The ledger as JSON-ready data, all or from a place on.
+
+        What was held at that place comes as one sample a class, so that a curve begins there.
+        """
+        since = since or Place(0, 0, 0, 0.0)
+        before = {kind: count for _, kind, count in self.samples[: since.samples]}
+        samples = [(since.at, kind, count) for kind, count in before.items()]
         return {
             "rank": self.rank,
-            "events": [event.to_dict() for event in self.events[since:]],
-            "spans": [span.to_dict() for span in self.spans if since == 0 or span.end >= begin],
-            "samples": [list(s) for s in self.samples if since == 0 or s[0] >= begin],
+            "events": [event.to_dict() for event in self.events[since.events :]],
+            "spans": [span.to_dict() for span in self.spans[since.spans :]],
+            "samples": [list(s) for s in samples + self.samples[since.samples :]],
             "held": dict(self.held),
             "peak": dict(self.peak),
         }

@@ -64,6 +64,75 @@ def write(
     return Timeline(map(evenly_timed, ledgers))
 
 
+def marked(story: Iterable[str], rank: int = 0, calls: str = "") -> Ledger:
+    """A ledger with one millisecond a line of `story`.
+
+    A line is a mark, `begin NAME` or `end NAME` of a span, `begin CALL BYTES` or `end CALL` of a
+    collective of 2 ranks if its name is in `calls`, or `hold CLASS BYTES`, the bytes held from now.
+    """
+    ledger, began = Ledger(rank), {}
+    for number, line in enumerate(story):
+        at, (word, _, rest) = number * 1e-3, line.partition(" ")
+        name, _, count = rest.rpartition(" ")
+        if word == "hold":
+            ledger.add_memory(name, int(count) - ledger.held.get(name, 0))
+            ledger.samples[-1] = (at, name, int(count))
+        elif word == "begin" and name in calls.split():
+            began[name] = ledger.begin(name, axis="dp", group=(0, 1), payload=int(count))
+            began[name].begin = at
+        elif word == "end" and rest in calls.split():
+            ledger.finish(began[rest])
+            began[rest].end = at
+        elif word == "begin":
+            began[rest] = at
+        elif word == "end":
+            ledger.spans.append(Span(rank, rest, began.pop(rest), at))
+        else:
+            ledger.spans.append(Span(rank, line, at, at))
+    return ledger
+
+
+BACKWARD = (
+    "ready head.weight", "ready blocks.0.ffn.weight", "launch 0: blocks.0.ffn.weight, head.weight",
+    "begin all_reduce 48", "ready norm.weight", "launch 1: norm.weight, unused", "end all_reduce",
+    "arrived 0", "arrived 1",
+)  # fmt: skip
+UNITS = (
+    "gather a", "gathered a", "gather b", "begin forward a", "end forward a", "free a",
+    "gathered b", "begin forward b", "end forward b", "begin backward b", "gather a",
+    "end backward b", "free b", "reduce b", "begin reduce_scatter 8", "gathered a",
+    "begin backward a", "end backward a", "end reduce_scatter", "free a", "reduce a",
+)  # fmt: skip
+HOLDS = (
+    "hold parameters 2048", "begin forward", "hold activations 512", "hold activations 3072",
+    "end forward", "hold gradients 1024", "hold activations 0", "begin step", "end step",
+)  # fmt: skip
+
+
+@pytest.fixture
+def backward() -> Timeline:
+    """A recorded backward of three gradients in two buckets, one of which has an unused one."""
+    return Timeline([marked(BACKWARD, calls="all_reduce")])
+
+
+@pytest.fixture
+def units() -> Timeline:
+    """Two units, gathered ahead; the reduction of `b` goes on during the backward of `a`."""
+    return Timeline([marked(UNITS, calls="reduce_scatter")])
+
+
+@pytest.fixture
+def holds() -> Timeline:
+    """A rank that held 5 KiB at most, in three classes."""
+    return Timeline([marked(HOLDS)])
+
+
+@pytest.fixture
+def ledger_of() -> Callable[..., Ledger]:
+    """`ledger_of(story, rank=0, calls="")`: see `marked`."""
+    return marked
+
+
 def evenly_timed(ledger: Ledger) -> Ledger:
     """The same ledger with made-up times: message k takes the k-th tenth of a millisecond."""
     for event in ledger.events:
@@ -96,9 +165,10 @@ def ring_record() -> Timeline:
     return write(4, ring_messages(4))
 
 
-@pytest.fixture
-def pictures(ring_record: Timeline) -> dict[str, Any]:
+@pytest.fixture(scope="session")
+def pictures() -> dict[str, Any]:
     """One of every picture, by name, with its description (`alt`)."""
+    ring_record = write(4, ring_messages(4))
     for ledger in ring_record.ledgers:
         ledger.add_memory("parameters", 3 * MIB)
         ledger.add_memory("gradients", MIB // 2 * (1 + ledger.rank))
@@ -113,4 +183,9 @@ def pictures(ring_record: Timeline) -> dict[str, Any]:
         "fit": plot.alpha_beta_chart(sizes, times, fit),
         "groups": plot.topology([[0, 2], [1, 3]], 2),
         "mesh": plot.mesh_axes({"dp": 2, "tp": 2}, 2),
+        "buckets": plot.bucket_steps(Timeline([marked(BACKWARD, calls="all_reduce")])),
+        "residency": plot.residency_steps(Timeline([marked(UNITS, calls="reduce_scatter")])),
+        "held": plot.memory_over_time(Timeline([marked(HOLDS)])),
+        "stages": plot.memory_player({"N = 1": {"DDP": {"parameters": 4096}}}, 2048),
+        "losses": plot.loss_curves({"one process": [2.0, 1.0], "DDP": [2.0, 1.25]}),
     }

@@ -12,14 +12,17 @@ from course_lib.comm.mesh import axis_lines
 from course_lib.plot import (
     Frame,
     Player,
+    bucket_steps,
     byte_bars,
     collective_steps,
     format_bytes,
     format_time,
     memory_bars,
+    memory_over_time,
     mesh_axes,
     predict,
     rank_color,
+    residency_steps,
     text_on,
     timeline_lanes,
     topology,
@@ -28,7 +31,8 @@ from course_lib.plot.figure import as_picture, new_figure, style
 from course_lib.plot.topology import lines
 from course_lib.trace import Ledger, Timeline
 
-NAMES = ["steps", "bytes", "memory", "lanes", "fit", "groups", "mesh"]
+NAMES = ["steps", "bytes", "memory", "lanes", "fit", "groups", "mesh", "buckets", "residency",
+         "held", "stages", "losses"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -85,7 +89,8 @@ def test_bytes_are_in_the_description(pictures):
 
 def test_nothing_recorded_is_refused():
     empty = Timeline([Ledger(0)])
-    for draw in (byte_bars, memory_bars, timeline_lanes):
+    for draw in (byte_bars, memory_bars, timeline_lanes, bucket_steps, residency_steps,
+                 memory_over_time):  # fmt: skip
         with pytest.raises(ValueError, match="an empty chart"):
             draw(empty)
 
@@ -155,6 +160,8 @@ def test_links_inside_a_node_are_thicker():
 def test_bytes_and_times_have_three_digits_and_iec_units():
     assert [format_bytes(n) for n in (0, 768, 1023, 1024, 1536, 3 << 19, 10 << 30)] == [
         "0 B", "768 B", "1023 B", "1 KiB", "1.5 KiB", "1.5 MiB", "10 GiB"]  # fmt: skip
+    assert [format_bytes(n, decimal=True) for n in (999, 1e3, 31_406_250_000, 999.7e9)] == [
+        "999 B", "1 kB", "31.4 GB", "1000 GB"]  # fmt: skip
     assert [format_time(t) for t in (0, 85e-6, 1.234e-3, 0.5, 3, 75.5)] == [
         "0 µs", "85 µs", "1.23 ms", "500 ms", "3 s", "75.5 s"]  # fmt: skip
 

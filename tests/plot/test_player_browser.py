@@ -109,6 +109,26 @@ def test_two_players_in_a_page_do_not_meet(show, ring_record, record, ring):
     assert counts == [f"{first.still + 1} / 8", "4 / 4", f"{first.still + 1} / 8"]
 
 
+OVERLAPS = """() => {
+  const words = [...document.querySelectorAll('.cp-stage text')].filter(e => e.textContent);
+  const boxes = words.map(e => e.getBoundingClientRect());
+  return words.flatMap((word, i) => words.slice(i + 1).filter((_, k) => {
+    const a = boxes[i], b = boxes[i + 1 + k];
+    return Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+      && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4;
+  }).map(other => word.textContent + ' | ' + other.textContent));
+}"""
+
+
+@pytest.mark.parametrize("name", ["buckets", "residency", "stages"])
+def test_words_do_not_overlap_in_any_frame(show, pictures, name):
+    page = show(pictures[name]._repr_html_())
+    page.locator("input[type=range]").press("Home")
+    for _ in pictures[name].frames:
+        assert page.evaluate(OVERLAPS) == []
+        page.keyboard.press("ArrowRight")
+
+
 def test_charts_become_drawings_that_follow_the_theme(show, pictures):
     dark = "<style>:root{--jp-layout-color0:#111;--jp-ui-font-color1:#fff}</style>"
     page = show(dark + "".join(pictures[n]._repr_html_() for n in ("bytes", "lanes", "groups")))

@@ -91,12 +91,18 @@ def test_since_leaves_out_what_came_before() -> None:
     ledger = Ledger(0)
     with ledger.span("old"):
         ring(ledger)
-    count = len(ledger.events)
+    ledger.add_memory("gradients", 5)
+    ledger.add_memory("gradients", 3)
+    count, place = len(ledger.events), ledger.place()
+    ledger.mark("before the first call")
     with ledger.span("new"):
         call(ledger, sent=7)
-    data = ledger.to_dict(since=count)
+    ledger.add_memory("gradients", 1)
+    data = ledger.to_dict(since=place)
     assert [event["number"] for event in data["events"]] == [count]
-    assert [span["name"] for span in data["spans"]] == ["new"]
+    assert [span["name"] for span in data["spans"]] == ["before the first call", "new"]
+    assert [sample[1:] for sample in data["samples"]] == [["gradients", 8], ["gradients", 9]]
+    assert data["samples"][0][0] == place.at, "what was held, from the cut on"
 
 
 def test_messages_of_a_collective_count_once() -> None:
