@@ -91,14 +91,14 @@ def find_root(start: Path | None = None) -> Path:
     return PACKAGE.parent
 
 
-def entries(root: Path | None = None, suites: Path = SUITES) -> list[Entry]:
+def entries(root: Path | None = None) -> list[Entry]:
     """All exercises, in the order of the lessons, and within one in the order of the notebook.
 
     Raises:
         SuiteError: a suite cannot be read.
     """
     root = root or find_root()
-    found = [read_suite(path, root) for path in sorted(suites.glob("*/*.py"))]
+    found = [read_suite(path, root) for path in sorted(SUITES.glob("*/*.py"))]
     return sorted(found, key=lambda e: (e.exercise.lesson, e.exercise.order, e.name))
 
 
@@ -108,10 +108,10 @@ def find(name: str, root: Path | None = None) -> Entry:
     Raises:
         NoSuchExercise: there is none of that name.
     """
-    known = {entry.name: entry for entry in entries(root)}
     short = name.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
+    known = {path.stem: path for path in sorted(SUITES.glob("*/*.py"))}
     if short in known:
-        return known[short]
+        return read_suite(known[short], root or find_root())
     near = difflib.get_close_matches(short, known, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "`course list` shows them all."
     raise NoSuchExercise(f"there is no exercise {name!r}; {hint}")

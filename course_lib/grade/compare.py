@@ -9,6 +9,7 @@ The production version is torch.testing.assert_close, which has one tolerance fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -148,7 +149,8 @@ def _wrong_number(actual: Any, expected: Any) -> str | None:
     if isinstance(actual, torch.Tensor) and actual.numel() == 1:
         actual = actual.item()
     if isinstance(expected, float) and isinstance(actual, (int, float)):
-        near = abs(actual - expected) <= FLOAT64_RTOL * max(1.0, abs(expected))
+        bound = FLOAT64_RTOL * max(1.0, abs(expected)) if math.isfinite(expected) else 0.0
+        near = abs(actual - expected) <= bound
         return None if near or actual == expected else ""
     return None if type(actual) is type(expected) and actual == expected else ""
 

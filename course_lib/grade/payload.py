@@ -79,7 +79,8 @@ def _pack(value: Any, raw: bytearray) -> Any:
 
 def _pack_tensor(tensor: torch.Tensor, raw: bytearray) -> Any:
     try:
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        # A copy: a slice of one element counts as contiguous whatever its stride is.
+        flat = tensor.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
         data = flat.view(torch.uint8).numpy().tobytes()
     except (RuntimeError, TypeError, NotImplementedError):  # sparse, meta, a subclass of its own
         return _opaque(tensor)

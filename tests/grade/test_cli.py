@@ -31,7 +31,7 @@ def course(double: Entry, server: ForkServer, monkeypatch: pytest.MonkeyPatch) -
     double.solution.parent.mkdir(parents=True)
     double.solution.write_text(SOLUTION)
     monkeypatch.chdir(double.root)
-    monkeypatch.setattr(catalog.entries, "__defaults__", (None, double.suite.parents[1]))
+    monkeypatch.setattr(catalog, "SUITES", double.suite.parents[1])
     monkeypatch.setattr(cli, "Grader", lambda: Grader(lambda: server))
     yield double
 

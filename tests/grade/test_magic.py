@@ -22,7 +22,7 @@ def shell(
     double: Entry, server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[InteractiveShell]:
     monkeypatch.chdir(double.root)
-    monkeypatch.setattr(catalog.entries, "__defaults__", (None, double.suite.parents[1]))
+    monkeypatch.setattr(catalog, "SUITES", double.suite.parents[1])
     shell = InteractiveShell()
     shell.register_magics(GradeMagics(shell, lambda: server))
     yield shell

@@ -41,9 +41,22 @@ def test_values_travel_and_objects_do_not() -> None:
     assert payload.unpack(*payload.pack(float("inf"))) == float("inf")
     parameter = torch.nn.Parameter(torch.ones(2))
     assert not payload.unpack(*payload.pack(parameter)).requires_grad
+    one_of_six = torch.arange(6)[1::6]  # a stride that no other element shows
+    assert payload.unpack(*payload.pack(one_of_six)).tolist() == [1]
 
 
 # --- compare -------------------------------------------------------------------------------------
+def test_infinity_is_near_nothing_else() -> None:
+    compare(float("inf"), float("inf"), "the rate")
+    for actual, expected in (
+        (1e300, float("inf")),
+        (float("inf"), 1.0),
+        (-float("inf"), float("inf")),
+    ):
+        with pytest.raises(CheckFailed):
+            compare(actual, expected, "the rate")
+
+
 def test_rounding_passes_and_a_bug_does_not() -> None:
     value = torch.randn(1000, dtype=torch.float64)
     compare(value * (1 + 1e-12), value, "x")
