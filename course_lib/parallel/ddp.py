@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from course_lib.comm import CommError, Group, Work, all_reduce, broadcast
 from course_lib.parallel.bucket import Bucket, build_buckets
-from course_lib.parallel.guard import guard_steps
+from course_lib.parallel.guard import book_until_gone, guard_steps, weakly
 from course_lib.parallel.unused import agree_used
 
 
@@ -46,7 +47,7 @@ class _Replica(nn.Module):
         for tensor in [*module.parameters(), *module.buffers()]:
             broadcast(tensor.detach(), 0, group)
         for parameter in self._trained():
-            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+            parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
         guard_steps(self, _refuse_local_gradients)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -147,6 +148,19 @@ class _AfterBackward(_Replica):
         self._under_way: list[tuple[int, Work]] = []
         self._in_backward = False
 
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own forward; what comes out keeps this object alive until its backward."""
+        self._in_backward = False  # a backward may have ended in an error
+        self._under_way.clear()
+        output = super().forward(*args, **kwargs)
+        for tensor in tree_leaves(output):
+            if torch.is_tensor(tensor) and tensor.requires_grad:
+                tensor.register_hook(self._stay)
+        return output
+
+    def _stay(self, _: torch.Tensor) -> None:
+        """Nothing to do: the graph holds this hook, and the hook this object."""
+
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         super()._on_gradient(parameter)
         if not self._synchronises:
@@ -245,7 +259,7 @@ class BucketedDDP(_AfterBackward):
         self.find_unused_parameters = find_unused_parameters
         self.buckets = build_buckets(self._trained(), cap, first_cap)
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
-        group.ledger.add_memory("gradients", sum(bucket.nbytes for bucket in self.buckets))
+        book_until_gone(self, group, "gradients", sum(bucket.nbytes for bucket in self.buckets))
 
     def _begin(self) -> None:
         self._waiting = {bucket: dict.fromkeys(bucket.parameters) for bucket in self.buckets}

@@ -26,6 +26,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from course_lib.comm import Group, Work, all_gather, all_reduce, broadcast, pairwise_reduce_scatter
+from course_lib.parallel.guard import book_until_gone
 from course_lib.parallel.shard import FlatLayout
 
 Part = Callable[[nn.Parameter], torch.Tensor | None]
@@ -101,7 +102,7 @@ class FlatShard:
             if group is not None:
                 broadcast(whole, 0, group)
         self.shard.copy_(whole[self.group.index * size :][:size])
-        self.group.ledger.add_memory("parameters", self.shard.nbytes)
+        book_until_gone(self, self.group, "parameters", self.shard.nbytes)
         self._full.untyped_storage().resize_(0)
         self.show_pieces()
 

@@ -25,7 +25,7 @@ from course_lib.comm import CommError, Group, all_reduce, broadcast
 from course_lib.parallel.cut import cut
 from course_lib.parallel.ddp import missing_gradients
 from course_lib.parallel.flat_shard import Precision
-from course_lib.parallel.guard import guard_steps, refuse_stale_state
+from course_lib.parallel.guard import guard_steps, refuse_stale_state, weakly
 from course_lib.parallel.unit import Unit
 from course_lib.parallel.unused import agree_used
 
@@ -79,6 +79,7 @@ class FSDP(nn.Module):
         self._expected: list[Unit] = []  # the same, of the forward before
         self._units = self._make_units(list(units))
         self._root = self._units[-1]
+        self._unit_of = {p: unit for unit in self._units for p in unit.trained}
         for buffer in module.buffers():
             broadcast(buffer, 0, group)
         guard_steps(self, _check_step)
@@ -95,7 +96,7 @@ class FSDP(nn.Module):
         for module, name, parameters in cut(self.module, modules):
             unit = Unit(name, parameters, self.group, self.replicas, self.precision)
             for parameter in unit.trained:
-                parameter.register_post_accumulate_grad_hook(self._on_gradient(unit))
+                parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
             if module is not None:
                 module.register_forward_pre_hook(self._before_forward(unit), with_kwargs=True)
                 module.register_forward_hook(self._after_forward(unit))
@@ -184,15 +185,13 @@ class FSDP(nn.Module):
             self._order[self._order.index(unit) - 1].gather()
         unit.begun = time.monotonic()
 
-    def _on_gradient(self, unit: Unit) -> Callable[[torch.Tensor], None]:
-        def hook(parameter: torch.Tensor) -> None:
-            if self._reduced:  # its buffers may go, if it is done
-                self._reduced[-1].finish_reduce(wait=False)
-            unit.pending.discard(parameter)
-            if not unit.pending:
-                self._finish_unit(unit)
-
-        return hook
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        if self._reduced:  # its buffers may go, if it is done
+            self._reduced[-1].finish_reduce(wait=False)
+        unit = self._unit_of[parameter]
+        unit.pending.discard(parameter)
+        if not unit.pending:
+            self._finish_unit(unit)
 
     def _finish_unit(self, unit: Unit) -> None:
         """All gradients of a unit are there, or will not come: its parameters may go."""

@@ -1,4 +1,4 @@
-"""Looks at an optimizer's step before it is made, and stops one that would part the replicas.
+"""What wrappers do for as long as they live: book their memory, and look at optimizer steps.
 
 Notebook: 02 Data parallel (what the wrappers refuse).
 Source: torch.optim.optimizer.register_optimizer_step_pre_hook.
@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from course_lib.comm import CommError
+from course_lib.comm import CommError, Group
 
 Check = Callable[[Any, Optimizer, list[nn.Parameter]], None]
 
@@ -44,6 +44,28 @@ def guard_steps(owner: nn.Module, check: Check) -> None:
 
     handle = register_optimizer_step_pre_hook(before_step)
     weakref.finalize(owner, handle.remove)
+
+
+def weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """A method as a hook that does not keep its object alive.
+
+    torch holds a tensor's hooks where Python's collector does not see them, so a wrapper that its
+    own parameters' hooks point to would never be freed.
+    """
+    known = weakref.WeakMethod(method)
+
+    def hook(*args: Any) -> None:
+        alive = known()
+        if alive is not None:
+            alive(*args)
+
+    return hook
+
+
+def book_until_gone(owner: object, group: Group, memory_class: str, count: int) -> None:
+    """Counts `count` bytes as held in `memory_class` until `owner` is garbage."""
+    group.ledger.add_memory(memory_class, count)
+    weakref.finalize(owner, group.ledger.add_memory, memory_class, -count)
 
 
 def refuse_stale_state(asked: str, optimizer: Optimizer, names: Mapping[nn.Parameter, str]) -> None:

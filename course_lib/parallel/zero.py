@@ -1,11 +1,11 @@
 """ZeRO-1: every rank keeps the optimizer's state of one shard of the parameters only.
 
-Notebook: 04 ZeRO (Zero1).
+Notebook: 04 ZeRO (partition, Zero1); ZeRO-2 is in the file zero2.
 Paper: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
 (2020), section 5.1.
 Costs a step: a reduce-scatter of the gradients and an all-gather of the parameters, together
 2(N-1)/N·S bytes a rank, as much as DDP's all-reduce. Optimizer state S·k/N instead of S·k.
-The production version overlaps both with backward and forward, and gathers in buckets.
+The production version overlaps both with backward and forward.
 
 The optimizer must work element by element, as SGD and Adam do: it sees pieces of parameters.
 """
@@ -13,74 +13,57 @@ The optimizer must work element by element, as SGD and Adam do: it sees pieces o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import nn
 
-from course_lib.comm import CommError, Group, broadcast, ring_all_gather, ring_reduce_scatter
-from course_lib.parallel.shard import FlatLayout, flatten
+from course_lib.comm import CommError, Group
+from course_lib.parallel.unused import agree_used
+from course_lib.parallel.zero_bucket import ShardedBucket, cut
 
-Parameters = Sequence[nn.Parameter]
-
-
-class _FlatGroup:
-    """Parameters of one dtype that share their options: flat, and this rank's shard of them."""
-
-    def __init__(self, parameters: Parameters, group: Group) -> None:
-        self.parameters = list(parameters)
-        self.group = group
-        self.layout: FlatLayout
-        self.layout, self.flat = flatten(self.parameters, group.size)
-        broadcast(self.flat, 0, group)
-        size = self.layout.shard_size
-        self.shard = self.flat[group.index * size : (group.index + 1) * size]
-        self.places = self.layout.pieces(group.index)
-        self.pieces = [nn.Parameter(self.shard[p.at : p.at + p.count]) for p in self.places]
-
-    def reduce_gradients(self) -> None:
-        """Averages the gradients; afterwards each piece has its own, and no parameter has one."""
-        full = torch.zeros_like(self.flat)
-        for parameter, view in zip(self.parameters, self.layout.views(full), strict=True):
-            if parameter.grad is not None:
-                view.copy_(parameter.grad)
-            parameter.grad = None
-        with self.group.ledger.hold("gradients", full.nbytes):
-            mine = ring_reduce_scatter(full, self.group, "avg").clone()
-        for piece, place in zip(self.pieces, self.places, strict=True):
-            piece.grad = mine[place.at : place.at + place.count]
-
-    def gather_parameters(self) -> None:
-        """Every rank gets the shards that the others have updated."""
-        ring_all_gather(self.flat, self.group)
+CAP = 25 << 20  # bytes of a bucket, as DDP has it
 
 
-class Zero1(torch.optim.Optimizer):
-    """Wraps an optimizer class: the same updates, with 1/N of the state on each rank.
+class ShardedOptimizer(torch.optim.Optimizer):
+    """What ZeRO-1 and ZeRO-2 share: an optimizer class on this rank's shard of the parameters.
 
-    Gradients must be this rank's own, not yet synchronised: do not wrap the model in DDP as well.
+    Trained parameters begin with index 0's values; frozen ones and buffers are the caller's.
 
     Args:
         params: parameters or parameter groups, as for any optimizer; the same on every rank.
         optimizer: its class, one that works element by element.
         group: the data-parallel ranks.
+        cap: bytes of a bucket; each is reduced, and gathered, by itself.
+        find_unused_parameters: allow parameters without a gradient. One that another rank has a
+            gradient for takes part with zeros; one that no rank has a gradient for is skipped, as
+            in one process. The ranks agree on which in an all-reduce of a byte for each parameter.
         options: for the optimizer.
 
     Raises:
-        CommError: nothing to optimize.
+        CommError: nothing to optimize; in a step or a backward, a parameter got no gradient.
     """
 
     def __init__(
-        self, params: Iterable[Any], optimizer: Callable[..., Any], group: Group, **options: Any
+        self,
+        params: Iterable[Any],
+        optimizer: Callable[..., Any],
+        group: Group,
+        *,
+        cap: int = CAP,
+        find_unused_parameters: bool = False,
+        **options: Any,
     ) -> None:
         self.group = group
+        self.cap = cap
+        self.find_unused_parameters = find_unused_parameters
+        self.buckets: list[ShardedBucket] = []
+        self.inner: Any = None
         self._make = optimizer
         self._options = options
-        self._flat: list[list[_FlatGroup]] = []
-        self.inner: Any = None
+        self._used: set[nn.Parameter] = set()  # had a gradient on this rank since the last step
         super().__init__(params, options)
-        if not any(self._flat):
+        if not self.buckets:
             raise CommError(
                 f"{type(self).__name__} over {group}",
                 "no parameter that needs a gradient",
@@ -94,10 +77,10 @@ class Zero1(torch.optim.Optimizer):
         kinds: dict[Any, list[nn.Parameter]] = {}
         for parameter in dict.fromkeys(p for p in added["params"] if p.requires_grad):
             kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
-        flat_groups = [_FlatGroup(members, self.group) for members in kinds.values()]
-        self._flat.append(flat_groups)
+        buckets = [ShardedBucket(b, self.group) for k in kinds.values() for b in cut(k, self.cap)]
+        self.buckets += buckets
         own = {key: value for key, value in added.items() if key != "params"}
-        pieces = {"params": [p for flat in flat_groups for p in flat.pieces], **own}
+        pieces = {"params": [piece for bucket in buckets for piece in bucket.pieces], **own}
         if self.inner is None:
             self.inner = self._make([pieces], **self._options)
         else:
@@ -107,7 +90,7 @@ class Zero1(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Reduce-scatters the gradients, updates this rank's shard, all-gathers the parameters."""
+        """Updates this rank's shard and all-gathers the parameters. Uses the gradients up."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -115,17 +98,19 @@ class Zero1(torch.optim.Optimizer):
         for outer, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
             # A learning-rate schedule writes into our groups; the shard's optimizer must see it.
             inner.update({key: value for key, value in outer.items() if key != "params"})
-        for flat in self._all():
-            flat.reduce_gradients()
+        self._finish_gradients()
+        if self.find_unused_parameters:
+            self._skip_unused()
         self.inner.step()
-        for flat in self._all():
-            flat.gather_parameters()
+        self._drop_gradients()
+        for bucket in self.buckets:
+            bucket.gather_parameters()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients of the parameters and of the pieces."""
+        """Forgets the gradients of the parameters and of this rank's shard."""
         super().zero_grad(set_to_none)
-        self.inner.zero_grad(set_to_none)
+        self._drop_gradients()
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's part of the state, and which part that is."""
@@ -152,10 +137,55 @@ class Zero1(torch.optim.Optimizer):
 
     def state_bytes(self) -> int:
         """Bytes of optimizer state on this rank, scalars left out."""
-        tensors = [t for state in self.inner.state.values() for t in state.values()]
-        with suppress(AttributeError):
-            return sum(t.nbytes for t in tensors if t.dim())
-        return 0
+        values = [value for state in self.inner.state.values() for value in state.values()]
+        return sum(v.nbytes for v in values if torch.is_tensor(v) and v.dim())
 
-    def _all(self) -> list[_FlatGroup]:
-        return [flat for flats in self._flat for flat in flats]
+    # --- gradients -------------------------------------------------------------------------------
+    def _finish_gradients(self) -> None:
+        """A step is about to be made: every piece of this rank must have its gradient."""
+        raise NotImplementedError
+
+    def _trained(self) -> list[nn.Parameter]:
+        return [p for bucket in self.buckets for p in bucket.parameters]
+
+    def _skip_unused(self) -> None:
+        trained = self._trained()
+        used = agree_used([p in self._used for p in trained], self.group)
+        unused = {p for p, anywhere in zip(trained, used, strict=True) if not anywhere}
+        for bucket in self.buckets:
+            bucket.forget(unused)
+
+    def _refuse_missing(self, missing: Sequence[nn.Parameter]) -> None:
+        """Ends a backward or a step that had no gradient for some parameters, unless allowed."""
+        if not missing or self.find_unused_parameters:
+            return
+        shapes = ", ".join(str(tuple(p.shape)) for p in missing[:3])
+        raise CommError(
+            f"{type(self).__name__} with a gradient for each of {len(self._trained())} parameters",
+            f"none for {len(missing)} of them on rank {self.group.rank}, of shapes {shapes}"
+            + (", ..." if len(missing) > 3 else ""),
+            "others may have one: freeze what is never used, or pass find_unused_parameters=True",
+        )
+
+    def _drop_gradients(self) -> None:
+        self._used.clear()
+        for bucket in self.buckets:
+            bucket.drop_collected()
+            bucket.drop_gradient()
+
+
+class Zero1(ShardedOptimizer):
+    """Wraps an optimizer class: the same updates, with 1/N of the state on each rank.
+
+    Gradients must be this rank's own, not yet synchronised: do not wrap the model in DDP as well.
+    They are whole until the step, which reduces them bucket by bucket and leaves none.
+    """
+
+    def _finish_gradients(self) -> None:
+        self._refuse_missing([p for p in self._trained() if p.grad is None])
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                if parameter.grad is not None:
+                    self._used.add(parameter)
+                    bucket.collect(parameter)
+            bucket.reduce()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import gc
 import io
 import linecache
 import os
@@ -141,6 +142,8 @@ class Worker:
         """Runs the source of a cell; its last expression is shown, as in a notebook."""
         source, name = message["source"], message["name"]
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        if message.get("ledger"):
+            gc.collect()  # models of earlier cells, whose hooks go in circles, are held no more
         since = self.ledger.place()
         self.ledger.peak = dict(self.ledger.held)
         tree = ast.parse(source, name)

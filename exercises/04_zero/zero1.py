@@ -1,0 +1,90 @@
+"""ZeRO-1: each rank keeps the optimizer's state of its own shard, and updates that shard only.
+
+Notebook 04. AdamW keeps two numbers for each parameter, and with plain data parallelism every rank
+keeps all of them. But to update an element nobody needs the state of another one. So rank i keeps
+the state of shard i, and a step is: average the gradients so that each rank gets its shard of them
+(reduce-scatter), update that shard, and collect the updated shards of all ranks (all-gather). That
+is as many bytes as DDP's all-reduce, which is both in one: 2(N-1)/N·S.
+
+Given are `flatten`, which makes a group's parameters views of one flat tensor, and everything
+around the two functions that you write:
+
+- `add_param_group(param_group)`: `flat` holds this group's parameters. This rank's shard of it is
+  the part with number `group.index` of `group.size` equal parts; it becomes one `nn.Parameter` that
+  shares memory with `flat`. `self.inner`, an optimizer of the class `self.optimizer`, gets it, with
+  all other entries of `param_group` (lr, weight_decay, ...). The first group makes `self.inner`
+  with `self.options`; each later one is added to it, in order.
+- `step()`: for each group the mean over all ranks of the full gradients, cut like `flat`, of which
+  the shard gets its part as `.grad`; then `self.inner.step()`; then the parameters of all ranks.
+  A parameter without a gradient on this rank takes part with zeros.
+
+Rules: gradients may have been accumulated by several backwards. `self.param_groups` are those of
+`self.inner`; a learning-rate schedule writes there. Use `course_lib.comm`, for example
+`ring_reduce_scatter` and `ring_all_gather`, which work in place on a flat tensor. The optimizer
+works element by element, as SGD and AdamW do. All parameters of a group have one dtype.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
+
+
+def flatten(params: list[nn.Parameter], group: Group) -> torch.Tensor:
+    """Makes parameters views of one flat tensor, padded for `group`, the same on all ranks."""
+    count = sum(p.numel() for p in params)
+    flat = params[0].new_zeros(-(-count // group.size) * group.size)
+    parts = flat[:count].split([p.numel() for p in params])
+    for param, part in zip(params, parts, strict=True):
+        part.copy_(param.detach().reshape(-1))
+        param.data = part.view(param.shape)
+    broadcast(flat, 0, group)
+    return flat
+
+
+class Zero1:
+    """Wraps an optimizer class.
+
+    Args:
+        params: parameters, or parameter groups (dicts with "params"), as for any optimizer.
+        optimizer: a class, `torch.optim.AdamW` for example.
+        group: the ranks.
+        options: for the optimizer.
+    """
+
+    def __init__(
+        self, params: Iterable[Any], optimizer: Callable[..., Any], group: Group, **options: Any
+    ) -> None:
+        self.optimizer, self.group, self.options = optimizer, group, options
+        self.inner: Any = None  # the optimizer of this rank's shards
+        self.flats: list[tuple[list[nn.Parameter], torch.Tensor]] = []  # one for each group
+        params = list(params)
+        for each in params if isinstance(params[0], dict) else [{"params": params}]:
+            self.add_param_group(each)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """One for each group that was given; "params" holds its shard."""
+        return self.inner.param_groups
+
+    def zero_grad(self) -> None:
+        """Forgets all gradients."""
+        self.inner.zero_grad()
+        for params, _ in self.flats:
+            for param in params:
+                param.grad = None
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Takes care of more parameters."""
+        params = [param for param in param_group["params"] if param.requires_grad]
+        flat = flatten(params, self.group)
+        self.flats.append((params, flat))
+        raise NotImplementedError("zero1: write your answer here")
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Averages the gradients, updates this rank's shards, collects the parameters."""
+        raise NotImplementedError("zero1: write your answer here")

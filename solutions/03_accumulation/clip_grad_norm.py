@@ -1,0 +1,88 @@
+"""clip_grad_norm: once an update, after the synchronisation, on unscaled gradients.
+
+Notebook 03. One bad batch can give a gradient a hundred times longer than usual, and one such step
+can undo hours. So the *whole* gradient, all parameters as one long vector, is made shorter if its
+norm is above a limit. It keeps its direction. Write two functions:
+
+1. `clip_grad_norm(parameters, max_norm, norm_type)`: computes the norm of all gradients together,
+   multiplies each gradient, in place, by min(1, max_norm / (norm + 1e-6)), and returns the norm
+   that was there before. Parameters without a gradient are left out. `parameters` may be a
+   generator, such as `model.parameters()`. Write it without `torch.nn.utils`.
+2. `update(...)`: one update from a window of micro-batches of equal size. The loss of the update is
+   the mean over the window. For half precision each loss is multiplied by `scale` before its
+   backward, so that small gradients do not become 0; before anybody looks at the gradients, they
+   are divided by `scale` again. Then the gradients are clipped (2-norm), and the optimizer steps.
+
+Rules for `update`:
+- `model` averages its gradients over the group at the end of a backward, unless that backward's
+  forward was made inside `with model.no_sync():`. Synchronise once an update; send nothing else.
+- What is clipped is the gradient of the whole update: of all micro-batches and all ranks.
+- Gradients are changed in place (`gradient.mul_`, `div_`): they may be views of a bucket.
+- Gradients are zeroed at the beginning.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+
+import torch
+from torch import nn
+
+
+def clip_grad_norm(
+    parameters: Iterable[nn.Parameter], max_norm: float, norm_type: float = 2.0
+) -> torch.Tensor:
+    """Makes the gradients shorter, in place, if their norm is above `max_norm`.
+
+    Args:
+        parameters: some may have no gradient.
+        max_norm: the norm that is allowed for all gradients together.
+        norm_type: 2.0, another p of the p-norm, or infinity for the largest absolute value.
+
+    Returns:
+        The norm before, a scalar tensor.
+    """
+    # BEGIN SOLUTION
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norms = [torch.linalg.vector_norm(gradient, norm_type) for gradient in gradients]
+    norm = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+    factor = min(1.0, max_norm / (float(norm) + 1e-6))
+    for gradient in gradients:
+        gradient.mul_(factor)
+    return norm
+    # END SOLUTION
+
+
+def update(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss_fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    window: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    max_norm: float,
+    scale: float,
+) -> torch.Tensor:
+    """One update: the window's micro-batches, unscale, clip, step.
+
+    Args:
+        model: averages gradients, has `no_sync()`.
+        optimizer: of its parameters.
+        loss_fn: outputs and targets of a micro-batch to its mean loss.
+        window: (inputs, targets) of each micro-batch, all of one size.
+        max_norm: the norm that is allowed.
+        scale: what losses are multiplied by before their backward.
+
+    Returns:
+        The norm of the update's unscaled gradient before clipping; the same on every rank.
+    """
+    # BEGIN SOLUTION
+    optimizer.zero_grad()
+    for number, (inputs, targets) in enumerate(window, 1):
+        with nullcontext() if number == len(window) else model.no_sync():
+            loss = loss_fn(model(inputs), targets) / len(window)
+            (loss * scale).backward()
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad.div_(scale)
+    norm = clip_grad_norm(model.parameters(), max_norm)
+    optimizer.step()
+    return norm
+    # END SOLUTION

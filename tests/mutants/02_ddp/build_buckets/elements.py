@@ -1,0 +1,15 @@
+"""mutant: bytes, not elements"""
+
+from torch.nn import Parameter
+
+
+def build_buckets(params, cap: int, first_cap: int) -> list[list[Parameter]]:
+    trained = dict.fromkeys(p for p in params if p.requires_grad)
+    buckets: dict = {}
+    for parameter in reversed(trained):
+        mine = buckets.setdefault(parameter.dtype, [[]])
+        limit = first_cap if len(mine) == 1 else cap
+        if mine[-1] and sum(p.numel() for p in mine[-1]) + parameter.numel() > limit:
+            mine.append([])
+        mine[-1].append(parameter)
+    return [bucket for mine in buckets.values() for bucket in mine]

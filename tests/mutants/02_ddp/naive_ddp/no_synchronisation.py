@@ -1,0 +1,24 @@
+"""mutant: the rank's own gradient: nothing was averaged"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.comm import Group, broadcast
+
+
+class NaiveDDP(nn.Module):
+    def __init__(self, module: nn.Module, group: Group) -> None:
+        super().__init__()
+        self.module = module
+        self.group = group
+        with torch.no_grad():
+            for tensor in [*module.parameters(), *module.buffers()]:
+                broadcast(tensor, 0, group)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def synchronize(self) -> None:
+        pass

@@ -1,0 +1,32 @@
+"""mutant: begins before the gradient of, use register_post_accumulate_grad_hook"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.comm import Group, all_reduce, broadcast
+
+
+class OverlapDDP(nn.Module):
+    def __init__(self, module: nn.Module, group: Group) -> None:
+        super().__init__()
+        self.module = module
+        self.group = group
+        for tensor in [*module.parameters(), *module.buffers()]:
+            broadcast(tensor.detach(), 0, group)
+        self._under_way = []
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.register_hook(self._launch)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def _launch(self, parameter: torch.Tensor) -> None:
+        self._under_way.append(all_reduce(parameter, self.group, "avg", async_op=True))
+
+    def wait(self) -> None:
+        for work in self._under_way:
+            work.wait()
+        self._under_way.clear()

@@ -1,0 +1,29 @@
+"""variant: the lengths are gathered as norms and squared; a table of rules"""
+
+import math
+
+import torch
+
+from course_lib.comm import Group, all_gather
+
+
+def scaled_lr(
+    rule: str, base_lr: float, base_batch: int, local_batch: int, world: int, step: int, warmup: int
+) -> float:
+    if rule not in ("linear", "sqrt"):
+        raise ValueError(f"no rule {rule!r}: known are 'linear' and 'sqrt'")
+    factor = local_batch * world / base_batch
+    target = base_lr * factor ** {"linear": 1.0, "sqrt": 0.5}[rule]
+    if step >= warmup:
+        return target
+    return base_lr + (target - base_lr) * step / warmup
+
+
+def critical_batch(own: torch.Tensor, mean: torch.Tensor, local_batch: int, group: Group) -> float:
+    norms = own.new_empty(group.size)
+    all_gather(norms, own.norm().view(1), group)
+    small = norms.square().mean()
+    large, batch = mean.square().sum(), local_batch * group.size
+    signal = (batch * large - local_batch * small) / (batch - local_batch)
+    noise = (small - large) / (1 / local_batch - 1 / batch)
+    return float(noise / signal) if signal > 0 else math.inf

@@ -1,0 +1,26 @@
+"""variant: the closed form; the warm-up as a weighted mean of two rates"""
+
+import math
+
+import torch
+
+from course_lib.comm import Group, all_reduce
+
+
+def scaled_lr(
+    rule: str, base_lr: float, base_batch: int, local_batch: int, world: int, step: int, warmup: int
+) -> float:
+    if rule not in ("linear", "sqrt"):
+        raise ValueError(f"no rule {rule!r}: known are 'linear' and 'sqrt'")
+    factor = local_batch * world / base_batch
+    target = base_lr * (factor if rule == "linear" else math.sqrt(factor))
+    way = min(1.0, step / warmup) if warmup else 1.0
+    return (1 - way) * base_lr + way * target
+
+
+def critical_batch(own: torch.Tensor, mean: torch.Tensor, local_batch: int, group: Group) -> float:
+    small = own.square().sum()
+    all_reduce(small, group, "avg")
+    large, batch = mean.square().sum(), local_batch * group.size
+    signal = group.size * large - small
+    return float(batch * (small - large) / signal) if signal > 0 else math.inf

@@ -1,0 +1,13 @@
+"""mutant: are seen twice, cut from the order overlap"""
+
+import torch
+
+
+def shard_indices(
+    n: int, rank: int, world: int, epoch: int, seed: int = 0, drop_last: bool = False
+) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    order = torch.randperm(n, generator=generator)
+    each = n // world if drop_last else -(-n // world)
+    begin = max(0, rank * each - 1)
+    return order.repeat(world)[begin : begin + each]

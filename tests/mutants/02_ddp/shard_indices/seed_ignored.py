@@ -1,0 +1,12 @@
+"""mutant: the seed is not used"""
+
+import torch
+
+
+def shard_indices(
+    n: int, rank: int, world: int, epoch: int, seed: int = 0, drop_last: bool = False
+) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(epoch)
+    order = torch.randperm(n, generator=generator)
+    each = n // world if drop_last else -(-n // world)
+    return order.repeat(world)[: each * world][rank::world]

@@ -1,0 +1,87 @@
+"""mutant: with no_sync there is one synchronisation"""
+
+
+def effective_batch(micro_batch: int, k: int, ranks: int) -> int:
+    """Samples that one update has seen."""
+    # BEGIN SOLUTION: the samples
+    return micro_batch * k * ranks
+
+
+def peak_bytes(
+    parameters: int, activation_bytes: int, micro_batch: int, k: int
+) -> dict[str, int]:
+    """The most that a rank holds of each kind during an update.
+
+    Args:
+        parameters: how many numbers the model has.
+        activation_bytes: bytes of the graph of one sample.
+        micro_batch: samples of a micro-batch.
+        k: micro-batches of an update.
+
+    Returns:
+        Bytes of `parameters`, `gradients`, `optimizer state` and `activations`.
+    """
+    # BEGIN SOLUTION: the peaks
+    return {
+        "parameters": 4 * parameters,
+        "gradients": 4 * parameters,
+        "optimizer state": 8 * parameters,
+        "activations": micro_batch * activation_bytes,
+    }
+
+
+def update_seconds(
+    parameters: int,
+    micro_batch: int,
+    k: int,
+    ranks: int,
+    sample_seconds: float,
+    overhead: float,
+    bandwidth: float,
+    no_sync: bool = True,
+) -> float:
+    """Seconds of one update.
+
+    Args:
+        parameters: how many numbers the model has.
+        micro_batch: samples of a micro-batch.
+        k: micro-batches of an update.
+        ranks: N.
+        sample_seconds: forward and backward of one sample.
+        overhead: of each micro-batch.
+        bandwidth: bytes a second that a rank can send.
+        no_sync: whether gradients are synchronised once an update only.
+    """
+    # BEGIN SOLUTION: the time
+    computing = k * (overhead + micro_batch * sample_seconds)
+    sent = 2 * (ranks - 1) / ranks * 4 * parameters
+    return computing + k * sent / bandwidth
+
+
+def smallest_k(
+    parameters: int, activation_bytes: int, global_batch: int, ranks: int, budget: int
+) -> int:
+    """The fewest micro-batches of equal size with which an update fits into a rank's memory.
+
+    It fits if the peaks of all kinds, added up, are not above the budget.
+
+    Args:
+        parameters: how many numbers the model has.
+        activation_bytes: bytes of the graph of one sample.
+        global_batch: samples of an update over all ranks.
+        ranks: N.
+        budget: bytes of a rank's memory.
+
+    Raises:
+        ValueError: `global_batch` does not divide by the ranks, or one sample does not fit.
+    """
+    # BEGIN SOLUTION: the smallest k
+    if global_batch % ranks:
+        raise ValueError(f"{global_batch} samples cannot be shared equally by {ranks} ranks")
+    mine = global_batch // ranks
+    for k in range(1, mine + 1):
+        if mine % k == 0:
+            held = peak_bytes(parameters, activation_bytes, mine // k, k)
+            if sum(held.values()) <= budget:
+                return k
+    raise ValueError(f"one sample does not fit into {budget} bytes")

@@ -1,0 +1,103 @@
+"""mutant: only the first: the second backward left no trace"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.comm import Group, all_gather, reduce_scatter
+
+
+class Moment(torch.autograd.Function):
+    """Hands a tensor on unchanged; calls `call` when the backward comes by."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, shard: torch.Tensor, call: Callable[[], None]) -> Any:
+        """`x` itself."""
+        ctx.call = call  # `shard` needs a gradient, so autograd comes by even if `x` needs none
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        """The gradient itself."""
+        ctx.call()
+        return grads[0], None, None
+
+
+class FSDPUnit(nn.Module):
+    """One block with sharded weights.
+
+    Args:
+        block: `block(x, *weights)` returns a tensor; `x` is a tensor of floats.
+        weights: the same values on every rank, one dtype.
+        group: the ranks.
+
+    Attributes:
+        shard: this rank's part of `full`, flat; the only parameter.
+        full: all weights and the padding, flat; its storage is empty between uses.
+        weights: what the block gets; leaves of autograd, views of `full`.
+    """
+
+    def __init__(
+        self, block: Callable[..., torch.Tensor], weights: Sequence[torch.Tensor], group: Group
+    ) -> None:
+        super().__init__()
+        self.block, self.group = block, group
+        self.shapes = [weight.shape for weight in weights]
+        flat = torch.cat([weight.detach().flatten() for weight in weights])
+        flat = nn.functional.pad(flat, (0, -len(flat) % group.size))
+        self.shard = nn.Parameter(flat.chunk(group.size)[group.index].clone())
+        self.full = flat
+        # `.data`: filling `full` again must not look like a change of what autograd has saved.
+        self.weights = [view.data.requires_grad_() for view in self.views(flat)]
+        self.free()
+
+    def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """The parts of a tensor like `full`, in the shapes of the weights."""
+        counts = [shape.numel() for shape in self.shapes]
+        parts = flat[: sum(counts)].split(counts)
+        return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The block's output; around it, in both passes, the four moments."""
+        x = Moment.apply(x, self.shard, self.after_backward)
+        self.before_forward()
+        y = self.block(x, *self.weights)
+        self.after_forward()
+        return Moment.apply(y, self.shard, self.before_backward)
+
+    def gather(self) -> None:
+        """Makes the weights whole: memory for `full`, then everybody's shard."""
+        self.full.untyped_storage().resize_(self.full.nbytes)
+        all_gather(self.full, self.shard.detach(), self.group)
+
+    def free(self) -> None:
+        """Gives the weights' memory back."""
+        self.full.untyped_storage().resize_(0)
+
+    def before_forward(self) -> None:
+        """The block is about to compute."""
+        self.gather()
+
+    def after_forward(self) -> None:
+        """The block has computed."""
+        self.free()
+
+    def before_backward(self) -> None:
+        """The gradient of the block's output is there."""
+        self.gather()
+
+    def after_backward(self) -> None:
+        """Every weight that was used has its `grad`: this rank's own gradient."""
+        self.free()  # first: the flat gradient takes its place
+        flat = torch.zeros_like(self.full)
+        pairs = zip(self.weights, self.views(flat), strict=True)
+        for weight, view in pairs:
+            if weight.grad is not None:
+                view.copy_(weight.grad)
+            weight.grad = None
+        mean = torch.empty_like(self.shard)
+        reduce_scatter(mean, flat, self.group, "avg")
+        if self.shard.grad is None:
+            self.shard.grad = mean

@@ -1,0 +1,20 @@
+"""mutant: what was whole is freed and gathered again"""
+
+
+def prefetch(order, limit):
+    flight = []
+    for place, unit in enumerate(order):
+        wanted = list(dict.fromkeys(order[place:]))[:limit]
+        for old in flight:
+            if old not in wanted:
+                old.free()
+        for new in wanted:
+            if new not in flight:
+                new.launch()
+        flight = wanted
+        unit.wait()
+        yield unit
+        unit.free()
+        flight = [other for other in flight if other is not unit]
+    for last in flight:
+        last.free()

@@ -1,0 +1,17 @@
+"""mutant: computes while not waited for, call `wait` before you yield"""
+
+
+def prefetch(order, limit):
+    flight = []
+    for place, unit in enumerate(order):
+        wanted = list(dict.fromkeys(order[place:]))[:limit]
+        for old in flight:
+            if old not in wanted:
+                old.free()
+        for new in wanted:
+            if new not in flight:
+                new.launch()
+        flight = wanted
+        yield unit
+    for last in flight:
+        last.free()

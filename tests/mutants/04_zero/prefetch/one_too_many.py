@@ -1,0 +1,18 @@
+"""mutant: is too much, the number of units in flight"""
+
+
+def prefetch(order, limit):
+    flight = []
+    for place, unit in enumerate(order):
+        wanted = list(dict.fromkeys(order[place:]))[: limit + 1]
+        for old in flight:
+            if old not in wanted:
+                old.free()
+        for new in wanted:
+            if new not in flight:
+                new.launch()
+        flight = wanted
+        unit.wait()
+        yield unit
+    for last in flight:
+        last.free()

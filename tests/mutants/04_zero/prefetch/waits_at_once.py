@@ -1,0 +1,19 @@
+"""mutant: a unit is waited for before its turn"""
+
+
+def prefetch(order, limit):
+    flight = []
+    for place, unit in enumerate(order):
+        wanted = list(dict.fromkeys(order[place:]))[:limit]
+        for old in flight:
+            if old not in wanted:
+                old.free()
+        for new in wanted:
+            if new not in flight:
+                new.launch()
+                new.wait()
+        flight = wanted
+        unit.wait()
+        yield unit
+    for last in flight:
+        last.free()

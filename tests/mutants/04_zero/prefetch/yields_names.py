@@ -1,0 +1,18 @@
+"""mutant: prefetch yields the units themselves"""
+
+
+def prefetch(order, limit):
+    flight = []
+    for place, unit in enumerate(order):
+        wanted = list(dict.fromkeys(order[place:]))[:limit]
+        for old in flight:
+            if old not in wanted:
+                old.free()
+        for new in wanted:
+            if new not in flight:
+                new.launch()
+        flight = wanted
+        unit.wait()
+        yield place, unit
+    for last in flight:
+        last.free()

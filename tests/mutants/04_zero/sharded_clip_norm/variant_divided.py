@@ -1,0 +1,37 @@
+"""variant: replicated squares divided by the number of ranks; a factor of at most 1"""
+
+from collections.abc import Sequence
+
+import torch
+
+from course_lib.comm import Group, all_reduce
+
+
+def sharded_clip_norm(
+    sharded: Sequence[torch.Tensor],
+    replicated: Sequence[torch.Tensor],
+    max_norm: float,
+    group: Group,
+) -> float:
+    """Clips all gradients together, in place.
+
+    Args:
+        sharded: this rank's shards of gradients; may be empty.
+        replicated: gradients that all ranks have; may be empty.
+        max_norm: the limit.
+        group: the ranks that share the shards.
+
+    Returns:
+        The norm before clipping.
+    """
+    squares = torch.zeros((), dtype=torch.float64)
+    for gradient in sharded:
+        squares += gradient.double().square().sum()
+    for gradient in replicated:
+        squares += gradient.double().square().sum() / group.size
+    all_reduce(squares, group)
+    norm = squares.sqrt().item()
+    factor = min(1.0, max_norm / (norm + 1e-6))
+    for gradient in [*sharded, *replicated]:
+        gradient *= factor
+    return norm

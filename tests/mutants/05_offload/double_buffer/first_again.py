@@ -1,0 +1,20 @@
+"""mutant: layers left on the device after"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+
+def double_buffer(layers: Sequence[Any], pool: Any) -> Iterator[list[torch.Tensor]]:
+    here = [pool.fetch(layer) for layer in layers[:1]]
+    try:
+        for number in range(len(layers)):
+            here[0].wait()
+            here += [pool.fetch(layers[(number + 1) % len(layers)])]
+            yield here[0].weights
+            pool.free(here.pop(0))
+    finally:
+        for copy in here[1:]:
+            copy.wait()
+            pool.free(copy)
