@@ -62,10 +62,10 @@ def _lane(axes: Axes, lane: int, ledger: Ledger, begin: float, whole: float) -> 
         _name(axes, span.name, (span.begin - begin, span.end - begin), lane - 0.21, whole, INK)
     calls = [call for call in ledger.calls() if call.end is not None]
     color = rank_color(ledger.rank)
-    times = merged(((c.begin - begin, (c.end or 0) - begin) for c in calls), pixel)
+    times = merged(((c.begin - begin, (c.over or 0) - begin) for c in calls), pixel)
     _stretch(axes, times, lane - 0.04, 0.26, color)
     for call in calls:
-        stretch = (call.begin - begin, (call.end or call.begin) - begin)
+        stretch = (call.begin - begin, (call.over or call.begin) - begin)
         _name(axes, call.label, stretch, lane + 0.09, whole, text_on(color))
     parts = [part for part in ledger.events if part.parent >= 0 and part.end is not None]
     for op, peer in sorted({(part.op, part.peer) for part in parts}):

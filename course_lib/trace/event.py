@@ -32,7 +32,9 @@ class Event:
         sent: bytes that this rank put on the wire.
         received: bytes that this rank took from the wire.
         begin: seconds on the machine's monotonic clock.
-        end: the same, or None while the call is under way.
+        end: the same, when the caller had waited for it; None while the call is under way.
+        arrived: the same, when the data were there, which may be long before anybody waited; None
+            where only the wait shows it.
         shape: shape of the tensor given.
         dtype: its dtype without "torch.".
         item: bytes of one element.
@@ -62,6 +64,12 @@ class Event:
     step: int = -1
     chunk: int = -1
     parent: int = -1
+    arrived: float | None = None
+
+    @property
+    def over(self) -> float | None:
+        """When the wire was free again: the arrival, or the wait if that is all that is known."""
+        return self.end if self.arrived is None else self.arrived
 
     @property
     def label(self) -> str:

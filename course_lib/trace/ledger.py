@@ -86,15 +86,15 @@ class Ledger:
         self.events.append(event)
         return event
 
-    def finish(self, event: Event, at: float | None = None) -> None:
+    def finish(self, event: Event, arrived: float | None = None) -> None:
         """Closes an event, and adds a message's bytes to the collective it belongs to.
 
         Args:
             event: one that is open; a second call does nothing.
-            at: when it ended, on the machine's clock, if that was before now.
+            arrived: when its data were there, on the machine's clock, if that is known.
         """
         if event.end is None:
-            event.end = time.monotonic() if at is None else at
+            event.end, event.arrived = time.monotonic(), arrived
             if event.parent >= 0:
                 self.events[event.parent].sent += event.sent
                 self.events[event.parent].received += event.received

@@ -68,7 +68,7 @@ class Timeline:
     def communication(self, rank: int) -> list[Interval]:
         """When this rank had at least one call under way, as intervals that do not overlap."""
         calls = self.rank(rank).calls()
-        return union((call.begin, call.end) for call in calls if call.end is not None)
+        return union((call.begin, call.over) for call in calls if call.over is not None)
 
     def exposed(self, rank: int) -> float:
         """Seconds in which this rank communicated and did none of its recorded work."""

@@ -37,9 +37,9 @@ def activation_offload(
         smallest: bytes from which on a tensor travels.
     """
     # BEGIN SOLUTION
-    resident = {w.untyped_storage().data_ptr() for w in weights}
+    resident = {w.untyped_storage().data_ptr() for w in weights}  # mutate: same
 
-    def pack(tensor: torch.Tensor) -> Any:
+    def pack(tensor: torch.Tensor) -> Any:  # mutate: same
         stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
         return (tensor, None) if stays else (None, link.down(tensor))
 

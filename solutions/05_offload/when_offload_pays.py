@@ -45,7 +45,7 @@ def step_seconds(
     """
     # BEGIN SOLUTION: the step
     forward, backward = 2 * parameters * tokens / flops, 4 * parameters * tokens / flops
-    if where == "device":
+    if where == "device":  # mutate: same
         return forward + backward
     way = 2 * parameters / link
     after = max(parameters / update, way)
@@ -69,14 +69,14 @@ def tokens_for(efficiency: float, parameters: float, where: str, **machine: floa
     """
     # BEGIN SOLUTION: the tokens
 
-    def share(tokens: int) -> float:
+    def share(tokens: int) -> float:  # mutate: same
         alone = step_seconds(parameters, tokens, "device", **machine)
         return alone / step_seconds(parameters, tokens, where, **machine)
 
     high = 1
-    while share(high) < efficiency:
+    while share(high) < efficiency:  # mutate: same
         high *= 2
-    low = high // 2  # not enough, or 0
+    low = high // 2  # not enough, or 0  # mutate: same
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if share(middle) >= efficiency else (middle, high)

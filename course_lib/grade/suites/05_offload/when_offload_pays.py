@@ -124,7 +124,7 @@ def _inputs(run: Any) -> dict[str, Any]:
         _case(run, tokens=60_000, link=3e8, update=1e8),  # down during forward and backward
         _case(run, update=1e8, read=1e12, write=1e12),
     ]
-    return {"cases": cases, "shares": [0.1, 0.5, 0.9, 0.995]}
+    return {"cases": cases, "shares": [1e-7, 0.1, 0.5, 0.9, 0.995]}
 
 
 @check(
@@ -166,7 +166,7 @@ def check_tokens(run: Any) -> None:
         asked = [(where, share) for where in PLACES[1:] for share in given["shares"]]
         for case, answers in zip(given["cases"], found, strict=True):
             for (where, share), answer in zip(asked, answers, strict=True):
-                what = f"tokens for {share:.1%} with the state on the {where}"
+                what = f"tokens for a share of {share} with the state on the {where}"
                 whole = isinstance(answer, int) and answer >= 1
                 run.true(whole, f"{what} are no whole number above 0", measured=repr(answer))
                 reached, less = (_seconds(case, n, "device") / _seconds(case, n, where)
