@@ -148,9 +148,11 @@ class Worker:
         self.ledger.peak = dict(self.ledger.held)
         tree = ast.parse(source, name)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, name, "exec"), self.module.__dict__)
+        # `dont_inherit`: this file's own `from __future__` must not change what a cell means.
+        exec(compile(tree, name, "exec", dont_inherit=True), self.module.__dict__)
         if last is not None and not source.rstrip().endswith(";"):
-            value = eval(compile(ast.Expression(last.value), name, "eval"), self.module.__dict__)
+            code = compile(ast.Expression(last.value), name, "eval", dont_inherit=True)
+            value = eval(code, self.module.__dict__)
             if value is not None and not isinstance(value, Work):
                 self.display(value)
         self._show_figures()
@@ -166,7 +168,9 @@ class Worker:
 
     def do_pull(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Sends back the value of an expression over the rank's variables."""
-        code = compile(message["name"], f"Cell asking for {message['name']!r}", "eval")
+        code = compile(
+            message["name"], f"Cell asking for {message['name']!r}", "eval", dont_inherit=True
+        )
         value = eval(code, self.module.__dict__)
         with Packed(value) as packed:
             self._finished(packed)

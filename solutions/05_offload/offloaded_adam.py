@@ -42,29 +42,29 @@ class OffloadedAdam:
     def __init__(self, parameters: Iterable[torch.Tensor], link: Any, **options: Any) -> None:
         # BEGIN SOLUTION: the masters, and the optimizer over them
         self.link = link  # mutate: same
-        self.parameters = [p for p in parameters if p.requires_grad]  # mutate: same
-        self.masters = []
-        for p in self.parameters:
-            wide = torch.promote_types(p.dtype, torch.float32)
-            self.masters.append(link.down(p).to(wide).requires_grad_())
-        self.inner = torch.optim.AdamW(self.masters, **options)
+        self.pairs = []
+        for p in parameters:
+            if p.requires_grad:
+                wide = torch.promote_types(p.dtype, torch.float32)
+                self.pairs.append((p, link.down(p).to(wide).requires_grad_()))
+        self.inner = torch.optim.AdamW([master for _, master in self.pairs], **options)
         self.param_groups = self.inner.param_groups
         # END SOLUTION
 
     def step(self) -> None:
         """One update, from the gradients that are on the device now."""
         # BEGIN SOLUTION: down, update, up
-        for p, master in zip(self.parameters, self.masters, strict=True):
+        for p, master in self.pairs:
             master.grad = None if p.grad is None else self.link.down(p.grad).to(master.dtype)
         self.inner.step()
-        for p, master in zip(self.parameters, self.masters, strict=True):
+        for p, master in self.pairs:
             if p.grad is not None:
-                self.link.up(master.detach().to(p.dtype), p)
+                self.link.up(master.to(p.dtype), p)
         # END SOLUTION
 
     def zero_grad(self) -> None:
         """Forgets the gradients of all parameters."""
         # BEGIN SOLUTION: the gradients
-        for p in self.parameters:
+        for p, _ in self.pairs:
             p.grad = None
         # END SOLUTION

@@ -32,8 +32,8 @@ EXERCISE = Exercise(
         "parameter's dtype on the host. `param_groups` can be the inner optimizer's own list.",
         "`master = link.down(p).to(torch.promote_types(p.dtype, torch.float32))"
         ".requires_grad_()`. In the step: `master.grad = None if p.grad is None else "
-        "link.down(p.grad).to(master.dtype)`; `inner.step()`; `link.up(master.detach()"
-        ".to(p.dtype), p)` for those with a gradient.",
+        "link.down(p.grad).to(master.dtype)`; `inner.step()`; `link.up(master.to(p.dtype), p)` for "
+        "those with a gradient.",
     ),
 )
 
