@@ -127,8 +127,9 @@ def ours_zero1(model: Transformer, group: Group) -> Trainer:
 
 
 def ours_zero2(model: Transformer, group: Group) -> Trainer:
-    """Zero2 does so during the backward, and keeps its shard of them."""
-    return Trainer(model, Zero2(model.parameters(), torch.optim.AdamW, group, lr=LR))
+    """Zero2 does so during the backward, in buckets of 4 MiB, and keeps its shard of them."""
+    optimizer = Zero2(model.parameters(), torch.optim.AdamW, group, cap=4 << 20, lr=LR)
+    return Trainer(model, optimizer)
 
 
 def torch_zero1(model: Transformer, group: Group) -> Trainer:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import nn
 
 
 class Bucket:
@@ -26,32 +27,35 @@ class Bucket:
         flat: one dimension; the gradients, one after the other.
     """
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self.parameters = list(parameters)
         count = sum(p.numel() for p in self.parameters)
         first = self.parameters[0]
         self.flat = torch.zeros(count, dtype=first.dtype, device=first.device)
-        self._views: dict[torch.nn.Parameter, torch.Tensor] = {}
+        self._views: dict[nn.Parameter, torch.Tensor] = {}
         at = 0
         for parameter in self.parameters:
             self._views[parameter] = self.flat[at : at + parameter.numel()].view(parameter.shape)
             at += parameter.numel()
 
-    def view(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+    def view(self, parameter: nn.Parameter) -> torch.Tensor:
         """The part of the flat tensor that is this parameter's gradient."""
         return self._views[parameter]
 
-    def adopt(self, parameter: torch.nn.Parameter) -> None:
-        """Makes the parameter's gradient a view of the bucket, with the value that it has.
+    def adopt(self, parameter: nn.Parameter, ranks: int = 1) -> None:
+        """Makes the parameter's gradient a view of the bucket, with 1/`ranks` of its value.
 
-        A gradient that is already the view stays; one that was set anew, as after
-        `zero_grad(set_to_none=True)`, is copied in once.
+        A gradient that is already the view stays there; one that was set anew, as after
+        `zero_grad(set_to_none=True)`, is copied in once. Dividing on the way costs nothing, and
+        turns the sum over that many ranks into their mean.
         """
         view = self._views[parameter]
         if parameter.grad is None:
             view.zero_()
         elif parameter.grad.data_ptr() != view.data_ptr():
-            view.copy_(parameter.grad)
+            torch.div(parameter.grad, ranks, out=view)
+        elif ranks > 1:
+            view.div_(ranks)
         parameter.grad = view
 
     @property
@@ -61,7 +65,7 @@ class Bucket:
 
 
 def build_buckets(
-    parameters: Sequence[torch.nn.Parameter],
+    parameters: Sequence[nn.Parameter],
     cap: int = 25 << 20,
     first_cap: int = 1 << 20,
 ) -> list[Bucket]:
@@ -80,9 +84,9 @@ def build_buckets(
         The buckets, the same on every rank.
     """
     unique = dict.fromkeys(p for p in parameters if p.requires_grad)
-    open_lists: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
+    open_lists: dict[tuple[torch.dtype, torch.device], list[nn.Parameter]] = {}
     started: set[tuple[torch.dtype, torch.device]] = set()
-    closed: list[list[torch.nn.Parameter]] = []
+    closed: list[list[nn.Parameter]] = []
     for parameter in reversed(list(unique)):
         kind = (parameter.dtype, parameter.device)
         members = open_lists.setdefault(kind, [])

@@ -182,11 +182,13 @@ class _AfterBackward(_Replica):
         self._local.clear()
         self._finish()
 
-    def _launch_all_reduce(self, gradient: torch.Tensor, parameters: list[nn.Parameter]) -> None:
+    def _launch_all_reduce(
+        self, gradient: torch.Tensor, parameters: list[nn.Parameter], op: str
+    ) -> None:
         number = len(self._under_way)
         names = ", ".join(self._names[p] for p in parameters)
         self.group.ledger.mark(f"launch {number}: {names}")
-        self._under_way.append((number, all_reduce(gradient, self.group, "avg", async_op=True)))
+        self._under_way.append((number, all_reduce(gradient, self.group, op, async_op=True)))
 
     def _begin(self) -> None:
         """The first gradient of a backward is there."""
@@ -218,7 +220,7 @@ class OverlapDDP(_AfterBackward):
     def _ready(self, parameter: nn.Parameter) -> None:
         self._missing.discard(parameter)
         assert parameter.grad is not None
-        self._launch_all_reduce(parameter.grad, [parameter])
+        self._launch_all_reduce(parameter.grad, [parameter], "avg")
 
     def _complete(self) -> None:
         if self._missing:
@@ -267,7 +269,7 @@ class BucketedDDP(_AfterBackward):
 
     def _ready(self, parameter: nn.Parameter) -> None:
         bucket = self._bucket_of[parameter]
-        bucket.adopt(parameter)
+        bucket.adopt(parameter, self.group.size)
         self._waiting[bucket].pop(parameter, None)
         # Only in order: ranks whose gradients come in another order must still agree.
         while self._next < len(self.buckets) and not self._waiting[self.buckets[self._next]]:
@@ -275,7 +277,7 @@ class BucketedDDP(_AfterBackward):
 
     def _launch(self, bucket: Bucket) -> None:
         self._next += 1
-        self._launch_all_reduce(bucket.flat, bucket.parameters)
+        self._launch_all_reduce(bucket.flat, bucket.parameters, "sum")
 
     def _complete(self) -> None:
         waiting = [p for bucket in self.buckets for p in self._waiting[bucket]]
@@ -290,7 +292,7 @@ class BucketedDDP(_AfterBackward):
             )
         for bucket in self.buckets[self._next :]:
             for parameter in self._waiting[bucket]:
-                bucket.adopt(parameter)
+                bucket.adopt(parameter, self.group.size)
             self._launch(bucket)
 
     def _finish(self) -> None:

@@ -215,7 +215,7 @@ class FSDP(nn.Module):
         left = [unit for unit in self._to_reduce if unit not in self._complete]
         for unit in left:
             unit.begin_backward()
-        missing = [self._names[p] for unit in left for p in unit.trained if p.grad is None]
+        missing = [self._names[p] for unit in left for p in unit.pending if p.grad is None]
         if missing and self._synchronises and not self.find_unused_parameters:
             why = "freeze what is never used, or pass find_unused_parameters=True"
             raise missing_gradients(missing, self.group, why)

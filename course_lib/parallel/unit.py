@@ -49,6 +49,7 @@ class Unit:
             kind = (parameter.dtype, parameter.device, parameter.requires_grad)
             kinds.setdefault(kind, []).append(parameter)
         self.shards = [FlatShard(p, group, replicas, precision) for p in kinds.values()]
+        self._shard_of = {p: shard for shard in self.shards for p in shard.parameters}
         self.trained = [p for shard in self.shards if shard.trained for p in shard.parameters]
         self.pending: set[nn.Parameter] = set()
         self.resident = self.in_backward = False
@@ -107,9 +108,7 @@ class Unit:
 
     def forget(self, parameter: nn.Parameter) -> None:
         """Leaves the gradient of a parameter as it was before the last reduce."""
-        for shard in self.shards:
-            if parameter in set(shard.parameters):
-                shard.forget(parameter)
+        self._shard_of[parameter].forget(parameter)
 
     # --- the whole, for checkpoints and comparisons ----------------------------------------------
     def whole(self, part: Part) -> dict[nn.Parameter, torch.Tensor]:

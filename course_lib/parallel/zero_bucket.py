@@ -45,18 +45,21 @@ class ShardedBucket:
         self.pieces = [nn.Parameter(self.shard[p.at : p.at + p.count]) for p in self.places]
         self._full: torch.Tensor | None = None
         self._views: dict[nn.Parameter, torch.Tensor] = {}
+        self._empty: dict[nn.Parameter, torch.Tensor] = {}  # views that nothing has come for yet
         self._gradient: torch.Tensor | None = None
 
     def collect(self, parameter: nn.Parameter) -> None:
         """Moves a parameter's gradient to its place in the flat one that is to be sent."""
         assert parameter.grad is not None
         self._make_room()
-        self._views[parameter].copy_(parameter.grad)
+        self._empty.pop(parameter, self._views[parameter]).copy_(parameter.grad)
         parameter.grad = None
 
     def reduce(self) -> None:
         """Averages what was collected, and zeros for the rest; adds to the pieces' gradients."""
         full = self._make_room()
+        for view in self._empty.values():
+            view.zero_()
         mine = ring_reduce_scatter(full, self.group, "avg")
         if self._gradient is None:
             self._hold(mine.clone())  # of its own: a view would keep the whole bucket alive
@@ -78,7 +81,7 @@ class ShardedBucket:
         """Gives back the memory of the full gradients."""
         if self._full is not None:
             self.group.ledger.add_memory("gradients", -self._full.nbytes)
-        self._full, self._views = None, {}
+        self._full, self._views, self._empty = None, {}, {}
 
     def drop_gradient(self) -> None:
         """Gives back the memory of the shard's gradient."""
@@ -89,11 +92,13 @@ class ShardedBucket:
             piece.grad = None
 
     def _make_room(self) -> torch.Tensor:
-        """Memory for the bucket's full gradients; zeros where none has come yet."""
+        """Memory for the bucket's full gradients, of which only the padding is written yet."""
         if self._full is None:
-            self._full = torch.zeros_like(self.flat)
+            self._full = torch.empty_like(self.flat)
+            self._full[self.layout.total :].zero_()
             views = self.layout.views(self._full)
             self._views = dict(zip(self.parameters, views, strict=True))
+            self._empty = dict(self._views)
             self.group.ledger.add_memory("gradients", self._full.nbytes)
         return self._full
 

@@ -64,9 +64,12 @@ def _lane(axes: Axes, lane: int, ledger: Ledger, begin: float, whole: float) -> 
     color = rank_color(ledger.rank)
     times = merged(((c.begin - begin, (c.over or 0) - begin) for c in calls), pixel)
     _stretch(axes, times, lane - 0.04, 0.26, color)
-    for call in calls:
-        stretch = (call.begin - begin, (call.over or call.begin) - begin)
+    shown = 0.0
+    for call in sorted(calls, key=lambda call: call.begin):
+        # Calls under way at the same time share the lane; each is named where it is alone.
+        stretch = (max(shown, call.begin - begin), (call.over or call.begin) - begin)
         _name(axes, call.label, stretch, lane + 0.09, whole, text_on(color))
+        shown = max(shown, stretch[1])
     parts = [part for part in ledger.events if part.parent >= 0 and part.end is not None]
     for op, peer in sorted({(part.op, part.peer) for part in parts}):
         mine = [p for p in parts if (p.op, p.peer) == (op, peer)]

@@ -76,7 +76,7 @@ class LiveMemory(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs the operation and counts what came out of it."""
-        given = {storage._cdata for storage in _storages(args)}
+        given = {storage._cdata for storage in _storages((args, kwargs))}
         result = func(*args, **(kwargs or {}))
         for storage in _storages(result):
             if storage._cdata not in given:
