@@ -25,7 +25,7 @@ from course_lib.comm import CommError, Group, all_reduce, broadcast
 from course_lib.parallel.cut import cut
 from course_lib.parallel.ddp import missing_gradients
 from course_lib.parallel.flat_shard import Precision
-from course_lib.parallel.guard import guard_steps, refuse_stale_state, weakly
+from course_lib.parallel.guard import guard_steps, refuse_stale_state, refuse_whole_tensor, weakly
 from course_lib.parallel.unit import Unit
 from course_lib.parallel.unused import agree_used
 
@@ -309,6 +309,7 @@ class FSDP(nn.Module):
 
 def _check_step(model: FSDP, optimizer: torch.optim.Optimizer, touched: list[nn.Parameter]) -> None:
     asked = f"an optimizer's step on rank {model.group.rank}"
+    refuse_whole_tensor(asked, optimizer)
     for unit in model._units:
         if any(shard.unsynchronised for shard in unit.shards):
             raise CommError(

@@ -19,6 +19,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from course_lib.comm import CommError, Group
 
+# Optimizers whose update of one element depends on others: norms, factors, a line search.
+WHOLE_TENSOR = (torch.optim.Adafactor, torch.optim.LBFGS, torch.optim.Muon)
+
 Check = Callable[[Any, Optimizer, list[nn.Parameter]], None]
 
 
@@ -66,6 +69,24 @@ def book_until_gone(owner: object, group: Group, memory_class: str, count: int) 
     """Counts `count` bytes as held in `memory_class` until `owner` is garbage."""
     group.ledger.add_memory(memory_class, count)
     weakref.finalize(owner, group.ledger.add_memory, memory_class, -count)
+
+
+def refuse_whole_tensor(asked: str, optimizer: Optimizer) -> None:
+    """Stops an optimizer that needs whole tensors, where it would get pieces of them.
+
+    Args:
+        asked: the first line of the error.
+        optimizer: the one that makes the updates.
+
+    Raises:
+        CommError: it is one of torch's that do not work element by element.
+    """
+    if isinstance(optimizer, WHOLE_TENSOR):
+        raise CommError(
+            asked,
+            f"{type(optimizer).__name__}, whose update of an element depends on others",
+            "each rank has pieces of parameters: use one like SGD or Adam, or DDP",
+        )
 
 
 def refuse_stale_state(asked: str, optimizer: Optimizer, names: Mapping[nn.Parameter, str]) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from course_lib.parallel.device_pool import Copy, DevicePool
+from course_lib.parallel.inner import OuterOptimizer
 from course_lib.trace.memory import held_bytes
 
 WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # dtype of the master weights
@@ -63,7 +64,7 @@ class Slot:
         return self._pool.copy_up(self._wire, self.parameter)
 
 
-class OffloadedOptimizer(torch.optim.Optimizer):
+class OffloadedOptimizer(OuterOptimizer):
     """Wraps an optimizer class: the same updates, made on the host.
 
     Over a shard, with ZeRO: `Zero1(params, partial(OffloadedOptimizer, optimizer=torch.optim.AdamW,
@@ -88,11 +89,9 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         **options: Any,
     ) -> None:
         self.pool = pool
-        self._make, self._options = optimizer, options
         self._during_backward = during_backward
         self._slots: list[Slot] = []
-        self.inner: Any = None
-        super().__init__(params, options)
+        super().__init__(params, optimizer, options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters, as for any optimizer; makes their masters on the host."""
@@ -102,14 +101,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         self.pool.take(sum(p.nbytes for p in trained), "parameters", "parameters")
         slots = [Slot(p, self.pool) for p in trained]
         self._slots += slots
-        own = {key: value for key, value in added.items() if key != "params"}
-        masters = {"params": [slot.master for slot in slots], **own}
-        if self.inner is None:
-            self.inner = self._make([masters], **self._options)
-        else:
-            self.inner.add_param_group(masters)
-        for key, value in self.inner.param_groups[-1].items():
-            added.setdefault(key, value)  # defaults of its class, which a schedule reads here
+        self._add_inner_group([slot.master for slot in slots])
         for slot in slots if self._during_backward else ():
             slot.parameter.register_post_accumulate_grad_hook(self._on_gradient(slot))
 
@@ -124,13 +116,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Gradients down, the update on the host, parameters up."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for outer, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
-            # A learning-rate schedule writes into our groups; the host's optimizer must see it.
-            inner.update({key: value for key, value in outer.items() if key != "params"})
+        loss = self._begin_step(closure)
         for slot in self._slots:
             slot.gradient_here()  # one that came during backward
             slot.gradient_down()  # or one that is still on the device

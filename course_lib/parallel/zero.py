@@ -19,13 +19,15 @@ import torch
 from torch import nn
 
 from course_lib.comm import CommError, Group
+from course_lib.parallel.guard import refuse_whole_tensor
+from course_lib.parallel.inner import OuterOptimizer
 from course_lib.parallel.unused import agree_used
 from course_lib.parallel.zero_bucket import ShardedBucket, cut
 
 CAP = 25 << 20  # bytes of a bucket, as DDP has it
 
 
-class ShardedOptimizer(torch.optim.Optimizer):
+class ShardedOptimizer(OuterOptimizer):
     """What ZeRO-1 and ZeRO-2 share: an optimizer class on this rank's shard of the parameters.
 
     Trained parameters begin with index 0's values; frozen ones and buffers are the caller's.
@@ -41,7 +43,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         options: for the optimizer.
 
     Raises:
-        CommError: nothing to optimize; in a step or a backward, a parameter got no gradient.
+        CommError: nothing to optimize, or an optimizer that needs whole tensors; in a step or a
+            backward, a parameter got no gradient.
     """
 
     def __init__(
@@ -58,17 +61,15 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self.cap = cap
         self.find_unused_parameters = find_unused_parameters
         self.buckets: list[ShardedBucket] = []
-        self.inner: Any = None
-        self._make = optimizer
-        self._options = options
         self._used: set[nn.Parameter] = set()  # had a gradient on this rank since the last step
-        super().__init__(params, options)
+        super().__init__(params, optimizer, options)
         if not self.buckets:
             raise CommError(
                 f"{type(self).__name__} over {group}",
                 "no parameter that needs a gradient",
                 "there is nothing to keep a state for",
             )
+        refuse_whole_tensor(f"{type(self).__name__} over {group}", self.inner)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters, as for any optimizer; makes their shard."""
@@ -79,25 +80,12 @@ class ShardedOptimizer(torch.optim.Optimizer):
             kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
         buckets = [ShardedBucket(b, self.group) for k in kinds.values() for b in cut(k, self.cap)]
         self.buckets += buckets
-        own = {key: value for key, value in added.items() if key != "params"}
-        pieces = {"params": [piece for bucket in buckets for piece in bucket.pieces], **own}
-        if self.inner is None:
-            self.inner = self._make([pieces], **self._options)
-        else:
-            self.inner.add_param_group(pieces)
-        for key, value in self.inner.param_groups[-1].items():
-            added.setdefault(key, value)  # defaults of its class, which a schedule reads here
+        self._add_inner_group([piece for bucket in buckets for piece in bucket.pieces])
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates this rank's shard and all-gathers the parameters. Uses the gradients up."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for outer, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
-            # A learning-rate schedule writes into our groups; the shard's optimizer must see it.
-            inner.update({key: value for key, value in outer.items() if key != "params"})
+        loss = self._begin_step(closure)
         self._finish_gradients()
         if self.find_unused_parameters:
             self._skip_unused()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import CommError
+from course_lib.parallel.fsdp import FSDP
 from course_lib.parallel.shard import FlatLayout, flatten
 from course_lib.parallel.zero import Zero1
 
@@ -115,3 +116,25 @@ def test_flatten_keeps_values_and_makes_views() -> None:
     assert not parameters[0].any()
     with pytest.raises(ValueError, match="flatten each kind by itself"):
         flatten([nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1).double())], 2)
+
+
+def test_an_optimizer_that_needs_whole_tensors_is_refused(ranks: Any) -> None:
+    def run(group: Any) -> list[str]:
+        found = []
+        for kind in (torch.optim.Muon, torch.optim.Adafactor):
+            try:
+                Zero1([torch.nn.Parameter(torch.ones(4, 4))], kind, group, lr=0.1)
+            except (CommError, ValueError) as error:
+                found.append(str(error))
+        model = FSDP(torch.nn.Linear(4, 4, bias=False), group)
+        optimizer = torch.optim.Adafactor(model.parameters())
+        model(torch.ones(2, 4)).sum().backward()
+        try:
+            optimizer.step()
+        except CommError as error:
+            found.append(str(error))
+        return found
+
+    muon, adafactor, sharded = ranks(run, 2)[0]
+    assert "2D" in muon, "torch itself refuses pieces of one dimension"
+    assert "Adafactor, whose update" in adafactor and "Adafactor, whose update" in sharded

@@ -1,0 +1,59 @@
+"""An optimizer that has another one make its updates, on other tensors: a shard, or host copies.
+
+Notebook: 04 ZeRO (Zero1, Zero2), 05 Offload (OffloadedAdam).
+Source: torch.optim.Optimizer, whose parameter groups are the options that a user sets.
+Costs nothing by itself.
+The production version (ZeroRedundancyOptimizer) copies options to and fro in the same way.
+
+A learning-rate schedule, a checkpoint, `add_param_group` all speak to the outer optimizer, so its
+groups are the ones that count, and the inner one is told of them before each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+
+class OuterOptimizer(torch.optim.Optimizer):
+    """The outer one of the two.
+
+    Args:
+        params: parameters or parameter groups, as for any optimizer.
+        make: class of the inner optimizer.
+        options: for it.
+
+    Attributes:
+        inner: the optimizer that makes the updates; None until a parameter group is there.
+    """
+
+    def __init__(
+        self, params: Iterable[Any], make: Callable[..., Any], options: dict[str, Any]
+    ) -> None:
+        self.inner: Any = None
+        self._make, self._options = make, options
+        super().__init__(params, options)
+
+    def _add_inner_group(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Gives the inner optimizer what stands for the parameters of the group added last."""
+        added = self.param_groups[-1]
+        own = {key: value for key, value in added.items() if key != "params"}
+        group = {"params": list(tensors), **own}
+        if self.inner is None:
+            self.inner = self._make([group], **self._options)
+        else:
+            self.inner.add_param_group(group)
+        for key, value in self.inner.param_groups[-1].items():
+            added.setdefault(key, value)  # defaults of its class, which a schedule reads here
+
+    def _begin_step(self, closure: Callable[[], Any] | None) -> Any:
+        """Calls the closure, whose loss it returns, and tells the inner optimizer the options."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for outer, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
+            inner.update({key: value for key, value in outer.items() if key != "params"})
+        return loss
