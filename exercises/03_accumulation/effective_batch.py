@@ -26,9 +26,7 @@ def effective_batch(micro_batch: int, k: int, ranks: int) -> int:
     raise NotImplementedError("effective_batch: the samples")
 
 
-def peak_bytes(
-    parameters: int, activation_bytes: int, micro_batch: int, k: int
-) -> dict[str, int]:
+def peak_bytes(parameters: int, activation_bytes: int, micro_batch: int, k: int) -> dict[str, int]:
     """The most that a rank holds of each kind during an update.
 
     Args:

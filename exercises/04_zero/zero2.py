@@ -85,7 +85,11 @@ class Zero2:
     """
 
     def __init__(
-        self, params: Iterable[nn.Parameter], optimizer: Callable[..., Any], group: Group, cap: int,
+        self,
+        params: Iterable[nn.Parameter],
+        optimizer: Callable[..., Any],
+        group: Group,
+        cap: int,
         **options: Any,
     ) -> None:
         self.group = group
