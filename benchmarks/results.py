@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from pathlib import Path
 
 import torch
+
+from course_lib.ranks.recorded import machine_words
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 TITLE = """# Results
@@ -19,14 +19,8 @@ ratios much less. Each section was written by the command in it.
 
 def machine() -> str:
     """Cores, memory and versions; no names and no paths."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return (
-        f"{cores} cores, {memory:.0f} GiB of memory, {platform.system()} {platform.machine()}, "
-        f"Python {platform.python_version()}, torch {torch.__version__}, "
-        f"{', '.join(gpus) or 'no GPU'}"
-    )
+    return f"{machine_words()}, {', '.join(gpus) or 'no GPU'}"
 
 
 def write(name: str, about: str, table: str, path: Path = RESULTS) -> None:

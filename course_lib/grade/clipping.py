@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from course_lib.grade.epochs import Batches, squared_error, windows
+
 UPDATES, WINDOW = 3, 3  # the last window has one micro-batch less
 SCALE, RATE = 1024.0, 0.5
-
-Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 class Model(nn.Module):
@@ -33,11 +33,6 @@ class Model(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """[samples, WIDTH] to [samples, OUT]."""
         return torch.tanh(inputs @ self.first) @ self.frozen @ self.last
-
-
-def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The mean over a micro-batch."""
-    return (outputs - targets).pow(2).mean()
 
 
 def total_norm(gradients: Sequence[torch.Tensor], norm_type: float = 2.0) -> torch.Tensor:
@@ -90,11 +85,7 @@ class Reference:
     def __init__(self, start: list[torch.Tensor], batches: list[Batches]) -> None:
         self.start, self.batches = start, batches
         self.world = len(batches)
-
-    def windows(self) -> list[list[int]]:
-        """The micro-batches of each update; the last one has one less."""
-        full = [list(range(n * WINDOW, (n + 1) * WINDOW)) for n in range(UPDATES)]
-        return full[:-1] + [full[-1][:-1]]
+        self.plan = windows(UPDATES * WINDOW - 1, WINDOW)  # micro-batches of each update
 
     def gradient(self, model: Model, window: list[int], ranks: Sequence[int]) -> list[torch.Tensor]:
         """Mean over these micro-batches of these ranks."""
@@ -109,7 +100,7 @@ class Reference:
         trained = [model.first, model.last]
         optimizer = getattr(torch.optim, name)(trained, lr=RATE)
         norms, updates = [], []
-        for window in self.windows():
+        for window in self.plan:
             gradients = self.gradient(model, window, range(self.world))
             norms.append(total_norm(gradients))
             updates.append(clipped(gradients, limit))
@@ -120,7 +111,7 @@ class Reference:
 
     def slips(self, limit: float, mine: int) -> dict[str, list[torch.Tensor]]:
         """Known wrong gradients of the first update, on rank `mine`."""
-        model, window = Model(self.start), self.windows()[0]
+        model, window = Model(self.start), self.plan[0]
         everybody = range(self.world)
         whole = self.gradient(model, window, everybody)
         scaled = [g * SCALE for g in whole]

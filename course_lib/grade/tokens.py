@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from course_lib.grade.epochs import Batches, windows
+
 ROWS, LENGTH, RATE = 2, 5, 0.5  # of a micro-batch; learning rate
 
-Batches = list[tuple[torch.Tensor, torch.Tensor]]
 Weight = Callable[[list[int], int, int], float]  # window, micro-batch, rank
 
 
@@ -75,7 +76,7 @@ class Reference:
         count, self.k, self.name, self.ignored = case
         self.start = start
         self.batches = [padded(rank[:count], self.ignored) for rank in batches]
-        self.plan = [list(range(b, min(b + self.k, count))) for b in range(0, count, self.k)]
+        self.plan = windows(count, self.k)
         self.world, self.job = len(batches), job
 
     def tokens(self, window: list[int], ranks: Sequence[int] | None = None) -> int:

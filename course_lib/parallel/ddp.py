@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from course_lib.comm import CommError, Group, Work, all_reduce, broadcast
 from course_lib.parallel.bucket import Bucket, build_buckets
 from course_lib.parallel.guard import book_until_gone, guard_steps, weakly
-from course_lib.parallel.unused import agree_used
+from course_lib.parallel.unused import agree_used, missing_gradients
 
 
 class _Replica(nn.Module):
@@ -303,13 +303,3 @@ class BucketedDDP(_AfterBackward):
         for parameter, anywhere in zip(parameters, used, strict=True):
             if not anywhere:
                 parameter.grad = None
-
-
-def missing_gradients(names: list[str], group: Group, why: str) -> CommError:
-    """The error for parameters that a backward gave no gradient to."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return CommError(
-        "a gradient of every parameter that needs one",
-        f"none for {', '.join(names[:3])}{more} on rank {group.rank}",
-        why,
-    )

@@ -23,11 +23,10 @@ from torch.utils._pytree import tree_leaves
 
 from course_lib.comm import CommError, Group, all_reduce, broadcast
 from course_lib.parallel.cut import cut
-from course_lib.parallel.ddp import missing_gradients
 from course_lib.parallel.flat_shard import Precision
 from course_lib.parallel.guard import guard_steps, refuse_stale_state, refuse_whole_tensor, weakly
 from course_lib.parallel.unit import Unit
-from course_lib.parallel.unused import agree_used
+from course_lib.parallel.unused import agree_used, missing_gradients
 
 
 class FSDP(nn.Module):
