@@ -57,3 +57,8 @@ class OuterOptimizer(torch.optim.Optimizer):
         for outer, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
             inner.update({key: value for key, value in outer.items() if key != "params"})
         return loss
+
+    def _inner_state(self) -> list[torch.Tensor]:
+        """The tensors that the inner optimizer keeps, scalars left out."""
+        values = [value for state in self.inner.state.values() for value in state.values()]
+        return [value for value in values if torch.is_tensor(value) and value.dim()]

@@ -158,9 +158,7 @@ class OffloadedOptimizer(OuterOptimizer):
 
     def host_bytes(self) -> int:
         """Bytes of master weights and optimizer state on the host, scalars left out."""
-        states = [t for state in self.inner.state.values() for t in state.values()]
-        tensors = [t for t in states if isinstance(t, torch.Tensor) and t.dim()]
-        return held_bytes([*tensors, *(slot.master for slot in self._slots)])
+        return held_bytes([*self._inner_state(), *(slot.master for slot in self._slots)])
 
 
 class OffloadedAdam(OffloadedOptimizer):

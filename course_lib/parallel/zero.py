@@ -125,8 +125,7 @@ class ShardedOptimizer(OuterOptimizer):
 
     def state_bytes(self) -> int:
         """Bytes of optimizer state on this rank, scalars left out."""
-        values = [value for state in self.inner.state.values() for value in state.values()]
-        return sum(v.nbytes for v in values if torch.is_tensor(v) and v.dim())
+        return sum(tensor.nbytes for tensor in self._inner_state())
 
     # --- gradients -------------------------------------------------------------------------------
     def _finish_gradients(self) -> None:

@@ -11,6 +11,7 @@ itself, and this is the measurement that they are held against.
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -82,6 +83,20 @@ class LiveMemory(TorchDispatchMode):
             if storage._cdata not in given:
                 self._count(storage)
         return result
+
+    def settle(self, most: int, patience: float = 2.0) -> int:
+        """Waits until no more than `most` bytes are alive, and returns how many are.
+
+        A backend's thread may hold a buffer a little longer than the call that it was for.
+
+        Args:
+            most: bytes.
+            patience: seconds after which it returns with more.
+        """
+        end = time.monotonic() + patience
+        while self.now > most and time.monotonic() < end:
+            time.sleep(0.005)
+        return self.now
 
     def _count(self, storage: torch.UntypedStorage) -> None:
         key, size = storage._cdata, storage.nbytes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import pytest
@@ -217,7 +216,7 @@ def test_memory_is_one_nth_and_two_units_more(ranks: Any) -> None:
         model = Wide()
         with LiveMemory() as memory:
             wrapped = FSDP(model, group, model.layers)
-            shard = memory.now
+            shard = memory.settle(6 * 256 * 256 * 4 // 4)
             optimizer = torch.optim.Adam(wrapped.parameters())
             for _ in range(2):
                 before = memory.now
@@ -225,11 +224,7 @@ def test_memory_is_one_nth_and_two_units_more(ranks: Any) -> None:
                 wrapped(torch.randn(4, 256)).pow(2).mean().backward()
                 peak = memory.peak - before
                 optimizer.step()
-            for _ in range(100):  # gloo's thread gives its last buffers back in its own time
-                if memory.now < 4 * shard + 10_000:
-                    break
-                time.sleep(0.02)
-            persistent = memory.now
+            persistent = memory.settle(4 * shard + 10_000 - 1)
         state = held_bytes(t for s in optimizer.state.values() for t in s.values() if t.dim())
         return shard, held_bytes(p.detach() for p in wrapped.parameters()), state, peak, persistent
 
