@@ -1,5 +1,14 @@
 """Ranks talking: groups, messages, collectives, and the collectives built from messages."""
 
+from course_lib.comm.autograd import (
+    all_gather_to_group,
+    copy_to_group,
+    exchange_in_group,
+    gather_from_group,
+    reduce_from_group,
+    reduce_scatter_in_group,
+    split_to_group,
+)
 from course_lib.comm.choose import all_reduce_from_messages
 from course_lib.comm.collectives import (
     all_gather,
@@ -27,13 +36,17 @@ __all__ = [
     "Stream",
     "Work",
     "all_gather",
+    "all_gather_to_group",
     "all_reduce",
     "all_reduce_from_messages",
     "all_to_all",
     "barrier",
     "broadcast",
+    "copy_to_group",
     "doubling_all_reduce",
     "exchange",
+    "exchange_in_group",
+    "gather_from_group",
     "halving_doubling_all_reduce",
     "hierarchical_all_reduce",
     "irecv",
@@ -42,11 +55,14 @@ __all__ = [
     "pairwise_reduce_scatter",
     "recv",
     "reduce",
+    "reduce_from_group",
     "reduce_scatter",
+    "reduce_scatter_in_group",
     "ring_all_gather",
     "ring_all_reduce",
     "ring_reduce_scatter",
     "send",
+    "split_to_group",
     "tree_broadcast",
     "tree_reduce",
 ]

@@ -1,0 +1,70 @@
+"""Random numbers that ranks must share, and random numbers in which they must differ.
+
+Notebook: 06 Tensor parallel (tp_rng).
+Source: Megatron-LM's random-number tracker (Shoeybi et al., 2019, section 3, on dropout).
+Costs nothing: seeds are agreed on by arithmetic, a state of the generator is a few kilobytes.
+The production version keeps such a state on each GPU, and hands it to recomputation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from course_lib.comm import CommError, Group
+
+REGIONS = ("replicated", "sharded")
+
+
+class RegionRng:
+    """Two streams of random numbers beside the default one.
+
+    Dropout on a replicated tensor must drop the same elements on every rank of the group, or its
+    copies are no longer equal; on a sharded one each rank has other elements, and dropping them by
+    the same pattern would make the parts depend on each other.
+
+    Args:
+        seed: agreed on by all ranks.
+        group: the tensor-parallel ranks.
+    """
+
+    def __init__(self, seed: int, group: Group) -> None:
+        self._device = group.device
+        # Far apart, so that the next seed's replicated stream is not this one's sharded stream.
+        seeds = {"replicated": seed, "sharded": seed + 2718 * (group.index + 1)}
+        self._states = {
+            name: torch.Generator(self._device).manual_seed(number).get_state()
+            for name, number in seeds.items()
+        }
+
+    @contextmanager
+    def region(self, name: str) -> Iterator[None]:
+        """Draws from one of the streams inside; the default one goes on afterwards as if nothing.
+
+        Args:
+            name: `replicated` or `sharded`.
+
+        Raises:
+            CommError: there is no such region.
+        """
+        if name not in REGIONS:
+            raise CommError(
+                f"random numbers of the region {name!r}",
+                f"the regions {' and '.join(REGIONS)}",
+                "a tensor is the same on all ranks of the group, or cut over them",
+            )
+        outside = self._get_state()
+        self._set_state(self._states[name])
+        try:
+            yield
+        finally:
+            self._states[name] = self._get_state()
+            self._set_state(outside)
+
+    def _get_state(self) -> torch.Tensor:
+        return (torch.cuda if self._device.type == "cuda" else torch.random).get_rng_state()
+
+    def _set_state(self, state: torch.Tensor) -> None:
+        (torch.cuda if self._device.type == "cuda" else torch.random).set_rng_state(state)

@@ -1,0 +1,23 @@
+"""Pipeline schedules as data: made, checked, simulated, drawn; `parallel.pipeline` runs them."""
+
+from course_lib.parallel.schedule.action import Action, ScheduleError
+from course_lib.parallel.schedule.classic import gpipe, interleaved_1f1b, one_f_one_b
+from course_lib.parallel.schedule.schedule import Schedule
+from course_lib.parallel.schedule.unit_time import Costs, Simulation, Slot, simulate
+from course_lib.parallel.schedule.zero_bubble import dualpipe_v, zb_h1, zb_v
+
+__all__ = [
+    "Action",
+    "Costs",
+    "Schedule",
+    "ScheduleError",
+    "Simulation",
+    "Slot",
+    "dualpipe_v",
+    "gpipe",
+    "interleaved_1f1b",
+    "one_f_one_b",
+    "simulate",
+    "zb_h1",
+    "zb_v",
+]

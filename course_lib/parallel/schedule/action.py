@@ -1,0 +1,88 @@
+"""One thing that a pipeline rank does: stage, what, micro-batch. `0F1` is stage 0's forward of 1.
+
+Notebook: 08 Pipeline parallel (all exercises).
+Paper: Qi et al., "Zero Bubble Pipeline Parallelism" (2023), for the backward in two halves; the
+letters are those of torch.distributed.pipelining.
+Costs nothing: an action is three values, and a schedule is lists of them.
+The production version has more letters, for the messages and for what is gathered between them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+KINDS = "FBIW"
+_TEXT = re.compile(r"(\d+)([FBIW])(\d+)")
+
+
+class ScheduleError(ValueError):
+    """A schedule that cannot be run, or cannot be made. In three lines: asked, found, why.
+
+    Args:
+        asked: what was wanted.
+        found: what is there.
+        why: why the two do not go together.
+    """
+
+    def __init__(self, asked: str, found: str, why: str) -> None:
+        super().__init__(f"asked for {asked}\nfound {found}\n{why}")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Action:
+    """One entry of a schedule.
+
+    Attributes:
+        stage: which part of the model, from 0 at the input.
+        kind: `F` forward; `B` the whole backward; `I` the gradient of the stage's input alone, and
+            `W` those of its weights, later. `B` is `I` and `W` at once.
+        micro: which micro-batch, from 0.
+    """
+
+    stage: int
+    kind: str
+    micro: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{self.micro}"
+
+    @staticmethod
+    def parse(text: str) -> Action:
+        """The action that `str` wrote.
+
+        Raises:
+            ScheduleError: the text is not a stage, a letter and a micro-batch.
+        """
+        found = _TEXT.fullmatch(text)
+        if not found:
+            raise ScheduleError(
+                "an action like 0F1: stage 0, forward, micro-batch 1",
+                repr(text),
+                "the letter is F, B, I or W, with the stage before it and the micro-batch after",
+            )
+        return Action(int(found[1]), found[2], int(found[3]))
+
+    @property
+    def sends_back(self) -> bool:
+        """Whether the gradient of the stage's input is there after it."""
+        return self.kind in "BI"
+
+    def needs(self, stages: int) -> tuple[tuple[Action, ...], ...]:
+        """What must be over before it can begin: of each group, one action.
+
+        A forward needs that of the stage before; a backward its own forward, and the backward of
+        the stage behind, whole (`B`) or its input half (`I`); `W` needs its own `I`.
+
+        Args:
+            stages: how many there are in all.
+        """
+        stage, micro = self.stage, self.micro
+        if self.kind == "W":
+            return ((Action(stage, "I", micro),),)
+        if self.kind == "F":
+            return ((Action(stage - 1, "F", micro),),) if stage else ()
+        own = (Action(stage, "F", micro),)
+        if stage == stages - 1:
+            return (own,)
+        return (own, (Action(stage + 1, "B", micro), Action(stage + 1, "I", micro)))

@@ -1,0 +1,171 @@
+"""Tensor parallelism: each rank multiplies with its own columns, then its own rows, of the weights.
+
+Notebook: 06 Tensor parallel (f_and_g, column_parallel_linear, row_parallel_linear,
+    tensor_parallel_attention).
+Paper: Shoeybi et al., "Megatron-LM" (2019), section 3; Ainslie et al., "GQA" (2023) for few heads.
+Costs, with S the bytes of the activations [B, T, D]: one all-reduce forward and one backward for
+each pair of matrices, 2(N-1)/N·S each; 1/N of the weights, gradients and products on each rank.
+The production version (Megatron-core, DTensor) overlaps the all-reduce with the next product.
+
+Shapes: ... any, I width of the input, O width of the output, r this rank's part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from course_lib.comm import CommError, Group, all_reduce, copy_to_group, reduce_from_group
+
+
+class TensorRegion:
+    """The stretch of a model in which each rank works on its own part of the weights.
+
+    Args:
+        group: the ranks.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def enter(self, x: torch.Tensor) -> torch.Tensor:
+        """f: the whole tensor for each rank's part of the work; backward sums, 2(N-1)/N·S."""
+        return copy_to_group(x, self.group)
+
+    def leave(self, x: torch.Tensor) -> torch.Tensor:
+        """g: the sum of the ranks' parts, for all of them; forward sends 2(N-1)/N·S."""
+        return reduce_from_group(x, self.group)
+
+    def entered_by(self, module: nn.Module) -> None:
+        """Lets a module's first argument enter here, once, however many matrices then use it."""
+
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (self.enter(args[0]), *args[1:])
+
+        module.register_forward_pre_hook(hook)
+
+
+def own_range(count: int, group: Group) -> range:
+    """This rank's part of `count` things: `torch.tensor_split`'s, the first ones one longer."""
+    each, more = divmod(count, group.size)
+    start = group.index * each + min(group.index, more)
+    return range(start, start + each + (group.index < more))
+
+
+class ColumnParallelLinear(nn.Module):
+    """This rank's outputs of a linear layer; holds weight [O_r, I] and bias [O_r].
+
+    Args:
+        full: the layer, the same on every rank; O need not be a multiple of N.
+        region: which its input enters.
+        entered: the input has entered already, with the module that this layer is in.
+        rows: which outputs this rank has; by default an even part of them.
+    """
+
+    def __init__(
+        self,
+        full: nn.Linear,
+        region: TensorRegion,
+        *,
+        entered: bool = False,
+        rows: range | None = None,
+    ) -> None:
+        super().__init__()
+        self.region, self.entered = region, entered
+        rows = own_range(full.out_features, region.group) if rows is None else rows
+        self.weight = _part(full.weight, 0, rows)
+        self.bias = None if full.bias is None else _part(full.bias, 0, rows)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., I], the same on every rank, to [..., O_r]."""
+        x = x if self.entered else self.region.enter(x)
+        return F.linear(x, self.weight, self.bias)
+
+
+class RowParallelLinear(nn.Module):
+    """A linear layer whose inputs are cut over the ranks; holds weight [O, I_r] and the whole bias.
+
+    Args:
+        full: the layer, the same on every rank; I need not be a multiple of N.
+        region: where its output leaves.
+        columns: which inputs this rank has; by default an even part of them.
+    """
+
+    def __init__(self, full: nn.Linear, region: TensorRegion, columns: range | None = None) -> None:
+        super().__init__()
+        self.region = region
+        columns = own_range(full.in_features, region.group) if columns is None else columns
+        self.weight = _part(full.weight, 1, columns)
+        self.bias = None if full.bias is None else nn.Parameter(full.bias.detach().clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., I_r] to [..., O]: the bias comes after the sum, so it is added once."""
+        y = self.region.leave(F.linear(x, self.weight))
+        return y if self.bias is None else y + self.bias
+
+
+class HeadCut:
+    """Which heads of an attention layer a rank has.
+
+    Query heads are cut evenly. Key-value heads too if there are at least as many as ranks;
+    otherwise N/K ranks share each of them, hold the same weights, and sum their gradients.
+
+    Args:
+        heads: H, query heads; a multiple of N.
+        kv_heads: K, key-value heads; a multiple of N, or N is one of K.
+        group: the ranks. Making it is collective over the world if N > K > 0.
+
+    Raises:
+        CommError: the heads cannot be cut so.
+    """
+
+    def __init__(self, heads: int, kv_heads: int, group: Group) -> None:
+        n = group.size
+        if heads % n or (kv_heads % n and n % kv_heads):
+            raise CommError(
+                f"attention of {heads} query and {kv_heads} key-value heads, cut over {n} ranks",
+                f"{group}",
+                "a rank computes whole heads: N divides H, and N divides K or K divides N",
+            )
+        own = max(1, kv_heads // n)
+        first = group.index * kv_heads // n
+        self.query = own_range(heads, group)
+        self.key_value = range(first, first + own)
+        self.sharers: Group | None = None
+        if kv_heads < n:
+            share = n // kv_heads
+            parts = [list(range(i, i + share)) for i in range(0, n, share)]
+            self.sharers = group.split(parts, f"{group.axis} sharing a head")
+
+    def query_rows(self, width: int) -> range:
+        """The rows of the query projection, for heads of `width` channels."""
+        return range(self.query.start * width, self.query.stop * width)
+
+    def key_value_rows(self, width: int) -> range:
+        """The rows of the key and of the value projection."""
+        return range(self.key_value.start * width, self.key_value.stop * width)
+
+
+def sum_gradients_of(parameters: Sequence[nn.Parameter], group: Group) -> None:
+    """For weights that the group's ranks all hold and each use for a part of the work.
+
+    Every backward then leaves the sum over the group in `grad`: one all-reduce of its size each.
+    """
+
+    def hook(grad: torch.Tensor) -> torch.Tensor:
+        total = grad.clone(memory_format=torch.contiguous_format)
+        all_reduce(total, group)
+        return total
+
+    for parameter in parameters:
+        parameter.register_hook(hook)
+
+
+def _part(full: torch.Tensor, dim: int, own: range) -> nn.Parameter:
+    """A copy, so that the full tensor's memory can go."""
+    part = full.detach().narrow(dim, own.start, len(own))
+    return nn.Parameter(part.clone(memory_format=torch.contiguous_format))

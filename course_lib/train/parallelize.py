@@ -1,0 +1,87 @@
+"""What is applied to the model, in which order: the table of contents of model parallelism.
+
+Notebook: 06 Tensor parallel, 07 Sequence and context parallel.
+Paper: Shoeybi et al., "Megatron-LM" (2019), figure 3; Korthikanti et al. (2022), figure 5.
+Costs, with S the bytes of [B, T, D], tensor parallel: 2L+1 sums of 2(N-1)/N·S forward, two a block
+and the embedding's; as many backward, the output layer's instead of the embedding's.
+The production version (torchtitan's parallelize.py) reads like this, on DTensor's plans.
+"""
+
+from __future__ import annotations
+
+from course_lib.comm import CommError, Group
+from course_lib.model import Transformer
+from course_lib.model.transformer import Attention, FeedForward, RMSNorm
+from course_lib.parallel.sequence_parallel import SequenceRegion
+from course_lib.parallel.tensor_parallel import (
+    ColumnParallelLinear,
+    HeadCut,
+    RowParallelLinear,
+    TensorRegion,
+    sum_gradients_of,
+)
+from course_lib.parallel.vocab_parallel import VocabParallelEmbedding
+
+
+def tensor_parallel(model: Transformer, group: Group, *, sequence: bool = False) -> None:
+    """Cuts a model in place; it then returns this rank's part of the logits, [B, T, V/N].
+
+    Parameters keep their names and hold their part. Train it with `vocab_parallel_cross_entropy`.
+
+    Args:
+        model: the same on every rank.
+        group: the ranks that share each layer.
+        sequence: also cut what is between the regions, along the sequence, whose length must then
+            be a multiple of N.
+
+    Raises:
+        CommError: the heads cannot be cut over so many ranks, or there is a rank without a part.
+    """
+    config = model.config
+    if min(config.ffn, config.vocabulary) < group.size:
+        raise CommError(
+            f"a model with {config.ffn} inner channels and {config.vocabulary} tokens, cut in "
+            f"{group.size}",
+            f"{group}",
+            "every rank has a part of each matrix",
+        )
+    region = SequenceRegion(group) if sequence else TensorRegion(group)
+    cut = HeadCut(config.heads, config.kv_heads, group)
+    embedding = VocabParallelEmbedding(model.embedding, region)
+    head = ColumnParallelLinear(model.head, region)
+    if config.tied:
+        head.weight = embedding.weight
+    model.embedding, model.head = embedding, head  # type: ignore[assignment]
+    for module in list(model.modules()):
+        if isinstance(module, Attention):
+            _cut_attention(module, cut, region)
+        elif isinstance(module, FeedForward):
+            _cut_ffn(module, region)
+        elif isinstance(module, RMSNorm) and sequence:
+            sum_gradients_of(list(module.parameters()), group)
+
+
+def _cut_attention(attention: Attention, cut: HeadCut, region: TensorRegion) -> None:
+    """Query, key and value by heads, the output layer by the same heads' channels."""
+    width = attention.config.head_width
+    own, shared = cut.query_rows(width), cut.key_value_rows(width)
+    region.entered_by(attention)
+    query = ColumnParallelLinear(attention.query, region, entered=True, rows=own)
+    attention.query = query  # type: ignore[assignment]
+    for name in ("key", "value"):
+        part = ColumnParallelLinear(getattr(attention, name), region, entered=True, rows=shared)
+        if cut.sharers is not None:
+            sum_gradients_of([part.weight], cut.sharers)
+        setattr(attention, name, part)
+    output = RowParallelLinear(attention.output, region, columns=own)
+    attention.output = output  # type: ignore[assignment]
+
+
+def _cut_ffn(ffn: FeedForward, region: TensorRegion) -> None:
+    """Gate and up by columns, down by rows."""
+    region.entered_by(ffn)
+    for name in ("gate", "up"):
+        full = getattr(ffn, name)
+        if full is not None:
+            setattr(ffn, name, ColumnParallelLinear(full, region, entered=True))
+    ffn.down = RowParallelLinear(ffn.down, region)  # type: ignore[assignment]

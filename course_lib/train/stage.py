@@ -1,0 +1,118 @@
+"""A consecutive part of the transformer: what one stage of a pipeline holds.
+
+Notebook: 08 Pipeline parallel.
+Paper: Huang et al., "GPipe" (2019), section 2.
+Costs: the parameters of its blocks; the first stage has the embedding too, the last the output
+layer, so the ends of a small model with a large vocabulary are the dear ones.
+The production version builds the stage alone, without the whole model beside it.
+
+Shapes: B batch, T sequence, D hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import nn
+
+from course_lib.comm import Group
+from course_lib.model import ModelConfig, Transformer
+from course_lib.model.transformer import rotary
+from course_lib.parallel.schedule import Schedule
+from course_lib.parallel.stages import split_stages
+
+
+class TransformerStage(nn.Module):
+    """Some blocks of a model, and what belongs to its ends; parameters keep their names.
+
+    Args:
+        model: the whole, whose modules it takes (they are not copied).
+        blocks: which blocks it holds.
+        first: it holds the embedding, and takes tokens.
+        last: it holds norm and output layer, and returns logits.
+    """
+
+    def __init__(self, model: Transformer, blocks: range, *, first: bool, last: bool) -> None:
+        super().__init__()
+        self.config = model.config
+        self.embedding = model.embedding if first else None
+        self.blocks = nn.ModuleDict({str(i): model.blocks[i] for i in blocks})
+        self.norm = model.norm if last else None
+        self.head = model.head if last else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """int64 [B, T] at the first stage, [B, T, D] at others; [B, T, D], or [B, T, V] at last."""
+        cos, sin = rotary(self.config, torch.arange(x.shape[1], device=x.device))
+        x_BTD = x if self.embedding is None else self.embedding(x)
+        for block in self.blocks.values():
+            x_BTD = block(x_BTD, cos, sin)
+        if self.norm is None or self.head is None:
+            return x_BTD
+        return self.head(self.norm(x_BTD))
+
+
+def stage_costs(config: ModelConfig) -> list[float]:
+    """Operations a token forward of embedding, blocks and output layer, in that order.
+
+    Two for each weight in a product; the embedding is a look-up and costs nothing.
+    """
+    key_value = 2 * config.kv_heads * config.head_width
+    attention = config.hidden * (2 * config.hidden + key_value) + config.sequence * config.hidden
+    ffn = config.hidden * config.ffn * (3 if config.gated else 2)
+    return [
+        0.0,
+        *[2.0 * (attention + ffn)] * config.layers,
+        2.0 * config.hidden * config.vocabulary,
+    ]
+
+
+def stage_blocks(config: ModelConfig, count: int) -> list[range]:
+    """The blocks of each stage, so that the dearest stage costs as little as can be.
+
+    Raises:
+        ScheduleError: there are more stages than blocks.
+    """
+    costs = stage_costs(config)
+    # The ends stay with the first and with the last block: neither can be a stage of its own.
+    inner = costs[1:-1]
+    inner[0] += costs[0]
+    inner[-1] += costs[-1]
+    return split_stages(inner, count)
+
+
+def pipeline_stages(
+    model: Transformer, schedule: Schedule, group: Group
+) -> dict[int, TransformerStage]:
+    """This rank's stages of a model, as a schedule places them.
+
+    Args:
+        model: the whole, the same on every rank. What this rank does not hold can go with it.
+        schedule: for the number of stages, and where they are.
+        group: the ranks of the pipeline.
+
+    Raises:
+        ScheduleError: there are more stages than blocks.
+    """
+    parts = stage_blocks(model.config, schedule.stages)
+    return {
+        stage: TransformerStage(
+            model, parts[stage], first=stage == 0, last=stage == schedule.stages - 1
+        )
+        for stage in schedule.stages_of(group.index)
+    }
+
+
+def tied_pair(schedule: Schedule, group: Group) -> Group | None:
+    """The ranks of the first and the last stage, which share a tied embedding.
+
+    Collective over the world. None on the other ranks, and where both stages are on one rank: they
+    then hold the same parameter.
+    """
+    ends = {schedule.placement[0], schedule.placement[-1]}
+    if len(ends) == 1:
+        return None
+    others: Iterable[int] = (i for i in range(group.size) if i not in ends)
+    parts: Sequence[Sequence[int]] = [sorted(ends), *([i] for i in others)]
+    pair = group.split(parts, "tied")
+    return pair if group.index in ends else None

@@ -1,0 +1,151 @@
+"""Embedding and cross-entropy cut along the vocabulary, and random numbers by region."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from course_lib.comm import CommError, Group
+from course_lib.parallel.region_rng import RegionRng
+from course_lib.parallel.tensor_parallel import TensorRegion, own_range
+from course_lib.parallel.vocab_parallel import VocabParallelEmbedding, vocab_parallel_cross_entropy
+
+TOKENS = torch.tensor([[0, 1, 2, 6], [6, 5, 3, 3]])
+
+
+def loss_and_gradient(
+    group: Group, logits: torch.Tensor, targets: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    own = own_range(logits.shape[-1], group)
+    part = logits[..., own.start : own.stop].clone().requires_grad_()
+    before = part.detach().clone()
+    loss = vocab_parallel_cross_entropy(part, targets, logits.shape[-1], group)
+    (loss * torch.arange(1, loss.numel() + 1).view_as(loss)).sum().backward()
+    assert torch.equal(part.detach(), before) and part.grad is not None
+    return loss.detach(), part.grad
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("vocabulary", [7, 3, 12])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_cross_entropy(ranks: Any, world: int, vocabulary: int, scale: float) -> None:
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = scale * torch.randn(2, 4, vocabulary, generator=generator, dtype=torch.float64)
+    targets = torch.randint(vocabulary, (2, 4), generator=generator)
+    full = logits.clone().requires_grad_()
+    right = F.cross_entropy(full.flatten(0, 1), targets.flatten(), reduction="none").view(2, 4)
+    (right * torch.arange(1, 9).view(2, 4)).sum().backward()
+    assert full.grad is not None
+    parts = full.grad.tensor_split(world, -1)
+    for (loss, grad), part in zip(
+        ranks(loss_and_gradient, world, logits, targets), parts, strict=True
+    ):
+        torch.testing.assert_close(loss, right.detach(), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(grad, part, rtol=1e-9, atol=1e-12)
+
+
+def half_precision(group: Group) -> tuple[torch.dtype, torch.dtype]:
+    part = torch.zeros(2, 3, len(own_range(8, group)), dtype=torch.bfloat16, requires_grad=True)
+    loss = vocab_parallel_cross_entropy(part, torch.zeros(2, 3, dtype=torch.int64), 8, group)
+    loss.sum().backward()
+    assert part.grad is not None
+    return loss.dtype, part.grad.dtype
+
+
+def test_bf16_logits_give_a_float32_loss(ranks: Any) -> None:
+    assert ranks(half_precision, 2) == [(torch.float32, torch.bfloat16)] * 2
+
+
+def wrong_part(group: Group) -> str:
+    try:
+        vocab_parallel_cross_entropy(torch.zeros(2, 4, 7), TOKENS, 7, group)
+    except CommError as error:
+        return str(error)
+    return ""
+
+
+def test_logits_of_the_whole_vocabulary_are_refused(ranks: Any) -> None:
+    first, second = ranks(wrong_part, 2)
+    assert "a loss over 4 of 7 logits" in first and "a loss over 3 of 7 logits" in second
+    assert "shape (2, 4, 7)" in first
+
+
+def embed(group: Group, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+    full = nn.Embedding.from_pretrained(weight, freeze=False)
+    part = VocabParallelEmbedding(full, TensorRegion(group))
+    out = part(TOKENS)
+    out.square().sum().backward()
+    assert part.weight.grad is not None
+    return out.detach(), part.weight.grad, len(group.ledger.events)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_embedding(ranks: Any, world: int) -> None:
+    weight = torch.randn(7, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    full = nn.Embedding.from_pretrained(weight, freeze=False)
+    right = full(TOKENS)
+    right.square().sum().backward()
+    assert full.weight.grad is not None
+    parts = full.weight.grad.tensor_split(world)
+    for (out, grad, calls), part in zip(ranks(embed, world, weight), parts, strict=True):
+        torch.testing.assert_close(out, right.detach())
+        torch.testing.assert_close(grad, part)
+        assert calls == 1
+
+
+def few_tokens(group: Group) -> tuple[torch.Tensor, torch.Tensor]:
+    full = nn.Embedding.from_pretrained(torch.eye(2), freeze=False)
+    part = VocabParallelEmbedding(full, TensorRegion(group))
+    out = part(torch.tensor([1, 0]))
+    out.sum().backward()
+    assert part.weight.grad is not None
+    return out.detach(), part.weight.grad
+
+
+def test_more_ranks_than_tokens(ranks: Any) -> None:
+    for rank, (out, grad) in enumerate(ranks(few_tokens, 3)):
+        assert torch.equal(out, torch.eye(2).flip(0))
+        assert grad.shape == ((1, 2) if rank < 2 else (0, 2))
+
+
+def draws(group: Group) -> dict[str, list[torch.Tensor]]:
+    torch.manual_seed(group.index)
+    alone = torch.rand(3, generator=torch.Generator().manual_seed(group.index))
+    rng = RegionRng(5, group)
+    found: dict[str, list[torch.Tensor]] = {"replicated": [], "sharded": []}
+    for name in ("replicated", "sharded", "replicated", "sharded"):
+        with rng.region(name):
+            found[name].append(F.dropout(torch.ones(64)))
+    try:
+        with rng.region("sharded"):
+            raise KeyError
+    except KeyError:
+        pass
+    assert torch.equal(torch.rand(3), alone), "the default stream goes on as if nothing"
+    return found
+
+
+def test_random_numbers_by_region(ranks: Any) -> None:
+    found = ranks(draws, 3)
+    for turn in range(2):
+        assert all(torch.equal(f["replicated"][turn], found[0]["replicated"][turn]) for f in found)
+        for a, b in ((0, 1), (0, 2), (1, 2)):
+            assert not torch.equal(found[a]["sharded"][turn], found[b]["sharded"][turn])
+        assert not torch.equal(found[0]["sharded"][turn], found[0]["replicated"][turn])
+    assert not torch.equal(found[0]["replicated"][0], found[0]["replicated"][1])
+
+
+def unknown(group: Group) -> str:
+    try:
+        with RegionRng(0, group).region("middle"):
+            return ""
+    except CommError as error:
+        return str(error)
+
+
+def test_an_unknown_region(ranks: Any) -> None:
+    assert "replicated and sharded" in ranks(unknown, 1)[0]
