@@ -13,6 +13,7 @@ width of the feed-forward network, V vocabulary.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -60,16 +61,30 @@ def rotate(x_BTHC: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
 
+def causal_attention(
+    q_BHTC: torch.Tensor, k_BKTC: torch.Tensor, v_BKTC: torch.Tensor
+) -> torch.Tensor:
+    """Each token's mean of the values up to its own; K heads are repeated for H. [B, H, T, C]."""
+    groups = q_BHTC.shape[1] // k_BKTC.shape[1]
+    k_BHTC, v_BHTC = (t.repeat_interleave(groups, 1) for t in (k_BKTC, v_BKTC))
+    return F.scaled_dot_product_attention(q_BHTC, k_BHTC, v_BHTC, is_causal=True)
+
+
 class Attention(nn.Module):
     """Causal self-attention with rotary positions and grouped key-value heads.
 
     Args:
         config: D, H, K.
+
+    Attributes:
+        attend: queries [B, H, T, C], keys and values [B, K, T, C] to [B, H, T, C]; may be replaced
+            by another way to compute the same.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.attend: Callable[..., torch.Tensor] = causal_attention
         inner = config.kv_heads * config.head_width
         self.query = nn.Linear(config.hidden, config.hidden, bias=False)
         self.key = nn.Linear(config.hidden, inner, bias=False)
@@ -83,16 +98,7 @@ class Attention(nn.Module):
         q_BTHC = rotate(self.query(x_BTD).view(split), cos, sin)
         k_BTKC = rotate(self.key(x_BTD).view(split), cos, sin)
         v_BTKC = self.value(x_BTD).view(split)
-        groups = q_BTHC.shape[2] // k_BTKC.shape[2]
-        q, k, v = (
-            t.transpose(1, 2)
-            for t in (
-                q_BTHC,
-                k_BTKC.repeat_interleave(groups, 2),
-                v_BTKC.repeat_interleave(groups, 2),
-            )
-        )
-        out_BHTC = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out_BHTC = self.attend(*(t.transpose(1, 2) for t in (q_BTHC, k_BTKC, v_BTKC)))
         return self.output(out_BHTC.transpose(1, 2).reshape(batch, length, -1))
 
 
@@ -167,9 +173,17 @@ class Transformer(nn.Module):
                 values = torch.randn(parameter.shape, generator=generator) * scale
                 parameter.copy_(values)
 
-    def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
-        """Tokens, int64 [B, T], to logits [B, T, V] for the token after each."""
-        positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+    def forward(
+        self, tokens_BT: torch.Tensor, positions_T: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Logits [B, T, V] for the token after each.
+
+        Args:
+            tokens_BT: int64.
+            positions_T: the place of each in its sequence, int64; 0, 1, 2, ... if None.
+        """
+        if positions_T is None:
+            positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         cos, sin = rotary(self.config, positions_T)
         x_BTD = self.embedding(tokens_BT)
         for block in self.blocks:

@@ -6,17 +6,24 @@ from course_lib.plot.collectives import collective_steps
 from course_lib.plot.fit import alpha_beta_chart
 from course_lib.plot.lanes import timeline_lanes
 from course_lib.plot.losses import loss_curves
+from course_lib.plot.measured import Measured, measured_schedule
 from course_lib.plot.memory_player import memory_player
 from course_lib.plot.memory_time import memory_over_time
 from course_lib.plot.picture import Picture
 from course_lib.plot.player import Frame, Player
 from course_lib.plot.predict import predict
 from course_lib.plot.residency import residency_steps
+from course_lib.plot.ring_attention import ring_attention_steps
+from course_lib.plot.schedule_explorer import schedule_explorer
+from course_lib.plot.schedule_grid import schedule_grid
+from course_lib.plot.schedule_picture import schedule_picture, simulated_and_measured
 from course_lib.plot.style import format_bytes, format_time, rank_color, text_on
+from course_lib.plot.tensor_split import tensor_split_steps
 from course_lib.plot.topology import mesh_axes, topology
 
 __all__ = [
     "Frame",
+    "Measured",
     "Picture",
     "Player",
     "alpha_beta_chart",
@@ -26,6 +33,7 @@ __all__ = [
     "format_bytes",
     "format_time",
     "loss_curves",
+    "measured_schedule",
     "memory_bars",
     "memory_over_time",
     "memory_player",
@@ -33,6 +41,12 @@ __all__ = [
     "predict",
     "rank_color",
     "residency_steps",
+    "ring_attention_steps",
+    "schedule_explorer",
+    "schedule_grid",
+    "schedule_picture",
+    "simulated_and_measured",
+    "tensor_split_steps",
     "text_on",
     "timeline_lanes",
     "topology",

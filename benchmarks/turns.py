@@ -1,0 +1,167 @@
+"""Two strategies in the same processes, step by step in turns: seconds, bytes on the wire, memory.
+
+Used by the benchmarks of data and of model parallelism.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from benchmarks.row import Row
+from course_lib.comm import Group, barrier
+from course_lib.trace import wire_bytes
+from course_lib.trace.memory import LiveMemory
+
+SIDES = ("ours", "peer")
+# The operations that torch's strategies make: whose name in `trace.wire`, which argument of the
+# call is the tensor, and whether that is a shard of the full one.
+OPERATIONS = {
+    "c10d.allreduce_": ("all_reduce", 0, False),
+    "c10d.broadcast_": ("broadcast", 0, False),
+    "c10d._allgather_base_": ("all_gather", 0, False),
+    "c10d._reduce_scatter_base_": ("reduce_scatter", 1, False),
+    "c10d.send": ("send", 0, False),
+    "_c10d_functional.all_reduce": ("all_reduce", 0, False),
+    "_c10d_functional.all_gather_into_tensor": ("all_gather", 0, True),
+    "_c10d_functional.reduce_scatter_tensor": ("reduce_scatter", 0, False),
+}  # fmt: skip
+SILENT = (
+    "c10d.recv_",
+    "_c10d_functional.wait_tensor",
+    "_c10d_functional._wrap_tensor_autograd",
+)
+
+
+class WireBytes(TorchDispatchMode):
+    """Adds up what torch's communication puts on the wire of this rank, by the formulas.
+
+    Args:
+        group: all ranks.
+    """
+
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        self.group, self.sent = group, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs the operation, and books it if it communicates.
+
+        Raises:
+            ValueError: a collective whose bytes are not known here.
+        """
+        name = str(func.overloadpacket)
+        if "c10d" in name.split(".")[0] and name not in SILENT:
+            if name not in OPERATIONS:
+                raise ValueError(f"{name} has no formula here")
+            self._book(name, args)
+        return func(*args, **(kwargs or {}))
+
+    def _book(self, name: str, args: Any) -> None:
+        op, place, is_shard = OPERATIONS[name]
+        size, index = self.group.size, self.group.index
+        if op == "broadcast":
+            index = (index - int(args[2])) % size
+        for tensor in (t for t in tree_leaves(args[place]) if torch.is_tensor(t)):
+            full = tensor.nbytes * (size if is_shard else 1)
+            sent = (
+                full
+                if op == "send"
+                else wire_bytes(op, full, size, index, tensor.element_size())[0]
+            )
+            self.sent += sent
+
+
+class Trainer(Protocol):
+    """What takes part: one training step, and what is held between two."""
+
+    def step(self, batch: torch.Tensor) -> float | None:
+        """Trains on a batch; the loss, where this rank knows it."""
+
+    def held(self) -> dict[str, int]:
+        """Bytes between steps, by name."""
+
+
+def take_turns(
+    trainers: Mapping[str, Callable[[], Trainer]], batches: torch.Tensor, group: Group
+) -> dict[str, dict[str, Any]]:
+    """Steps of each in turn (A B C ..., then backwards): losses, seconds, bytes and memory.
+
+    Args:
+        trainers: `NAME ours` and `NAME peer`, in pairs; made here, one after the other.
+        batches: the first two warm up and measure bytes and memory, the others are timed.
+        group: all ranks.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    made = {}
+    for name, make in trainers.items():
+        made[name] = make()
+        found[name] = _first_steps(made[name], batches, group, name.endswith("peer"))
+    for number, batch in enumerate(batches[2:]):
+        for name in made if number % 2 else reversed(made):
+            barrier(group)
+            begin = time.perf_counter()
+            found[name]["losses"].append(made[name].step(batch))
+            found[name]["seconds"].append(time.perf_counter() - begin)
+    return found
+
+
+def _first_steps(
+    trainer: Trainer, batches: torch.Tensor, group: Group, peer: bool
+) -> dict[str, Any]:
+    """Warms up, then measures bytes and memory, in steps whose time does not count."""
+    losses = [trainer.step(batches[0])]
+    before, wire = group.ledger.sent(), WireBytes(group)
+    with LiveMemory() as memory, wire if peer else nullcontext():
+        losses.append(trainer.step(batches[1]))
+    sent = wire.sent if peer else group.ledger.sent() - before
+    held = {f"{k} MB": v / 1e6 for k, v in trainer.held().items()}
+    return {
+        "losses": losses, "seconds": [], "peak MB": memory.peak / 1e6, "sent MB": sent / 1e6, **held
+    }  # fmt: skip
+
+
+def rows_of(
+    bench: str, per_rank: list[dict[str, dict[str, Any]]], names: Mapping[str, str], size: int
+) -> Iterator[Row]:
+    """The rows of every pair: step time, bytes sent, peak, and what is held between steps.
+
+    Args:
+        bench: the benchmark's name.
+        per_rank: what `take_turns` found on each.
+        names: of each pair, who the peer is.
+        size: bytes of the model.
+    """
+    world = len(per_rank)
+    for name, peer_name in names.items():
+        ours, peer = ([rank[f"{name} {side}"] for rank in per_rank] for side in SIDES)
+        gap = max(abs(a - b) for a, b in zip(_losses(ours), _losses(peer), strict=True))
+        yield Row(
+            bench, f"{name} step", world, size, _ms(ours), _ms(peer), peer_name, "ms",
+            f"losses differ by {gap:.0e} at most",
+        )  # fmt: skip
+        for what in (key for key in ours[0] if key.endswith(" MB")):
+            mine, theirs = (max(rank[what] for rank in side) for side in (ours, peer))
+            label = what.removesuffix(" MB")
+            yield Row(
+                bench, f"{name} {label}", world, size, round(mine, 3), round(theirs, 3),
+                peer_name, "MB",
+            )  # fmt: skip
+
+
+def _ms(per_rank: list[dict[str, Any]]) -> float:
+    slowest = map(max, zip(*(rank["seconds"] for rank in per_rank), strict=True))
+    return round(statistics.median(slowest) * 1e3, 2)
+
+
+def _losses(per_rank: list[dict[str, Any]]) -> list[float]:
+    """Of each step the mean over the ranks that know it."""
+    steps = zip(*(rank["losses"] for rank in per_rank), strict=True)
+    return [statistics.mean(loss for loss in step if loss is not None) for step in steps]

@@ -1,0 +1,150 @@
+"""Sliders for a pipeline's sizes and costs; the schedule is made, run on paper and drawn anew.
+
+Notebook: 08 Pipeline parallel (after the exercises on schedules).
+Source: written for this course. The sliders are ipywidgets; the picture is SVG, not matplotlib.
+Costs: a few milliseconds of the kernel a move, most of it for the simulation; nothing on the wire.
+The production version is a planner that searches all sizes for the best.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+import ipywidgets
+from IPython.display import display
+
+from course_lib.parallel.schedule import (
+    Costs,
+    Schedule,
+    ScheduleError,
+    dualpipe_v,
+    gpipe,
+    interleaved_1f1b,
+    one_f_one_b,
+    simulate,
+    zb_h1,
+    zb_v,
+)
+from course_lib.plot.picture import Picture
+from course_lib.plot.schedule_picture import schedule_picture
+from course_lib.plot.style import ROLE_CSS
+
+KINDS: dict[str, Callable[[int, int, int], Schedule]] = {
+    "GPipe": lambda p, m, v: gpipe(p, m),
+    "1F1B": lambda p, m, v: one_f_one_b(p, m),
+    "interleaved 1F1B": interleaved_1f1b,
+    "ZB-H1": lambda p, m, v: zb_h1(p, m),
+    "ZB-V": lambda p, m, v: zb_v(p, m),
+    "DualPipeV": lambda p, m, v: dualpipe_v(p, m),
+}
+CUT = ("ZB-H1", "ZB-V", "DualPipeV")  # those whose backward is in two halves
+START: dict[str, Any] = {"kind": "1F1B", "p": 4, "m": 8, "v": 2, "ratio": 2.0, "share": 0.5}
+RANGES = {  # least, most, step, words
+    "p": (1, 8, 1, "p, ranks"),
+    "m": (1, 16, 1, "m, micro-batches"),
+    "v": (1, 4, 1, "v, chunks a rank"),
+    "ratio": (0.5, 3.0, 0.1, "tB/tF"),
+    "share": (0.0, 1.0, 0.1, "W's share of tB"),
+}
+STILL = "cp-explorer-still"
+# While the live picture is on the page, the still one above it would say the same twice.
+HIDE = f"<style>.{STILL}{{display:none}}</style>"
+
+
+def explore(kind: str, p: int, m: int, v: int, ratio: float, share: float) -> Picture:
+    """The picture of a schedule.
+
+    Args:
+        kind: a name in KINDS.
+        p: ranks.
+        m: micro-batches.
+        v: chunks a rank; only the interleaved schedule reads it.
+        ratio: tB/tF, of a rank's whole part of the model.
+        share: W's part of the backward, between 0 and 1.
+
+    Raises:
+        ScheduleError: the schedule cannot have these sizes.
+    """
+    schedule = KINDS[kind](p, m, v)
+    chunks = schedule.stages // schedule.ranks
+    costs = Costs(1 / chunks, ratio * (1 - share) / chunks, ratio * share / chunks)
+    title = f"tB = {ratio:g} tF" + (f", of which W {ratio * share:.3g} tF" if kind in CUT else "")
+    return schedule_picture(simulate(schedule, costs), title=title)
+
+
+def reason(error: ScheduleError) -> str:
+    """Why a schedule cannot be, in one sentence."""
+    asked, _, why = str(error).splitlines()
+    return f"No {asked.removeprefix('asked for ')}, because {why}."
+
+
+class Controls:
+    """The sliders, and the picture that they change.
+
+    Attributes:
+        sliders: the controls by the name of what they set in `explore`.
+        view: the HTML that holds the picture, or the reason why there is none.
+    """
+
+    def __init__(self) -> None:
+        look = {"layout": {"width": "370px"}, "style": {"description_width": "150px"}}
+        kinds = {"options": list(KINDS), "value": START["kind"], "description": "schedule"}
+        self.sliders = {"kind": ipywidgets.Dropdown(**kinds, **look)}
+        for name, (least, most, step, words) in RANGES.items():
+            make = ipywidgets.IntSlider if step == 1 else ipywidgets.FloatSlider
+            span = {"min": least, "max": most, "step": step, "value": START[name]}
+            self.sliders[name] = make(**span, description=words, **look)
+        self.view = ipywidgets.HTML()
+        for slider in self.sliders.values():
+            slider.observe(self.show, names="value")
+        self.show()
+
+    def show(self, _: object = None) -> None:
+        """Draws anew, or says why there is nothing to draw."""
+        at = {name: slider.value for name, slider in self.sliders.items()}
+        self.sliders["v"].disabled = at["kind"] != "interleaved 1F1B"
+        self.sliders["share"].disabled = at["kind"] not in CUT
+        try:
+            body = explore(**at).svg
+        except ScheduleError as error:
+            body = f'<p class="ink" role="status">{escape(reason(error))}</p>'
+            body = f'<style>{ROLE_CSS}</style><div class="cp" style="min-height:200px">{body}</div>'
+        self.view.value = HIDE + body
+
+    def widget(self) -> ipywidgets.Widget:
+        """Controls in two columns, and the picture below."""
+        sliders = list(self.sliders.values())
+        columns = [ipywidgets.VBox(sliders[:3]), ipywidgets.VBox(sliders[3:])]
+        return ipywidgets.VBox([ipywidgets.HBox(columns), self.view])
+
+
+class ScheduleExplorer:
+    """What a cell shows whose last line is `schedule_explorer()`.
+
+    First a still picture, then the sliders, whose own picture takes the still one's place. Pages
+    without a kernel keep the still one. A notebook that is run to be kept (COURSE_LIVE=0) has it
+    alone: a widget has a random number. The sliders' output has no text, so both are alike.
+    """
+
+    def __repr__(self) -> str:
+        return "ScheduleExplorer()"
+
+    def still(self) -> dict[str, str]:
+        """The output that is the same each time."""
+        html = f'<div class="{STILL}">{explore(**START)._repr_html_()}</div>'
+        return {"text/plain": repr(self), "text/html": html}
+
+    def _ipython_display_(self) -> None:
+        """Shows the still picture, and the sliders if there is somebody to move them."""
+        display(self.still(), raw=True)
+        if os.environ.get("COURSE_LIVE", "1") != "0":
+            mime = "application/vnd.jupyter.widget-view+json"
+            display({mime: Controls().widget()._repr_mimebundle_()[mime]}, raw=True)
+
+
+def schedule_explorer() -> ScheduleExplorer:
+    """Sliders for the kind of schedule, p, m, v, tB/tF and W's share of the backward."""
+    return ScheduleExplorer()
