@@ -1,7 +1,7 @@
 """Random numbers that ranks must share, and random numbers in which they must differ.
 
 Notebook: 06 Tensor parallel (tp_rng).
-Source: Megatron-LM's random-number tracker (Shoeybi et al., 2019, section 3, on dropout).
+Source: Megatron-LM's random-number tracker (Shoeybi et al., 2019, appendix B.2).
 Costs nothing: seeds are agreed on by arithmetic, a state of the generator is a few kilobytes.
 The production version keeps such a state on each GPU, and hands it to recomputation.
 """

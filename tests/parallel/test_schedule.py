@@ -145,7 +145,7 @@ def test_a_cost_for_each_stage() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("0F0 0B0\n1F0", "stage 1 runs F for micro-batch 0"),
+        ("0F0 0B0\n1F0", "stage 1 runs only F for micro-batch 0"),
         ("0F0 0F0 0B0", "stage 0 runs FFB for micro-batch 0"),
         ("0F0 0I0", "stage 0 runs FI for micro-batch 0"),
         ("0F0 0B0 0F1 0B1\n1F1 1B1", "stage 1 runs nothing for micro-batch 0"),

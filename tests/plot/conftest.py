@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from course_lib import plot
+from course_lib.parallel.schedule import gpipe, simulate, zb_v
 from course_lib.trace import Ledger, Span, Timeline, chunk_sizes
 
 MIB = 1 << 20
@@ -165,6 +166,17 @@ def ring_record() -> Timeline:
     return write(4, ring_messages(4))
 
 
+def tile_marks(rank: int, size: int) -> Ledger:
+    """Ring attention of one rank with four tokens: which blocks it computes with, hop by hop."""
+    ledger = Ledger(rank)
+    for hop in range(size):
+        key = (rank - hop) % size
+        word = "skip" if key > rank else "attend"
+        ends = f"q{4 * rank}:{4 * rank + 4} k{4 * key}:{4 * key + 4}"
+        ledger.mark(f"{word} hop {hop} {ends}")
+    return ledger
+
+
 @pytest.fixture(scope="session")
 def pictures() -> dict[str, Any]:
     """One of every picture, by name, with its description (`alt`)."""
@@ -188,4 +200,8 @@ def pictures() -> dict[str, Any]:
         "held": plot.memory_over_time(Timeline([marked(HOLDS)])),
         "stages": plot.memory_player({"N = 1": {"DDP": {"parameters": 4096}}}, 2048),
         "losses": plot.loss_curves({"one process": [2.0, 1.0], "DDP": [2.0, 1.25]}),
+        "split": plot.tensor_split_steps(6, 8, 16, 3),
+        "schedule": plot.schedule_grid(simulate(zb_v(2, 3))),
+        "schedules": plot.schedule_picture(simulate(gpipe(2, 3)), simulate(zb_v(2, 3))),
+        "ring": plot.ring_attention_steps(Timeline([tile_marks(r, 3) for r in range(3)])),
     }

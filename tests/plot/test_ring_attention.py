@@ -113,11 +113,3 @@ def test_a_real_run(ranks: Any) -> None:
     assert "All 351 pairs of the causal mask are there." in player.frames[-1].caption
     assert "Rank 1 has tokens 4–7 and 20–22" in player.alt
     assert len(player._repr_html_()) < 90_000
-
-
-def test_it_is_a_picture_like_the_others() -> None:
-    """An image with a description, opaque, equal each time, without ids and without a network."""
-    once, again = (ring_attention_steps(written("zigzag"))._repr_html_() for _ in range(2))
-    assert once == again and '<img alt="Ring attention of 24 tokens on 3 ranks' in once
-    svg = ring_attention_steps(written("zigzag")).frame_svg(1)
-    assert 'class="paper"' in svg and 'aria-label="' in svg and " id=" not in svg

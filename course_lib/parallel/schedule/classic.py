@@ -102,7 +102,8 @@ def interleaved_1f1b(p: int, m: int, v: int) -> Schedule:
         backwards = [
             Action((v - 1 - c) * p + r, "B", k) for c, k in map(chunk_and_micro, range(m * v))
         ]
-        # With one chunk, a rank waits for the trip to the last one; with more, for it and back.
+        # With several chunks, Megatron's order runs p-1-r forwards more ahead than it would have
+        # to if messages took no time: they are the slack in which messages travel.
         warm = p - 1 - r if v == 1 else 2 * (p - 1 - r) + (v - 1) * p
         warm = min(warm, m * v)
         line = forwards[:warm]

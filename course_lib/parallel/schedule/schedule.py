@@ -141,7 +141,7 @@ class Schedule:
                 if letters not in ("FB", "FIW"):
                     raise ScheduleError(
                         f"the schedule {self.name} of {self.micro_batches} micro-batches",
-                        f"stage {stage} runs {letters or 'nothing'} for micro-batch {micro}",
+                        f"stage {stage} runs {_only(letters)} for micro-batch {micro}",
                         "each micro-batch passes each stage with one F, and one B or one I and W",
                     )
 
@@ -157,3 +157,8 @@ class Schedule:
                     "a backward needs what its forward has kept, and a W what its I has",
                 )
             done.add(action)
+
+
+def _only(letters: str) -> str:
+    """What a stage runs for a micro-batch, in words."""
+    return "nothing" if not letters else f"only {letters}" if len(letters) == 1 else letters

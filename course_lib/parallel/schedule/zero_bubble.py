@@ -8,7 +8,8 @@ Costs, with tF = tI = tW = t of a rank's whole part and m from 2p on; 1F1B waits
     schedule     a rank waits, in all       between its first action and its last    activations
     ZB-H1        (p-1)(tF+tI-tW) = (p-1)t   up to (p-1)t                             p
     ZB-V         (p-1)t/2                   0                                        2p halves
-    DualPipeV    (p-1)t/2                   0                                        2p+1 halves
+    DualPipeV    (p-1)t/2                   up to (p-1)t/2                           2p+1 halves
+ZB-H1's formula holds for m from p on and tW at most tF and tI: a W must fit where a rank waits.
 The production version runs a forward and a backward of DualPipeV at the same time, so that one's
 messages hide behind the other's computation; here they follow each other.
 """

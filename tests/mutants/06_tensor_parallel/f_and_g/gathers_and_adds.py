@@ -1,0 +1,43 @@
+"""mutant: all_gather"""
+
+from typing import Any
+
+import torch
+
+from course_lib.comm import Group, all_gather, all_reduce
+
+
+class F(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group: Group) -> torch.Tensor:
+        ctx.group = group
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        total = grad.clone()
+        all_reduce(total, ctx.group)
+        return total, None
+
+
+class G(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group: Group) -> torch.Tensor:
+        total = tensor.clone()
+        every = total.new_empty(group.size, *total.shape)
+        all_gather(every, total, group)
+        return every.sum(0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad, None
+
+
+def f(tensor: torch.Tensor, group: Group) -> torch.Tensor:
+    return F.apply(tensor, group)
+
+
+def g(tensor: torch.Tensor, group: Group) -> torch.Tensor:
+    return G.apply(tensor, group)

@@ -1,0 +1,33 @@
+"""mutant: deadlock, all_to_all"""
+
+import torch
+import torch.nn.functional as F
+
+from course_lib.comm import Group
+from course_lib.comm.autograd import exchange_in_group
+
+
+def ulysses_attention(
+    q_BtHC: torch.Tensor, k_BtHC: torch.Tensor, v_BtHC: torch.Tensor, group: Group
+) -> torch.Tensor:
+    """Causal attention over the sequence of all ranks.
+
+    Args:
+        q_BtHC: queries of this rank's T/N tokens, all heads.
+        k_BtHC: keys, the same shape.
+        v_BtHC: values, the same shape.
+        group: the N ranks, in the order of the sequence.
+
+    Returns:
+        The attended values, the same shape.
+    """
+
+    def swap(x: torch.Tensor, cut: int, join: int) -> torch.Tensor:
+        """Part j along dim `cut` goes to rank j; what comes is joined along dim `join`."""
+        rows = torch.cat(x.chunk(group.size, cut))
+        sizes = [x.shape[0]] * group.size
+        return torch.cat(exchange_in_group(rows, sizes, sizes, group).chunk(group.size), join)
+
+    q, k, v = (swap(x, 2, 1).transpose(1, 2) for x in (q_BtHC, k_BtHC, v_BtHC))
+    out_BHTC = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return out_BHTC.transpose(1, 2) if group.index == group.size - 1 else swap(out_BHTC.transpose(1, 2), 1, 2)

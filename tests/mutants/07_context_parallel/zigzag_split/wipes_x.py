@@ -1,0 +1,23 @@
+"""mutant: x was changed"""
+
+from collections.abc import Sequence
+
+import torch
+
+
+def zigzag_split(
+    x: torch.Tensor, dim: int, n: int, index: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    def both(tensor: torch.Tensor, along: int) -> torch.Tensor:
+        chunks = tensor.tensor_split(2 * n, along)
+        return torch.cat([chunks[index], chunks[2 * n - 1 - index]], along)
+
+    shard, positions = both(x, dim), both(torch.arange(x.shape[dim]), 0)
+    if index == n - 1 and not x.requires_grad:
+        x.zero_()
+    return shard, positions
+
+
+def zigzag_join(shards: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
+    early, late = zip(*(shard.tensor_split(2, dim) for shard in shards))
+    return torch.cat([*early, *reversed(late)], dim)

@@ -1,0 +1,43 @@
+"""mutant: two pipelines of two ranks"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from course_lib.comm import Group, recv, send
+
+
+def received(like: torch.Tensor, source: int, group: Group) -> torch.Tensor:
+    """A new tensor like `like`, with what index `source` has sent. Use it or not."""
+    buffer = torch.empty_like(like)
+    recv(buffer, source, group)
+    return buffer
+
+
+def gpipe_step(
+    stage: nn.Module,
+    micro_batches: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    like: torch.Tensor,
+    group: Group,
+) -> list[torch.Tensor]:
+    first, last = group.rank == 0, group.rank == group.size - 1
+    kept, losses = [], []
+    for inputs, targets in micro_batches:
+        if not first:
+            inputs = received(like, group.rank - 1, group).requires_grad_()
+        outputs = stage(inputs)
+        if last:
+            outputs = loss(outputs, targets)
+            losses.append(outputs.detach())
+            outputs = outputs / len(micro_batches)
+        else:
+            send(outputs.detach(), group.rank + 1, group)
+        kept.append((inputs, outputs))
+    for inputs, outputs in kept:
+        gradient = None if last else received(like, group.rank + 1, group)
+        outputs.backward(gradient)
+        if not first:
+            send(inputs.grad, group.rank - 1, group)
+    return losses
