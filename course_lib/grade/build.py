@@ -14,6 +14,7 @@ from pathlib import Path
 
 from course_lib.grade.card import write_atomically
 from course_lib.grade.catalog import Entry
+from course_lib.grade.mutate import EQUIVALENT
 
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 BLOCK = re.compile(rf"^(?P<indent>[ \t]*){BEGIN}[^\n]*\n.*?^[ \t]*{END}[^\n]*\n", re.M | re.S)
@@ -27,7 +28,8 @@ def starter(entry: Entry) -> str:
     """The starter's text, made of the solution.
 
     Every block becomes a `NotImplementedError` that names the exercise, and, where a block has text
-    after its mark (`# BEGIN SOLUTION: the second pass`), that text.
+    after its mark (`# BEGIN SOLUTION: the second pass`), that text. Marks for `course dev mutate`
+    go: they would tell a reader nothing.
 
     Raises:
         BuildError: the solution has no block, or one that does not end.
@@ -42,7 +44,7 @@ def starter(entry: Entry) -> str:
         note = first.partition(BEGIN)[2].strip(" :") or "write your answer here"
         return f'{match["indent"]}raise NotImplementedError("{entry.name}: {note}")\n'
 
-    return BLOCK.sub(replace, text)
+    return re.sub(rf" *{re.escape(EQUIVALENT)}$", "", BLOCK.sub(replace, text), flags=re.M)
 
 
 def build(entry: Entry, *, force: bool = False) -> str:

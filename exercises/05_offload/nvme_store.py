@@ -53,7 +53,7 @@ class NvmeStore:
     """
 
     def __init__(self, folder: str, executor: Executor) -> None:
-        self.folder = Path(folder)  # mutate: same
+        self.folder = Path(folder)
         self.executor = executor
 
     def write(self, name: str, tensor: torch.Tensor) -> None:
