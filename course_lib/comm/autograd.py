@@ -202,6 +202,7 @@ def _gathered(tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
     front = tensor.movedim(dim, 0).contiguous()
     whole = front.new_empty(group.size * front.shape[0], *front.shape[1:])
     all_gather(whole, front, group)
+    del front  # it need not be there beside both copies of the whole
     return whole.movedim(0, dim).contiguous()
 
 
@@ -209,6 +210,7 @@ def _scattered(tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
     front = tensor.movedim(dim, 0).contiguous()
     part = front.new_empty(front.shape[0] // group.size, *front.shape[1:])
     reduce_scatter(part, front, group)
+    del front  # it need not be there beside both copies of the part
     return part.movedim(0, dim).contiguous()
 
 

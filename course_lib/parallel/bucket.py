@@ -33,6 +33,7 @@ class Bucket:
         first = self.parameters[0]
         self.flat = torch.zeros(count, dtype=first.dtype, device=first.device)
         self._views: dict[nn.Parameter, torch.Tensor] = {}
+        self._cast: torch.Tensor | None = None
         at = 0
         for parameter in self.parameters:
             self._views[parameter] = self.flat[at : at + parameter.numel()].view(parameter.shape)
@@ -57,6 +58,19 @@ class Bucket:
         elif ranks > 1:
             view.div_(ranks)
         parameter.grad = view
+
+    def to_send(self, dtype: torch.dtype | None) -> torch.Tensor:
+        """What is summed over the ranks: the flat tensor, or a copy in another dtype."""
+        if dtype in (None, self.flat.dtype):
+            return self.flat
+        self._cast = self.flat.to(dtype)
+        return self._cast
+
+    def take_sum(self) -> None:
+        """Puts the sum back, if it was made in a copy, and forgets the copy."""
+        if self._cast is not None:
+            self.flat.copy_(self._cast)
+        self._cast = None
 
     @property
     def nbytes(self) -> int:

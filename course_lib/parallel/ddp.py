@@ -256,9 +256,11 @@ class BucketedDDP(_AfterBackward):
         cap: int = 25 << 20,
         first_cap: int = 1 << 20,
         find_unused_parameters: bool = False,
+        reduce_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(module, group)
         self.find_unused_parameters = find_unused_parameters
+        self.reduce_dtype = reduce_dtype
         self.buckets = build_buckets(self._trained(), cap, first_cap)
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
         book_until_gone(self, group, "gradients", sum(bucket.nbytes for bucket in self.buckets))
@@ -277,7 +279,7 @@ class BucketedDDP(_AfterBackward):
 
     def _launch(self, bucket: Bucket) -> None:
         self._next += 1
-        self._launch_all_reduce(bucket.flat, bucket.parameters, "sum")
+        self._launch_all_reduce(bucket.to_send(self.reduce_dtype), bucket.parameters, "sum")
 
     def _complete(self) -> None:
         waiting = [p for bucket in self.buckets for p in self._waiting[bucket]]
@@ -296,6 +298,8 @@ class BucketedDDP(_AfterBackward):
             self._launch(bucket)
 
     def _finish(self) -> None:
+        for bucket in self.buckets:
+            bucket.take_sum()
         if not self.find_unused_parameters:
             return
         parameters = self._trained()

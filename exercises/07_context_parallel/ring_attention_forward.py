@@ -18,7 +18,8 @@ overflow: `torch.logsumexp` subtracts the maximum first.
 
 Causal: the query at position p of the *whole* sequence sees the keys at positions up to p. Blocks
 of ranks before yours are seen whole, your own up to the diagonal, those of later ranks not at all.
-They are passed on nevertheless: others need them.
+They are passed on all the same: every rank makes the same N-1 hops. (So half of the hops carry what
+nobody will see, and half of the ranks' time is spent waiting: `zigzag_split` mends that.)
 
 Rules
 - N-1 hops, each to the same neighbour (next or previous, as you like, if the mask knows it):

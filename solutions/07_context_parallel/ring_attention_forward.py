@@ -18,7 +18,8 @@ overflow: `torch.logsumexp` subtracts the maximum first.
 
 Causal: the query at position p of the *whole* sequence sees the keys at positions up to p. Blocks
 of ranks before yours are seen whole, your own up to the diagonal, those of later ranks not at all.
-They are passed on nevertheless: others need them.
+They are passed on all the same: every rank makes the same N-1 hops. (So half of the hops carry what
+nobody will see, and half of the ranks' time is spent waiting: `zigzag_split` mends that.)
 
 Rules
 - N-1 hops, each to the same neighbour (next or previous, as you like, if the mask knows it):
@@ -57,7 +58,7 @@ def ring_attention_forward(
     # BEGIN SOLUTION
     rows = torch.arange(q.shape[2])
     future = rows[None, :] > rows[:, None]
-    out, lse = torch.zeros_like(q), torch.full_like(q[..., 0], -torch.inf)
+    out, lse = torch.zeros_like(q), q.new_full(q.shape[:-1], -torch.inf)
     block = torch.stack([k, v])
     for hop in range(group.size):
         source = (group.index - hop) % group.size
@@ -76,7 +77,7 @@ def ring_attention_forward(
             lse = total
         for work in works:
             work.wait()
-        if works:
-            block = incoming
+        if works:  # mutate: same
+            block = incoming  # mutate: same
     return out, lse
     # END SOLUTION
