@@ -140,8 +140,8 @@ def wrong_masks(world: int, t: int) -> dict[str, torch.Tensor]:
             (assumed < queries) | ((assumed == queries) & local),
         "this rank's own block alone: what came by was not used": right & (queries == keys),
         "its own block is left out: `<` between blocks": keys < queries,
-        "no mask at all: later positions are seen": torch.ones_like(right),
         "its own block is seen whole: the diagonal block needs a mask": keys <= queries,
+        "no mask at all: later positions are seen": torch.ones_like(right),
     }  # fmt: skip
 
 

@@ -88,6 +88,13 @@ def _wrap(label: str, text: str) -> list[str]:
     ) or [label]
 
 
+def _ending(card: Card) -> str:
+    """What is said below the checks."""
+    if card.status == "not_written" and card.score:
+        return "Not all is written yet: a `raise NotImplementedError` is left."
+    return ENDINGS[card.status]
+
+
 def hint_line(card: Card, command: str) -> str:
     """Where help is; "" if none is needed."""
     if card.status not in ("failed", "not_written"):
@@ -113,14 +120,14 @@ def as_text(card: Card, *, colour: bool = False, hint: str = "course hint") -> s
         hint: the command that shows a hint.
     """
     lines = [_paint(headline(card), "bold", colour)]
-    if card.status == "not_written":
+    if card.status == "not_written" and not card.score:
         pass  # one sentence says it all
     elif card.fault is not None:
         lines += [f"  {_paint(BAD, 'failed', colour)} {line}" if not i else f"    {line}"
                   for i, line in enumerate(fault_lines(card.fault))]  # fmt: skip
     else:
         lines += _check_lines(card, colour)
-    for line in (ENDINGS[card.status], card.internal, hint_line(card, hint)):
+    for line in (_ending(card), card.internal, hint_line(card, hint)):
         if line:
             lines += [f"  {part}" for part in line.splitlines()[-6:]]
     return "\n".join(lines)
@@ -148,7 +155,7 @@ def _paint(text: str, kind: str, colour: bool) -> str:
 def as_html(card: Card, *, hint: str = "%hint") -> str:
     """The card for a notebook; no script, no ids, colours that show on light and dark."""
     rows = []
-    if card.status == "not_written":
+    if card.status == "not_written" and not card.score:
         pass  # one sentence says it all
     elif card.fault is not None:
         rows.append(_html_row("failed", "", _html_lines(fault_lines(card.fault))))
@@ -156,7 +163,7 @@ def as_html(card: Card, *, hint: str = "%hint") -> str:
         seen: dict[tuple[str, ...], int] = {}
         for number, result in enumerate(card.checks, 1):
             rows.append(_html_check(result, number, seen))
-    ends = [ENDINGS[card.status], card.internal[-600:], hint_line(card, hint)]
+    ends = [_ending(card), card.internal[-600:], hint_line(card, hint)]
     foot = "".join(f"<div>{html.escape(line)}</div>" for line in ends if line)
     bar = _html_bar(card)
     return (

@@ -1,4 +1,4 @@
-"""mutant: no mask at all: later positions are seen"""
+"""mutant: the diagonal block needs a mask"""
 
 import torch
 
