@@ -104,7 +104,8 @@ def test_known_wrong_answers_are_named_also_inside_a_dict() -> None:
 def test_a_starter_is_cut_out_of_the_solution(double: Entry) -> None:
     double.solution.parent.mkdir(parents=True)
     text = (
-        "def double(x):\n    y = 1  # mutate: same\n    # BEGIN SOLUTION: add\n    return x\n    # END SOLUTION\n"
+        "def double(x):\n    y = 1  # mutate: same\n"
+        "    # BEGIN SOLUTION: add\n    return x\n    # END SOLUTION\n"
     )
     double.solution.write_text(text)
     assert starter(double) == (
