@@ -194,7 +194,8 @@ def test_half_an_answer_gets_its_points(tmp_path: Path) -> None:
     solution = PACKAGE.parent / "solutions" / "06_tensor_parallel" / "f_and_g.py"
     done, begin, rest = solution.read_text().partition("        # BEGIN SOLUTION: g forward\n")
     half = tmp_path / "half.py"
-    half.write_text(done + begin + "        raise NotImplementedError\n" + rest)
+    error = 'NotImplementedError("f_and_g: g forward")'
+    half.write_text(f"{done}{begin}        raise {error}\n{rest}")
     command = [sys.executable, "-m", "course_lib.grade.cli", "grade", "f_and_g", "--file"]
     graded = subprocess.run(
         [*command, str(half)], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60
