@@ -63,6 +63,14 @@ class RegionRng:
             self._states[name] = self._get_state()
             self._set_state(outside)
 
+    def get_state(self) -> dict[str, torch.Tensor]:
+        """Both streams' states: for a checkpoint, and for recomputation."""
+        return dict(self._states)
+
+    def set_state(self, states: dict[str, torch.Tensor]) -> None:
+        """Goes on from where `get_state` was called."""
+        self._states = dict(states)
+
     def _get_state(self) -> torch.Tensor:
         return (torch.cuda if self._device.type == "cuda" else torch.random).get_rng_state()
 

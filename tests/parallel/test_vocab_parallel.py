@@ -139,6 +139,24 @@ def test_random_numbers_by_region(ranks: Any) -> None:
     assert not torch.equal(found[0]["replicated"][0], found[0]["replicated"][1])
 
 
+def again(group: Group) -> list[torch.Tensor]:
+    """Two draws, and the second once more from the state before it."""
+    rng, found = RegionRng(5, group), []
+    for turn in range(3):
+        if turn == 1:
+            state = rng.get_state()
+        if turn == 2:
+            rng.set_state(state)
+        with rng.region("sharded"):
+            found.append(torch.rand(4))
+    return found
+
+
+def test_streams_can_be_put_back(ranks: Any) -> None:
+    for first, second, third in ranks(again, 2):
+        assert torch.equal(second, third) and not torch.equal(first, second)
+
+
 def unknown(group: Group) -> str:
     try:
         with RegionRng(0, group).region("middle"):
