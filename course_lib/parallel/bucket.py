@@ -33,7 +33,7 @@ class Bucket:
         first = self.parameters[0]
         self.flat = torch.zeros(count, dtype=first.dtype, device=first.device)
         self._views: dict[nn.Parameter, torch.Tensor] = {}
-        self._cast: torch.Tensor | None = None
+        self._copy: torch.Tensor | None = None
         at = 0
         for parameter in self.parameters:
             self._views[parameter] = self.flat[at : at + parameter.numel()].view(parameter.shape)
@@ -63,14 +63,19 @@ class Bucket:
         """What is summed over the ranks: the flat tensor, or a copy in another dtype."""
         if dtype in (None, self.flat.dtype):
             return self.flat
-        self._cast = self.flat.to(dtype)
-        return self._cast
+        self._copy = self.flat.to(dtype)
+        return self._copy
 
     def take_sum(self) -> None:
         """Puts the sum back, if it was made in a copy, and forgets the copy."""
-        if self._cast is not None:
-            self.flat.copy_(self._cast)
-        self._cast = None
+        if self._copy is not None:
+            self.flat.copy_(self._copy)
+        self._copy = None
+
+    @property
+    def copied(self) -> int:
+        """Bytes of the copy that is being sent."""
+        return 0 if self._copy is None else self._copy.nbytes
 
     @property
     def nbytes(self) -> int:

@@ -279,7 +279,10 @@ class BucketedDDP(_AfterBackward):
 
     def _launch(self, bucket: Bucket) -> None:
         self._next += 1
-        self._launch_all_reduce(bucket.to_send(self.reduce_dtype), bucket.parameters, "sum")
+        sent = bucket.to_send(self.reduce_dtype)
+        if bucket.copied:
+            self.group.ledger.add_memory("communication buffers", bucket.copied)
+        self._launch_all_reduce(sent, bucket.parameters, "sum")
 
     def _complete(self) -> None:
         waiting = [p for bucket in self.buckets for p in self._waiting[bucket]]
@@ -299,6 +302,8 @@ class BucketedDDP(_AfterBackward):
 
     def _finish(self) -> None:
         for bucket in self.buckets:
+            if bucket.copied:
+                self.group.ledger.add_memory("communication buffers", -bucket.copied)
             bucket.take_sum()
         if not self.find_unused_parameters:
             return

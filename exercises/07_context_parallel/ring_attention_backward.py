@@ -60,4 +60,5 @@ def ring_attention_backward(
     Returns:
         dq, dk, dv: [B, H, t, C] each.
     """
+
     raise NotImplementedError("ring_attention_backward: write your answer here")

@@ -43,6 +43,7 @@ def zigzag_split(
         shard: chunks `index` and 2n-1-`index` of x, one after the other along `dim`.
         positions: where each place of the shard lies in the whole sequence, int64, one dimension.
     """
+
     # BEGIN SOLUTION: cut
     def both(tensor: torch.Tensor, along: int) -> torch.Tensor:
         chunks = tensor.tensor_split(2 * n, along)

@@ -1,0 +1,69 @@
+"""What each rank has to say, known to all: small JSON over a collective, and errors that all get.
+
+Notebook: 11 Distributed checkpoint (save_sharded).
+Source: all_gather_object of torch.distributed, which sends pickles.
+Costs two all-gathers: 8 bytes a rank, then N times the longest text.
+The production version has one rank collect the plans, and scatter the merged one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from course_lib.checkpoint.errors import CheckpointError
+from course_lib.comm import Group, all_gather
+
+
+def gather_json(value: Any, group: Group) -> list[Any]:
+    """Every rank's value, in order, on every rank; collective.
+
+    Args:
+        value: what JSON can hold.
+        group: the ranks.
+    """
+    text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    mine = torch.tensor([len(text)], device=group.device)
+    lengths = mine.new_zeros(group.size)
+    all_gather(lengths, mine, group)
+    longest = int(lengths.max())
+    padded = torch.zeros(longest, dtype=torch.uint8, device=group.device)
+    padded[: len(text)] = text
+    everyone = padded.new_zeros(group.size * longest)
+    all_gather(everyone, padded, group)
+    rows = zip(everyone.view(group.size, longest).cpu(), lengths.tolist(), strict=True)
+    return [json.loads(bytes(row[:length].tolist())) for row, length in rows]
+
+
+def together(asked: str, work: Callable[[], Any], group: Group) -> list[Any]:
+    """Each rank does its own part; all get all results, or all the same error. Collective.
+
+    A rank that raised by itself would leave the others waiting in their next collective.
+
+    Args:
+        asked: first line of the error.
+        work: this rank's part; returns what JSON can hold.
+        group: the ranks.
+
+    Raises:
+        CheckpointError: `work` failed on a rank; it has the first such rank's reason.
+    """
+    result, error = None, ""
+    try:
+        result = work()
+        json.dumps(result, allow_nan=False)
+    except Exception as reason:  # whatever it is, the others must hear of it
+        result = None
+        error = " ".join(f"{type(reason).__name__}: {reason}".split("\n"))
+    answers = gather_json([result, error], group)
+    failed = [rank for rank, (_, text) in enumerate(answers) if text]
+    if failed:
+        raise CheckpointError(
+            asked,
+            f"on index {failed[0]} of {group.size} ranks: {answers[failed[0]][1]}",
+            f"{len(failed)} ranks could not do their part, and it takes all of them",
+        )
+    return [answer for answer, _ in answers]

@@ -1,0 +1,207 @@
+"""What each parallelism holds of each parameter, as boxes; with it the optimizer's state, by name.
+
+Notebook: 11 Distributed checkpoint (load_resharded: moments by index, padding loaded as data).
+Source: get_optimizer_state_dict of torch.distributed.checkpoint, which names states as well.
+Costs nothing; no communication.
+The production version asks each DTensor for its placement.
+
+Parameters are named as in the whole model, states as their parameter and what they are, so that a
+checkpoint does not show how it was trained. A tied weight is under each of its names, since a
+pipeline has two copies of it. Padding is in no box, and so in no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from course_lib.checkpoint.boxes import Box, boxes_of_range
+from course_lib.checkpoint.errors import CheckpointError
+from course_lib.checkpoint.manifest import DTYPES, Manifest
+from course_lib.checkpoint.plan import Piece
+from course_lib.comm import Group
+from course_lib.parallel import FSDP
+from course_lib.parallel.tensor_parallel import own_range
+from course_lib.parallel.zero import ShardedOptimizer
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this rank has of one tensor of the whole model.
+
+    Attributes:
+        name: in the whole model.
+        shape: in the whole model.
+        boxes: the parts that it has, in the order in which they lie in `tensor`.
+        tensor: the parameter, piece of one, or buffer; an optimizer's states are cut like it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    boxes: tuple[Box, ...]
+    tensor: torch.Tensor
+
+    def pieces(self, name: str, values: torch.Tensor) -> list[Piece]:
+        """Pieces that share memory with `values`, which are cut as this is."""
+        if len(self.boxes) == 1:
+            return [Piece(name, self.shape, self.boxes[0], values.view(self.boxes[0].sizes))]
+        counts = [box.count for box in self.boxes]
+        parts = zip(self.boxes, values.split(counts), strict=True)
+        return [Piece(name, self.shape, box, part.view(box.sizes)) for box, part in parts]
+
+
+def hold_whole(module: nn.Module) -> list[Held]:
+    """All parameters and buffers of a module that is not cut: DDP's, ZeRO's, a pipeline stage's."""
+    state = module.state_dict(keep_vars=True)
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    return [Held(n, shapes[n], (Box.whole(shapes[n]),), tensor) for n, tensor in state.items()]
+
+
+def hold_tensor_parallel(
+    module: nn.Module, shapes: Mapping[str, Sequence[int]], group: Group
+) -> list[Held]:
+    """Parameters of which each rank has some rows or columns, as `parallel.tensor_parallel` cuts.
+
+    A dim that is shorter than in the whole model is cut: as `own_range` does, or, if the ranks'
+    parts are more than the whole, into parts that neighbours share (key-value heads).
+
+    Args:
+        module: cut.
+        shapes: of the same tensors in the whole model.
+        group: the ranks that share it.
+
+    Raises:
+        CheckpointError: a name is not in the whole model, or a part is none of the above.
+    """
+    held = []
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        whole, mine = tuple(shapes.get(name, ())), tuple(tensor.shape)
+        dims = [d for d in range(len(whole)) if whole[d] != mine[d]] if _alike(whole, mine) else []
+        ranges = {dim: _cut_range(whole[dim], mine[dim], group) for dim in dims}
+        offsets = tuple(ranges[d].start if d in ranges else 0 for d in range(len(mine)))
+        if not _alike(whole, mine) or any(len(own) != mine[dim] for dim, own in ranges.items()):
+            raise CheckpointError(
+                f"what rank {group.rank} has of {name}, shape {whole or 'unknown'}",
+                f"shape {mine}, {group}",
+                "each dim is whole, cut evenly, or cut into parts that neighbours share",
+            )
+        held.append(Held(name, whole, (Box(offsets, mine),), tensor))
+    return held
+
+
+def _alike(whole: Sequence[int], mine: Sequence[int]) -> bool:
+    return len(whole) == len(mine) and all(m <= w for m, w in zip(mine, whole, strict=True))
+
+
+def _cut_range(count: int, mine: int, group: Group) -> range:
+    """Which of `count` rows this rank has, if it has `mine`."""
+    even = own_range(count, group)
+    if len(even) == mine or not mine or count % mine or group.size % (count // mine):
+        return even
+    start = group.index * (count // mine) // group.size * mine  # fewer parts than ranks
+    return range(start, start + mine)
+
+
+def hold_fsdp(model: FSDP) -> list[Held]:
+    """This rank's pieces of the parameters of an FSDP model, and its buffers, which are whole."""
+    names: dict[torch.Tensor, list[str]] = {}
+    for name, tensor in model.module.state_dict(keep_vars=True).items():
+        names.setdefault(tensor, []).append(name)
+    held = []
+    for shard in (shard for unit in model._units for shard in unit.shards):
+        for number, parameter in enumerate(shard.parameters):
+            shape, place = tuple(shard.layout.shapes[number]), shard.pieces.get(number)
+            begin, count = (place.begin, place.count) if place else (0, 0)
+            boxes = tuple(boxes_of_range(shape, begin, begin + count))
+            held += [Held(name, shape, boxes, parameter) for name in names.pop(parameter, [])]
+    for buffer, buffer_names in names.items():
+        shape = tuple(buffer.shape)
+        held += [Held(name, shape, (Box.whole(shape),), buffer) for name in buffer_names]
+    return held
+
+
+def hold_zero(module: nn.Module, optimizer: ShardedOptimizer) -> list[Held]:
+    """The pieces of parameters whose state this rank keeps for ZeRO-1 or ZeRO-2.
+
+    Use it with `optimizer.inner`; the parameters themselves are whole (`hold_whole`).
+    """
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    held = []
+    for bucket in optimizer.buckets:
+        for place, piece in zip(bucket.places, bucket.pieces, strict=True):
+            shape = tuple(bucket.layout.shapes[place.parameter])
+            boxes = tuple(boxes_of_range(shape, place.begin, place.begin + place.count))
+            parameter = bucket.parameters[place.parameter]
+            held += [Held(name, shape, boxes, piece) for name in names[parameter]]
+    return held
+
+
+# --- pieces of what is held ----------------------------------------------------------------------
+def model_pieces(held: Iterable[Held]) -> list[Piece]:
+    """Parameters and buffers, to be saved or filled: `model.NAME`."""
+    return [p for h in held for p in h.pieces(f"model.{h.name}", h.tensor.detach())]
+
+
+def optimizer_pieces(held: Iterable[Held], optimizer: torch.optim.Optimizer) -> list[Piece]:
+    """The optimizer's state, to be saved or filled: `optimizer.NAME.exp_avg` and the like.
+
+    A state is cut as its parameter, or has no dim, as a count of steps, and is the same wherever it
+    is.
+
+    Raises:
+        CheckpointError: a state is of another shape, or is no tensor.
+    """
+    pieces = []
+    for h in held:
+        for key, value in optimizer.state.get(h.tensor, {}).items():
+            name = f"optimizer.{h.name}.{key}"
+            if torch.is_tensor(value) and value.dim() == 0 != h.tensor.dim():
+                pieces.append(Piece(name, (), Box((), ()), value))
+            elif torch.is_tensor(value) and value.shape == h.tensor.shape:
+                pieces += h.pieces(name, value)
+            elif value is not None:
+                raise CheckpointError(
+                    f"the part of {name} that this rank has",
+                    f"{tuple(value.shape) if torch.is_tensor(value) else value!r} for a parameter "
+                    f"of shape {tuple(h.tensor.shape)}",
+                    "only states that are like their parameter, or have no dim, can be cut like it",
+                )
+    return pieces
+
+
+def make_states(held: Sequence[Held], optimizer: torch.optim.Optimizer, manifest: Manifest) -> None:
+    """Gives an optimizer that has made no step the states that a checkpoint has, to be filled.
+
+    A parameter that never had a gradient has no state in the checkpoint, and gets none. What the
+    optimizer had is forgotten.
+
+    Args:
+        held: what the optimizer works on, as for `optimizer_pieces`.
+        optimizer: whose states.
+        manifest: of the checkpoint.
+    """
+    mine = {id(p) for options in optimizer.param_groups for p in options["params"]}
+    by_parameter: dict[str, dict[str, str]] = {}
+    for name in manifest.tensors:
+        owner, _, key = name.rpartition(".")
+        by_parameter.setdefault(owner, {})[key] = name
+    for h in held:
+        if id(h.tensor) in mine:
+            keys = by_parameter.get(f"optimizer.{h.name}", {})
+            state = {key: _empty(h, manifest, name) for key, name in keys.items()}
+            optimizer.state.pop(h.tensor, None)
+            if state:
+                optimizer.state[h.tensor] = state
+
+
+def _empty(held: Held, manifest: Manifest, name: str) -> torch.Tensor:
+    entry = manifest.tensors[name]
+    dtype = DTYPES[entry.dtype]
+    if not entry.shape and (held.shape or name.endswith(".step")):
+        return torch.zeros((), dtype=dtype)  # torch's optimizers count steps on the CPU
+    return torch.zeros_like(held.tensor, dtype=dtype, requires_grad=False)

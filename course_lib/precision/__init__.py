@@ -1,0 +1,48 @@
+"""Which numbers are computed with, summed and kept: formats, policies, masters, loss scales."""
+
+from course_lib.precision.formats import BF16, E4M3FN, E5M2, E8M0, FP16, Format, round_to, values
+from course_lib.precision.fp8 import Fp8Linear, fp8_linear, fp8_linears
+from course_lib.precision.fp8_gather import fp8_all_gather
+from course_lib.precision.fp8_matmul import choose_way, scaled_matmul
+from course_lib.precision.loss_scaler import DynamicLossScaler
+from course_lib.precision.master_weights import MasterWeights
+from course_lib.precision.mixed_precision import Policy, cast_forward, reduction_bound
+from course_lib.precision.recipes import (
+    BlockScaling,
+    CurrentScaling,
+    DelayedScaling,
+    Recipe,
+    Scalers,
+)
+from course_lib.precision.scaling import Scaled, mx_quantize, quantize, quantize_now
+
+__all__ = [
+    "BF16",
+    "E4M3FN",
+    "E5M2",
+    "E8M0",
+    "FP16",
+    "BlockScaling",
+    "CurrentScaling",
+    "DelayedScaling",
+    "DynamicLossScaler",
+    "Format",
+    "Fp8Linear",
+    "MasterWeights",
+    "Policy",
+    "Recipe",
+    "Scaled",
+    "Scalers",
+    "cast_forward",
+    "choose_way",
+    "fp8_all_gather",
+    "fp8_linear",
+    "fp8_linears",
+    "mx_quantize",
+    "quantize",
+    "quantize_now",
+    "reduction_bound",
+    "round_to",
+    "scaled_matmul",
+    "values",
+]

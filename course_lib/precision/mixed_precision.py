@@ -1,0 +1,129 @@
+"""Compute in one dtype, keep the weights in another, sum gradients in a third: one policy.
+
+Notebook: 09 Mixed precision and FP8 (reduce_dtype).
+Paper: Micikevicius et al., "Mixed Precision Training" (2018), section 3; Higham, "Accuracy and
+Stability of Numerical Algorithms" (2002), section 4.2, for the bound.
+Costs 2 bytes a parameter more, for the copies that are computed with, from forward to backward;
+gradients that are reduced in bf16 have half the bytes of float32: (N-1)/N·S instead of 2(N-1)/N·S.
+The production version (torch.autocast) chooses a dtype for each operation, and keeps softmax,
+norms and losses in float32.
+
+How a policy is applied:
+
+    one process            model = cast_forward(model, policy)
+    DDP                    BucketedDDP(cast_forward(model, policy), group,
+                                       reduce_dtype=policy.reduce_dtype)
+    FSDP                   FSDP(model, group, units,
+                                precision=Precision(policy.param_dtype, policy.reduce_dtype))
+    ZeRO, float32 weights  Zero1(params, AdamW, group) over cast_forward(model, policy)
+    ZeRO, 16-bit weights   Zero1(params, partial(MasterWeights, optimizer=AdamW), group)
+
+The first four keep float32 weights, which are their own masters. ZeRO reduces in the dtype of the
+parameters: its reduce-scatter has no other. fp16 weights need ZeRO-2, because a loss scaler must
+see float32 gradients before the step: `scaler.unscale(zero2.inner.gradients_up())`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.utils._pytree import tree_map
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Which dtype is used for what; None leaves it as it is.
+
+    bf16 has the range of float32, and needs nothing else. fp16 has not: scale the loss.
+
+    Attributes:
+        param_dtype: of the parameters and inputs that are computed with.
+        reduce_dtype: that gradients are summed over ranks in.
+        output_dtype: of what the model returns, for the loss.
+    """
+
+    param_dtype: torch.dtype | None = None
+    reduce_dtype: torch.dtype | None = None
+    output_dtype: torch.dtype | None = None
+
+
+def cast_floating(tree: Any, dtype: torch.dtype | None) -> Any:
+    """A tree of anything, its floating tensors in `dtype`; token numbers stay what they are."""
+
+    def one(leaf: Any) -> Any:
+        floating = torch.is_tensor(leaf) and leaf.is_floating_point()
+        return leaf.to(dtype) if floating else leaf
+
+    return tree_map(one, tree) if dtype else tree
+
+
+class _CastForward(nn.Module):
+    """See `cast_forward`."""
+
+    def __init__(self, module: nn.Module, policy: Policy) -> None:
+        super().__init__()
+        self.module, self.policy = module, policy
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own, on copies of its parameters and inputs."""
+        dtype = self.policy.param_dtype
+        # The cast is a step of the graph: its backward casts the gradient up, and the parameter,
+        # a leaf as before, gets it in float32, where DDP's hooks wait for it.
+        copies = cast_floating(dict(self.module.named_parameters()), dtype)
+        args, kwargs = cast_floating((args, kwargs), dtype)
+        output = functional_call(self.module, copies, args, kwargs)
+        return cast_floating(output, self.policy.output_dtype)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own: a checkpoint does not show in what it was computed."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """Loads what `state_dict` gave, or the bare module's."""
+        return self.module.load_state_dict(state_dict, *args, **kwargs)
+
+
+def cast_forward(module: nn.Module, policy: Policy) -> nn.Module:
+    """The module, computing in `policy.param_dtype` with parameters that stay what they are.
+
+    Parameters and floating inputs are cast; gradients come out in the parameters' own dtype. As in
+    FSDP, buffers are not cast, and a layer that needs float32 inside must say so itself, as the
+    course's RMSNorm does.
+
+    Args:
+        module: any module; wrap the result in DDP, not the other way round.
+        policy: its `reduce_dtype` belongs to the wrapper that reduces.
+
+    Returns:
+        A module with the same parameters, and the same state under the same names.
+    """
+    return _CastForward(module, policy)
+
+
+def reduction_bound(magnitudes: torch.Tensor, ranks: int, dtype: torch.dtype) -> torch.Tensor:
+    """How far a sum over ranks in `dtype` can be from the exact one, in any order of adding.
+
+    Each term is rounded when it is cast, and at most N-1 times as it is added to others: N factors
+    of 1 ± u, with u the unit roundoff (2⁻⁸ for bf16, 2⁻¹¹ for fp16, 2⁻²⁴ for float32). So
+
+        |error| ≤ N·u / (1 - N·u) · (|x₁| + ... + |x_N|) + N·(half the smallest number),
+
+    the last for terms that are so small that the cast rounds them to multiples of that number. It
+    grows with N, and it is relative to the terms, not to the sum, which may be much smaller.
+
+    Args:
+        magnitudes: |x₁| + ... + |x_N|, for each element.
+        ranks: N.
+        dtype: that is summed in.
+
+    Returns:
+        The bound for each element, float64. Overflow is not covered.
+    """
+    kind = torch.finfo(dtype)
+    roundings = ranks * kind.eps / 2
+    underflow = ranks * kind.smallest_normal * kind.eps / 2
+    return magnitudes.double() * roundings / (1 - roundings) + underflow
