@@ -23,7 +23,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.row import Row
-from benchmarks.turns import SIDES, rows_of, take_turns
+from benchmarks.turns import SIDES, WARM, rows_of, take_turns
 from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer
 from course_lib.parallel import FSDP, BucketedDDP, Zero1, Zero2
@@ -139,7 +139,9 @@ def measure(group: Group, rounds: int) -> dict[str, dict[str, Any]]:
         for side, make in zip(SIDES, pair[:2], strict=True)
     }
     generator = torch.Generator().manual_seed(group.rank)
-    batches = torch.randint(0, 256, (rounds + 2, BATCH, CONFIG.sequence + 1), generator=generator)
+    batches = torch.randint(
+        0, 256, (rounds + WARM, BATCH, CONFIG.sequence + 1), generator=generator
+    )
     return take_turns(makers, batches, group)
 
 

@@ -32,7 +32,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from benchmarks.row import Row
-from benchmarks.turns import SIDES, Trainer, rows_of, take_turns
+from benchmarks.turns import SIDES, WARM, Trainer, rows_of, take_turns
 from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer
 from course_lib.model.transformer import cross_entropy
@@ -204,13 +204,9 @@ SCHEDULES: dict[str, tuple[Schedule, Any]] = {
     "zb-v": (zb_v(WORLD, MICRO), theirs.ScheduleZBVZeroBubble),
     "dualpipe-v": (dualpipe_v(WORLD, MICRO), theirs.ScheduleDualPipeV),
 }
-PEERS = {
-    "tp": "DTensor",
-    "sp": "DTensor",
-    **{
-        name: f"torch {kind.__name__.removeprefix('Schedule')}"
-        for name, (_, kind) in SCHEDULES.items()
-    },
+TENSOR_PEERS = {"tp": "DTensor", "sp": "DTensor"}
+PIPELINE_PEERS = {
+    name: f"torch {kind.__name__.removeprefix('Schedule')}" for name, (_, kind) in SCHEDULES.items()
 }
 
 
@@ -229,13 +225,16 @@ def makers(group: Group) -> dict[str, Callable[[], Trainer]]:
 def measure(group: Group, rounds: int) -> dict[str, dict[str, Any]]:
     """What each takes on this rank; all ranks of a model see the same batch."""
     generator = torch.Generator().manual_seed(0)
-    batches = torch.randint(0, 256, (rounds + 2, BATCH, CONFIG.sequence + 1), generator=generator)
+    batches = torch.randint(
+        0, 256, (rounds + WARM, BATCH, CONFIG.sequence + 1), generator=generator
+    )
     return take_turns(makers(group), batches, group)
 
 
 def rows() -> Iterator[Row]:
-    """One row for each pair and quantity; about four minutes on two cores."""
+    """One row for each pair and quantity; about two and a half minutes on two cores."""
     with ForkServer() as server:
         per_rank = run_on_ranks(measure, WORLD, 16, server=server, timeout=900)
-    size = sum(p.nbytes for p in Transformer(CONFIG).parameters())
-    yield from rows_of("model_parallel", per_rank, PEERS, size)
+    for config, peers in ((CONFIG, TENSOR_PEERS), (DEEP, PIPELINE_PEERS)):
+        size = sum(p.nbytes for p in Transformer(config).parameters())
+        yield from rows_of("model_parallel", per_rank, peers, size)

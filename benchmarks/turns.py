@@ -21,6 +21,7 @@ from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
 
 SIDES = ("ours", "peer")
+WARM = 4  # steps before those that are timed
 # The operations that torch's strategies make: whose name in `trace.wire`, which argument of the
 # call is the tensor, and whether that is a shard of the full one.
 OPERATIONS = {
@@ -96,7 +97,7 @@ def take_turns(
 
     Args:
         trainers: `NAME ours` and `NAME peer`, in pairs; made here, one after the other.
-        batches: the first two warm up and measure bytes and memory, the others are timed.
+        batches: the first WARM warm up and measure bytes and memory, the others are timed.
         group: all ranks.
     """
     found: dict[str, dict[str, Any]] = {}
@@ -104,7 +105,7 @@ def take_turns(
     for name, make in trainers.items():
         made[name] = make()
         found[name] = _first_steps(made[name], batches, group, name.endswith("peer"))
-    for number, batch in enumerate(batches[2:]):
+    for number, batch in enumerate(batches[WARM:]):
         for name in made if number % 2 else reversed(made):
             barrier(group)
             begin = time.perf_counter()
@@ -117,14 +118,18 @@ def _first_steps(
     trainer: Trainer, batches: torch.Tensor, group: Group, peer: bool
 ) -> dict[str, Any]:
     """Warms up, then measures bytes and memory, in steps whose time does not count."""
-    losses = [trainer.step(batches[0])]
+    losses, peaks = [trainer.step(batches[0])], []
     before, wire = group.ledger.sent(), WireBytes(group)
-    with LiveMemory() as memory, wire if peer else nullcontext():
-        losses.append(trainer.step(batches[1]))
-    sent = wire.sent if peer else group.ledger.sent() - before
+    for batch in batches[1:WARM]:
+        with LiveMemory() as memory, wire if peer else nullcontext():
+            losses.append(trainer.step(batch))
+        peaks.append(memory.peak)
+    sent = (wire.sent if peer else group.ledger.sent() - before) / len(peaks)
+    # A backend's thread may hold a buffer longer than its call: the least peak is the step's own.
+    peak = min(peaks)
     held = {f"{k} MB": v / 1e6 for k, v in trainer.held().items()}
     return {
-        "losses": losses, "seconds": [], "peak MB": memory.peak / 1e6, "sent MB": sent / 1e6, **held
+        "losses": losses, "seconds": [], "peak MB": peak / 1e6, "sent MB": sent / 1e6, **held
     }  # fmt: skip
 
 

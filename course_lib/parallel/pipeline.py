@@ -52,8 +52,7 @@ class Pipeline:
         simulate(schedule)
         self.stages, self.schedule, self.group = dict(stages), schedule, group
         self.loss, self.border = loss, border
-        cut = any(action.kind == "W" for line in schedule.actions for action in line)
-        self.queue = WeightQueue() if cut else None
+        self.queue = WeightQueue()
         peers = [peer for peer in range(group.size) if peer != group.index]
         self.expected = {peer: schedule.sends(peer, group.index) for peer in peers}
 
@@ -129,10 +128,9 @@ class _Run:
         if action.kind == "F":
             return self._forward(action.stage, action.micro, given)
         if action.kind == "W":
-            assert self.pipe.queue is not None
             self.pipe.queue.run((action.stage, action.micro))
             return None
-        if action.kind == "B" or self.pipe.queue is None:
+        if action.kind == "B":
             return self._backward(action.stage, action.micro, given)
         with self.pipe.queue.put_off((action.stage, action.micro)):
             return self._backward(action.stage, action.micro, given)
@@ -141,7 +139,7 @@ class _Run:
         """The stage's output; for the last stage, its loss is kept instead."""
         inputs, targets = self.micro_batches[k]
         source = inputs if given is None else given.requires_grad_()
-        output = self._module(stage, source)
+        output = self._module(stage, k, source)
         if stage == self.last:
             loss = self.pipe.loss(output, targets)
             self.losses[k] = loss.detach()
@@ -149,8 +147,9 @@ class _Run:
         self.kept[stage, k] = _Kept(source, get_gradient_edge(output))
         return None if stage == self.last else output.detach()
 
-    def _module(self, stage: int, source: torch.Tensor) -> torch.Tensor:
-        if self.pipe.queue is None:
+    def _module(self, stage: int, k: int, source: torch.Tensor) -> torch.Tensor:
+        """The stage's output, ready for a backward in halves if the schedule has one."""
+        if Action(stage, "I", k) not in self.pipe.schedule.place:
             return self.pipe.stages[stage](source)
         with self.pipe.queue.watched():
             return self.pipe.stages[stage](source)

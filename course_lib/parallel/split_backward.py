@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -50,12 +50,12 @@ class WeightQueue:
         for product in self._waiting.pop(key, ()):
             product()
 
-    def add(self, product: Callable[[], None]) -> bool:
-        """Keeps a product for later, if backwards are cut in two now; says whether."""
+    def add(self, product: Callable[[], None]) -> None:
+        """Keeps a product for later if backwards are cut in two now, else runs it."""
         if self._key is None:
-            return False
-        self._waiting[self._key].append(product)
-        return True
+            product()
+        else:
+            self._waiting[self._key].append(product)
 
 
 class _Watch(TorchFunctionMode):
@@ -68,41 +68,50 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """`linear` of weights that are parameters goes the way that can be cut in two."""
+        """`linear` of weights that are parameters goes the way that can be cut in two.
+
+        Where the input needs no gradient there is nothing to cut.
+        """
         if func is F.linear and not kwargs and torch.is_grad_enabled():
             x, weight, bias = (*args, None)[:3]
-            if all(p is None or (p.is_leaf and p.requires_grad) for p in (weight, bias)):
-                return _Linear.apply(x, weight, bias, self.queue)
+            leaves = (p is None or (p.is_leaf and p.requires_grad) for p in (weight, bias))
+            if x.requires_grad and all(leaves):
+                return _Linear.apply(x, _Leaves(weight, bias), self.queue)
         return func(*args, **(kwargs or {}))
 
 
+class _Leaves(NamedTuple):
+    """Weight and bias, in a wrapping that autograd does not look into.
+
+    It would call the parameters' hooks in the first half already, with no gradient.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+
 class _Linear(torch.autograd.Function):
-    """x·Wᵀ + b, whose backward asks the queue when to compute the gradients of W and b."""
+    """x·Wᵀ + b, whose backward leaves the gradients of W and b to the queue."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: Any, queue: WeightQueue
-    ) -> torch.Tensor:
-        ctx.save_for_backward(x, weight, bias)
-        ctx.queue = queue
-        return F.linear(x, weight, bias)
+    def forward(ctx: Any, x: torch.Tensor, leaves: _Leaves, queue: WeightQueue) -> torch.Tensor:
+        ctx.save_for_backward(x, leaves.weight)
+        ctx.leaves, ctx.queue = leaves, queue
+        return F.linear(x, *leaves)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (grad,) = grads
-        x, weight, bias = ctx.saved_tensors
+        (x, weight), leaves = ctx.saved_tensors, ctx.leaves
 
         def product() -> None:
             # A backward from the leaf itself: hooks on parameters run as they always do.
-            weight.backward(_rows(grad).T @ _rows(x))
-            if bias is not None:
-                bias.backward(_rows(grad).sum(0))
+            leaves.weight.backward(_rows(grad).T @ _rows(x))
+            if leaves.bias is not None:
+                leaves.bias.backward(_rows(grad).sum(0))
 
-        ahead = grad @ weight if ctx.needs_input_grad[0] else None
-        if ctx.queue.add(product):
-            return ahead, None, None, None
-        down = None if bias is None else _rows(grad).sum(0)
-        return ahead, _rows(grad).T @ _rows(x), down, None
+        ctx.queue.add(product)
+        return grad @ weight, None, None
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:

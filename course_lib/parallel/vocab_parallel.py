@@ -98,15 +98,16 @@ class _CrossEntropy(torch.autograd.Function):
         exps_BTR = shifted_BTR.exp_()
         sum_BT = exps_BTR.sum(-1)
         all_reduce(sum_BT, group)
-        ctx.save_for_backward(exps_BTR.div_(sum_BT[..., None]), local_BT, mine_BT)
-        ctx.dtype = logits_BTR.dtype
+        ctx.save_for_backward(exps_BTR.div_(sum_BT[..., None]), targets_BT)
+        ctx.own, ctx.dtype = own, logits_BTR.dtype
         return sum_BT.log() - target_BT
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        softmax_BTR, local_BT, mine_BT = ctx.saved_tensors
+        softmax_BTR, targets_BT = ctx.saved_tensors
         grad_BTR = softmax_BTR.clone()
-        if grad_BTR.shape[-1]:
+        if ctx.own:
+            local_BT, mine_BT = own_index(targets_BT, ctx.own)
             one = mine_BT.to(grad_BTR.dtype)[..., None]
             grad_BTR.scatter_add_(-1, local_BT[..., None], -one)
         return grad_BTR.mul_(grads[0][..., None]).to(ctx.dtype), None, None, None

@@ -324,6 +324,7 @@ def test_the_weight_half_waits_and_hooks_still_run() -> None:
     with queue.put_off("k"):
         y.backward()
     assert x.grad is not None and layer.weight.grad is None and layer.bias.grad is None
+    assert seen == []
     queue.run("k")
     again = nn.Linear(4, 3).double()
     again.load_state_dict(layer.state_dict())
@@ -331,6 +332,18 @@ def test_the_weight_half_waits_and_hooks_still_run() -> None:
     torch.testing.assert_close(layer.weight.grad, again.weight.grad)
     torch.testing.assert_close(layer.bias.grad, again.bias.grad)
     assert seen == [1]
+
+
+def test_nothing_is_put_off_outside() -> None:
+    queue, layer = WeightQueue(), nn.Linear(4, 3).double()
+    x = torch.ones(2, 4, dtype=torch.float64)
+    for inputs in (x, x.clone().requires_grad_()):
+        layer.zero_grad()
+        with queue.watched():
+            y = layer(inputs).sum()
+        y.backward()
+        torch.testing.assert_close(layer.weight.grad, 2 * torch.ones(3, 4, dtype=torch.float64))
+        torch.testing.assert_close(layer.bias.grad, 2 * torch.ones(3, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
