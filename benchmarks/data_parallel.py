@@ -3,9 +3,10 @@
 All strategies are alive in the same processes and take turns (A B C ..., then backwards), one
 training step a turn; a turn takes as long as its slowest rank, and medians are compared. Bytes are
 what a rank sends in a step: ours from the ledger, torch's from the `c10d` operations that a
-dispatch mode sees, by the formula of each. Peak is the most that a step holds beyond what was there
-before it, measured by `trace.memory.LiveMemory` on both sides; the other memory rows are what is
-held between steps.
+dispatch mode sees, by the formula of each. Peak is the most that is held in a step, parameters,
+gradients, state and buckets included, measured on both sides by `trace.memory.LiveMemory` from
+before the model was made, the least of three steps; the other memory rows are what is held between
+steps, as far as Python sees it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,10 @@ with `loss_parallel`; one of 6.3 M (8 blocks) in a pipeline of 8 micro-batches, 
 `torch.distributed.pipelining`, schedule by schedule: both sides run the same list of actions. All
 are alive in the same processes and take turns (A B C ..., then backwards), one training step a
 turn; a turn takes as long as its slowest rank, and medians are compared. Bytes are what a rank
-sends in a step, by the formula of each operation; peak is the most that a step holds beyond what
-was there before it, measured by `trace.memory.LiveMemory` on both sides.
+sends in a step, by the formula of each operation (of DTensor without the three small reductions of
+its loss, which run where the dispatch mode does not see them). Peak is the most that is held in a
+step, parameters, gradients and state included, measured on both sides by `trace.memory.LiveMemory`
+from before the model was made, the least of three steps.
 """
 
 from __future__ import annotations

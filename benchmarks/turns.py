@@ -103,8 +103,7 @@ def take_turns(
     found: dict[str, dict[str, Any]] = {}
     made = {}
     for name, make in trainers.items():
-        made[name] = make()
-        found[name] = _first_steps(made[name], batches, group, name.endswith("peer"))
+        made[name], found[name] = _first_steps(make, batches, group, name.endswith("peer"))
     for number, batch in enumerate(batches[WARM:]):
         for name in made if number % 2 else reversed(made):
             barrier(group)
@@ -115,20 +114,28 @@ def take_turns(
 
 
 def _first_steps(
-    trainer: Trainer, batches: torch.Tensor, group: Group, peer: bool
-) -> dict[str, Any]:
-    """Warms up, then measures bytes and memory, in steps whose time does not count."""
-    losses, peaks = [trainer.step(batches[0])], []
-    before, wire = group.ledger.sent(), WireBytes(group)
-    for batch in batches[1:WARM]:
-        with LiveMemory() as memory, wire if peer else nullcontext():
-            losses.append(trainer.step(batch))
-        peaks.append(memory.peak)
+    make: Callable[[], Trainer], batches: torch.Tensor, group: Group, peer: bool
+) -> tuple[Trainer, dict[str, Any]]:
+    """Makes one and measures bytes and memory, in steps whose time does not count.
+
+    Memory is watched from before it is made, so that all that it holds is in the peak: also
+    buckets that nothing in Python points to.
+    """
+    wire, peaks = WireBytes(group), []
+    with LiveMemory() as memory:
+        trainer = make()
+        losses = [trainer.step(batches[0])]
+        before = group.ledger.sent()
+        for batch in batches[1:WARM]:
+            memory.peak = memory.now
+            with wire if peer else nullcontext():
+                losses.append(trainer.step(batch))
+            peaks.append(memory.peak)
     sent = (wire.sent if peer else group.ledger.sent() - before) / len(peaks)
     # A backend's thread may hold a buffer longer than its call: the least peak is the step's own.
     peak = min(peaks)
     held = {f"{k} MB": v / 1e6 for k, v in trainer.held().items()}
-    return {
+    return trainer, {
         "losses": losses, "seconds": [], "peak MB": peak / 1e6, "sent MB": sent / 1e6, **held
     }  # fmt: skip
 
