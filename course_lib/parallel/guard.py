@@ -76,17 +76,20 @@ def refuse_whole_tensor(asked: str, optimizer: Optimizer) -> None:
 
     Args:
         asked: the first line of the error.
-        optimizer: the one that makes the updates.
+        optimizer: the one that makes the updates, or a wrapper that has it as `inner`.
 
     Raises:
         CommError: it is one of torch's that do not work element by element.
     """
-    if isinstance(optimizer, WHOLE_TENSOR):
-        raise CommError(
-            asked,
-            f"{type(optimizer).__name__}, whose update of an element depends on others",
-            "each rank has pieces of parameters: use one like SGD or Adam, or DDP",
-        )
+    inner: Optimizer | None = optimizer
+    while inner is not None:
+        if isinstance(inner, WHOLE_TENSOR):
+            raise CommError(
+                asked,
+                f"{type(inner).__name__}, whose update of an element depends on others",
+                "each rank has pieces of parameters: use one like SGD or Adam, or DDP",
+            )
+        inner = getattr(inner, "inner", None)
 
 
 def refuse_stale_state(asked: str, optimizer: Optimizer, names: Mapping[nn.Parameter, str]) -> None:

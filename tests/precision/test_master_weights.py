@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import io
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from course_lib.parallel import BucketedDDP
+from course_lib.comm import CommError, Group
+from course_lib.parallel import BucketedDDP, Zero1
 from course_lib.precision.master_weights import MasterWeights
 from course_lib.trace.memory import LiveMemory, held_bytes
 
@@ -253,3 +255,17 @@ def test_groups_added_later_and_a_closure() -> None:
     assert optimizer.step(closure).item() == 4.0
     assert first[0].item() == 0.5 and later[0].item() == 0.75
     assert first.grad is None
+
+
+def hidden(group: Group) -> str:
+    """ZeRO over an optimizer that needs whole tensors, inside of one that does not say so."""
+    weight = nn.Parameter(torch.ones(4, 4, dtype=torch.bfloat16))
+    try:
+        Zero1([weight], partial(MasterWeights, optimizer=torch.optim.Adafactor), group, lr=0.1)
+    except CommError as error:
+        return str(error)
+    return ""
+
+
+def test_an_optimizer_that_needs_whole_tensors_is_found_inside(ranks: Any) -> None:
+    assert all("Adafactor, whose update" in said for said in ranks(hidden, 2))
