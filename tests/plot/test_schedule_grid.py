@@ -227,7 +227,7 @@ def test_the_run_stands_below_the_simulation_as_wide_as_it():
 def test_half_a_run_and_no_run_are_refused():
     timeline = recorded(simulate(gpipe(2, 2)))
     timeline.rank(1).spans.pop(-2)
-    with pytest.raises(ScheduleError, match="stage 1 runs F for micro-batch 1"):
+    with pytest.raises(ScheduleError, match="stage 1 runs only F for micro-batch 1"):
         measured_schedule(timeline)
     with pytest.raises(ValueError, match="no span with an action's name"):
         measured_schedule(Timeline([Ledger(0)]))
