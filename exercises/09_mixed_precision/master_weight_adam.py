@@ -1,0 +1,60 @@
+"""MasterWeightAdam: compute with bf16 weights, and add up their updates in float32.
+
+Notebook 09. A bf16 number has 8 significant bits: below 1.0 comes 0.99609. An update of 0.001 is
+rounded away, every time, however many there are, and training stands still. So the optimizer keeps
+a float32 copy of every weight, the *master*. Updates go to the master, where they add up, and the
+bf16 weight is the master rounded. Per parameter that makes
+
+    2 bytes weight + 2 bytes gradient + 4 master + 4 mean + 4 square = 16 bytes
+
+The update is AdamW's, all of it in float32. In the t-th update of a parameter (t = 1, 2, ...) with
+gradient g, master w, mean m and square v, both 0 at first:
+
+    w = w - lr · weight_decay · w
+    m = beta1 · m + (1 - beta1) · g          v = beta2 · v + (1 - beta2) · g²
+    w = w - lr · (m / (1 - beta1^t)) / (√(v / (1 - beta2^t)) + eps)
+
+Rules:
+
+- `masters`, `means` and `squares` are lists of float32 tensors, one for each parameter, in order,
+  and 12 bytes a parameter is all that is kept between steps.
+- `step` makes the gradient float32 before anything is done with it, updates the lists' tensors,
+  writes the rounded master into the parameter (in place: the model has that tensor) and sets the
+  parameter's `grad` to None.
+- A parameter without a gradient stays as it is, and it counts no update: t is each parameter's own.
+
+Write the update yourself; torch.optim is not needed.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+
+class MasterWeightAdam:
+    """AdamW over float32 masters of 16-bit parameters.
+
+    Args:
+        parameters: bf16 or fp16; may be a generator.
+        lr: the learning rate.
+        betas: of the mean and of the square.
+        eps: added to the root.
+        weight_decay: see above.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+        raise NotImplementedError("master_weight_adam: the lists")
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Updates the masters, and the parameters from them."""
+        raise NotImplementedError("master_weight_adam: step")
