@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from benchmarks.row import Row
-from benchmarks.turns import SIDES
+from benchmarks.turns import SIDES, slowest_ms
 from course_lib.checkpoint import Box, Piece, checkpoint, load_resharded, save_sharded
 from course_lib.comm import Group, barrier
 from course_lib.model import ModelConfig, Transformer, cross_entropy
@@ -110,7 +110,7 @@ def disk_rows(world: int, server: ForkServer) -> Iterator[Row]:
     size = TENSORS * SHAPE[0] * SHAPE[1] * 4
     peer = "torch.distributed.checkpoint"
     for what in ("save", "load"):
-        ours, theirs = (_slowest([rank[side][what][1:] for rank in per_rank]) for side in SIDES)
+        ours, theirs = (slowest_ms([rank[side][what][1:] for rank in per_rank]) for side in SIDES)
         yield Row("checkpoint", what, world, size, ours, theirs, peer, "ms")
     ours, theirs = (round(per_rank[0][side]["bytes"][-1], 3) for side in SIDES)
     yield Row("checkpoint", "on the disk", world, size, ours, theirs, peer, "MB")
@@ -166,8 +166,3 @@ def rows() -> Iterator[Row]:
         for world in (4, 1):
             yield from disk_rows(world, server)
         yield from activation_rows(server)
-
-
-def _slowest(per_rank: list[list[float]]) -> float:
-    """The median of the turns, each as long as its slowest rank, in ms."""
-    return round(statistics.median(map(max, zip(*per_rank, strict=True))) * 1e3, 2)

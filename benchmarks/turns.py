@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
 
@@ -154,9 +154,10 @@ def rows_of(
     world = len(per_rank)
     for name, peer_name in names.items():
         ours, peer = ([rank[f"{name} {side}"] for rank in per_rank] for side in SIDES)
+        times = (slowest_ms([rank["seconds"] for rank in side]) for side in (ours, peer))
         gap = max(abs(a - b) for a, b in zip(_losses(ours), _losses(peer), strict=True))
         yield Row(
-            bench, f"{name} step", world, size, _ms(ours), _ms(peer), peer_name, "ms",
+            bench, f"{name} step", world, size, *times, peer_name, "ms",
             f"losses differ by {gap:.0e} at most",
         )  # fmt: skip
         for what in (key for key in ours[0] if key.endswith(" MB")):
@@ -168,9 +169,9 @@ def rows_of(
             )  # fmt: skip
 
 
-def _ms(per_rank: list[dict[str, Any]]) -> float:
-    slowest = map(max, zip(*(rank["seconds"] for rank in per_rank), strict=True))
-    return round(statistics.median(slowest) * 1e3, 2)
+def slowest_ms(per_rank: Sequence[Sequence[float]]) -> float:
+    """The median of turns, each as long as its slowest rank, in ms; of each rank its seconds."""
+    return round(statistics.median(map(max, zip(*per_rank, strict=True))) * 1e3, 2)
 
 
 def _losses(per_rank: list[dict[str, Any]]) -> list[float]:

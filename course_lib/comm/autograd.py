@@ -58,7 +58,7 @@ def copy_to_group(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     Returns:
         The tensor. Forward sends nothing; backward all-reduces: 2(N-1)/N·S.
     """
-    return _Pair.apply(tensor, _same, partial(_summed, group=group))
+    return _Pair.apply(tensor, _same, partial(summed, group=group))
 
 
 def reduce_from_group(tensor: torch.Tensor, group: Group) -> torch.Tensor:
@@ -71,7 +71,7 @@ def reduce_from_group(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     Returns:
         The sum, the same on every member. Forward all-reduces: 2(N-1)/N·S; backward sends nothing.
     """
-    return _Pair.apply(tensor, partial(_summed, group=group), _same)
+    return _Pair.apply(tensor, partial(summed, group=group), _same)
 
 
 # --- split ↔ all-gather --------------------------------------------------------------------------
@@ -187,7 +187,8 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view_as(tensor)
 
 
-def _summed(tensor: torch.Tensor, group: Group) -> torch.Tensor:
+def summed(tensor: torch.Tensor, group: Group) -> torch.Tensor:
+    """The sum over the group in a new tensor, no graph behind it: an all-reduce, 2(N-1)/N·S."""
     total = tensor.detach().clone(memory_format=torch.contiguous_format)
     all_reduce(total, group)
     return total

@@ -13,13 +13,16 @@ Shapes: ... any, I width of the input, O width of the output, r this rank's part
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_lib.comm import CommError, Group, all_reduce, copy_to_group, reduce_from_group
+from course_lib.comm import CommError, Group, copy_to_group, reduce_from_group
+from course_lib.comm.autograd import summed
+from course_lib.trace import chunk_sizes
 
 
 class TensorRegion:
@@ -51,9 +54,9 @@ class TensorRegion:
 
 def own_range(count: int, group: Group) -> range:
     """This rank's part of `count` things: `torch.tensor_split`'s, the first ones one longer."""
-    each, more = divmod(count, group.size)
-    start = group.index * each + min(group.index, more)
-    return range(start, start + each + (group.index < more))
+    sizes = chunk_sizes(count, group.size)
+    start = sum(sizes[: group.index])
+    return range(start, start + sizes[group.index])
 
 
 class ColumnParallelLinear(nn.Module):
@@ -77,8 +80,8 @@ class ColumnParallelLinear(nn.Module):
         super().__init__()
         self.region, self.entered = region, entered
         rows = own_range(full.out_features, region.group) if rows is None else rows
-        self.weight = _part(full.weight, 0, rows)
-        self.bias = None if full.bias is None else _part(full.bias, 0, rows)
+        self.weight = own_part(full.weight, 0, rows)
+        self.bias = None if full.bias is None else own_part(full.bias, 0, rows)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., I], the same on every rank, to [..., O_r]."""
@@ -99,7 +102,7 @@ class RowParallelLinear(nn.Module):
         super().__init__()
         self.region = region
         columns = own_range(full.in_features, region.group) if columns is None else columns
-        self.weight = _part(full.weight, 1, columns)
+        self.weight = own_part(full.weight, 1, columns)
         self.bias = None if full.bias is None else nn.Parameter(full.bias.detach().clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -155,17 +158,11 @@ def sum_gradients_of(parameters: Sequence[nn.Parameter], group: Group) -> None:
 
     Every backward then leaves the sum over the group in `grad`: one all-reduce of its size each.
     """
-
-    def hook(grad: torch.Tensor) -> torch.Tensor:
-        total = grad.clone(memory_format=torch.contiguous_format)
-        all_reduce(total, group)
-        return total
-
     for parameter in parameters:
-        parameter.register_hook(hook)
+        parameter.register_hook(partial(summed, group=group))
 
 
-def _part(full: torch.Tensor, dim: int, own: range) -> nn.Parameter:
+def own_part(full: torch.Tensor, dim: int, own: range) -> nn.Parameter:
     """A copy, so that the full tensor's memory can go."""
     part = full.detach().narrow(dim, own.start, len(own))
     return nn.Parameter(part.clone(memory_format=torch.contiguous_format))

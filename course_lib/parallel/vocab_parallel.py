@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.comm import CommError, Group, all_reduce
-from course_lib.parallel.tensor_parallel import TensorRegion, own_range
+from course_lib.parallel.tensor_parallel import TensorRegion, own_part, own_range
 
 
 class VocabParallelEmbedding(nn.Module):
@@ -33,7 +33,7 @@ class VocabParallelEmbedding(nn.Module):
         super().__init__()
         self.region = region
         self.own = own_range(full.num_embeddings, region.group)
-        self.weight = nn.Parameter(full.weight.detach()[self.own.start : self.own.stop].clone())
+        self.weight = own_part(full.weight, 0, self.own)
 
     def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
         """int64 [B, T] to [B, T, D] on every rank."""

@@ -11,8 +11,6 @@ Shapes: B batch, T sequence, D hidden, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import torch
 from torch import nn
 
@@ -112,7 +110,6 @@ def tied_pair(schedule: Schedule, group: Group) -> Group | None:
     ends = {schedule.placement[0], schedule.placement[-1]}
     if len(ends) == 1:
         return None
-    others: Iterable[int] = (i for i in range(group.size) if i not in ends)
-    parts: Sequence[Sequence[int]] = [sorted(ends), *([i] for i in others)]
-    pair = group.split(parts, "tied")
+    alone = [[index] for index in range(group.size) if index not in ends]
+    pair = group.split([sorted(ends), *alone], "tied")
     return pair if group.index in ends else None
