@@ -23,6 +23,8 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._pytree import tree_leaves
 
+from course_lib.trace.ledger import Ledger
+
 
 def held_bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes behind these tensors; storages that several of them share are counted once."""
@@ -47,14 +49,19 @@ def _storages(tree: Any) -> list[torch.UntypedStorage]:
 class LiveMemory(TorchDispatchMode):
     """Counts the bytes of all tensors that are made while it is on: `with LiveMemory() as memory`.
 
+    Args:
+        ledger: books each change as activations, for a picture over time. Make what is none of
+            them, such as gradients, before.
+
     Attributes:
         now: bytes alive that were made since it was switched on.
         peak: the most there ever were.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger | None = None) -> None:
         super().__init__()
         self.now = self.peak = 0
+        self._ledger = ledger
         self._sizes: dict[int, int] = {}
         self._resize = torch.UntypedStorage.resize_
 
@@ -102,9 +109,14 @@ class LiveMemory(TorchDispatchMode):
         key, size = storage._cdata, storage.nbytes()
         if key not in self._sizes:
             weakref.finalize(storage, self._forget, key)
-        self.now += size - self._sizes.get(key, 0)
-        self._sizes[key] = size
-        self.peak = max(self.peak, self.now)
+        before, self._sizes[key] = self._sizes.get(key, 0), size
+        self._change(size - before)
 
     def _forget(self, key: int) -> None:
-        self.now -= self._sizes.pop(key, 0)
+        self._change(-self._sizes.pop(key, 0))
+
+    def _change(self, by: int) -> None:
+        self.now += by
+        self.peak = max(self.peak, self.now)
+        if self._ledger is not None and by:
+            self._ledger.add_memory("activations", by)

@@ -64,3 +64,14 @@ def test_the_ledger_keeps_marks_and_samples() -> None:
     assert [(kind, count) for _, kind, count in again.samples] == [
         ("gradients", 100), ("gradients", 120), ("gradients", 20),
     ]  # fmt: skip
+
+
+def test_a_ledger_is_told_of_every_change() -> None:
+    ledger = Ledger(0)
+    with LiveMemory(ledger) as memory:
+        first = torch.zeros(1000)
+        second = first + 1
+        del first
+    del second
+    assert [count for _, _, count in ledger.samples] == [4000, 8000, 4000, 0]
+    assert ledger.peak == {"activations": memory.peak} and memory.now == 0
