@@ -19,7 +19,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
 from course_lib.checkpoint.activation import RandomState, Recompute
 from course_lib.checkpoint.errors import CheckpointError
@@ -29,6 +33,17 @@ Policy = Callable[[Any], bool]
 Results = deque[tuple[torch.Tensor, int]]
 
 _aten = torch.ops.aten
+# torch's counter knows the fused attention of GPUs only. Both take the same shapes.
+_CPU_ATTENTION = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: (
+        lambda query, key, value, *rest, **out: sdpa_flop_count(query, key, value)
+    ),
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda grad, query, key, value, *rest, **out: sdpa_backward_flop_count(
+            grad, query, key, value
+        )
+    ),
+}
 
 
 def keep_products(operation: Any) -> bool:
@@ -136,7 +151,7 @@ def measure_step(forward: Callable[[], torch.Tensor]) -> StepCost:
         loss = forward()
         kept = memory.now
         loss.backward()
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False, custom_mapping=_CPU_ATTENTION) as counter:
         forward().backward()
     return StepCost(kept, memory.peak, counter.get_total_flops())
 

@@ -101,6 +101,19 @@ def test_flops_and_memory_lie_between() -> None:
     assert some.kept < none.kept / 2
 
 
+def test_fused_attention_is_counted_too() -> None:
+    """On a CPU as well, which torch's counter does not know."""
+
+    def flops(how: Callable[..., Any] | None) -> int:
+        model = Transformer(CONFIG, seed=2)
+        for block in model.blocks if how is not None else ():
+            checkpoint_module(block, how)
+        return measure_step(lambda: loss_of(model)).flops
+
+    attention = 2 * 2 * 2 * CONFIG.sequence * CONFIG.sequence * CONFIG.hidden
+    assert flops(selective()) - flops(None) == CONFIG.layers * attention
+
+
 def test_costs_are_those_of_production() -> None:
     ours, theirs = cost_of(selective()), cost_of(torchs)
     assert ours.flops == theirs.flops
