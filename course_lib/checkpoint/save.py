@@ -23,8 +23,6 @@ from course_lib.checkpoint.store import begin
 from course_lib.checkpoint.write import commit, write_part
 from course_lib.comm import Group
 
-POLL = 0.001  # seconds between two looks for the other ranks' notes
-
 
 class AsyncSaver:
     """Saves in the background: training goes on while a thread writes copies of the tensors.
@@ -91,8 +89,8 @@ class AsyncSaver:
         self._written = self._thread.submit(write_part, unfinished, self.group.index, mine)
         if self.group.index == 0:
 
-            def end() -> bool:
-                return given_up.wait(POLL) or not threading.main_thread().is_alive()
+            def end(seconds: float) -> bool:
+                return given_up.wait(seconds) or not threading.main_thread().is_alive()
 
             self._published = self._thread.submit(
                 commit, unfinished, self.group.size, plan.tensors, about, self.keep, end

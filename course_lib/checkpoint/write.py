@@ -23,6 +23,8 @@ from course_lib.checkpoint.manifest import BLOCK, MANIFEST, Manifest, StoredPiec
 from course_lib.checkpoint.plan import Piece
 from course_lib.checkpoint.store import publish, write_synced
 
+FIRST_PAUSE, LAST_PAUSE = 0.001, 0.1  # seconds between two looks for the other ranks' notes
+
 
 def raw_bytes(tensor: torch.Tensor) -> memoryview:
     """A tensor's elements, row-major, on the CPU; not a copy if it lies so already."""
@@ -65,7 +67,7 @@ def commit(
     tensors: dict[str, TensorEntry],
     about: dict[str, Any],
     keep: int | None,
-    given_up: Callable[[], bool],
+    given_up: Callable[[float], bool],
 ) -> Path:
     """Waits for all notes, writes the manifest, and gives the checkpoint its name.
 
@@ -78,14 +80,17 @@ def commit(
         tensors: all that is in it.
         about: step, extra and per_rank of the manifest.
         keep: as for `publish`.
-        given_up: sleeps for a moment; whether it makes no sense to wait on.
+        given_up: sleeps for so many seconds; whether it makes no sense to wait on.
 
     Raises:
         CheckpointError: it was given up.
     """
     notes = [_note(folder, index) for index in range(ranks)]
+    pause = FIRST_PAUSE
     while not all(note.exists() for note in notes):
-        if given_up():
+        # Longer and longer: a thread that never rests looks as if the rank were still at work.
+        pause = min(1.2 * pause, LAST_PAUSE)
+        if given_up(pause):
             missing = [note.name for note in notes if not note.exists()]
             raise CheckpointError(
                 f"commit {folder.name}", f"no {missing[0]}", "a rank did not write its part"

@@ -18,7 +18,7 @@ from course_lib.checkpoint import Box, Piece, complete_steps, find_checkpoint, s
 from course_lib.checkpoint.plan import claim, make_plan
 from course_lib.checkpoint.store import begin
 from course_lib.checkpoint.write import commit, write_part
-from course_lib.ranks import Pool
+from course_lib.ranks import Pool, run_on_ranks
 from course_lib.ranks.outcome import RanksError
 
 COUNT = 3000  # elements of a rank
@@ -56,7 +56,7 @@ def save_by_two_processes(root: Path, step: int) -> None:
         os._exit(0)
     write_part(folder, 0, [pieces[0]])
     about = {"step": step, "extra": {"position": step}, "per_rank": [None, None]}
-    commit(folder, 2, plan.tensors, about, 2, lambda: bool(time.sleep(0.0002)))
+    commit(folder, 2, plan.tensors, about, 2, lambda _: bool(time.sleep(0.0002)))
     os.waitpid(other, 0)
 
 
@@ -122,7 +122,7 @@ def test_all_is_on_the_disk_before_the_name_appears(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Path, "rename", watched_rename)
     write_part(folder, 0, [piece_of(0, 7, 1)])
     plan = make_plan([claim([piece_of(0, 7, 1)])])
-    commit(folder, 1, plan.tensors, {"step": 7, "extra": None, "per_rank": []}, None, lambda: True)
+    commit(folder, 1, plan.tensors, {"step": 7, "extra": None, "per_rank": []}, None, lambda _: True)
     assert seen == [
         "fsync rank-00000.bin",
         "rename to rank-00000.note",
@@ -168,3 +168,16 @@ def test_ranks_killed_at_random_moments(server: Any, tmp_path: Path, whole: bool
         assert found >= step
         step = found
     assert step > 0
+
+
+def test_the_others_are_told_that_a_rank_died_in_a_save(server: Any, tmp_path: Path) -> None:
+    """Not that time is up: the thread that waits for the dead rank's part looks like idle."""
+
+    def save(group: Any) -> None:
+        if group.index == 2:
+            os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
+        save_sharded([piece_of(group.index, 1, size=4)], tmp_path, group, step=1)
+
+    with pytest.raises(RanksError, match="rank 2 was killed by SIGKILL"):
+        run_on_ranks(save, 4, server=server, timeout=60)
+    assert not complete_steps(tmp_path)
