@@ -2,16 +2,23 @@
 
 from course_lib.plot.bars import byte_bars, memory_bars
 from course_lib.plot.buckets import bucket_steps
+from course_lib.plot.checkpoint_map import checkpoint_map
+from course_lib.plot.checkpoint_parts import StoredPart, TensorPart, WholeTensor
 from course_lib.plot.collectives import collective_steps
 from course_lib.plot.fit import alpha_beta_chart
+from course_lib.plot.gradient_histogram import gradient_histogram
 from course_lib.plot.lanes import timeline_lanes
 from course_lib.plot.losses import loss_curves
+from course_lib.plot.magnitudes import magnitudes
 from course_lib.plot.measured import Measured, measured_schedule
 from course_lib.plot.memory_player import memory_player
+from course_lib.plot.memory_runs import memory_compared
 from course_lib.plot.memory_time import memory_over_time
+from course_lib.plot.number_lines import number_lines
 from course_lib.plot.picture import Picture
 from course_lib.plot.player import Frame, Player
 from course_lib.plot.predict import predict
+from course_lib.plot.recompute import recompute_steps
 from course_lib.plot.residency import residency_steps
 from course_lib.plot.ring_attention import ring_attention_steps
 from course_lib.plot.schedule_explorer import schedule_explorer
@@ -26,20 +33,29 @@ __all__ = [
     "Measured",
     "Picture",
     "Player",
+    "StoredPart",
+    "TensorPart",
+    "WholeTensor",
     "alpha_beta_chart",
     "bucket_steps",
     "byte_bars",
+    "checkpoint_map",
     "collective_steps",
     "format_bytes",
     "format_time",
+    "gradient_histogram",
     "loss_curves",
+    "magnitudes",
     "measured_schedule",
     "memory_bars",
+    "memory_compared",
     "memory_over_time",
     "memory_player",
     "mesh_axes",
+    "number_lines",
     "predict",
     "rank_color",
+    "recompute_steps",
     "residency_steps",
     "ring_attention_steps",
     "schedule_explorer",

@@ -110,13 +110,18 @@ def _mark(axes: Axes, peak: Held, last: float) -> None:
 
 
 def _axes(axes: Axes, most: int) -> None:
-    """Bytes upwards at multiples of a power of two, milliseconds to the right."""
+    """Bytes upwards, milliseconds to the right."""
+    bytes_upwards(axes, most)
+    axes.margins(x=0.01)
+    axes.set_xlabel("ms from the first sample")
+
+
+def bytes_upwards(axes: Axes, most: int) -> None:
+    """An axis of bytes, with lines at multiples of a power of two."""
     step = 1 << (max(1, round(most / 5)) - 1).bit_length()
     axes.yaxis.set_ticks([step * k for k in range(int(most / step) + 1)])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_bytes(value)))
     axes.set_ylim(0, most * 1.14)
-    axes.margins(x=0.01)
-    axes.set_xlabel("ms from the first sample")
     axes.grid(axis="y")
 
 

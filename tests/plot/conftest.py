@@ -9,6 +9,7 @@ import pytest
 
 from course_lib import plot
 from course_lib.parallel.schedule import gpipe, simulate, zb_v
+from course_lib.precision import BF16, E4M3FN, E5M2, FP16, values
 from course_lib.trace import Ledger, Span, Timeline, chunk_sizes
 
 MIB = 1 << 20
@@ -177,6 +178,27 @@ def tile_marks(rank: int, size: int) -> Ledger:
     return ledger
 
 
+def small_checkpoint() -> dict[str, Any]:
+    """A matrix that both ranks hold, and one cut by columns; loaded by two ranks, cut otherwise."""
+    both = [plot.TensorPart(rank, "both", (0, 0), (4, 8)) for rank in (0, 1)]
+    cut = [plot.TensorPart(rank, "cut", (0, 4 * rank), (4, 4)) for rank in (0, 1)]
+    places = [(cut[0], "a.bin", 0), (both[0], "a.bin", 64), (cut[1], "b.bin", 0)]
+    wanted = [plot.TensorPart(rank, "cut", (2 * rank, 0), (2, 8)) for rank in (0, 1)]
+    return {
+        "tensors": dict.fromkeys(("both", "cut"), plot.WholeTensor((4, 8), 4)),
+        "held": both + cut,
+        "stored": [plot.StoredPart(*place) for place in places],
+        "wanted": [*wanted, plot.TensorPart(0, "both", (0, 2), (4, 2))],
+        "manifest": 300,
+    }
+
+
+@pytest.fixture
+def two_ranks() -> dict[str, Any]:
+    """What `checkpoint_map` is called with, for two ranks that save and two that load."""
+    return small_checkpoint()
+
+
 @pytest.fixture(scope="session")
 def pictures() -> dict[str, Any]:
     """One of every picture, by name, with its description (`alt`)."""
@@ -203,5 +225,17 @@ def pictures() -> dict[str, Any]:
         "split": plot.tensor_split_steps(6, 8, 16, 3),
         "schedule": plot.schedule_grid(simulate(zb_v(2, 3))),
         "schedules": plot.schedule_picture(simulate(gpipe(2, 3)), simulate(zb_v(2, 3))),
+        "numbers": plot.number_lines({f.name: values(f) for f in (BF16, E5M2, E4M3FN)}),
+        "gradients": plot.gradient_histogram(
+            {2.0**-30: 5, 2.0**-20: 60, 2.0**-9: 30, 2.0**-4: 4, 0.0: 7},
+            {f.name: values(f) for f in (FP16, E4M3FN)},
+        ),
         "ring": plot.ring_attention_steps(Timeline([tile_marks(r, 3) for r in range(3)])),
+        "recompute": plot.recompute_steps(
+            {"keep": [(range(4), False)], "√n": [(range(2), True), (range(2, 4), True)]},
+            [8 * MIB] * 4,
+            [MIB] * 4,
+        ),
+        "compared": plot.memory_compared({"one": Timeline([marked(HOLDS)])}),
+        "checkpoint": plot.checkpoint_map(**small_checkpoint()),
     }

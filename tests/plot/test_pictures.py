@@ -32,7 +32,8 @@ from course_lib.plot.topology import lines
 from course_lib.trace import Ledger, Timeline
 
 NAMES = ["steps", "bytes", "memory", "lanes", "fit", "groups", "mesh", "buckets", "residency",
-         "held", "stages", "losses", "split", "schedule", "schedules", "ring"]  # fmt: skip
+         "held", "stages", "losses", "split", "schedule", "schedules", "ring", "recompute",
+         "compared", "checkpoint", "numbers", "gradients"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -120,7 +120,21 @@ OVERLAPS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("name", ["buckets", "residency", "stages", "split", "schedule", "ring"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "buckets",
+        "residency",
+        "stages",
+        "split",
+        "schedule",
+        "ring",
+        "numbers",
+        "gradients",
+        "recompute",
+        "checkpoint",
+    ],
+)
 def test_words_do_not_overlap_in_any_frame(show, pictures, name):
     page = show(pictures[name]._repr_html_())
     page.locator("input[type=range]").press("Home")
