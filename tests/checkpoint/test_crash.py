@@ -122,7 +122,9 @@ def test_all_is_on_the_disk_before_the_name_appears(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Path, "rename", watched_rename)
     write_part(folder, 0, [piece_of(0, 7, 1)])
     plan = make_plan([claim([piece_of(0, 7, 1)])])
-    commit(folder, 1, plan.tensors, {"step": 7, "extra": None, "per_rank": []}, None, lambda _: True)
+    commit(
+        folder, 1, plan.tensors, {"step": 7, "extra": None, "per_rank": []}, None, lambda _: True
+    )
     assert seen == [
         "fsync rank-00000.bin",
         "rename to rank-00000.note",
