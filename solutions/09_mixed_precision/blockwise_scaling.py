@@ -1,0 +1,97 @@
+"""One scale for each block of a matrix, so that an outlier spoils its block and nothing else.
+
+Notebook 09. With one scale a tensor, number ≈ 8-bit number · scale, the largest number decides for
+all. One activation of 10,000 among thousands around 1, and e4m3 has three or four values left for
+the rest. So give each block of the matrix a scale of its own. Three ways are in use:
+
+    blocks of        for             scale               bytes for n numbers
+    1 × 128          activations     float32             n + n/32       (DeepSeek-V3)
+    128 × 128        weights         float32             n + n/4096     (DeepSeek-V3)
+    1 × 32           anything        power of two, E8M0  n + n/32       (MX, Microscaling)
+
+E8M0 is a float with 8 bits of exponent and nothing else: no sign, no mantissa, no zero. Dividing by
+such a scale is exact.
+
+Rules
+- `data` is e4m3 (largest number 448), in x's shape. `scale` has one number for each block, in
+  blocks' places: a matrix [⌈R/rows⌉, ⌈C/columns⌉]. Sizes need not be multiples: blocks at the lower
+  and the right end are then cut off, and look at nothing but the numbers that they have.
+- `quantize`: scale = largest magnitude in the block / 448, in float32; divide by it, then cast.
+- `quantize_mx`: scale = 2^(e-8), where 2^e is the largest power of two that is not above the
+  block's largest magnitude, in `torch.float8_e8m0fnu`. The largest then lies from 256 to 512. What
+  is beyond 448 becomes 448, which is what the cast to e4m3 does.
+- A block of zeros stays zeros: 0/0 would be NaN. Any scale but 0 will do there.
+- x is a matrix of float32 or bf16 and need not be contiguous; compute in float32.
+
+`torch.nn.functional.pad` adds rows and columns of zeros, `unflatten` cuts a dim in two,
+`repeat_interleave` repeats elements. `torch.frexp` takes a number apart into a mantissa from 0.5 to
+below 1 and an exponent, exactly (`log2` rounds); `torch.ldexp(t, n)` is t·2^n.
+"""
+
+import torch
+from torch.nn.functional import pad
+
+E4M3 = torch.float8_e4m3fn
+E8M0 = torch.float8_e8m0fnu
+
+
+def block_amax(x: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
+    """The largest magnitude in each block, float32 [⌈R/rows⌉, ⌈C/columns⌉].
+
+    Args:
+        x: [R, C].
+        block: rows and columns of a block.
+    """
+    # BEGIN SOLUTION: block_amax
+    rows, columns = block
+    padded = pad(x.float().abs(), (0, -x.shape[1] % columns, 0, -x.shape[0] % rows))
+    return padded.unflatten(1, (-1, columns)).unflatten(0, (-1, rows)).amax((1, 3))
+    # END SOLUTION
+
+
+def spread(scale: torch.Tensor, block: tuple[int, int], shape: torch.Size) -> torch.Tensor:
+    """Each scale repeated over the numbers of its block, float32 of the given shape [R, C]."""
+    # BEGIN SOLUTION: spread
+    tall = scale.float().repeat_interleave(block[0], 0)[: shape[0]]
+    return tall.repeat_interleave(block[1], 1)[:, : shape[1]]
+    # END SOLUTION
+
+
+def quantize(x: torch.Tensor, block: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Makes a matrix 8-bit numbers, and a float32 scale for each block.
+
+    Args:
+        x: [R, C].
+        block: rows and columns that share a scale, such as (1, 128) or (128, 128).
+
+    Returns:
+        data and scale.
+    """
+    # BEGIN SOLUTION: quantize
+    amax = block_amax(x, block)
+    scale = torch.where(amax == 0, 1.0, amax / torch.finfo(E4M3).max)
+    return (x.float() / spread(scale, block, x.shape)).to(E4M3), scale
+    # END SOLUTION
+
+
+def quantize_mx(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Makes a matrix 8-bit numbers, and an E8M0 scale for each run of 32 in a row.
+
+    Args:
+        x: [R, C].
+
+    Returns:
+        data and scale.
+    """
+    # BEGIN SOLUTION: quantize_mx
+    amax = block_amax(x, (1, 32))
+    scale = torch.ldexp(torch.ones_like(amax), torch.frexp(amax).exponent - 1 - 8)
+    return (x.float() / spread(scale, (1, 32), x.shape)).to(E4M3), scale.to(E8M0)
+    # END SOLUTION
+
+
+def dequantize(data: torch.Tensor, scale: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
+    """The float32 numbers that are meant, [R, C]; `scale` is float32 or E8M0."""
+    # BEGIN SOLUTION: dequantize
+    return data.float() * spread(scale, block, data.shape)
+    # END SOLUTION

@@ -1,0 +1,106 @@
+"""resume_exact: save all that the next step depends on, so that 10 steps = 5 + save + 5.
+
+Notebook 11. A training that was stopped and started again must go on as if nothing had been: the
+same losses, bit for bit. For that it is not enough to have the weights. A step also depends on
+what the optimizer keeps, on the learning-rate schedule, on the loss scale, on which examples come
+next, and on random numbers. Whatever is left out begins anew without a word, and only the loss
+curve shows it, perhaps.
+
+The ranks are replicas: weights, optimizer, schedule, scale and position in the data are the same on
+all of them, and are saved once, *for the job*. Random numbers are not: each rank drops other
+activations, and must go on doing so. They are saved by *each rank*.
+
+Rules
+- `capture(training)` is called on every rank, between two steps, and returns two states: of the
+  job (index 0's will be kept), and of this rank.
+- `restore(training, job, own)` is called on every rank of the restarted job, with a training that
+  was made anew, with other numbers in it. `own` is what the same rank has captured.
+- The job may go on with another number of ranks. A rank that was not there before gets None as
+  `own`: it keeps its random numbers as they are.
+- A state is made of tensors, numbers, strings, None, lists, tuples and dicts, in any nesting; it
+  will be written to a disk. It is written later, while training goes on: so it must not change
+  then. A state can also be restored more than once: training must not change it either. (What a
+  `state_dict()` returns is often the very tensors and dicts that training works on, and what
+  `load_state_dict` is given may be kept.)
+- What a rank captures for itself is small: at most 24,000 bytes.
+- Neither function changes anything else: no step is made, no random number is drawn.
+- Random numbers come from torch's default generator on the CPU and from Python's `random`. (On a
+  GPU its generator would come on top, and NumPy's if the program used it.)
+"""
+
+import copy
+import random
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+
+class Stateful(Protocol):
+    """A schedule, a loss scaler, a sampler."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is."""
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Goes on from there."""
+
+
+class Training(Protocol):
+    """What a step needs; each rank has one.
+
+    Attributes:
+        model: with parameters and buffers.
+        optimizer: of its parameters.
+        schedule: of the learning rate.
+        scaler: of the loss.
+        sampler: which examples come next.
+        step: how many steps were made.
+    """
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    schedule: Stateful
+    scaler: Stateful
+    sampler: Stateful
+    step: int
+
+
+def capture(training: Training) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All that the next step depends on.
+
+    Args:
+        training: between two steps.
+
+    Returns:
+        The state of the job, the same on all ranks, and the state of this rank.
+    """
+    # BEGIN SOLUTION: capture
+    job = {
+        "model": training.model.state_dict(),
+        "optimizer": training.optimizer.state_dict(),
+        "schedule": training.schedule.state_dict(),
+        "scaler": training.scaler.state_dict(),
+        "sampler": training.sampler.state_dict(),
+        "step": training.step,
+    }
+    return copy.deepcopy(job), {"torch": torch.get_rng_state(), "python": random.getstate()}
+    # END SOLUTION
+
+
+def restore(training: Training, job: dict[str, Any], own: dict[str, Any] | None) -> None:
+    """Makes a training go on where `capture` was called.
+
+    Args:
+        training: made anew; it is changed.
+        job: what index 0 captured for the job.
+        own: what this rank captured; None if it was not there.
+    """
+    # BEGIN SOLUTION: restore
+    for name in ("model", "optimizer", "schedule", "scaler", "sampler"):  # mutate: same
+        getattr(training, name).load_state_dict(copy.deepcopy(job[name]))
+    training.step = job["step"]  # mutate: same
+    if own is not None:
+        torch.set_rng_state(own["torch"])  # mutate: same
+        random.setstate(own["python"])
+    # END SOLUTION
