@@ -1,5 +1,7 @@
 """Less memory for activations, and a training that survives its processes."""
 
+from typing import TYPE_CHECKING, Any
+
 from course_lib.checkpoint.activation import Recompute, checkpoint, checkpoint_module
 from course_lib.checkpoint.boxes import Box, boxes_of_range
 from course_lib.checkpoint.errors import CheckpointError
@@ -20,6 +22,7 @@ from course_lib.checkpoint.load import (
     open_checkpoint,
 )
 from course_lib.checkpoint.plan import Piece
+from course_lib.checkpoint.resume import Resumed, Stateful, Training, resume_training, save_training
 from course_lib.checkpoint.safetensors import export_safetensors, open_safetensors
 from course_lib.checkpoint.save import AsyncSaver, save_sharded
 from course_lib.checkpoint.segments import (
@@ -39,17 +42,24 @@ from course_lib.checkpoint.selective import (
 from course_lib.checkpoint.store import complete_steps, latest
 from course_lib.checkpoint.torch_format import open_torch_checkpoint
 
+if TYPE_CHECKING:
+    from course_lib.checkpoint.torch_reader import CourseReader
+
 __all__ = [
     "AsyncSaver",
     "Box",
     "Checkpoint",
     "CheckpointError",
+    "CourseReader",
     "Held",
     "Piece",
     "Recompute",
+    "Resumed",
     "Segment",
     "SegmentPlan",
+    "Stateful",
     "StepCost",
+    "Training",
     "best_segments",
     "boxes_of_range",
     "checkpoint",
@@ -73,7 +83,18 @@ __all__ = [
     "open_torch_checkpoint",
     "optimizer_pieces",
     "peak_memory",
+    "resume_training",
     "save_sharded",
+    "save_training",
     "segments_sqrt",
     "selective",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`CourseReader`, whose import takes most of a second, when it is asked for."""
+    if name == "CourseReader":
+        from course_lib.checkpoint.torch_reader import CourseReader
+
+        return CourseReader
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

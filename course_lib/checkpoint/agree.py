@@ -35,7 +35,7 @@ def gather_json(value: Any, group: Group) -> list[Any]:
     everyone = padded.new_zeros(group.size * longest)
     all_gather(everyone, padded, group)
     rows = zip(everyone.view(group.size, longest).cpu(), lengths.tolist(), strict=True)
-    return [json.loads(bytes(row[:length].tolist())) for row, length in rows]
+    return [json.loads(row[:length].numpy().tobytes()) for row, length in rows]
 
 
 def together(asked: str, work: Callable[[], Any], group: Group) -> list[Any]:

@@ -111,7 +111,7 @@ def hold_fsdp(model: FSDP) -> list[Held]:
     for name, tensor in model.module.state_dict(keep_vars=True).items():
         names.setdefault(tensor, []).append(name)
     held = []
-    for shard in (shard for unit in model._units for shard in unit.shards):
+    for shard in (shard for unit in model.units for shard in unit.shards):
         for number, parameter in enumerate(shard.parameters):
             shape, place = tuple(shard.layout.shapes[number]), shard.pieces.get(number)
             begin, count = (place.begin, place.count) if place else (0, 0)

@@ -125,7 +125,8 @@ class DelayedScaling:
         if not seen:
             return
         device = self.group.device if self.group else seen[0].device
-        largest = torch.stack([amax.to(device) for amax in seen])
+        # A maximum over ranks may lose NaN, which says as much as infinity: overflow.
+        largest = torch.stack([amax.to(device) for amax in seen]).nan_to_num(torch.inf, torch.inf)
         if self.group:
             all_reduce(largest, self.group, "max")
         for history, amax in zip(self.histories, largest.tolist(), strict=True):
@@ -148,6 +149,7 @@ class DelayedScaling:
                 "replace the model's layers first, in the way in which the saved run had them",
             )
         for history, past in zip(self.histories, state["amax"], strict=True):
+            history.past.clear()
             history.past.extend(past)
 
 

@@ -93,6 +93,20 @@ def test_any_layout_on_any_number_of_ranks_into_any_other(
         assert ranks(load, after) == [[]] * after
 
 
+def test_a_lone_element_of_a_column_is_saved(ranks: Any, tmp_path: Path) -> None:
+    """torch calls it contiguous, whatever its stride."""
+
+    def save(group: Any) -> list[float]:
+        lone = torch.arange(12.0)[group.index :: 12][:1]
+        pieces = [Piece("w", (2,), Box((group.index,), (1,)), lone)]
+        save_sharded(pieces, tmp_path, group, step=0)
+        found = torch.zeros(2)
+        load_resharded([Piece("w", (2,), Box.whole((2,)), found)], tmp_path, group)
+        return found.tolist()
+
+    assert ranks(save, 2) == [[0.0, 1.0]] * 2
+
+
 def test_every_byte_is_written_once_and_by_no_rank_alone(ranks: Any, tmp_path: Path) -> None:
     def save(group: Any) -> None:
         tensors = [torch.full((100 + n,), n, dtype=torch.int16) for n in range(12)]

@@ -188,6 +188,8 @@ def test_delayed_goes_on_from_its_state() -> None:
         for scaler in scalers:
             used_scale(scaler, amax)
         recipe.step()
+    used_scale(others.input, 100.0)
+    again.step()  # what it saw before is forgotten
     again.load_state_dict(recipe.state_dict())
     for mine, other in zip(scalers, others, strict=True):
         assert used_scale(mine, 1.0) == used_scale(other, 1.0)
@@ -218,6 +220,21 @@ def test_delayed_histories_agree_over_the_ranks(ranks: Any, world: int) -> None:
     assert all(s == scales[0] for s in scales)
     sent = 2 * (world - 1) / world * 24
     assert all(e == [(24, sent)] * 3 for e in events)
+
+
+@pytest.mark.parametrize("sick", [0, 1])
+def test_an_overflow_on_one_rank_enters_no_history(ranks: Any, sick: int) -> None:
+    """The backend's maximum of NaN and a number is, on some rank, the number."""
+
+    def run(group: Any) -> Any:
+        recipe = DelayedScaling(group)
+        scaler = recipe.scalers().input
+        for amax in (3.0, math.nan if group.rank == sick else 5.0):
+            used_scale(scaler, amax)
+            recipe.step()
+        return recipe.state_dict()["amax"][0]
+
+    assert ranks(run, 2) == [[3.0], [3.0]]
 
 
 def test_scale_for_keeps_the_shape() -> None:
