@@ -10,17 +10,16 @@ bandwidth of both: 2(N-1)/N·S/t.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
 
 from benchmarks.row import Row
+from benchmarks.turns import time_calls
 from course_lib.comm import (
     Group,
     all_reduce_from_messages,
-    barrier,
     ring_all_gather,
     ring_reduce_scatter,
 )
@@ -57,16 +56,7 @@ def candidates(payload: int, group: Group) -> dict[str, Callable[[], object]]:
 def turns(group: Group, payload: int, rounds: int) -> dict[str, list[float]]:
     """Seconds a call, turn by turn, on this rank. The first round warms up and does not count."""
     calls = max(1, min(MOST_CALLS, TURN_BYTES // payload))
-    takers = candidates(payload, group)
-    times: dict[str, list[float]] = {name: [] for name in takers}
-    for number in range(rounds + 1):
-        for name in takers if number % 2 else reversed(takers):
-            barrier(group)
-            begin = time.perf_counter()
-            for _ in range(calls):
-                takers[name]()
-            times[name].append((time.perf_counter() - begin) / calls)
-    return {name: values[1:] for name, values in times.items()}
+    return time_calls(candidates(payload, group), group, rounds, calls)
 
 
 def medians(per_rank: list[dict[str, list[float]]]) -> dict[str, float]:

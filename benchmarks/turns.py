@@ -1,6 +1,6 @@
 """Two strategies in the same processes, step by step in turns: seconds, bytes on the wire, memory.
 
-Used by the benchmarks of data and of model parallelism.
+Used by the benchmarks of data and of model parallelism and of precision; `time_calls` by others.
 """
 
 from __future__ import annotations
@@ -138,6 +138,28 @@ def _first_steps(
     return trainer, {
         "losses": losses, "seconds": [], "peak MB": peak / 1e6, "sent MB": sent / 1e6, **held
     }  # fmt: skip
+
+
+def time_calls(
+    takers: Mapping[str, Callable[[], object]], group: Group, rounds: int, calls: int = 1
+) -> dict[str, list[float]]:
+    """Seconds of a call on this rank, of each in turn; the first round warms up and is left out.
+
+    Args:
+        takers: by name.
+        group: all ranks, which begin each turn together.
+        rounds: how often each has its turn.
+        calls: in a turn.
+    """
+    times: dict[str, list[float]] = {name: [] for name in takers}
+    for number in range(rounds + 1):
+        for name in takers if number % 2 else reversed(takers):
+            barrier(group)
+            begin = time.perf_counter()
+            for _ in range(calls):
+                takers[name]()
+            times[name].append((time.perf_counter() - begin) / calls)
+    return {name: values[1:] for name, values in times.items()}
 
 
 def rows_of(

@@ -11,7 +11,7 @@ from course_lib.parallel.context_parallel import (
 )
 from course_lib.parallel.ddp import BucketedDDP, NaiveDDP, OverlapDDP
 from course_lib.parallel.device_pool import DevicePool, OutOfMemory
-from course_lib.parallel.flat_shard import Precision
+from course_lib.parallel.flat_shard import Pack, Precision
 from course_lib.parallel.fsdp import FSDP
 from course_lib.parallel.layer_stream import LayerStream
 from course_lib.parallel.nvme import NvmeStore, TornFile
@@ -52,6 +52,7 @@ __all__ = [
     "OffloadedOptimizer",
     "OutOfMemory",
     "OverlapDDP",
+    "Pack",
     "Piece",
     "Pipeline",
     "Precision",

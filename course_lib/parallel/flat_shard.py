@@ -4,7 +4,7 @@ Notebook: 04 ZeRO (FSDPUnit).
 Paper: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel" (2023),
 sections 3.2 and 4.2.
 Costs for S bytes: an all-gather for each `gather`, a reduce-scatter for each `reduce`, (N-1)/N·S
-each; with replicas, an all-reduce of S/N among them.
+each; with replicas, an all-reduce of S/N among them. Packed, a gather costs what its messages do.
 The production version (FSDP2) copies between the flat buffer and parameters that keep their shape.
 
 The trick is in the storage. Each parameter is a view of one flat buffer whenever it is computed
@@ -17,9 +17,9 @@ takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -30,6 +30,29 @@ from course_lib.parallel.guard import book_until_gone
 from course_lib.parallel.shard import FlatLayout
 
 Part = Callable[[nn.Parameter], torch.Tensor | None]
+Unpack = Callable[[int, torch.Tensor], torch.Tensor]
+
+
+class Pack(Protocol):
+    """What goes over the wire instead of some parameters, such as 8-bit numbers and their scale."""
+
+    @property
+    def parameters(self) -> Collection[nn.Parameter]:
+        """Those that are packed; the others are gathered as they are."""
+
+    def __call__(
+        self, parts: Sequence[torch.Tensor], group: Group
+    ) -> tuple[Sequence[torch.Tensor], Unpack]:
+        """Packs what this rank has; may be collective, as all ranks do it at the same time.
+
+        Args:
+            parts: of each parameter what is in this rank's shard: one dimension, perhaps nothing.
+            group: the ranks that share the shards.
+
+        Returns:
+            As many numbers for each part, all of one dtype, the same on every rank; and what makes
+            a parameter's values of its number and of all that the ranks have sent for it.
+        """
 
 
 @dataclass(frozen=True)
@@ -39,10 +62,16 @@ class Precision:
     Attributes:
         parameters: dtype of gathered parameters, and so of the all-gather and the computation.
         gradients: dtype of the reduce-scatter; sums are made in the shard's dtype.
+        pack: for parameters that are gathered in another form than they are computed with.
     """
 
     parameters: torch.dtype | None = None
     gradients: torch.dtype | None = None
+    pack: Pack | None = None
+
+    def packs(self, parameter: nn.Parameter) -> bool:
+        """Whether a parameter is packed."""
+        return self.pack is not None and parameter in self.pack.parameters
 
     def cast(self, tree: Any) -> Any:
         """A tree of inputs, its floating tensors in the dtype that is computed in."""
@@ -58,10 +87,10 @@ class FlatShard:
     """Parameters of one dtype and device in one flat tensor, of which this rank keeps 1/N.
 
     Args:
-        parameters: each once; all are trained, or none is.
+        parameters: each once; all are trained, or none is; all are packed, or none is.
         group: the ranks that share the shards.
         replicas: the ranks that have the same shard, for hybrid sharding.
-        precision: dtypes of what is gathered and reduced.
+        precision: dtypes of what is gathered and reduced, and how it is packed.
 
     Attributes:
         shard: this rank's part, one dimension; the parameters' pieces are views of it.
@@ -81,6 +110,8 @@ class FlatShard:
         self.pieces = {piece.parameter: piece for piece in self.layout.pieces(group.index)}
         first = parameters[0]
         self._reduce_dtype = precision.gradients or precision.parameters or first.dtype
+        self._pack = precision.pack if precision.packs(first) else None
+        self._arriving: tuple[torch.Tensor, Unpack] | None = None  # packed, and how to read it
         size = self.layout.shard_size
         self.shard = first.new_zeros(size, requires_grad=False)
         self._full = first.new_empty(
@@ -108,15 +139,40 @@ class FlatShard:
 
     # --- parameters ------------------------------------------------------------------------------
     def gather(self) -> Work:
-        """Begins to fill the flat buffer from all shards."""
+        """Begins to collect all shards; `show_full` may be called when they are here."""
+        if self._pack is not None:
+            return self._gather_packed(self._pack)
+        self._make_room()
+        return all_gather(self._full, self.shard.to(self._full.dtype), self.group, async_op=True)
+
+    def _gather_packed(self, pack: Pack) -> Work:
+        mine = [self.piece(self.shard, number) for number in range(len(self.parameters))]
+        parts, unpack = pack(mine, self.group)
+        padding = self.layout.shard_size - sum(len(part) for part in parts)
+        sent = torch.cat([*parts, parts[0].new_zeros(padding)])
+        message = sent.new_empty(self.layout.padded)
+        self._arriving = message, unpack
+        self.group.ledger.add_memory("communication buffers", message.nbytes)
+        return all_gather(message, sent, self.group, async_op=True)
+
+    def _make_room(self) -> None:
         self._full.untyped_storage().resize_(self._bytes)
         self.group.ledger.add_memory("parameters", self._bytes)
-        return all_gather(self._full, self.shard.to(self._full.dtype), self.group, async_op=True)
 
     def show_full(self) -> None:
         """Lets each parameter be its full self, in the buffer that has been gathered."""
+        if self._arriving is not None:
+            self._read_message(*self._arriving)
+            self._arriving = None
         for parameter, view in zip(self.parameters, self._views, strict=True):
             parameter.data = view
+
+    def _read_message(self, message: torch.Tensor, unpack: Unpack) -> None:
+        self._make_room()
+        packed = self.layout.views(message)
+        for number, (view, data) in enumerate(zip(self._views, packed, strict=True)):
+            view.copy_(unpack(number, data))
+        self.group.ledger.add_memory("communication buffers", -message.nbytes)
 
     def show_pieces(self) -> None:
         """Lets each parameter be its piece in this rank's shard, possibly an empty one."""

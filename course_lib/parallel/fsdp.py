@@ -11,7 +11,6 @@ and reductions on CUDA streams of their own.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from course_lib.comm import CommError, Group, all_reduce, broadcast
 from course_lib.parallel.cut import cut
 from course_lib.parallel.flat_shard import Precision
 from course_lib.parallel.guard import guard_steps, refuse_stale_state, refuse_whole_tensor, weakly
+from course_lib.parallel.reduce_order import ReduceOrder
 from course_lib.parallel.unit import Unit
 from course_lib.parallel.unused import agree_used, missing_gradients
 
@@ -47,12 +47,18 @@ class FSDP(nn.Module):
             backward (SHARD_GRAD_OP): one gather less, all parameters in memory.
         prefetch: begin the next unit's all-gather before computing with this one.
         precision: what to compute and communicate in.
-        find_unused_parameters: as for `BucketedDDP`.
+        find_unused_parameters: as for `BucketedDDP`. All units are then reduced after the backward,
+            for only there ranks that use different parameters are at the same place.
+
+    Attributes:
+        units: what is gathered together, in the order in which it stands in the model, and the
+            root, last. Their shards and the layouts of those say what this rank has.
 
     Raises:
         CommError: a unit is no part of the module, it is wrapped already, or it has no parameters;
-            in backward, a parameter got no gradient; in an optimizer's step, the gradients are of
-            this rank alone, or the optimizer has a state from before the wrapping.
+            in backward, a parameter got no gradient, or one more after its average; in an
+            optimizer's step, the gradients are of this rank alone, or the optimizer has a state
+            from before the wrapping.
     """
 
     def __init__(
@@ -76,9 +82,9 @@ class FSDP(nn.Module):
         self._names = {p: name for name, p in module.named_parameters()}
         self._order: list[Unit] = []  # by use, in this forward
         self._expected: list[Unit] = []  # the same, of the forward before
-        self._units = self._make_units(list(units))
-        self._root = self._units[-1]
-        self._unit_of = {p: unit for unit in self._units for p in unit.trained}
+        self.units = self._make_units(list(units))
+        self._root = self.units[-1]
+        self._unit_of = {p: unit for unit in self.units for p in unit.trained}
         for buffer in module.buffers():
             broadcast(buffer, 0, group)
         guard_steps(self, _check_step)
@@ -110,7 +116,7 @@ class FSDP(nn.Module):
         args, kwargs = self.precision.cast((args, kwargs))
         self._before(self._root)
         output = self.module(*args, **kwargs)
-        for unit in self._units[:-1]:
+        for unit in self.units[:-1]:
             if self.reshard or not torch.is_grad_enabled():
                 unit.free()  # on its way, and not used after all
         if torch.is_grad_enabled():
@@ -155,9 +161,10 @@ class FSDP(nn.Module):
 
     def _watch(self, unit: Unit, output: Any) -> None:
         """Has the backward of this unit begin when the first gradient of its output comes."""
+        use = object()
         for tensor in tree_leaves(output):
             if torch.is_tensor(tensor) and tensor.requires_grad:
-                tensor.register_hook(lambda _: self._before_backward(unit))
+                tensor.register_hook(lambda _: self._before_backward(unit, use))
 
     def _free_behind(self, unit: Unit, inputs: Any) -> None:
         """Frees a frozen unit when the gradients of its inputs are complete."""
@@ -166,52 +173,42 @@ class FSDP(nn.Module):
                 tensor.register_hook(lambda _: unit.free())
 
     # --- backward --------------------------------------------------------------------------------
-    def _before_backward(self, unit: Unit) -> None:
-        """A unit is about to compute its gradients."""
+    def _before_backward(self, unit: Unit, use: object) -> None:
+        """A unit is about to compute the gradients of one use of it."""
         if not self._in_backward:
             self._in_backward = True
             torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
-            # Backward ends with what forward used first; all ranks reduce in this one order.
-            self._to_reduce = [u for u in reversed(dict.fromkeys(self._order)) if u.trained]
-            self._reduced: list[Unit] = []
-            self._complete: set[Unit] = set()
-            self._used: set[nn.Parameter] = set()
+            self._backward = ReduceOrder(self._order, self.group.rank)
         unit.gather()
         unit.wait()
-        unit.begin_backward()
+        self._backward.begin(unit, use)
         if self.prefetch and self._order.count(unit) == 1:
             # Before a block comes the one before it; before the root, which closes, the last.
             self._order[self._order.index(unit) - 1].gather()
         unit.begun = time.monotonic()
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
-        if self._reduced:  # its buffers may go, if it is done
-            self._reduced[-1].finish_reduce(wait=False)
+        self._backward.take_averages()
         unit = self._unit_of[parameter]
+        self._backward.refuse_late(unit)
         unit.pending.discard(parameter)
-        if not unit.pending:
+        if self._backward.is_complete(unit):
             self._finish_unit(unit)
 
     def _finish_unit(self, unit: Unit) -> None:
         """All gradients of a unit are there, or will not come: its parameters may go."""
         self.group.ledger.add_span(f"backward {unit.name}", unit.begun)
-        self._used |= {p for p in unit.trained if p.grad is not None}
-        self._complete.add(unit)
+        self._backward.add_complete(unit)
         unit.free()
         if not self._synchronises:
             unit.keep_local()
-            return
-        waiting = self._to_reduce[len(self._reduced) :]
-        for following in itertools.takewhile(self._complete.__contains__, waiting):
-            if self._reduced:
-                self._reduced[-1].finish_reduce()
-            following.reduce()
-            self._reduced.append(following)
+        elif not self.find_unused_parameters:
+            self._backward.reduce()
 
     def _after_backward(self) -> None:
         """The end of a backward: what autograd did not reach, and the last reduction."""
         self._in_backward = False
-        left = [unit for unit in self._to_reduce if unit not in self._complete]
+        left = self._backward.left()
         for unit in left:
             unit.begin_backward()
         missing = [self._names[p] for unit in left for p in unit.pending if p.grad is None]
@@ -220,7 +217,9 @@ class FSDP(nn.Module):
             raise missing_gradients(missing, self.group, why)
         for unit in left:
             self._finish_unit(unit)
-        for unit in self._units:
+        if self._synchronises:
+            self._backward.reduce()
+        for unit in self.units:
             unit.free()
             unit.finish_reduce()
             unit.in_backward = False
@@ -228,8 +227,8 @@ class FSDP(nn.Module):
             self._leave_unused_alone()
 
     def _leave_unused_alone(self) -> None:
-        pairs = [(unit, p) for unit in self._to_reduce for p in unit.trained]
-        used = agree_used([p in self._used for _, p in pairs], self.group)
+        pairs = [(unit, p) for unit in self._backward.units for p in unit.trained]
+        used = agree_used([p in self._backward.used for _, p in pairs], self.group)
         for (unit, parameter), anywhere in zip(pairs, used, strict=True):
             if not anywhere:
                 unit.forget(parameter)
@@ -270,7 +269,7 @@ class FSDP(nn.Module):
     @torch.no_grad()
     def full_gradients(self) -> dict[str, torch.Tensor]:
         """All gradients whole, by name, on the CPU; collective: one all-gather for each unit."""
-        whole = {p: t for unit in self._units for p, t in unit.whole(lambda p: p.grad).items()}
+        whole = {p: t for unit in self.units for p, t in unit.whole(lambda p: p.grad).items()}
         return {name: whole[p] for p, name in self._names.items() if p in whole}
 
     @torch.no_grad()
@@ -280,7 +279,7 @@ class FSDP(nn.Module):
         Collective: one all-gather for each unit, whose memory is all that is held beside the
         result.
         """
-        whole = {p: t for unit in self._units for p, t in unit.whole(lambda p: p.data).items()}
+        whole = {p: t for unit in self.units for p, t in unit.whole(lambda p: p.data).items()}
         state = self.module.state_dict(keep_vars=True)  # parameters themselves, under all names
         return {name: whole[t] if t in whole else t.cpu().clone() for name, t in state.items()}
 
@@ -291,7 +290,7 @@ class FSDP(nn.Module):
         Raises:
             CommError: names or shapes are not the module's.
         """
-        shapes = {n: s for unit in self._units for n, s in unit.shapes(self._names).items()}
+        shapes = {n: s for unit in self.units for n, s in unit.shapes(self._names).items()}
         wrong = [n for n, s in shapes.items() if n not in state or state[n].shape != s]
         if wrong:
             raise CommError(
@@ -299,7 +298,7 @@ class FSDP(nn.Module):
                 f"{len(wrong)} parameters that are missing or of another shape: {wrong[:3]}",
                 "the state must be of the same module, as full_state_dict gives it",
             )
-        for unit in self._units:
+        for unit in self.units:
             unit.load({p: state[name] for p, name in self._names.items()})
         for name, buffer in self.module.named_buffers():
             if name in state:
@@ -309,7 +308,7 @@ class FSDP(nn.Module):
 def _check_step(model: FSDP, optimizer: torch.optim.Optimizer, touched: list[nn.Parameter]) -> None:
     asked = f"an optimizer's step on rank {model.group.rank}"
     refuse_whole_tensor(asked, optimizer)
-    for unit in model._units:
+    for unit in model.units:
         if any(shard.unsynchronised for shard in unit.shards):
             raise CommError(
                 asked,

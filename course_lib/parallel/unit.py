@@ -3,7 +3,8 @@
 Notebook: 04 ZeRO (FSDPUnit, prefetch).
 Paper: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel" (2023),
 section 4.2.
-Costs for a unit of S bytes: (N-1)/N·S each time that it is gathered or reduced.
+Costs for a unit of S bytes: (N-1)/N·S each time that it is gathered or reduced, in one message for
+each kind of parameters that it has: dtypes, trained and frozen, packed and not.
 The production version (FSDP2) gives each unit its own place in a pool of buffers.
 """
 
@@ -45,9 +46,9 @@ class Unit:
     ) -> None:
         self.name, self.ledger = name, group.ledger
         kinds: dict[object, list[nn.Parameter]] = {}
-        for parameter in parameters:
-            kind = (parameter.dtype, parameter.device, parameter.requires_grad)
-            kinds.setdefault(kind, []).append(parameter)
+        for p in parameters:
+            kind = (p.dtype, p.device, p.requires_grad, precision.packs(p))
+            kinds.setdefault(kind, []).append(p)
         self.shards = [FlatShard(p, group, replicas, precision) for p in kinds.values()]
         self._shard_of = {p: shard for shard in self.shards for p in shard.parameters}
         self.trained = [p for shard in self.shards if shard.trained for p in shard.parameters]

@@ -99,6 +99,7 @@ class ShardedOptimizer(OuterOptimizer):
         """Forgets the gradients of the parameters and of this rank's shard."""
         super().zero_grad(set_to_none)
         self._drop_gradients()
+        self.inner.zero_grad(set_to_none)  # those of masters, if it has any
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's part of the state, and which part that is."""

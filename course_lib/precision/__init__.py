@@ -2,7 +2,7 @@
 
 from course_lib.precision.formats import BF16, E4M3FN, E5M2, E8M0, FP16, Format, round_to, values
 from course_lib.precision.fp8 import Fp8Linear, fp8_linear, fp8_linears
-from course_lib.precision.fp8_gather import fp8_all_gather
+from course_lib.precision.fp8_gather import Fp8Pack, fp8_all_gather
 from course_lib.precision.fp8_matmul import choose_way, scaled_matmul
 from course_lib.precision.loss_scaler import DynamicLossScaler
 from course_lib.precision.master_weights import MasterWeights
@@ -28,6 +28,7 @@ __all__ = [
     "DynamicLossScaler",
     "Format",
     "Fp8Linear",
+    "Fp8Pack",
     "MasterWeights",
     "Policy",
     "Recipe",

@@ -106,7 +106,9 @@ class DynamicLossScaler:
         self._unscaled = [p for p in parameters if p.grad is not None]
         gradients = [p.grad for p in self._unscaled if p.grad is not None]
         self._check_dtypes(gradients)
-        finite = [gradient.isfinite().all() for gradient in gradients]
+        # Infinity and NaN both come through as smallest or largest, and nothing is written.
+        ends = [torch.stack(torch.aminmax(g)) for g in gradients if g.numel()]
+        finite = [pair.isfinite().all() for pair in ends]
         for gradient in gradients:
             gradient.mul_(1.0 / self.factor)
         self._overflow = self._agree(bool(finite) and not bool(torch.stack(finite).all()))

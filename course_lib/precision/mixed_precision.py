@@ -15,10 +15,11 @@ How a policy is applied:
                                        reduce_dtype=policy.reduce_dtype)
     FSDP                   FSDP(model, group, units,
                                 precision=Precision(policy.param_dtype, policy.reduce_dtype))
+    FSDP, FP8 layers       precision=Precision(..., pack=Fp8Pack(model)), as in fp8_gather
     ZeRO, float32 weights  Zero1(params, AdamW, group) over cast_forward(model, policy)
     ZeRO, 16-bit weights   Zero1(params, partial(MasterWeights, optimizer=AdamW), group)
 
-The first four keep float32 weights, which are their own masters. ZeRO reduces in the dtype of the
+All but the last keep float32 weights, which are their own masters. ZeRO reduces in the dtype of the
 parameters: its reduce-scatter has no other. fp16 weights need ZeRO-2, because a loss scaler must
 see float32 gradients before the step: `scaler.unscale(zero2.inner.gradients_up())`.
 """

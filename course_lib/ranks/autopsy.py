@@ -46,7 +46,9 @@ def standstill(earlier: Mapping[int, Report], later: Mapping[int, Report], secon
 
 def _same(earlier: Report, later: Report, seconds: float) -> bool:
     place = ("line", "call", "seq", "peer", "axis", "talking")
-    if not later.get("talking") or any(earlier.get(k) != later.get(k) for k in place):
+    if not later.get("talking") or later.get("runnable"):
+        return False
+    if any(earlier.get(k) != later.get(k) for k in place):
         return False
     before, now = earlier["threads"], later["threads"]
     if before.get("main") != now.get("main"):

@@ -43,7 +43,8 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
         `stack`: such lines, outermost first, at most 6; `talking`: whether the thread is inside a
         communication call; `call`, `axis`, `group`, `seq`, `peer`, `shape`: which, as far as known;
         `made`: how many calls on world this rank has begun, as the backend counts them;
-        `threads`: for each other thread how often it has slept and how long it has worked.
+        `threads`: for each other thread how often it has slept and how long it has worked;
+        `runnable`: whether the program would go on if it were given a processor.
     """
     frame = sys._current_frames().get(thread)
     chain = _chain(frame)
@@ -61,6 +62,7 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
         "call": "",
         "made": calls_made(),
         "threads": _threads(thread),
+        "runnable": _runnable(thread),
     }
     beyond = chain[chain.index(inner) + 1 :] if inner else chain
     answer.update(_call(beyond, inner, ledger))
@@ -150,6 +152,15 @@ def _torch_call(frame: FrameType) -> dict[str, Any]:
 
 
 # --- is anything moving --------------------------------------------------------------------------
+def _runnable(main: int) -> bool:
+    """Whether a thread does not sleep, though on a busy machine it may wait long for its turn."""
+    native = {thread.ident: thread.native_id for thread in threading.enumerate()}
+    with suppress(OSError, IndexError):
+        stat = Path(f"/proc/self/task/{native.get(main)}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "R"
+    return False
+
+
 def _threads(main: int) -> dict[str, Any]:
     """How often every thread but the one that asks has slept, and its processor time.
 

@@ -153,6 +153,33 @@ def test_a_part_that_one_rank_uses_takes_part_with_zeros(ranks: Any) -> None:
         close(gradients, expected)
 
 
+@pytest.mark.parametrize("options", [{}, {"prefetch": False}, {"reshard": False}], ids=str)
+def test_ranks_whose_units_complete_at_different_times(ranks: Any, options: Any) -> None:
+    """One rank has all gradients of a unit in backward, the others know at its end what is not."""
+
+    def model_of() -> Model:
+        model = Model()
+        model.blocks[2].extra = nn.Parameter(torch.ones(5, dtype=torch.float64))
+        return model
+
+    def run(group: Any) -> Any:
+        model = model_of()
+        wrapped = FSDP(model, group, model.blocks, find_unused_parameters=True, **options)
+        for step in range(2):
+            part = batch_of(step).chunk(group.size)[group.index]
+            wrapped(part, group.rank == 1).pow(2).mean().backward()
+        return wrapped.full_gradients()
+
+    for world in (2, 3):
+        model = model_of()
+        for step in range(2):
+            for rank, part in enumerate(batch_of(step).chunk(world)):
+                (model(part, rank == 1).pow(2).mean() / world).backward()
+        expected = {n: p.grad for n, p in model.named_parameters()}
+        for found in ranks(run, world):
+            close(found, expected)
+
+
 def test_a_missing_gradient_is_named(ranks: Any) -> None:
     def run(group: Any) -> str:
         try:
@@ -336,6 +363,112 @@ def test_low_precision_computes_in_bf16_and_keeps_float32(ranks: Any) -> None:
         assert seen == (torch.bfloat16, torch.bfloat16)
         assert dtypes == {"all_gather": "bfloat16", "reduce_scatter": "float32"}
         assert kept == {(torch.float32, torch.float32)}
+
+
+@pytest.mark.parametrize("options", [{}, {"reshard": False}, {"prefetch": False}], ids=str)
+def test_low_precision_and_weights_that_are_used_twice(ranks: Any, options: dict[str, Any]) -> None:
+    """A unit that is cut between two uses has two sums of gradients, which come one by one."""
+
+    def run(group: Any) -> Any:
+        return {
+            kind: sharded(group, kind, "SGD", 2, precision=Precision(torch.float32, torch.float64),
+                          find_unused_parameters=kind == "unused", **dict(options))
+            for kind in KINDS
+        }  # fmt: skip
+
+    results = ranks(run, 2)
+    for kind in KINDS:
+        expected = alone(kind, "SGD", steps=2)
+        for result in results:
+            torch.testing.assert_close(result[kind], expected, rtol=2e-5, atol=2e-6)
+
+
+def test_two_forwards_and_one_backward(ranks: Any) -> None:
+    """Right where autograd has one sum of gradients, refused where the second comes too late."""
+
+    def run(group: Any, precision: Any, reshard: bool) -> Any:
+        model = Model()
+        wrapped = FSDP(model, group, model.blocks, precision=precision, reshard=reshard)
+        parts = [batch_of(step).chunk(group.size)[group.index] for step in range(2)]
+        try:
+            sum(wrapped(part).double().pow(2).mean() for part in parts).backward()
+        except CommError as error:
+            return str(error)
+        return wrapped.full_gradients()
+
+    model = Model()
+    sum(model(batch_of(step)).pow(2).mean() for step in range(2)).backward()
+    expected = {n: p.grad.float() for n, p in model.named_parameters()}
+    low = Precision(torch.float32)
+    for precision, reshard in ((None, True), (low, False)):
+        for found in ranks(run, 2, precision, reshard):
+            got = {n: g.float() for n, g in found.items()}
+            torch.testing.assert_close(got, expected, rtol=2e-5, atol=2e-6)
+    for rank, text in enumerate(ranks(run, 2, low, True)):
+        assert text.startswith(f"asked: a gradient for blocks.3 of FSDP on rank {rank}\n"), text
+        assert len(text.splitlines()) == 3 and "a backward of its own" in text
+
+
+class Reentrant(torch.autograd.Function):
+    """Recomputes a function in backward, by a backward inside it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, function: Any) -> torch.Tensor:
+        ctx.function = function
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return function(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            torch.autograd.backward(ctx.function(x), grads)
+        return x.grad, None
+
+
+class Twice(nn.Module):
+    """A weight that gets a part of its gradient from each of two inner backwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([2.0, 3.0, 4.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = Reentrant.apply(x, lambda x: x * self.scale)
+        return x
+
+
+def test_backwards_inside_a_backward(ranks: Any) -> None:
+    """The root takes gradients until the end of all; a unit that has been averaged takes none."""
+
+    def run(group: Any, in_unit: bool) -> Any:
+        model = nn.Sequential(Twice(), nn.ReLU())
+        wrapped = FSDP(model, group, [model[0]] if in_unit else ())
+        try:
+            wrapped(torch.ones(2, 3, requires_grad=True)).sum().backward()
+        except CommError as error:
+            return str(error)
+        return wrapped.full_gradients()["0.scale"]
+
+    for world in (1, 2, 3):
+        for gradient in ranks(run, world, False):
+            assert gradient.tolist() == [2 * 2 * scale for scale in (2.0, 3.0, 4.0)]
+    (text,) = ranks(run, 1, True)
+    assert "a gradient for 0 of FSDP on rank 0" in text and len(text.splitlines()) == 3, text
+
+
+def test_a_unit_used_twice_is_reduced_once_in_its_place(ranks: Any) -> None:
+    def run(group: Any) -> Any:
+        model = Model("repeated")
+        wrapped = FSDP(model, group, model.blocks, precision=Precision(torch.float32))
+        wrapped(batch_of(0)).pow(2).mean().backward()
+        spans = sorted((s.begin, s.name) for s in group.ledger.spans)
+        return [name.removeprefix("reduce ") for _, name in spans if name.startswith("reduce")]
+
+    for reduced in ranks(run, 2):
+        assert reduced == ["blocks.3", "blocks.2", "blocks.1", "blocks.0", "root"]
 
 
 def test_several_dtypes_eval_and_state(ranks: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from course_lib.comm import CommError
 from course_lib.parallel.unused import agree_used
 from course_lib.parallel.zero import Zero1
 from course_lib.parallel.zero2 import Zero2
+from course_lib.precision import MasterWeights
 from course_lib.trace.memory import LiveMemory, held_bytes
 
 SGD = ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1})
@@ -318,6 +320,28 @@ def test_a_backward_that_breaks_leaves_nothing_behind(ranks: Any) -> None:
     for held, found in ranks(run, 2):
         assert held == 0
         torch.testing.assert_close(found, weights(alone), rtol=1e-12, atol=1e-12)
+
+
+def test_zero_grad_reaches_the_gradients_of_masters(ranks: Any) -> None:
+    """They are not the parameters' own, and would be added to those of the next step."""
+
+    def run(group: Any, throw_away: bool) -> list[torch.Tensor]:
+        model = stack(depth=2, dtype=torch.bfloat16)
+        make = partial(MasterWeights, optimizer=torch.optim.SGD)
+        optimizer = Zero2(model.parameters(), make, group, lr=0.5)
+        x = torch.ones(2, 16, dtype=torch.bfloat16)
+        if throw_away:  # as a loss scaler does after an overflow
+            model(x).sum().backward()
+            optimizer.inner.gradients_up()
+            optimizer.zero_grad()
+            assert all(p.grad is None for p in optimizer.inner.inner.param_groups[0]["params"])
+        model(-x).sum().backward()
+        optimizer.inner.gradients_up()
+        optimizer.step()
+        return weights(model)
+
+    for with_it, without in zip(ranks(run, 2, True), ranks(run, 2, False), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(with_it, without, strict=True))
 
 
 def test_two_of_one_model_are_refused(ranks: Any) -> None:

@@ -56,6 +56,10 @@ def test_a_rank_that_computes_is_never_a_deadlock() -> None:
     assert not still([computes()] * 4, [computes()] * 4)
 
 
+def test_a_rank_that_waits_for_a_processor_is_never_a_deadlock() -> None:
+    assert not still([waits()] * 4, [waits()] * 3 + [waits(runnable=True)])
+
+
 def test_a_rank_that_does_not_answer_is_never_a_deadlock() -> None:
     ranks = [waits(), {"state": "running"}]
     assert not still(ranks, ranks)
