@@ -61,7 +61,7 @@ class LiveMemory(TorchDispatchMode):
     def __init__(self, ledger: Ledger | None = None) -> None:
         super().__init__()
         self.now = self.peak = 0
-        self._ledger = ledger
+        self._book = ledger
         self._sizes: dict[int, int] = {}
         self._resize = torch.UntypedStorage.resize_
 
@@ -118,5 +118,5 @@ class LiveMemory(TorchDispatchMode):
     def _change(self, by: int) -> None:
         self.now += by
         self.peak = max(self.peak, self.now)
-        if self._ledger is not None and by:
-            self._ledger.add_memory("activations", by)
+        if self._book is not None and by:
+            self._book.add_memory("activations", by)

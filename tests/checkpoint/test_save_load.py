@@ -94,7 +94,7 @@ def test_any_layout_on_any_number_of_ranks_into_any_other(
 
 
 def test_a_lone_element_of_a_column_is_saved(ranks: Any, tmp_path: Path) -> None:
-    """torch calls it contiguous, whatever its stride."""
+    """To torch it is contiguous, whatever its stride."""
 
     def save(group: Any) -> list[float]:
         lone = torch.arange(12.0)[group.index :: 12][:1]
