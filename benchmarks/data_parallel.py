@@ -12,7 +12,6 @@ steps, as far as Python sees it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.row import Row
-from benchmarks.turns import SIDES, WARM, rows_of, take_turns
+from benchmarks.turns import pairs_in_turns, rows_of
 from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer
 from course_lib.parallel import FSDP, BucketedDDP, Zero1, Zero2
@@ -134,20 +133,7 @@ PAIRS: dict[str, tuple[Make, Make, str]] = {
 
 def measure(group: Group, rounds: int) -> dict[str, dict[str, Any]]:
     """What each strategy and side takes on this rank."""
-    makers = {
-        f"{name} {side}": partial(_made, make, group)
-        for name, pair in PAIRS.items()
-        for side, make in zip(SIDES, pair[:2], strict=True)
-    }
-    generator = torch.Generator().manual_seed(group.rank)
-    batches = torch.randint(
-        0, 256, (rounds + WARM, BATCH, CONFIG.sequence + 1), generator=generator
-    )
-    return take_turns(makers, batches, group)
-
-
-def _made(make: Make, group: Group) -> Trainer:
-    return make(Transformer(CONFIG), group)
+    return pairs_in_turns(PAIRS, CONFIG, BATCH, rounds, group)
 
 
 def rows() -> Iterator[Row]:

@@ -36,7 +36,7 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.data_parallel import BATCH, CONFIG, LR
 from benchmarks.row import Row
 from benchmarks.scaled_mm import TorchFp8
-from benchmarks.turns import SIDES, WARM, rows_of, slowest_ms, take_turns, time_calls
+from benchmarks.turns import SIDES, pairs_in_turns, rows_of, slowest_ms, time_calls
 from course_lib.comm import Group
 from course_lib.model import Transformer
 from course_lib.parallel import FSDP, BucketedDDP, Precision
@@ -244,20 +244,7 @@ EMULATED = "fsdp fp8 step"
 
 def measure_steps(group: Group, rounds: int) -> dict[str, dict[str, Any]]:
     """What each pair takes on this rank."""
-    makers = {
-        f"{name} {side}": partial(_made, make, group)
-        for name, pair in PAIRS.items()
-        for side, make in zip(SIDES, pair[:2], strict=True)
-    }
-    generator = torch.Generator().manual_seed(group.rank)
-    batches = torch.randint(
-        0, 256, (rounds + WARM, BATCH, CONFIG.sequence + 1), generator=generator
-    )
-    return take_turns(makers, batches, group)
-
-
-def _made(make: Make, group: Group) -> MixedTrainer:
-    return make(Transformer(CONFIG), group)
+    return pairs_in_turns(PAIRS, CONFIG, BATCH, rounds, group)
 
 
 # --- all of it -----------------------------------------------------------------------------------

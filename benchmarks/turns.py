@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks.row import Row
 from course_lib.comm import Group, barrier
+from course_lib.model import ModelConfig, Transformer
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
 
@@ -111,6 +113,36 @@ def take_turns(
             found[name]["losses"].append(made[name].step(batch))
             found[name]["seconds"].append(time.perf_counter() - begin)
     return found
+
+
+def pairs_in_turns(
+    pairs: Mapping[str, tuple[Any, Any, str]],
+    config: ModelConfig,
+    batch: int,
+    rounds: int,
+    group: Group,
+) -> dict[str, dict[str, Any]]:
+    """`take_turns` of pairs of strategies, each on a transformer of its own and random tokens.
+
+    Args:
+        pairs: name to what makes our trainer and the peer's, from a model and the group.
+        config: of the model.
+        batch: sequences of each rank.
+        rounds: steps that are timed.
+        group: all ranks.
+    """
+    makers = {
+        f"{name} {side}": partial(_made, make, config, group)
+        for name, pair in pairs.items()
+        for side, make in zip(SIDES, pair[:2], strict=True)
+    }
+    generator = torch.Generator().manual_seed(group.rank)
+    shape = (rounds + WARM, batch, config.sequence + 1)
+    return take_turns(makers, torch.randint(0, 256, shape, generator=generator), group)
+
+
+def _made(make: Any, config: ModelConfig, group: Group) -> Trainer:
+    return make(Transformer(config), group)
 
 
 def _first_steps(
