@@ -85,8 +85,9 @@ class Group:
     def split(self, parts: Sequence[Sequence[int]], axis: str) -> Group:
         """Cuts this group into smaller ones and returns the one that holds this rank.
 
-        Collective over the *world*: every rank must call it with the same parts in the same order,
-        since torch.distributed makes all groups on all ranks.
+        Collective over the *world*, since torch.distributed makes all groups on all ranks: every
+        rank must call it in the same order, and members of one group with the same parts. Lines of
+        a mesh may be cut at the same time; each rank then hears of the others' parts first.
 
         Args:
             parts: disjoint lists of indices in this group that cover it.
@@ -103,13 +104,24 @@ class Group:
                 f"every index from 0 to {self.size - 1} must be in exactly one part",
             )
         mine = None
-        for part in parts:
-            ranks = [self.ranks[index] for index in part]
+        for ranks in self._parts_of_all([[self.ranks[i] for i in part] for part in parts]):
             handle = dist.new_group(ranks)
             if self.rank in ranks:
                 mine = Group(ranks, self.rank, axis, self.ledger, handle)
         assert mine is not None
         return mine
+
+    def _parts_of_all(self, parts: list[list[int]]) -> list[list[int]]:
+        """What this and all other groups are cut into now, each once, the same order on all ranks.
+
+        torch tells groups apart by how many were made before: all must be made one by one.
+        """
+        count = dist.get_world_size()
+        if self.size == count:
+            return parts
+        said: list[list[list[int]]] = [[]] * count
+        dist.all_gather_object(said, parts)
+        return [list(ranks) for ranks in dict.fromkeys(tuple(part) for by in said for part in by)]
 
     def check_index(self, index: int, asked: str) -> int:
         """`index`, if it is one of this group's.

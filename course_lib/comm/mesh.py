@@ -3,15 +3,14 @@
 Notebook: 00 Ranks and the ledger (hello_mesh), 13 3D parallelism (build_mesh).
 Paper: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM" (2021), section 3; words as in torch.distributed.device_mesh.
-Costs: one group for each line of the grid, made once.
-The production version makes groups lazily and names sub-meshes that are flattened.
+Costs: one group a rank for each axis and each combination of axes that is asked for, made once.
+The production version (DeviceMesh) makes groups lazily too, and can give out sub-meshes.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
@@ -39,23 +38,28 @@ def rank_of(place: Mapping[str, int], sizes: Mapping[str, int]) -> int:
     return rank
 
 
-def axis_lines(axis: str, sizes: Mapping[str, int]) -> list[list[int]]:
-    """All lines of the grid along one axis: the ranks that differ in that coordinate alone."""
-    others = [name for name in sizes if name != axis]
-    lines = []
-    for fixed in itertools.product(*(range(sizes[name]) for name in others)):
-        place = dict(zip(others, fixed, strict=True))
-        lines.append([rank_of({**place, axis: i}, sizes) for i in range(sizes[axis])])
-    return lines
+def axis_lines(axes: str | Sequence[str], sizes: Mapping[str, int]) -> list[list[int]]:
+    """All lines of the grid along one axis: the ranks that differ in that coordinate alone.
+
+    Along several axes these are planes, blocks, ...: the ranks that differ in those alone. In each,
+    ranks ascend.
+    """
+    along = {axes} if isinstance(axes, str) else set(axes)
+    others = [name for name in sizes if name not in along]
+    lines: dict[tuple[int, ...], list[int]] = {}
+    for rank in range(math.prod(sizes.values())):
+        place = coordinates(rank, sizes)
+        lines.setdefault(tuple(place[name] for name in others), []).append(rank)
+    return list(lines.values())
 
 
 class Mesh:
-    """The grid of ranks, and this rank's group on every axis.
+    """The grid of ranks, and this rank's group on every axis, or on several together.
 
     Args:
         world: the group of all ranks. Making a mesh is collective over it.
         sizes: axis name to size, outermost first; tp innermost by convention (`AXES`). The product
-            is the size of the world.
+            is the size of the world. An axis of `AXES` that is left out has size 1.
 
     Raises:
         CommError: the product of the sizes is not the size of the world, or a size is below 1.
@@ -71,21 +75,49 @@ class Mesh:
             )
         self.world = world
         self.sizes = dict(sizes)
-        self._groups = {axis: world.split(axis_lines(axis, sizes), axis) for axis in sizes}
+        self._groups: dict[tuple[str, ...], Group] = {}
+        # By the axes longer than 1: two names for the same ranks share what torch has made.
+        self._made = {self._longer(self.sizes): world}
+        for axes in ((), *((axis,) for axis in sizes)):
+            self._groups[axes] = self._make(axes)
 
-    def __getitem__(self, axis: str) -> Group:
-        """This rank's group on `axis`.
+    def __getitem__(self, axes: str | tuple[str, ...]) -> Group:
+        """This rank's group on an axis, or on several: `mesh["tp"]`, `mesh["dp", "cp"]`.
+
+        The group on several axes has all ranks that differ from this one in those coordinates
+        alone, in rank order, and is called `dp_cp`, in the order of `AXES`. When it is asked for
+        the first time it is made, which is collective over the world.
 
         Raises:
             CommError: the mesh has no such axis.
         """
-        if axis not in self._groups:
+        given = {axes} if isinstance(axes, str) else set(axes)
+        for axis in given:
+            self._check_axis(axis)
+        named = tuple(axis for axis in dict.fromkeys((*AXES, *self.sizes)) if axis in given)
+        if named not in self._groups:
+            self._groups[named] = self._make(named)
+        return self._groups[named]
+
+    def _make(self, axes: tuple[str, ...]) -> Group:
+        """A group by the name of these axes, of ranks for which torch may have one already."""
+        longer = self._longer(axes)
+        name = "_".join(axes)
+        if longer not in self._made:
+            self._made[longer] = self.world.split(axis_lines(longer, self.sizes), name)
+        made = self._made[longer]
+        return Group(made.ranks, made.rank, name, made.ledger, made.handle)
+
+    def _longer(self, axes: Collection[str]) -> tuple[str, ...]:
+        return tuple(axis for axis in self.sizes if axis in axes and self.sizes[axis] > 1)
+
+    def _check_axis(self, axis: str) -> None:
+        if axis not in self.sizes and axis not in AXES:
             raise CommError(
                 f"the axis {axis!r} of a mesh",
                 f"a mesh with the axes {', '.join(self.sizes)}",
                 "a group exists only for the axes that the mesh was made with",
             )
-        return self._groups[axis]
 
     def get_coordinate(self) -> dict[str, int]:
         """This rank's place: axis name to index."""

@@ -1,6 +1,6 @@
 """The shape of a model, as data: what every formula and every parallelism computes with.
 
-Notebook: 02 Data parallel; all later ones.
+Notebook: 02 Data parallel; all later ones; 12 Expert parallel for the experts.
 Paper: Touvron et al., "LLaMA" (2023), section 2.2, for the defaults (pre-norm, SwiGLU, RoPE).
 Costs nothing.
 The production version has a hundred more fields, and reads them from a checkpoint's config.json.
@@ -9,6 +9,46 @@ The production version has a hundred more fields, and reads them from a checkpoi
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MoEConfig:
+    """A mixture of experts: several feed-forward networks, of which each token uses a few.
+
+    Attributes:
+        experts: E, networks of the model's inner width.
+        top_k: K, how many of them a token uses.
+        capacity_factor: an expert takes at most this many times its even share K·T/E of the T
+            tokens of a device, rounded up, and what is beyond is dropped; None drops nothing.
+        balance: weight of the load-balancing loss; 0 leaves it out.
+        z: weight of the router's z-loss; 0 leaves it out.
+        bias_rate: how far an update moves the router's bias, which balances without a loss
+            (DeepSeek-V3's γ, 0.001 there); 0 for no bias.
+
+    Raises:
+        ValueError: a token cannot use so many experts, or no token fits into them.
+    """
+
+    experts: int = 8
+    top_k: int = 2
+    capacity_factor: float | None = None
+    balance: float = 0.01
+    z: float = 0.001
+    bias_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top_k <= self.experts:
+            raise ValueError(
+                f"asked for {self.top_k} experts a token\n"
+                f"found {self.experts} experts\n"
+                "a token uses at least one, and each of them once"
+            )
+        if self.capacity_factor is not None and self.capacity_factor <= 0:
+            raise ValueError(
+                f"asked for experts with {self.capacity_factor} times their even share of tokens\n"
+                "found a capacity without room for any\n"
+                "the factor is above 0, and None drops nothing"
+            )
 
 
 @dataclass(frozen=True)
@@ -27,6 +67,7 @@ class ModelConfig:
         gated: SwiGLU (three matrices) or GELU (two).
         tied: whether the output layer is the embedding, transposed.
         rope_base: base of the rotary embedding's wavelengths.
+        moe: a mixture of experts, each of inner width F, in place of every feed-forward network.
 
     Raises:
         ValueError: the sizes do not fit together.
@@ -42,6 +83,7 @@ class ModelConfig:
     gated: bool = True
     tied: bool = False
     rope_base: float = 10_000.0
+    moe: MoEConfig | None = None
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads or self.heads % self.kv_heads or self.head_width % 2:

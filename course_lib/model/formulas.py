@@ -1,6 +1,6 @@
 """What a model costs, by arithmetic: parameters, operations, and the bytes that activations take.
 
-Notebook: 02 Data parallel, 10 Activation checkpointing, 15 Choosing a strategy.
+Notebook: 02 Data parallel, 10 Activation checkpointing, 12 Expert parallel, 15 Choosing a strategy.
 Paper: Narayanan et al. (2021), section 5.1, for operations; Korthikanti et al., "Reducing
 Activation Recomputation in Large Transformer Models" (2022), section 4, for activations.
 Costs nothing; tests hold these against a real model, to the parameter and to the byte.
@@ -12,30 +12,38 @@ from __future__ import annotations
 from course_lib.model.config import ModelConfig
 
 
-def block_parameters(config: ModelConfig) -> int:
-    """Parameters of one block: attention, feed-forward, two norms."""
+def block_parameters(config: ModelConfig, *, active: bool = False) -> int:
+    """Parameters of one block: attention, feed-forward (experts and router), two norms.
+
+    Args:
+        config: the model's shape.
+        active: count only the experts that one token uses.
+    """
     c = config
     attention = 2 * c.hidden * c.hidden + 2 * c.hidden * c.kv_heads * c.head_width
     ffn = (3 if c.gated else 2) * c.hidden * c.ffn
+    if c.moe is not None:
+        ffn = ffn * (c.moe.top_k if active else c.moe.experts) + c.hidden * c.moe.experts
     return attention + ffn + 2 * c.hidden
 
 
-def parameter_count(config: ModelConfig) -> int:
-    """All parameters; a tied output layer is counted once."""
+def parameter_count(config: ModelConfig, *, active: bool = False) -> int:
+    """All parameters, or those that one token uses; a tied output layer is counted once."""
     embeddings = config.vocabulary * config.hidden * (1 if config.tied else 2)
-    return config.layers * block_parameters(config) + config.hidden + embeddings
+    blocks = config.layers * block_parameters(config, active=active)
+    return blocks + config.hidden + embeddings
 
 
 def flops_per_token(config: ModelConfig, sequence: int | None = None) -> int:
     """Operations of forward and backward for one token: a multiplication and an addition are two.
 
-    6 for each parameter in a matrix multiplication (2 forward, 4 backward), and 12·L·D·T for the
-    two multiplications inside attention, of which a causal mask needs half.
+    6 for each active parameter in a matrix multiplication (2 forward, 4 backward), and 12·L·D·T for
+    the two multiplications inside attention, of which a causal mask needs half.
     """
     c = config
     length = sequence or c.sequence
-    matrices = c.layers * (block_parameters(c) - 2 * c.hidden) + c.vocabulary * c.hidden
-    return 6 * matrices + 6 * c.layers * c.hidden * length
+    matrices = c.layers * (block_parameters(c, active=True) - 2 * c.hidden)
+    return 6 * (matrices + c.vocabulary * c.hidden) + 6 * c.layers * c.hidden * length
 
 
 def activation_bytes(config: ModelConfig, batch: int, sequence: int | None = None) -> int:

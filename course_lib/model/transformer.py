@@ -2,12 +2,11 @@
 
 Notebook: 02 Data parallel; every lesson cuts this same model in another way.
 Paper: Touvron et al., "LLaMA" (2023), section 2.2; Su et al., "RoFormer" (2021); Ainslie et al.,
-"GQA" (2023); Shazeer, "GLU Variants Improve Transformer" (2020).
+"GQA" (2023).
 Costs 2 operations per parameter and token forward, 4 backward, and attention on top (`formulas`).
 The production version fuses norms, rotary embedding and SwiGLU into single kernels.
 
-Shapes: B batch, T sequence, D hidden, H query heads, K key-value heads, C head width, F inner
-width of the feed-forward network, V vocabulary.
+Shapes: B batch, T sequence, D hidden, H query heads, K key-value heads, C head width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.model.config import ModelConfig
+from course_lib.model.feed_forward import FeedForward
+from course_lib.model.moe import MoE
 
 
 class RMSNorm(nn.Module):
@@ -102,28 +103,8 @@ class Attention(nn.Module):
         return self.output(out_BHTC.transpose(1, 2).reshape(batch, length, -1))
 
 
-class FeedForward(nn.Module):
-    """SwiGLU, or a GELU network of two matrices.
-
-    Args:
-        config: D, F and which of the two.
-    """
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.gate = nn.Linear(config.hidden, config.ffn, bias=False) if config.gated else None
-        self.up = nn.Linear(config.hidden, config.ffn, bias=False)
-        self.down = nn.Linear(config.ffn, config.hidden, bias=False)
-
-    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
-        """[B, T, D] to the same."""
-        up_BTF = self.up(x_BTD)
-        inner_BTF = F.gelu(up_BTF) if self.gate is None else F.silu(self.gate(x_BTD)) * up_BTF
-        return self.down(inner_BTF)
-
-
 class Block(nn.Module):
-    """Attention and feed-forward, each behind a norm and beside the residual stream.
+    """Attention and feed-forward (or experts), each behind a norm and beside the residual stream.
 
     Args:
         config: the model's.
@@ -134,7 +115,7 @@ class Block(nn.Module):
         self.attention_norm = RMSNorm(config.hidden)
         self.attention = Attention(config)
         self.ffn_norm = RMSNorm(config.hidden)
-        self.ffn = FeedForward(config)
+        self.ffn = FeedForward(config) if config.moe is None else MoE(config)
 
     def forward(self, x_BTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """[B, T, D] to the same."""
@@ -168,7 +149,7 @@ class Transformer(nn.Module):
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
                 generator = torch.Generator().manual_seed(seed * 7919 + zlib.crc32(name.encode()))
-                deep = name.endswith(("attention.output.weight", "ffn.down.weight"))
+                deep = name.endswith(("attention.output.weight", ".down.weight"))
                 scale = 0.02 / (2 * self.config.layers) ** 0.5 if deep else 0.02
                 values = torch.randn(parameter.shape, generator=generator) * scale
                 parameter.copy_(values)

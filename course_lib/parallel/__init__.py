@@ -11,6 +11,8 @@ from course_lib.parallel.context_parallel import (
 )
 from course_lib.parallel.ddp import BucketedDDP, NaiveDDP, OverlapDDP
 from course_lib.parallel.device_pool import DevicePool, OutOfMemory
+from course_lib.parallel.expert_gradients import TotalCounts, sync_expert_gradients
+from course_lib.parallel.expert_parallel import ExpertParallel
 from course_lib.parallel.flat_shard import Pack, Precision
 from course_lib.parallel.fsdp import FSDP
 from course_lib.parallel.layer_stream import LayerStream
@@ -42,6 +44,7 @@ __all__ = [
     "BucketedDDP",
     "ColumnParallelLinear",
     "DevicePool",
+    "ExpertParallel",
     "FlatLayout",
     "HeadCut",
     "LayerStream",
@@ -63,6 +66,7 @@ __all__ = [
     "SyncBatchNorm",
     "TensorRegion",
     "TornFile",
+    "TotalCounts",
     "VocabParallelEmbedding",
     "Zero1",
     "Zero2",
@@ -78,6 +82,7 @@ __all__ = [
     "split_stages",
     "sum_gradients_of",
     "sum_tied_gradient",
+    "sync_expert_gradients",
     "ulysses_attention",
     "vocab_parallel_cross_entropy",
 ]

@@ -11,7 +11,7 @@ compress gradients and a join for ranks that run out of data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,19 +32,21 @@ class _Replica(nn.Module):
         module: any module; its parameters stay the objects that they are, so an optimizer may be
             built before or after.
         group: the data-parallel ranks.
+        skip: parameters that are not this wrapper's business, as experts that other ranks lack.
 
     Raises (in an optimizer's step):
         CommError: gradients of this rank alone would be used.
     """
 
-    def __init__(self, module: nn.Module, group: Group) -> None:
+    def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
         super().__init__()
         self.module = module
         self.group = group
         self._synchronises = True
-        self._names = {parameter: name for name, parameter in module.named_parameters()}
+        skipped = set(skip)
+        self._names = {p: name for name, p in module.named_parameters() if p not in skipped}
         self._local: set[nn.Parameter] = set()  # gradients that no other rank has seen yet
-        for tensor in [*module.parameters(), *module.buffers()]:
+        for tensor in [*self._names, *module.buffers()]:
             broadcast(tensor.detach(), 0, group)
         for parameter in self._trained():
             parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
@@ -104,8 +106,8 @@ class NaiveDDP(_Replica):
     gradient on this rank takes part with zeros, since another rank may have one.
     """
 
-    def __init__(self, module: nn.Module, group: Group) -> None:
-        super().__init__(module, group)
+    def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
+        super().__init__(module, group, skip)
         self._versions: dict[nn.Parameter, int] = {}
 
     def synchronize(self) -> None:
@@ -143,8 +145,8 @@ class _AfterBackward(_Replica):
     asks autograd to call `_on_end` when all is done, so no line is needed in the training loop.
     """
 
-    def __init__(self, module: nn.Module, group: Group) -> None:
-        super().__init__(module, group)
+    def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
+        super().__init__(module, group, skip)
         self._under_way: list[tuple[int, Work]] = []
         self._in_backward = False
 
@@ -244,6 +246,7 @@ class BucketedDDP(_AfterBackward):
         find_unused_parameters: allow parameters without a gradient. One that another rank has a
             gradient for takes part with zeros; one that no rank has a gradient for keeps None, as
             in one process. The ranks agree on which in one more all-reduce of a byte a parameter.
+        skip: parameters that something else synchronises.
 
     Raises (in backward):
         CommError: a parameter got no gradient on this rank, and that is not allowed.
@@ -257,8 +260,9 @@ class BucketedDDP(_AfterBackward):
         first_cap: int = 1 << 20,
         find_unused_parameters: bool = False,
         reduce_dtype: torch.dtype | None = None,
+        skip: Iterable[nn.Parameter] = (),
     ) -> None:
-        super().__init__(module, group)
+        super().__init__(module, group, skip)
         self.find_unused_parameters = find_unused_parameters
         self.reduce_dtype = reduce_dtype
         self.buckets = build_buckets(self._trained(), cap, first_cap)

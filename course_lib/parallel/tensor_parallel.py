@@ -52,6 +52,18 @@ class TensorRegion:
         module.register_forward_pre_hook(hook)
 
 
+class InnerRegion(TensorRegion):
+    """A stretch inside a region: its input has entered already, its output leaves further on."""
+
+    def enter(self, x: torch.Tensor) -> torch.Tensor:
+        """The same; nothing is sent."""
+        return x
+
+    def leave(self, x: torch.Tensor) -> torch.Tensor:
+        """The same; nothing is sent."""
+        return x
+
+
 def own_range(count: int, group: Group) -> range:
     """This rank's part of `count` things: `torch.tensor_split`'s, the first ones one longer."""
     sizes = chunk_sizes(count, group.size)

@@ -62,6 +62,7 @@ class ShardedOptimizer(OuterOptimizer):
         self.find_unused_parameters = find_unused_parameters
         self.buckets: list[ShardedBucket] = []
         self._used: set[nn.Parameter] = set()  # had a gradient on this rank since the last step
+        self._reduced = False  # and whether gradients have been averaged since then
         super().__init__(params, optimizer, options)
         if not self.buckets:
             raise CommError(
@@ -124,6 +125,14 @@ class ShardedOptimizer(OuterOptimizer):
             )
         self.inner.load_state_dict(state_dict["inner"])
 
+    def shard(self) -> list[nn.Parameter]:
+        """This rank's pieces of the parameters, with the gradients that have been averaged so far.
+
+        A piece is a view of its parameter, and every element is on one rank: squares of norms add
+        up over the ranks.
+        """
+        return [piece for bucket in self.buckets for piece in bucket.pieces]
+
     def state_bytes(self) -> int:
         """Bytes of optimizer state on this rank, scalars left out."""
         return sum(tensor.nbytes for tensor in self._inner_state())
@@ -157,6 +166,7 @@ class ShardedOptimizer(OuterOptimizer):
 
     def _drop_gradients(self) -> None:
         self._used.clear()
+        self._reduced = False
         for bucket in self.buckets:
             bucket.drop_collected()
             bucket.drop_gradient()
@@ -169,7 +179,20 @@ class Zero1(ShardedOptimizer):
     They are whole until the step, which reduces them bucket by bucket and leaves none.
     """
 
+    def reduce_gradients(self) -> None:
+        """Does now what the step would begin with, so that `shard()` can be clipped before it.
+
+        Averages all gradients: (N-1)/N·S bytes sent. The next call before a step adds to them.
+
+        Raises:
+            CommError: a parameter got no gradient since the last step or call.
+        """
+        self._finish_gradients()
+        self._reduced = True
+
     def _finish_gradients(self) -> None:
+        if self._reduced and all(p.grad is None for p in self._trained()):
+            return
         self._refuse_missing([p for p in self._trained() if p.grad is None])
         for bucket in self.buckets:
             for parameter in bucket.parameters:

@@ -49,14 +49,6 @@ class Zero2(ShardedOptimizer):
                 self._bucket_of[parameter] = bucket
                 parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
 
-    def shard(self) -> list[nn.Parameter]:
-        """This rank's pieces of the parameters, with the gradients of all backwards so far.
-
-        A piece is a view of its parameter, and every element is on one rank: squares of norms add
-        up over the ranks.
-        """
-        return [piece for bucket in self.buckets for piece in bucket.pieces]
-
     def _on_gradient(self, parameter: Any) -> None:
         if parameter.grad is None:
             raise CommError(

@@ -1,21 +1,29 @@
 """What is applied to the model, in which order: the table of contents of model parallelism.
 
-Notebook: 06 Tensor parallel, 07 Sequence and context parallel.
+Notebook: 06 Tensor parallel, 07 Sequence and context parallel, 12 Expert parallel.
 Paper: Shoeybi et al., "Megatron-LM" (2019), figure 3; Korthikanti et al. (2022), figure 5.
 Costs, with S the bytes of [B, T, D], tensor parallel: 2L+1 sums of 2(N-1)/N·S forward, two a block
-and the embedding's; as many backward, the output layer's instead of the embedding's.
+and the embedding's; as many backward, the output layer's instead of the embedding's. Experts:
+one backward sum of [T, K] more, for their weights; see the file expert_parallel for the rest.
 The production version (torchtitan's parallelize.py) reads like this, on DTensor's plans.
 """
 
 from __future__ import annotations
 
+import torch
+from torch import nn
+
 from course_lib.comm import CommError, Group
 from course_lib.model import Transformer
+from course_lib.model.moe import Experts, moe_layers
 from course_lib.model.transformer import Attention, FeedForward, RMSNorm
+from course_lib.parallel.expert_gradients import TotalCounts
+from course_lib.parallel.expert_parallel import ExpertParallel
 from course_lib.parallel.sequence_parallel import SequenceRegion
 from course_lib.parallel.tensor_parallel import (
     ColumnParallelLinear,
     HeadCut,
+    InnerRegion,
     RowParallelLinear,
     TensorRegion,
     sum_gradients_of,
@@ -35,7 +43,8 @@ def tensor_parallel(model: Transformer, group: Group, *, sequence: bool = False)
             be a multiple of N.
 
     Raises:
-        CommError: the heads cannot be cut over so many ranks, or there is a rank without a part.
+        CommError: the heads cannot be cut over so many ranks, there is a rank without a part, or
+            `sequence` of a model with experts.
     """
     config = model.config
     if min(config.ffn, config.vocabulary) < group.size:
@@ -45,6 +54,12 @@ def tensor_parallel(model: Transformer, group: Group, *, sequence: bool = False)
             f"{group}",
             "every rank has a part of each matrix",
         )
+    if sequence and config.moe is not None:
+        raise CommError(
+            f"sequence parallelism over {group.size} ranks",
+            f"a model with {config.moe.experts} experts, {group}",
+            "an expert's rows are of many sequences, and cannot be cut along one",
+        )
     region = SequenceRegion(group) if sequence else TensorRegion(group)
     cut = HeadCut(config.heads, config.kv_heads, group)
     embedding = VocabParallelEmbedding(model.embedding, region)
@@ -52,11 +67,14 @@ def tensor_parallel(model: Transformer, group: Group, *, sequence: bool = False)
     if config.tied:
         head.weight = embedding.weight
     model.embedding, model.head = embedding, head  # type: ignore[assignment]
+    inside = {expert for moe in moe_layers(model) for expert in moe.experts.values()}
     for module in list(model.modules()):
         if isinstance(module, Attention):
             _cut_attention(module, cut, region)
+        elif isinstance(module, Experts):
+            _surround_experts(module, region)
         elif isinstance(module, FeedForward):
-            _cut_ffn(module, region)
+            _cut_ffn(module, InnerRegion(group) if module in inside else region)
         elif isinstance(module, RMSNorm) and sequence:
             sum_gradients_of(list(module.parameters()), group)
 
@@ -85,3 +103,35 @@ def _cut_ffn(ffn: FeedForward, region: TensorRegion) -> None:
         if full is not None:
             setattr(ffn, name, ColumnParallelLinear(full, region, entered=True))
     ffn.down = RowParallelLinear(ffn.down, region)  # type: ignore[assignment]
+
+
+def _surround_experts(experts: Experts, region: TensorRegion) -> None:
+    """Tokens and weights enter once for all experts, and the sums leave: [T, D], not [T·K, D]."""
+
+    def enter(_: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        x_TD, chosen_TK, weights_TK = args
+        return region.enter(x_TD), chosen_TK, region.enter(weights_TK)
+
+    experts.register_forward_pre_hook(enter)
+    experts.register_forward_hook(lambda _, __, y_TD: region.leave(y_TD))
+
+
+def expert_parallel(model: nn.Module, group: Group, tokens: Group) -> None:
+    """Leaves each rank its own experts, in place; names and everything else stay.
+
+    Experts' gradients are then averaged by `sync_expert_gradients`, all others by a wrapper that
+    skips `expert_parameters(model)`. Tensor parallelism comes before this, optimizer and wrapper
+    after it.
+
+    Args:
+        model: a model or a stage of it, the same on every rank.
+        group: the ranks that share the experts, each with tokens of its own.
+        tokens: all ranks that have tokens of their own, for the statistics of auxiliary losses.
+
+    Raises:
+        CommError: there are fewer experts than ranks.
+    """
+    for moe in moe_layers(model):
+        spread = ExpertParallel(moe.config.experts, group)
+        spread.keep_own(moe.experts)
+        moe.experts.run, moe.total = spread, TotalCounts(tokens)

@@ -15,10 +15,11 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group
-from course_lib.model import ModelConfig, Transformer
+from course_lib.model import ModelConfig, Transformer, auxiliary_loss
 from course_lib.model.transformer import rotary
 from course_lib.parallel.schedule import Schedule
 from course_lib.parallel.stages import split_stages
+from course_lib.train.side_loss import with_side_loss
 
 
 class TransformerStage(nn.Module):
@@ -29,6 +30,13 @@ class TransformerStage(nn.Module):
         blocks: which blocks it holds.
         first: it holds the embedding, and takes tokens.
         last: it holds norm and output layer, and returns logits.
+
+    Attributes:
+        positions: the place in its sequence of each token that comes in, int64; None for 0, 1, 2,
+            ... Context parallelism deals out others, and where sequence parallelism cuts what
+            stages hand on, a later stage cannot count its tokens.
+        auxiliary_weight: of its experts' auxiliary losses in each micro-batch, which a backward
+            through the stage's output takes along; 1/m with m micro-batches.
     """
 
     def __init__(self, model: Transformer, blocks: range, *, first: bool, last: bool) -> None:
@@ -38,13 +46,17 @@ class TransformerStage(nn.Module):
         self.blocks = nn.ModuleDict({str(i): model.blocks[i] for i in blocks})
         self.norm = model.norm if last else None
         self.head = model.head if last else None
+        self.positions: torch.Tensor | None = None
+        self.auxiliary_weight = 1.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """int64 [B, T] at the first stage, [B, T, D] at others; [B, T, D], or [B, T, V] at last."""
-        cos, sin = rotary(self.config, torch.arange(x.shape[1], device=x.device))
+        positions_T = torch.arange(x.shape[1]) if self.positions is None else self.positions
+        cos, sin = rotary(self.config, positions_T.to(x.device))
         x_BTD = x if self.embedding is None else self.embedding(x)
         for block in self.blocks.values():
             x_BTD = block(x_BTD, cos, sin)
+        x_BTD = with_side_loss(x_BTD, auxiliary_loss(self), self.auxiliary_weight)
         if self.norm is None or self.head is None:
             return x_BTD
         return self.head(self.norm(x_BTD))

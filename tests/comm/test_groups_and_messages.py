@@ -85,7 +85,7 @@ def test_groups_and_meshes_refuse(ranks: Ranks) -> None:
         return [
             refusal(Mesh, world, {"dp": 2, "tp": 2}),
             refusal(Mesh, world, {"dp": 0, "tp": 2}),
-            refusal(mesh.__getitem__, "pp"),
+            refusal(mesh.__getitem__, ("tp", "node")),
             refusal(world.split, [[0], [0, 1]], "x"),
             refusal(world.split, [[0]], "x"),
             refusal(send, torch.ones(1), 2, world),
@@ -97,7 +97,7 @@ def test_groups_and_meshes_refuse(ranks: Ranks) -> None:
     said = ranks(run, 2)[0]
     assert "dp 2 × tp 2 = 4 ranks" in said[0]
     assert "no such" not in said[0]
-    assert "'pp'" in said[2]
+    assert "'node'" in said[2]
     assert "[0, 0, 1]" in said[3]
     assert "between 0 and 1" in said[5]
     assert "reach itself" in said[7]

@@ -1,0 +1,142 @@
+"""This rank's part of a model on a mesh, ready to run, and who else has the same.
+
+Notebook: 13 3D parallelism (finalize_grads, train_3d).
+Paper: Narayanan et al., "Megatron-LM" (2021), section 3; Zhao et al., "PyTorch FSDP" (2023).
+Costs what its axes cost; what it says of copies costs nothing.
+The production version (torchtitan) asks each parameter, a DTensor, where its copies are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from course_lib.comm import CommError, Group, Mesh
+from course_lib.comm.mesh import AXES
+from course_lib.model import expert_parameters
+from course_lib.parallel import FSDP, Pipeline
+from course_lib.parallel.accumulate import token_loss_sum
+from course_lib.parallel.context_parallel import SequenceLayout
+from course_lib.parallel.schedule import Schedule
+from course_lib.parallel.vocab_parallel import vocab_parallel_cross_entropy
+from course_lib.train.copies import tensor_copies
+from course_lib.train.stage import TransformerStage, tied_pair
+
+IGNORED = -100  # a target that the loss does not count
+
+
+class MeshModel:
+    """This rank's stages of a model on a mesh, and who else has the same.
+
+    Args:
+        stages: by number.
+        mesh: who is where.
+        schedule: of the pipeline.
+        tokens: which positions of a sequence each rank of cp has.
+        sequence: stages hand on tensors that are cut along the sequence, over tp.
+        fsdp: cut the stages over dp × ep × cp.
+
+    Attributes:
+        config: of the whole model.
+        data: the ranks that have other tokens of the batch: dp × ep × cp.
+        everyone: all ranks.
+        parameters: this rank's that are trained, each once.
+        tied: this rank's copy of a tied embedding, and the two ranks that have one; or None.
+        pipeline: runs the stages; its losses are sums over the counted tokens of a micro-batch.
+
+    Raises:
+        CommError: FSDP of a model with experts, or under a schedule with backwards in halves.
+    """
+
+    def __init__(
+        self,
+        stages: Mapping[int, TransformerStage],
+        mesh: Mesh,
+        schedule: Schedule,
+        tokens: SequenceLayout,
+        *,
+        sequence: bool = False,
+        fsdp: bool = False,
+    ) -> None:
+        self.mesh, self.tokens, self.sequence, self.fsdp = mesh, tokens, sequence, fsdp
+        self.config = next(iter(stages.values())).config
+        self.data, self.everyone = mesh["dp", "ep", "cp"], mesh[AXES]
+        for axes in (("dp", "ep"), ("dp", "cp"), ("pp", "dp", "ep", "cp")):
+            mesh[axes]  # made here, where all ranks come by, and not when first used
+        held = nn.ModuleList(stages.values())
+        self.parameters = [p for p in held.parameters() if p.requires_grad]
+        self.dtype = next(held.parameters()).dtype
+        self.experts = set(expert_parameters(held))
+        if fsdp:
+            self._check_fsdp(schedule)
+        self._tensor_copies = tensor_copies(held, self.config, mesh["tp"])
+        self.tied = self._tied(list(stages.values()), schedule)
+        run = {n: self._sharded(stage) if fsdp else stage for n, stage in stages.items()}
+        self.pipeline = Pipeline(
+            run, schedule, mesh["pp"], loss=self.loss_sum, border=self.handed_on
+        )
+
+    def _check_fsdp(self, schedule: Schedule) -> None:
+        found = ""
+        if self.experts:
+            found = f"{len(self.experts)} parameters of experts, which only some of the ranks have"
+        elif any(action.kind in "IW" for line in schedule.actions for action in line):
+            found = f"the schedule {schedule.name}, whose backwards come in halves"
+        if found:
+            raise CommError(
+                f"FSDP over {self.data}",
+                found,
+                "a stage has its gradients all at once and on all ranks, to be cut: use ZeRO-1",
+            )
+
+    def _tied(
+        self, stages: list[TransformerStage], schedule: Schedule
+    ) -> tuple[nn.Parameter, Group] | None:
+        pair = tied_pair(schedule, self.mesh["pp"]) if self.config.tied else None
+        if pair is None:
+            return None
+        ends = [end for stage in stages for end in (stage.embedding, stage.head) if end is not None]
+        return ends[0].get_parameter("weight"), pair
+
+    def _sharded(self, stage: TransformerStage) -> FSDP:
+        """A unit for each block; one for a tied weight too, so that both ends cut it alike."""
+        units: list[nn.Module] = list(stage.blocks.values())
+        if self.tied is not None:
+            units += [end for end in (stage.embedding, stage.head) if end is not None]
+        return FSDP(stage, self.data, units)
+
+    # --- what the pipeline needs -----------------------------------------------------------------
+    def loss_sum(self, logits: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
+        """Negative log-likelihood, summed over the counted tokens, from this rank's logits."""
+        tp = self.mesh["tp"]
+        if tp.size == 1:
+            return token_loss_sum(logits, targets_BT, IGNORED)
+        losses_BT = vocab_parallel_cross_entropy(logits, targets_BT, self.config.vocabulary, tp)
+        return losses_BT.masked_fill(targets_BT == IGNORED, 0).sum()
+
+    def handed_on(self, tokens_BT: torch.Tensor) -> torch.Tensor:
+        """A tensor like those that stages hand on for a micro-batch."""
+        rows, length = tokens_BT.shape
+        length = length // self.mesh["tp"].size if self.sequence else length
+        shape = (rows, length, self.config.hidden)
+        return torch.empty(shape, dtype=self.dtype, device=tokens_BT.device)
+
+    # --- who has the same ------------------------------------------------------------------------
+    def replicas(self, parameter: nn.Parameter) -> Group:
+        """The ranks that have the same part of a parameter, and use it for other tokens."""
+        return self.mesh["dp", "cp"] if parameter in self.experts else self.data
+
+    def copies(self, parameter: nn.Parameter) -> int:
+        """How many ranks have what this rank has of a parameter; without ZeRO-1."""
+        cut = 1 if self.fsdp else self.replicas(parameter).size
+        ends = 2 if self.tied is not None and parameter is self.tied[0] else 1
+        return cut * self._tensor_copies[parameter] * ends
+
+    def by_replicas(self) -> list[tuple[Group, list[nn.Parameter]]]:
+        """The parameters by the ranks that average their gradients; the same order everywhere."""
+        experts = [p for p in self.parameters if p in self.experts]
+        others = [p for p in self.parameters if p not in self.experts]
+        pairs = [(self.data, others), (self.mesh["dp", "cp"], experts)]
+        return [(group, parameters) for group, parameters in pairs if parameters]

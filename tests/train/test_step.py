@@ -1,0 +1,263 @@
+"""A training step over a mesh, beside one process: losses, norms, tokens, bytes for each axis."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from course_lib.comm import CommError, Group, Mesh
+from course_lib.model import (
+    AdamW,
+    ModelConfig,
+    MoEConfig,
+    Transformer,
+    auxiliary_loss,
+    update_router_bias,
+)
+from course_lib.parallel.schedule import (
+    Schedule,
+    gpipe,
+    interleaved_1f1b,
+    one_f_one_b,
+    zb_h1,
+    zb_v,
+)
+from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
+
+DENSE = ModelConfig(
+    layers=4, hidden=16, heads=4, kv_heads=2, ffn=22, vocabulary=23, sequence=8
+)  # fmt: skip
+TIED = ModelConfig(
+    layers=4, hidden=16, heads=4, kv_heads=1, ffn=22, vocabulary=23, sequence=8, tied=True
+)  # fmt: skip
+EXPERTS = ModelConfig(
+    layers=4, hidden=16, heads=4, kv_heads=2, ffn=6, vocabulary=23, sequence=8,
+    moe=MoEConfig(experts=5, top_k=2, balance=0.1, z=0.01, bias_rate=0.01),
+)  # fmt: skip
+STEPS, ROWS, RATE, MAX_NORM = 5, 9, 0.03, 0.7
+Trajectory = list[tuple[float, float, int]]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """For the one process: on so small a model threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layout: what is on which axis, and how."""
+
+    config: ModelConfig
+    sizes: dict[str, int]
+    schedule: Schedule
+    how: dict[str, bool] = field(default_factory=dict)
+    zero1: bool = False
+
+    def __str__(self) -> str:
+        axes = " ".join(f"{axis}{size}" for axis, size in self.sizes.items()) or "one rank"
+        kinds = {id(DENSE): "dense", id(TIED): "tied", id(EXPERTS): "experts"}
+        words = [kinds[id(self.config)], axes, self.schedule.name, *self.how]
+        return " ".join([*words, "zero1"] if self.zero1 else words)
+
+
+def batch_of(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows that no number of ranks divides, and few counted tokens in the first of them."""
+    generator = torch.Generator().manual_seed(step % 2)
+    tokens = torch.randint(23, (ROWS, 9), generator=generator)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:].clone()
+    targets[torch.rand(targets.shape, generator=generator) < 0.2] = -100
+    targets[:3, 2:] = -100
+    return inputs, targets
+
+
+@cache
+def alone(config: ModelConfig, m: int, ranks: int) -> Trajectory:
+    """One process. Only experts' auxiliary losses depend on how the rows are grouped.
+
+    Args:
+        config: the model.
+        m: micro-batches.
+        ranks: on how many the rows are; micro-batch k is the k-th of all of them.
+    """
+    model = Transformer(config, seed=1).double()
+    optimizer = AdamW(model.parameters(), lr=RATE)
+    found = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        inputs, targets = batch_of(step)
+        count, loss = int((targets != -100).sum()), 0.0
+        cuts = [part.tensor_split(m) for part in torch.arange(ROWS).tensor_split(ranks)]
+        for k in range(m):
+            rows = torch.cat([cut[k] for cut in cuts])
+            logits, right = model(inputs[rows]).flatten(0, 1), targets[rows].flatten()
+            part = F.cross_entropy(logits, right, reduction="sum") / count
+            (part + auxiliary_loss(model) / m).backward()
+            loss += part.item()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
+        optimizer.step()
+        update_router_bias(model)
+        found.append((loss, norm.item(), count))
+    return found
+
+
+def spread(group: Group, case: Case) -> Trajectory:
+    mesh = Mesh(group, case.sizes)
+    whole = Transformer(case.config, seed=1).double()
+    model = lay_out(whole, mesh, case.schedule, **case.how)
+    optimizers = make_optimizers(model, AdamW, zero1=case.zero1, lr=RATE)
+    found = []
+    for step in range(STEPS):
+        batches = own_micro_batches(*batch_of(step), model)
+        report = train_step(model, batches, optimizers, MAX_NORM)
+        found.append((report.loss, report.norm, report.tokens))
+    return found
+
+
+SEQUENCE, FSDP, RECOMPUTE = {"sequence": True}, {"fsdp": True}, {"recompute": True}
+CASES = [
+    Case(TIED, {}, one_f_one_b(1, 3)),
+    Case(TIED, {"dp": 4}, one_f_one_b(1, 2)),
+    Case(DENSE, {"dp": 3}, gpipe(1, 3), RECOMPUTE, zero1=True),
+    Case(TIED, {"dp": 2, "tp": 2}, one_f_one_b(1, 2), SEQUENCE, zero1=True),
+    Case(DENSE, {"pp": 2, "dp": 2}, one_f_one_b(2, 3), zero1=True),
+    Case(TIED, {"pp": 2, "dp": 2}, interleaved_1f1b(2, 2, 2), FSDP | RECOMPUTE),
+    Case(DENSE, {"dp": 2, "cp": 2}, one_f_one_b(1, 2), FSDP),
+    Case(TIED, {"pp": 2, "tp": 2}, zb_v(2, 3), SEQUENCE | RECOMPUTE),
+    Case(TIED, {"cp": 2, "tp": 2}, one_f_one_b(1, 2), SEQUENCE),
+    Case(TIED, {"pp": 2, "cp": 2}, zb_h1(2, 3), zero1=True),
+    Case(TIED, {"pp": 2, "dp": 2, "tp": 2}, one_f_one_b(2, 3), SEQUENCE, zero1=True),
+    Case(TIED, {"pp": 2, "dp": 2, "cp": 2}, one_f_one_b(2, 2), FSDP),
+    Case(DENSE, {"dp": 2, "cp": 2, "tp": 2}, one_f_one_b(1, 2), FSDP | SEQUENCE),
+    Case(EXPERTS, {"dp": 2, "ep": 2}, one_f_one_b(1, 2), zero1=True),
+    Case(EXPERTS, {"pp": 2, "ep": 2}, zb_v(2, 2), RECOMPUTE),
+    Case(EXPERTS, {"ep": 2, "cp": 2}, one_f_one_b(1, 2)),
+    Case(EXPERTS, {"pp": 2, "ep": 2, "tp": 2}, one_f_one_b(2, 2)),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_follows_one_process(ranks: Any, case: Case) -> None:
+    rows = case.sizes.get("dp", 1) * case.sizes.get("ep", 1)
+    grouped = (case.schedule.micro_batches, rows) if case.config.moe else (1, 1)
+    expected = alone(case.config, *grouped)
+    found = ranks(spread, prod(case.sizes.values()), case)
+    assert all(one == found[0] for one in found), "every rank says the same, to the bit"
+    for step, (mine, right) in enumerate(zip(found[0], expected, strict=True)):
+        assert mine == pytest.approx(right, rel=1e-9), f"loss, norm, tokens of step {step}"
+
+
+def test_the_batches_tell_wrong_ways_apart() -> None:
+    """What the equality above would not let pass: it is not blind to the usual mistakes."""
+    right = alone(DENSE, 1, 1)
+    assert right[4][0] < 0.9 * right[0][0], "it learns, so a wrong update shows"
+    assert all(norm > 1.05 * MAX_NORM for _, norm, _ in right), "and every step is clipped"
+    inputs, targets = batch_of(0)
+    logits = Transformer(DENSE, seed=1).double()(inputs)
+    halves = [
+        F.cross_entropy(logits[rows].flatten(0, 1), targets[rows].flatten())
+        for rows in torch.arange(ROWS).tensor_split(2)
+    ]
+    assert abs(sum(halves).item() / 2 - right[0][0]) > 1e-4, "a mean of means is another number"
+    counts = {int((part != -100).sum()) for part in targets.tensor_split(2)}
+    assert len(counts) == 2
+    assert alone(EXPERTS, 2, 2)[4][0] != pytest.approx(alone(EXPERTS, 1, 1)[4][0], rel=1e-6)
+
+
+# --- bytes ---------------------------------------------------------------------------------------
+def traffic(group: Group) -> dict[str, Any]:
+    """Bytes sent on each axis in a step of pp 2 × dp 2 × tp 2, and what they depend on."""
+    mesh = Mesh(group, {"pp": 2, "dp": 2, "tp": 2})
+    model = lay_out(Transformer(TIED, seed=1).double(), mesh, one_f_one_b(2, 2))
+    optimizers = make_optimizers(model, AdamW, lr=RATE)
+    inputs, targets = batch_of(0)
+    batches = own_micro_batches(inputs[:8], targets[:8], model)
+    place = group.ledger.place()
+    train_step(model, batches, optimizers, MAX_NORM)
+    events = [event for event in group.ledger.events[place.events :] if event.parent < 0]
+    sent: Counter[str] = Counter()
+    for event in events:
+        sent[event.axis] += event.sent
+    stage = next(iter(model.pipeline.stages.values()))
+    return {
+        "sent": dict(sent),
+        "numbers": [e.axis for e in events if (e.op, e.payload) == ("all_reduce", 8)],
+        "place": mesh.get_coordinate(),
+        "blocks": len(stage.blocks),  # type: ignore[arg-type]
+        "parameters": sum(p.nbytes for p in model.parameters),
+        "tied": model.tied[0].nbytes if model.tied else None,
+    }
+
+
+def test_bytes_of_each_axis(ranks: Any) -> None:
+    """With two ranks on every axis, an all-reduce sends each rank's bytes once."""
+    found = ranks(traffic, 8)
+    activations = 2 * 8 * TIED.hidden * 8  # two rows of eight tokens, in a micro-batch
+    for one in found:
+        sent, last = one["sent"], one["place"]["pp"]
+        assert sent["pp"] == 2 * activations, "each micro-batch's activation, or its gradient"
+        assert sent["tied"] == one["tied"] == 12 * 16 * 8 - (one["place"]["tp"] * 16 * 8)
+        assert sent["dp_ep_cp"] == one["parameters"] + 8, "gradients, and the tokens' count"
+        # Forward and backward two sums a block, and one more at each end of the model; for the loss
+        # three of a number for each token.
+        sums = 2 * (4 * one["blocks"] + 1) * activations
+        assert sent["tp"] == sums + last * 2 * 3 * (2 * 8 * 8)
+        assert one["numbers"] == ["dp_ep_cp", "pp_dp_ep_cp", "pp_dp_ep_cp_tp"], (
+            "of eight bytes: tokens, loss and norm"
+        )
+    assert {one["blocks"] for one in found} == {2}
+    # What several ranks have is in the sum as often: the whole, with norms twice for tp, ...
+    model = Transformer(TIED, seed=1).double()
+    norms = sum(p.nbytes for n, p in model.named_parameters() if "norm" in n)
+    heads = sum(
+        p.nbytes for n, p in model.named_parameters() if n.endswith(("key.weight", "value.weight"))
+    )
+    whole = sum(p.nbytes for p in model.parameters())
+    held = sum(one["parameters"] for one in found if one["place"]["dp"] == 0)
+    assert held == whole + norms + heads + model.embedding.weight.nbytes
+
+
+# --- what is refused -----------------------------------------------------------------------------
+def refusals(group: Group) -> list[str]:
+    def said(function: Any, *args: Any, **options: Any) -> str:
+        with pytest.raises(CommError) as caught:
+            function(*args, **options)
+        return str(caught.value)
+
+    def fresh(config: ModelConfig) -> Transformer:
+        return Transformer(config, seed=1)
+
+    dp, pp = (Mesh(group, {axis: 2}) for axis in ("dp", "pp"))
+    model = lay_out(fresh(DENSE), dp, one_f_one_b(1, 2), fsdp=True)
+    inputs, targets = batch_of(0)
+    batches = own_micro_batches(inputs, torch.full_like(targets, -100), model)
+    odd = ModelConfig(layers=2, hidden=16, heads=4, kv_heads=4, ffn=22, sequence=9)
+    return [
+        said(lay_out, fresh(EXPERTS), dp, fsdp=True),
+        said(lay_out, fresh(DENSE), pp, zb_h1(2, 2), fsdp=True),
+        said(make_optimizers, model, AdamW, zero1=True),
+        said(own_micro_batches, inputs[:3], targets[:3], model),
+        said(train_step, model, batches, make_optimizers(model, AdamW)),
+        said(lay_out, fresh(odd), Mesh(group, {"tp": 2}), sequence=True),
+    ]
+
+
+def test_refuses(ranks: Any) -> None:
+    for said in ranks(refusals, 2):
+        assert "parameters of experts, which only some of the ranks have" in said[0]
+        assert "ZB-H1, whose backwards come in halves" in said[1]
+        assert "its optimizer's state is cut already" in said[2]
+        assert "2 micro-batches for each of 2 ranks" in said[3] and "3 rows" in said[3]
+        assert "no target that counts" in said[4]
+        assert "[9] tokens of each sequence on the 1 ranks of cp" in said[5]
