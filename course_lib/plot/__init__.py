@@ -5,6 +5,7 @@ from course_lib.plot.buckets import bucket_steps
 from course_lib.plot.checkpoint_map import checkpoint_map
 from course_lib.plot.checkpoint_parts import StoredPart, TensorPart, WholeTensor
 from course_lib.plot.collectives import collective_steps
+from course_lib.plot.dispatch import dispatch_steps
 from course_lib.plot.fit import alpha_beta_chart
 from course_lib.plot.gradient_histogram import gradient_histogram
 from course_lib.plot.lanes import timeline_lanes
@@ -41,6 +42,7 @@ __all__ = [
     "byte_bars",
     "checkpoint_map",
     "collective_steps",
+    "dispatch_steps",
     "format_bytes",
     "format_time",
     "gradient_histogram",

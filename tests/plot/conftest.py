@@ -193,6 +193,21 @@ def small_checkpoint() -> dict[str, Any]:
     }
 
 
+def uneven_choices() -> dict[str, Any]:
+    """Two of five experts for each token: expert 3 has none, expert 0 most, a rank no tokens."""
+    return {
+        "choices": [[[0, 4], [0, 1], [2, 0], [0, 2]], [[0, 1], [4, 0], [1, 2]], []],
+        "experts": 5,
+        "dropped": [[(3, 0), (3, 1)], [(1, 1)], []],
+    }
+
+
+@pytest.fixture
+def uneven() -> dict[str, Any]:
+    """What `dispatch_steps` is called with, for three ranks; three choices are dropped."""
+    return uneven_choices()
+
+
 @pytest.fixture
 def two_ranks() -> dict[str, Any]:
     """What `checkpoint_map` is called with, for two ranks that save and two that load."""
@@ -238,4 +253,5 @@ def pictures() -> dict[str, Any]:
         ),
         "compared": plot.memory_compared({"one": Timeline([marked(HOLDS)])}),
         "checkpoint": plot.checkpoint_map(**small_checkpoint()),
+        "dispatch": plot.dispatch_steps(**uneven_choices()),
     }

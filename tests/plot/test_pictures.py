@@ -33,7 +33,7 @@ from course_lib.trace import Ledger, Timeline
 
 NAMES = ["steps", "bytes", "memory", "lanes", "fit", "groups", "mesh", "buckets", "residency",
          "held", "stages", "losses", "split", "schedule", "schedules", "ring", "recompute",
-         "compared", "checkpoint", "numbers", "gradients"]  # fmt: skip
+         "compared", "checkpoint", "dispatch", "numbers", "gradients"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

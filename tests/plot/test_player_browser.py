@@ -133,6 +133,7 @@ OVERLAPS = """() => {
         "gradients",
         "recompute",
         "checkpoint",
+        "dispatch",
     ],
 )
 def test_words_do_not_overlap_in_any_frame(show, pictures, name):
