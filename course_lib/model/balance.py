@@ -22,7 +22,7 @@ import torch
 def balance_loss(
     scores_TE: torch.Tensor, counts_E: torch.Tensor, tokens: torch.Tensor
 ) -> torch.Tensor:
-    """E·Σₑ fₑ·Pₑ: 1 if experts are used evenly, up to E if one of them has all tokens.
+    """E·Σₑ fₑ·Pₑ: 1 if experts are used evenly, up to E/K if all tokens go to the same K.
 
     fₑ is the share of all choices that fell on expert e, and has no gradient; Pₑ is its mean score,
     through which the gradient flows.

@@ -1,6 +1,6 @@
 """Expert parallelism: experts are spread over ranks, and tokens travel to theirs and back.
 
-Notebook: 12 Expert parallel (dispatch, combine, zero_token_experts).
+Notebook: 12 Expert parallel (dispatch_combine, zero_token_experts).
 Paper: Lepikhin et al., "GShard" (2020), section 3; Rajbhandari et al., "DeepSpeed-MoE" (2022).
 Costs a layer, for T tokens a rank of D numbers of `item` bytes, each with K experts: two
 all-to-alls forward and two backward of (N-1)/N·T·K·D·item bytes a rank if experts are evenly used,

@@ -1,0 +1,93 @@
+"""dispatch and combine: send each token to the ranks that have its experts, and bring results home.
+
+Notebook 12. With expert parallelism the E experts of a layer are spread over the N ranks of a
+group, and every rank has tokens of its own. A router has chosen k experts for each token. Two
+all-to-alls with uneven parts bring tokens and experts together:
+
+    rows by expert → all-to-all → rows of my experts → experts → all-to-all → weighted sum at home
+
+A row is one choice of one token: a token with k experts is sent k times. dispatch puts this rank's
+T·k rows in the order of experts, so that the rows for one rank lie together. Nobody knows yet how
+many rows come from where, so counts go first. What arrives lies by sender; experts want it by
+expert, so it is sorted once more. combine undoes all of it, step by step, in reverse.
+
+Rules
+- Rank i of the group (`group.index`) has the `sizes[i]` experts after those of the ranks before it:
+  sizes [2, 3] put experts 0 and 1 on the first rank, and 2, 3, 4 on the second. Each has some.
+- `chosen_TK[t, j]` is the number, 0 to E-1, of token t's j-th expert. A token's k are different.
+- `dispatch` returns (rows, loads, route). `rows`: [R, D], what this rank's experts compute, all
+  rows of its first expert, then those of the next; the order within one expert is up to you.
+  `loads`: a list, how many rows each of this rank's experts has. They add up to R.
+- `route` is whatever `combine` needs to know; the Route below is a proposal, and not looked at.
+- `combine` takes the experts' outputs in the order of `rows`, and returns y of shape [T, D]: y[t]
+  is the sum over j of weights_TK[t, j] times the output of expert chosen_TK[t, j] for token t.
+- Weights are applied at home, after the way back. They do not travel, so that their gradients need
+  no way back either.
+- T differs from rank to rank, and may be 0; so may R. Every rank calls every collective anyway.
+- Gradients flow to tokens, weights, and through the rows to the experts. Nothing is averaged.
+- `x_TD` and `chosen_TK` may be not contiguous; nothing given is changed.
+- On the wire is one all-to-all of counts (int64, E minus the sizes of one's own) in dispatch, and
+  in each of dispatch and combine one all-to-all of rows. Rows for oneself cost nothing. The
+  backward costs the same again, without the counts.
+
+Allowed is all of `course_lib.comm`. `all_to_all(output, input, group, output_sizes, input_sizes)`
+sends parts of `input` along dim 0 and fills `output`; sizes are lists, the rows of each member.
+`exchange_in_group(rows, output_sizes, input_sizes, group)` returns what came, and gradients flow
+back through it.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from course_lib.comm import Group, all_to_all, exchange_in_group
+
+
+class Route(NamedTuple):
+    """How the rows of one layer and one batch travel.
+
+    Attributes:
+        order: [T·k], the choices (number t·k + j) in the order in which they are sent.
+        going: how many rows go to each member.
+        coming: how many rows come from each member.
+        by_expert: [R], the places of the rows among those that came, in the order of experts.
+    """
+
+    order: torch.Tensor
+    going: list[int]
+    coming: list[int]
+    by_expert: torch.Tensor
+
+
+def dispatch(
+    x_TD: torch.Tensor, chosen_TK: torch.Tensor, sizes: list[int], group: Group
+) -> tuple[torch.Tensor, list[int], Route]:
+    """Sends tokens to their experts.
+
+    Args:
+        x_TD: [T, D], this rank's tokens.
+        chosen_TK: [T, k], the numbers of their experts, int64.
+        sizes: how many experts each member of the group has, in their order.
+        group: the ranks that share the experts.
+
+    Returns:
+        The rows [R, D] of this rank's experts, how many each has, and the route.
+    """
+    raise NotImplementedError("dispatch_combine: write your answer here")
+
+
+def combine(
+    rows_RD: torch.Tensor, route: Route, weights_TK: torch.Tensor, group: Group
+) -> torch.Tensor:
+    """Brings the experts' outputs home, and adds them up there.
+
+    Args:
+        rows_RD: [R, D], the outputs of this rank's experts, in the order of dispatch's rows.
+        route: what dispatch returned.
+        weights_TK: [T, k], of the outputs in each token's sum.
+        group: the ranks that share the experts.
+
+    Returns:
+        [T, D], each token's weighted sum.
+    """
+    raise NotImplementedError("dispatch_combine: write your answer here")

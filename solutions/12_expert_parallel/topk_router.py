@@ -1,0 +1,73 @@
+"""The router: which k of E experts a token goes to, with what weight, and what keeps them busy.
+
+Notebook 12. A mixture of experts has E networks in place of one, and each token is computed by k of
+them. A small matrix chooses: its row e, times the token, is the logit of expert e. The softmax of a
+token's E logits are its scores. The k experts with the highest scores compute the token, and their
+outputs are added up with weights. Choosing has no gradient; the weights have one, and it is all the
+router learns from. Left alone, it soon sends everything to a few experts. Two losses are added:
+
+    balance = E · sum over e of f_e · P_e
+        f_e: the share of all T·k choices that fell on expert e. A count, without a gradient.
+        P_e: the mean of expert e's score over the T tokens; the gradient flows through it.
+        1 if experts are used evenly, E/k if it is always the same k (Switch Transformers, 2.2).
+    z = mean over tokens of (log of the sum over e of exp(logit_e))²
+        keeps logits small, so that rounding does not choose experts (ST-MoE, 3.3).
+
+Rules
+- Everything is computed in float32, or in float64 where the token or the matrix is float64: bf16
+  cannot tell two near logits from each other. So convert before the product, not after. Convert
+  the counts too: whole numbers divided by whole numbers are float32.
+- `chosen`: k different experts of each token, best first, int64. Which of equal scores comes first
+  is up to you.
+- `weights`: the chosen experts' scores, divided by their sum, so that they add up to 1. But for
+  k = 1 the score as it is: divided by itself it would always be 1, and nothing could be learned.
+- Logits may be large: exp(1000) is infinite, so build on functions that know how to avoid it.
+- T may be 0: a rank may have no tokens. Both losses are then 0, and their gradients are zeros.
+- k may be E. `x_TD` may be not contiguous, and neither argument is changed.
+
+Allowed is all of torch, `torch.nn.functional` included. It is one process: nothing is sent.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+
+class Routing(NamedTuple):
+    """What the router says of T tokens.
+
+    Attributes:
+        chosen: [T, k], numbers of the experts, int64.
+        weights: [T, k], of their outputs, float32 or float64.
+        balance: the load-balancing loss, no dims.
+        z: the z-loss, no dims.
+    """
+
+    chosen: torch.Tensor
+    weights: torch.Tensor
+    balance: torch.Tensor
+    z: torch.Tensor
+
+
+def topk_router(x_TD: torch.Tensor, weight_ED: torch.Tensor, top_k: int) -> Routing:
+    """Chooses experts for T tokens.
+
+    Args:
+        x_TD: [T, D], the tokens.
+        weight_ED: [E, D], the router's matrix.
+        top_k: k, how many experts a token goes to, 1 to E.
+    """
+    # BEGIN SOLUTION
+    wide = torch.promote_types(torch.promote_types(x_TD.dtype, weight_ED.dtype), torch.float32)
+    logits_TE = x_TD.to(wide) @ weight_ED.to(wide).T
+    scores_TE = logits_TE.softmax(-1)
+    weights_TK, chosen_TK = scores_TE.topk(top_k, -1)
+    if top_k > 1:
+        weights_TK = weights_TK / weights_TK.sum(-1, keepdim=True)
+    tokens, experts = max(1, len(x_TD)), len(weight_ED)
+    counts_E = torch.bincount(chosen_TK.flatten(), minlength=experts)
+    share_E = counts_E.to(wide) / (tokens * top_k)
+    balance = experts * (share_E * scores_TE.sum(0) / tokens).sum()
+    z = logits_TE.logsumexp(-1).square().sum() / tokens
+    return Routing(chosen_TK, weights_TK, balance, z)
+    # END SOLUTION
