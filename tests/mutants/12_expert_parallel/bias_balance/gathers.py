@@ -1,0 +1,21 @@
+"""mutant: counts are gathered"""
+
+import torch
+
+from course_lib.comm import Group, all_gather, all_reduce
+
+
+def choose(
+    scores_TE: torch.Tensor, bias_E: torch.Tensor, top_k: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    chosen_TK = (scores_TE + bias_E).topk(top_k, -1).indices
+    weights_TK = scores_TE.gather(-1, chosen_TK)
+    return chosen_TK, weights_TK / weights_TK.sum(-1, keepdim=True)
+
+
+def update_bias(bias_E: torch.Tensor, chosen_TK: torch.Tensor, rate: float, group: Group) -> None:
+    load_E = torch.bincount(chosen_TK.flatten(), minlength=len(bias_E))
+    each = load_E.new_empty(group.size, len(load_E))
+    all_gather(each.view(-1), load_E, group)
+    load_E = each.sum(0)
+    bias_E += rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
