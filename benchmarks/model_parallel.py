@@ -34,7 +34,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from benchmarks.row import Row
-from benchmarks.turns import SIDES, WARM, Trainer, rows_of, take_turns
+from benchmarks.turns import SIDES, Trainer, random_batches, rows_of, take_turns
 from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer
 from course_lib.model.transformer import cross_entropy
@@ -226,11 +226,7 @@ def makers(group: Group) -> dict[str, Callable[[], Trainer]]:
 
 def measure(group: Group, rounds: int) -> dict[str, dict[str, Any]]:
     """What each takes on this rank; all ranks of a model see the same batch."""
-    generator = torch.Generator().manual_seed(0)
-    batches = torch.randint(
-        0, 256, (rounds + WARM, BATCH, CONFIG.sequence + 1), generator=generator
-    )
-    return take_turns(makers(group), batches, group)
+    return take_turns(makers(group), random_batches(CONFIG, BATCH, rounds, seed=0), group)
 
 
 def rows() -> Iterator[Row]:

@@ -136,9 +136,14 @@ def pairs_in_turns(
         for name, pair in pairs.items()
         for side, make in zip(SIDES, pair[:2], strict=True)
     }
-    generator = torch.Generator().manual_seed(group.rank)
+    return take_turns(makers, random_batches(config, batch, rounds, group.rank), group)
+
+
+def random_batches(config: ModelConfig, batch: int, rounds: int, seed: int) -> torch.Tensor:
+    """Tokens for `take_turns`: [WARM + rounds, batch, T+1], the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
     shape = (rounds + WARM, batch, config.sequence + 1)
-    return take_turns(makers, torch.randint(0, 256, shape, generator=generator), group)
+    return torch.randint(0, 256, shape, generator=generator)
 
 
 def _made(make: Any, config: ModelConfig, group: Group) -> Trainer:

@@ -57,6 +57,24 @@ def padded(name: str, whole: torch.Tensor, world: int, align: int) -> list[Given
             for index, part in enumerate(flat.split(size))]  # fmt: skip
 
 
+def pieces_of(learner: Any, given: Sequence[Given], fill: float | None = None) -> list[Any]:
+    """The learner's pieces; matrices lie column by column, and some need a gradient.
+
+    Args:
+        learner: the module, with a `Piece`.
+        given: name, shape, offsets, values of each.
+        fill: what the tensors are full of, to be loaded into; None for the values.
+    """
+    made = []
+    for number, (name, shape, offsets, values) in enumerate(given):
+        tensor = values if fill is None else torch.full_like(values, fill)
+        tensor = tensor.t().contiguous().t() if tensor.dim() == 2 else tensor
+        if tensor.is_floating_point() and number % 2:
+            tensor.requires_grad_()
+        made.append(learner.Piece(name, tuple(shape), tuple(offsets), tensor))
+    return made
+
+
 def raw(tensor: torch.Tensor) -> bytes:
     """A tensor's values, row by row."""
     flat = tensor.detach().clone(memory_format=torch.contiguous_format).view(-1)

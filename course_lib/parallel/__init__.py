@@ -11,7 +11,7 @@ from course_lib.parallel.context_parallel import (
 )
 from course_lib.parallel.ddp import BucketedDDP, NaiveDDP, OverlapDDP
 from course_lib.parallel.device_pool import DevicePool, OutOfMemory
-from course_lib.parallel.expert_gradients import TotalCounts, sync_expert_gradients
+from course_lib.parallel.expert_gradients import TotalCounts, average_over_replicas
 from course_lib.parallel.expert_parallel import ExpertParallel
 from course_lib.parallel.flat_shard import Pack, Precision
 from course_lib.parallel.fsdp import FSDP
@@ -71,6 +71,7 @@ __all__ = [
     "Zero1",
     "Zero2",
     "accumulate",
+    "average_over_replicas",
     "build_buckets",
     "clip_grad_norm",
     "convert_sync_batch_norm",
@@ -82,7 +83,6 @@ __all__ = [
     "split_stages",
     "sum_gradients_of",
     "sum_tied_gradient",
-    "sync_expert_gradients",
     "ulysses_attention",
     "vocab_parallel_cross_entropy",
 ]

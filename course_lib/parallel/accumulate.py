@@ -157,10 +157,15 @@ def clip_grad_norm(
             f"found a norm of {norm.item()}\n"
             "infinity scaled down is NaN in every weight: skip this update"
         )
+    scale_down(gradients, norm, max_norm)
+    return norm
+
+
+def scale_down(gradients: Iterable[torch.Tensor], norm: torch.Tensor, max_norm: float) -> None:
+    """Scales gradients in place so that `norm`, which is theirs, is at most `max_norm`."""
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
         gradient.mul_(factor.to(gradient.device, gradient.dtype))
-    return norm
 
 
 def _total_norm(gradients: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:

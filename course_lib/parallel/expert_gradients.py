@@ -13,7 +13,8 @@ On R·N ranks that all have tokens of their own, N of them sharing the experts:
     an expert's     R ranks               the mean over the N senders   those R ranks
     any other       all R·N ranks         this rank's                   all R·N ranks
 
-The first is averaged here, the second by any wrapper for data parallelism that skips experts.
+The first is averaged here, the second as well, or by any wrapper for data parallelism that skips
+experts.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from course_lib.comm.autograd import summed
 from course_lib.parallel.bucket import build_buckets
 
 
-def sync_expert_gradients(
-    experts: Iterable[nn.Parameter], replicas: Group, cap: int = 25 << 20
+def average_over_replicas(
+    parameters: Iterable[nn.Parameter], replicas: Group, cap: int = 25 << 20
 ) -> None:
-    """Averages the experts' gradients over the ranks that hold the same ones; after backward.
+    """Averages gradients over the ranks that hold the same parameters; after backward.
 
     Without a gradient a parameter takes part with zeros. With one replica nothing is sent.
 
     Args:
-        experts: this rank's, whose gradients are the mean over the ranks that sent tokens, as
-            `ExpertParallel.keep_own` has them.
-        replicas: the ranks that hold the same experts.
+        parameters: experts of this rank, whose gradients are the mean over the ranks that sent
+            tokens, as `ExpertParallel.keep_own` has them; or any others.
+        replicas: the ranks that hold the same ones.
         cap: bytes of a message.
     """
     if replicas.size == 1:
         return
-    for bucket in build_buckets(list(experts), cap, cap):
+    for bucket in build_buckets(list(parameters), cap, cap):
         for parameter in bucket.parameters:
             bucket.adopt(parameter, replicas.size)
         all_reduce(bucket.flat, replicas)

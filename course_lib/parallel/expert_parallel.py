@@ -157,7 +157,7 @@ class ExpertParallel:
         Each backward leaves in their gradients what the tokens of all N ranks gave, divided by N:
         a rank's loss is the mean over its own tokens, and the trained loss is the mean of those.
         So an expert's gradient is one rank's mean, as all others are, and is averaged over the
-        ranks that hold the same expert (`sync_expert_gradients`), as others over all ranks.
+        ranks that hold the same expert (`average_over_replicas`), as others over all ranks.
         """
         for number in set(experts) - {str(number) for number in self.own}:
             del experts[number]

@@ -50,6 +50,7 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
     chain = _chain(frame)
     own = [f for f in chain if not _is_library(f.f_code.co_filename)]
     inner = own[-1] if own else None
+    threads, runnable = _threads(thread)
     answer: dict[str, Any] = {
         "file": inner.f_code.co_filename if inner else "",
         "line": inner.f_lineno if inner else 0,
@@ -61,8 +62,8 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
         "talking": False,
         "call": "",
         "made": calls_made(),
-        "threads": _threads(thread),
-        "runnable": _runnable(thread),
+        "threads": threads,
+        "runnable": runnable,
     }
     beyond = chain[chain.index(inner) + 1 :] if inner else chain
     answer.update(_call(beyond, inner, ledger))
@@ -152,22 +153,15 @@ def _torch_call(frame: FrameType) -> dict[str, Any]:
 
 
 # --- is anything moving --------------------------------------------------------------------------
-def _runnable(main: int) -> bool:
-    """Whether a thread does not sleep, though on a busy machine it may wait long for its turn."""
-    native = {thread.ident: thread.native_id for thread in threading.enumerate()}
-    with suppress(OSError, IndexError):
-        stat = Path(f"/proc/self/task/{native.get(main)}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] == "R"
-    return False
-
-
-def _threads(main: int) -> dict[str, Any]:
+def _threads(main: int) -> tuple[dict[str, Any], bool]:
     """How often every thread but the one that asks has slept, and its processor time.
 
     Keys are `main` for the rank's program and the thread's id for the others; values are
     (voluntary context switches, processor time in clock ticks). Empty where there is no /proc.
+
+    And whether the program does not sleep, though on a busy machine it may wait long for its turn.
     """
-    asking, found = threading.get_native_id(), {}
+    asking, found, runnable = threading.get_native_id(), {}, False
     native = {thread.ident: thread.native_id for thread in threading.enumerate()}
     for entry in Path("/proc/self/task").glob("*"):
         if int(entry.name) == asking:
@@ -178,4 +172,5 @@ def _threads(main: int) -> dict[str, Any]:
             slept = next(line for line in lines if line.startswith("voluntary_ctxt_switches"))
             key = "main" if int(entry.name) == native.get(main) else entry.name
             found[key] = [int(slept.split()[1]), int(fields[11]) + int(fields[12])]
-    return found
+            runnable = runnable or (key == "main" and fields[0] == "R")
+    return found, runnable

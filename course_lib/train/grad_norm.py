@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, all_reduce
+from course_lib.parallel.accumulate import scale_down
 
 Copies = Callable[[nn.Parameter], int]
 
@@ -62,8 +63,5 @@ def clip_grad_norm_nd(
     """
     held = list(parameters)
     norm = grad_norm_nd(held, copies, group)
-    scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    for parameter in held:
-        if parameter.grad is not None:
-            parameter.grad.mul_(scale.to(parameter.grad.device, parameter.grad.dtype))
+    scale_down([p.grad for p in held if p.grad is not None], norm, max_norm)
     return norm

@@ -119,7 +119,7 @@ def _surround_experts(experts: Experts, region: TensorRegion) -> None:
 def expert_parallel(model: nn.Module, group: Group, tokens: Group) -> None:
     """Leaves each rank its own experts, in place; names and everything else stay.
 
-    Experts' gradients are then averaged by `sync_expert_gradients`, all others by a wrapper that
+    Experts' gradients are then averaged by `average_over_replicas`, all others by a wrapper that
     skips `expert_parameters(model)`. Tensor parallelism comes before this, optimizer and wrapper
     after it.
 

@@ -24,7 +24,7 @@ from course_lib.comm import CommError, Group, Mesh, all_reduce
 from course_lib.model import update_router_bias
 from course_lib.parallel import Zero1, shard_sequence, sum_tied_gradient
 from course_lib.parallel.accumulate import Batch, count_tokens
-from course_lib.parallel.expert_gradients import sync_expert_gradients as average_over
+from course_lib.parallel.expert_gradients import average_over_replicas
 from course_lib.train.grad_norm import clip_grad_norm_nd
 from course_lib.train.mesh_model import IGNORED, MeshModel
 
@@ -179,7 +179,7 @@ def finalize_grads(model: MeshModel, optimizers: Optimizers) -> dict[nn.Paramete
         return {piece: n for optimizer in sharded for piece, n in _reduced(optimizer, model)}
     if not model.fsdp:
         for replicas, parameters in model.by_replicas():
-            average_over(parameters, replicas)
+            average_over_replicas(parameters, replicas)
     return {parameter: model.copies(parameter) for parameter in model.parameters}
 
 

@@ -33,7 +33,7 @@ from course_lib.parallel import (
     BucketedDDP,
     ExpertParallel,
     Zero1,
-    sync_expert_gradients,
+    average_over_replicas,
     vocab_parallel_cross_entropy,
 )
 from course_lib.train import expert_parallel, tensor_parallel
@@ -113,7 +113,7 @@ def spread(group: Group, config: ModelConfig, ep: int, skew: str, stepper: str) 
         mine = whole.split(ROWS[group.size])[group.index]
         loss = loss_sum(wrapped, mine) / whole[:, 1:].numel() * group.size
         (loss + auxiliary_loss(model)).backward()
-        sync_expert_gradients(experts, mesh["dp"])
+        average_over_replicas(experts, mesh["dp"])
 
     return train(model, stepper, backward)
 
@@ -299,7 +299,7 @@ def test_replicas_of_experts_cost_an_all_reduce_of_their_own(ranks: Any) -> None
         expert_parallel(model, mesh["ep"], group)
         loss_sum(model, batch_of(0)).backward()
         place = group.ledger.place()
-        sync_expert_gradients(expert_parameters(model), mesh["dp"])
+        average_over_replicas(expert_parameters(model), mesh["dp"])
         calls = [(e.op, e.axis, e.sent) for e in group.ledger.events[place.events :]]
         return calls, sum(p.nbytes for p in expert_parameters(model))
 
@@ -340,7 +340,7 @@ def test_accumulated_over_two_windows(ranks: Any) -> None:
         with wrapped.no_sync():
             backward(0)
         backward(1)
-        sync_expert_gradients(experts, mesh["dp"])
+        average_over_replicas(experts, mesh["dp"])
         return {n: p.grad for n, p in model.named_parameters()}
 
     model = model_of(config_of())

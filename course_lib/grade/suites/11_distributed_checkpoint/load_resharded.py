@@ -21,6 +21,7 @@ from course_lib.grade.saved import (
     cut,
     measured_memory,
     padded,
+    pieces_of,
     step_path,
     write_checkpoint,
 )
@@ -60,28 +61,16 @@ ROWWISE = "values of the whole row: a column cut has only a stretch of each row"
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
-def _pieces(learner: Any, wanted: list[Given]) -> list[Any]:
-    """The learner's pieces, to be filled; matrices lie column by column, some need a gradient."""
-    made = []
-    for number, (name, shape, offsets, like) in enumerate(wanted):
-        tensor = torch.full_like(like, SENTINEL)
-        tensor = tensor.t().contiguous().t() if tensor.dim() == 2 else tensor
-        if tensor.is_floating_point() and number % 2:
-            tensor.requires_grad_()
-        made.append(learner.Piece(name, tuple(shape), tuple(offsets), tensor))
-    return made
-
-
 def drive(learner: Any, group: Any, wanted: list[Given], folder: str) -> dict[str, Any]:
     """Loads, and returns what is in the tensors then."""
-    pieces = _pieces(learner, wanted)
+    pieces = pieces_of(learner, wanted, SENTINEL)
     step = learner.load_resharded(folder, pieces, group)
     return {"values": [piece.tensor.detach() for piece in pieces], "step": step}
 
 
 def drive_memory(learner: Any, group: Any, wanted: list[Given]) -> dict[str, Any]:
     """What a load reads and needs; a first one makes what is made once."""
-    pieces, found = _pieces(learner, wanted), {}
+    pieces, found = pieces_of(learner, wanted, SENTINEL), {}
     learner.load_resharded("wide", pieces[:1], group)
     before = bytes_read()
     with measured_memory(found):
@@ -93,7 +82,7 @@ def drive_refused(learner: Any, group: Any, cases: list[tuple[str, list[Given]]]
     """What each load ends with, and what is in its first tensor then."""
     told, first = [], []
     for folder, wanted in cases:
-        pieces = _pieces(learner, wanted)
+        pieces = pieces_of(learner, wanted, SENTINEL)
         told.append(_told(lambda f=folder, p=pieces: learner.load_resharded(f, p, group)))
         first.append(pieces[0].tensor.detach())
     return {"told": told, "first": first}

@@ -26,6 +26,7 @@ from course_lib.grade.saved import (
     file_sizes,
     measured_memory,
     newest,
+    pieces_of,
     read_parts,
     step_path,
     total_bytes,
@@ -62,17 +63,6 @@ IN_PLACE = "it was written in place: write another file, and `os.replace` it"
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
-def _pieces(learner: Any, given: list[Given]) -> list[Any]:
-    """The learner's pieces; matrices lie column by column, and some need a gradient."""
-    made = []
-    for number, (name, shape, offsets, values) in enumerate(given):
-        values = values.t().contiguous().t() if values.dim() == 2 else values
-        if values.is_floating_point() and number % 2:
-            values.requires_grad_()
-        made.append(learner.Piece(name, tuple(shape), tuple(offsets), values))
-    return made
-
-
 def drive(learner: Any, group: Any, given: list[Given], place: str) -> dict[str, Any]:
     """Saves step 20, over what a save that died has left; then saves it again."""
     path = step_path(place, 20)
@@ -80,10 +70,10 @@ def drive(learner: Any, group: Any, given: list[Given], place: str) -> dict[str,
     for name in (f"rank-{group.index}.bin", f"rank-{group.size}.bin"):
         (path / name).write_bytes(b"left by another save" * 99)
     (path / "manifest.new").write_bytes(b"left" * 999)
-    learner.save_sharded(_pieces(learner, given), place, group, 20)
+    learner.save_sharded(pieces_of(learner, given), place, group, 20)
     others = [[*about, (values.detach() + 1).to(values.dtype)] for *about, values in given]
     try:
-        learner.save_sharded(_pieces(learner, others), place, group, 20)
+        learner.save_sharded(pieces_of(learner, others), place, group, 20)
     except OSError as error:
         return {"again": type(error).__name__}
     return {"again": "no exception"}
@@ -103,7 +93,7 @@ def drive_order(learner: Any, group: Any, given: list[Given], place: str) -> dic
         events.append([what, which, time.monotonic()])
 
     with watched(before, after):
-        learner.save_sharded(_pieces(learner, given), place, group, 20)
+        learner.save_sharded(pieces_of(learner, given), place, group, 20)
     returned = time.monotonic()
     names = [f"rank-{group.index}.bin", "manifest.json"]
     files = [path for path in (step_path(place, 20) / name for name in names) if path.exists()]
@@ -116,7 +106,7 @@ def drive_killed(
 ) -> dict[str, Any]:
     """Saves step 10; in the save of step 20 a rank dies at a sync, with half a file on the disk."""
     Path(place).mkdir(exist_ok=True)
-    learner.save_sharded(_pieces(learner, old), place, group, 10)
+    learner.save_sharded(pieces_of(learner, old), place, group, 10)
     syncs = []
 
     def before(what: str, number: int) -> None:
@@ -130,14 +120,14 @@ def drive_killed(
         os.kill(os.getpid(), signal.SIGKILL)
 
     with watched(before):
-        learner.save_sharded(_pieces(learner, new), place, group, 20)
+        learner.save_sharded(pieces_of(learner, new), place, group, 20)
     return {}
 
 
 def drive_memory(learner: Any, group: Any, given: list[Given], place: str) -> dict[str, Any]:
     """The most memory that a save uses, beside the tensors."""
     Path(place).mkdir(exist_ok=True)
-    pieces, found = _pieces(learner, given), {}
+    pieces, found = pieces_of(learner, given), {}
     learner.save_sharded(pieces[:1], place, group, 10)  # what is made once, is made here
     with measured_memory(found):
         learner.save_sharded(pieces, place, group, 20)
