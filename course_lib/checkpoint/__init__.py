@@ -7,6 +7,7 @@ from course_lib.checkpoint.boxes import Box, boxes_of_range
 from course_lib.checkpoint.errors import CheckpointError
 from course_lib.checkpoint.layouts import (
     Held,
+    cut_by_zero,
     hold_fsdp,
     hold_tensor_parallel,
     hold_whole,
@@ -65,6 +66,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_module",
     "complete_steps",
+    "cut_by_zero",
     "export_safetensors",
     "find_checkpoint",
     "hold_fsdp",

@@ -8,12 +8,15 @@ The production version asks each DTensor for its placement.
 Parameters are named as in the whole model, states as their parameter and what they are, so that a
 checkpoint does not show how it was trained. A tied weight is under each of its names, since a
 pipeline has two copies of it. Padding is in no box, and so in no file.
+
+One cut may follow another: FSDP and ZeRO flatten what tensor parallelism has left a rank, a box of
+the whole, and cut that. A stretch of it is boxes of the part, moved to where the part lies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -37,12 +40,21 @@ class Held:
         shape: in the whole model.
         boxes: the parts that it has, in the order in which they lie in `tensor`.
         tensor: the parameter, piece of one, or buffer; an optimizer's states are cut like it.
+        copy: it is loaded here, and saved by other ranks, who may have cut the same elements by
+            other borders. Ranks whose boxes are the same need not say so: one of them writes.
     """
 
     name: str
     shape: tuple[int, ...]
     boxes: tuple[Box, ...]
     tensor: torch.Tensor
+    copy: bool = False
+
+    def cut(self, begin: int, count: int, tensor: torch.Tensor) -> Held:
+        """A stretch of the one box that this is, flattened; `tensor` has its elements."""
+        (part,) = self.boxes
+        inner = boxes_of_range(part.sizes, begin, begin + count)
+        return replace(self, boxes=tuple(b.moved(part.offsets) for b in inner), tensor=tensor)
 
     def pieces(self, name: str, values: torch.Tensor) -> list[Piece]:
         """Pieces that share memory with `values`, which are cut as this is."""
@@ -55,9 +67,11 @@ class Held:
 
 def hold_whole(module: nn.Module) -> list[Held]:
     """All parameters and buffers of a module that is not cut: DDP's, ZeRO's, a pipeline stage's."""
-    state = module.state_dict(keep_vars=True)
-    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    return [Held(n, shapes[n], (Box.whole(shapes[n]),), tensor) for n, tensor in state.items()]
+    return [_whole(n, t, t.shape) for n, t in module.state_dict(keep_vars=True).items()]
+
+
+def _whole(name: str, tensor: torch.Tensor, shape: Sequence[int]) -> Held:
+    return Held(name, tuple(shape), (Box.whole(shape),), tensor)
 
 
 def hold_tensor_parallel(
@@ -76,20 +90,31 @@ def hold_tensor_parallel(
     Raises:
         CheckpointError: a name is not in the whole model, or a part is none of the above.
     """
-    held = []
-    for name, tensor in module.state_dict(keep_vars=True).items():
-        whole, mine = tuple(shapes.get(name, ())), tuple(tensor.shape)
-        dims = [d for d in range(len(whole)) if whole[d] != mine[d]] if _alike(whole, mine) else []
-        ranges = {dim: _cut_range(whole[dim], mine[dim], group) for dim in dims}
-        offsets = tuple(ranges[d].start if d in ranges else 0 for d in range(len(mine)))
-        if not _alike(whole, mine) or any(len(own) != mine[dim] for dim, own in ranges.items()):
-            raise CheckpointError(
-                f"what rank {group.rank} has of {name}, shape {whole or 'unknown'}",
-                f"shape {mine}, {group}",
-                "each dim is whole, cut evenly, or cut into parts that neighbours share",
-            )
-        held.append(Held(name, whole, (Box(offsets, mine),), tensor))
-    return held
+    return [
+        _part(name, tensor, tensor.shape, shapes, group)
+        for name, tensor in module.state_dict(keep_vars=True).items()
+    ]
+
+
+def _part(
+    name: str,
+    tensor: torch.Tensor,
+    mine: Sequence[int],
+    shapes: Mapping[str, Sequence[int]],
+    group: Group,
+) -> Held:
+    """Where a part of shape `mine` is in the whole."""
+    whole, mine = tuple(shapes.get(name, ())), tuple(mine)
+    dims = [d for d in range(len(whole)) if whole[d] != mine[d]] if _alike(whole, mine) else []
+    ranges = {dim: _cut_range(whole[dim], mine[dim], group) for dim in dims}
+    offsets = tuple(ranges[d].start if d in ranges else 0 for d in range(len(mine)))
+    if not _alike(whole, mine) or any(len(own) != mine[dim] for dim, own in ranges.items()):
+        raise CheckpointError(
+            f"what rank {group.rank} has of {name}, shape {whole or 'unknown'}",
+            f"shape {mine}, {group}",
+            "each dim is whole, cut evenly, or cut into parts that neighbours share",
+        )
+    return Held(name, whole, (Box(offsets, mine),), tensor)
 
 
 def _alike(whole: Sequence[int], mine: Sequence[int]) -> bool:
@@ -105,8 +130,16 @@ def _cut_range(count: int, mine: int, group: Group) -> range:
     return range(start, start + mine)
 
 
-def hold_fsdp(model: FSDP) -> list[Held]:
-    """This rank's pieces of the parameters of an FSDP model, and its buffers, which are whole."""
+def hold_fsdp(
+    model: FSDP, shapes: Mapping[str, Sequence[int]] | None = None, group: Group | None = None
+) -> list[Held]:
+    """This rank's pieces of the parameters of an FSDP model, and its buffers, which are whole.
+
+    Args:
+        model: outside of forward and backward.
+        shapes: as for `hold_tensor_parallel`, if that had cut the model before.
+        group: the same.
+    """
     names: dict[torch.Tensor, list[str]] = {}
     for name, tensor in model.module.state_dict(keep_vars=True).items():
         names.setdefault(tensor, []).append(name)
@@ -115,12 +148,12 @@ def hold_fsdp(model: FSDP) -> list[Held]:
         for number, parameter in enumerate(shard.parameters):
             shape, place = tuple(shard.layout.shapes[number]), shard.pieces.get(number)
             begin, count = (place.begin, place.count) if place else (0, 0)
-            boxes = tuple(boxes_of_range(shape, begin, begin + count))
-            held += [Held(name, shape, boxes, parameter) for name in names.pop(parameter, [])]
-    for buffer, buffer_names in names.items():
-        shape = tuple(buffer.shape)
-        held += [Held(name, shape, (Box.whole(shape),), buffer) for name in buffer_names]
-    return held
+            for name in names.pop(parameter, []):
+                part = _whole(name, parameter, shape)
+                if shapes is not None and group is not None:
+                    part = _part(name, parameter, shape, shapes, group)
+                held.append(part.cut(begin, count, parameter))
+    return held + [_whole(n, b, b.shape) for b, its_names in names.items() for n in its_names]
 
 
 def hold_zero(module: nn.Module, optimizer: ShardedOptimizer) -> list[Held]:
@@ -128,17 +161,25 @@ def hold_zero(module: nn.Module, optimizer: ShardedOptimizer) -> list[Held]:
 
     Use it with `optimizer.inner`; the parameters themselves are whole (`hold_whole`).
     """
-    names: dict[nn.Parameter, list[str]] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        names.setdefault(parameter, []).append(name)
-    held = []
-    for bucket in optimizer.buckets:
-        for place, piece in zip(bucket.places, bucket.pieces, strict=True):
-            shape = tuple(bucket.layout.shapes[place.parameter])
-            boxes = tuple(boxes_of_range(shape, place.begin, place.begin + place.count))
-            parameter = bucket.parameters[place.parameter]
-            held += [Held(name, shape, boxes, piece) for name in names[parameter]]
-    return held
+    return cut_by_zero(hold_whole(module), optimizer)
+
+
+def cut_by_zero(held: Iterable[Held], optimizer: ShardedOptimizer) -> list[Held]:
+    """The same of parameters that are cut already.
+
+    Args:
+        held: among others what the optimizer works on, one box each.
+        optimizer: whose pieces.
+    """
+    by_parameter: dict[torch.Tensor, list[Held]] = {}
+    for h in held:
+        by_parameter.setdefault(h.tensor, []).append(h)
+    return [
+        h.cut(place.begin, place.count, piece)
+        for bucket in optimizer.buckets
+        for place, piece in zip(bucket.places, bucket.pieces, strict=True)
+        for h in by_parameter[bucket.parameters[place.parameter]]
+    ]
 
 
 # --- pieces of what is held ----------------------------------------------------------------------

@@ -64,33 +64,45 @@ class Training:
 
     Attributes:
         model: this rank's parameters and buffers, as `hold_whole` or `hold_fsdp` lists them.
-        optimizer: the one whose step the loop calls.
+        optimizer: the one whose step the loop calls; or several, with the same options, each for
+            other parameters. How many there are may change from layout to layout.
         states: what the optimizer's states belong to, if not to `model`: `hold_zero` for ZeRO.
         parts: whatever else goes on from step to step, by name: sampler, schedule, loss scaler. The
             same on every rank.
         generators: random numbers beside the default ones, by name; each rank has its own.
+        how: the ranks share the work, if their parts of the tensors do not tell; it must be the
+            same again for a training to go on bit for bit.
     """
 
     model: Sequence[Held]
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
     states: Sequence[Held] | None = None
     parts: Mapping[str, Stateful] = field(default_factory=dict)
     generators: Mapping[str, RandomState] = field(default_factory=dict)
+    how: str = ""
 
     def pieces(self) -> list[Piece]:
         """Model and optimizer state, to be saved or filled."""
-        return model_pieces(self.model) + optimizer_pieces(self.owners, self.inner)
+        return model_pieces(self.model) + self._state_pieces(self.owners)
+
+    def _state_pieces(self, owners: Sequence[Held]) -> list[Piece]:
+        return [piece for inner in self.inner for piece in optimizer_pieces(owners, inner)]
 
     @property
     def owners(self) -> Sequence[Held]:
-        """What the optimizer's states belong to."""
+        """What the optimizers' states belong to."""
         return self.model if self.states is None else self.states
 
     @property
-    def inner(self) -> torch.optim.Optimizer:
-        """The optimizer that has the states."""
-        outer = self.optimizer
-        return outer.inner if isinstance(outer, ShardedOptimizer) else outer
+    def outer(self) -> list[torch.optim.Optimizer]:
+        """The optimizers whose step the loop calls."""
+        given = self.optimizer
+        return [given] if isinstance(given, torch.optim.Optimizer) else list(given)
+
+    @property
+    def inner(self) -> list[torch.optim.Optimizer]:
+        """The optimizers that have the states."""
+        return [o.inner if isinstance(o, ShardedOptimizer) else o for o in self.outer]
 
     def snapshot(self, group: Group) -> Snapshot:
         """All of it, now: between two steps, since gradients are not in it. Collective.
@@ -106,7 +118,7 @@ class Training:
         mine: dict[str, Any] = {"layout": self.layout()}
 
         def look() -> list[Any]:
-            job["options"] = to_plain(_options(self.optimizer), "optimizer options")
+            job["options"] = _common_options(self.outer)
             job["parts"] = {n: to_plain(p.state_dict(), n) for n, p in self.parts.items()}
             mine["random"] = to_plain(random_state(self.generators), "random")
             seen = {"the optimizer's options": job["options"], **job["parts"]}
@@ -116,13 +128,16 @@ class Training:
         answers = together("the state of a training", look, group)
         _check_same([sums for sums, _ in answers])
         saved_by_others = {place for _, buffers in answers[: group.index] for place in buffers}
-        model = [h for h in self.model if _is_parameter(h) or _place(h) not in saved_by_others]
-        pieces = model_pieces(model) + optimizer_pieces(self.owners, self.inner)
+        own = [h for h in self.model if not h.copy]
+        model = [h for h in own if _is_parameter(h) or _place(h) not in saved_by_others]
+        states = self._state_pieces([h for h in self.owners if not h.copy])
+        pieces = model_pieces(model) + states
         return {"pieces": pieces, "extra": job, "rank_extra": mine}
 
     def layout(self) -> int:
         """A number that two ranks share only if they have the same parts of the same tensors."""
-        return zlib.crc32(repr([_place(h) for h in [*self.model, *self.owners]]).encode())
+        places = [_place(h) for h in [*self.model, *self.owners]]
+        return zlib.crc32(repr([self.how, *places]).encode())
 
 
 def _is_parameter(held: Held) -> bool:
@@ -193,7 +208,8 @@ def resume_training(training: Training, folder: Path | str, group: Group) -> Res
         return None
     checkpoint = open_checkpoint(folder, group, newest)
     together(asked, lambda: _check_names(checkpoint, training), group)
-    make_states(training.owners, training.inner, checkpoint.manifest)
+    for inner in training.inner:
+        make_states(training.owners, inner, checkpoint.manifest)
     load_resharded(training.pieces(), folder, group, step=newest)
     together(asked, lambda: _restore_job(checkpoint.manifest.extra, training), group)
     ranks = checkpoint.manifest.per_rank
@@ -220,6 +236,19 @@ def _options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """The options of each parameter group: a schedule writes the learning rate there."""
     own = ("params", "param_names")
     return [{k: v for k, v in g.items() if k not in own} for g in optimizer.param_groups]
+
+
+def _common_options(optimizers: Sequence[torch.optim.Optimizer]) -> Any:
+    """The options that all optimizers have, as JSON; refuses to save those of one for all."""
+    seen = [to_plain(_options(optimizer), "optimizer options") for optimizer in optimizers]
+    for number, options in enumerate(seen):
+        if options != seen[0]:
+            raise CheckpointError(
+                f"save the options of {len(seen)} optimizers once",
+                f"optimizer 0 has {str(seen[0])[:80]}, optimizer {number} {str(options)[:80]}",
+                "another layout may have another number of optimizers: set the options of all",
+            )
+    return seen[0]
 
 
 def _check_same(seen: Sequence[Mapping[str, int]]) -> None:
@@ -258,10 +287,11 @@ def _check_names(checkpoint: Checkpoint, training: Training) -> None:
 
 def _restore_job(job: Mapping[str, Any], training: Training) -> None:
     options = from_plain(job["options"], "optimizer options")
-    _set_options(training.inner, options)
-    if training.inner is not training.optimizer:
-        for own, saved in zip(training.optimizer.param_groups, options, strict=True):
-            own.update(saved)  # the outer groups are the ones that a schedule writes to
+    for outer, inner in zip(training.outer, training.inner, strict=True):
+        _set_options(inner, options)
+        if inner is not outer:
+            for own, saved in zip(outer.param_groups, options, strict=True):
+                own.update(saved)  # the outer groups are the ones that a schedule writes to
     for name, part in training.parts.items():
         part.load_state_dict(from_plain(job["parts"][name], name))
 

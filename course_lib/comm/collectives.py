@@ -229,6 +229,7 @@ def reduce(
 def barrier(group: Group) -> None:
     """Returns on every member once all members have called it. No bytes are booked."""
     event = group.ledger.begin("barrier", axis=group.axis, group=group.ranks, payload=0)
+    event.waited = event.begin
     dist.barrier(group.handle)
     group.ledger.finish(event)
 

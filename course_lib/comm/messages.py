@@ -62,6 +62,7 @@ class Work:
     def wait(self) -> None:
         """Returns once the buffers hold the result. A second call does nothing."""
         if self._handle is not None:
+            self.event.waited = time.monotonic()
             self._handle.wait()
             self._handle = None
         if self._finish is not None:

@@ -46,6 +46,21 @@ def flops_per_token(config: ModelConfig, sequence: int | None = None) -> int:
     return 6 * (matrices + c.vocabulary * c.hidden) + 6 * c.layers * c.hidden * length
 
 
+def stage_costs(config: ModelConfig) -> list[float]:
+    """Operations a token forward of embedding, blocks and output layer, in that order.
+
+    Two for each weight in a product; the embedding is a look-up and costs nothing.
+    """
+    key_value = 2 * config.kv_heads * config.head_width
+    attention = config.hidden * (2 * config.hidden + key_value) + config.sequence * config.hidden
+    ffn = config.hidden * config.ffn * (3 if config.gated else 2)
+    return [
+        0.0,
+        *[2.0 * (attention + ffn)] * config.layers,
+        2.0 * config.hidden * config.vocabulary,
+    ]
+
+
 def activation_bytes(config: ModelConfig, batch: int, sequence: int | None = None) -> int:
     """Bytes of fp16 activations that one device keeps for the backward pass, after Korthikanti.
 

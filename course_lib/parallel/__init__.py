@@ -22,9 +22,10 @@ from course_lib.parallel.offload import OffloadedAdam, OffloadedOptimizer
 from course_lib.parallel.pipeline import Pipeline
 from course_lib.parallel.region_rng import RegionRng
 from course_lib.parallel.ring_attention import ring_attention
+from course_lib.parallel.schedule import split_stages
 from course_lib.parallel.sequence_parallel import SequenceRegion
 from course_lib.parallel.shard import FlatLayout, flatten
-from course_lib.parallel.stages import split_stages, sum_tied_gradient
+from course_lib.parallel.stages import sum_tied_gradient
 from course_lib.parallel.sync_batch_norm import SyncBatchNorm, convert_sync_batch_norm
 from course_lib.parallel.tensor_parallel import (
     ColumnParallelLinear,

@@ -12,7 +12,7 @@ Shapes: ... any, I width of the input, O width of the output, r this rank's part
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,8 @@ from torch import nn
 from course_lib.comm import CommError, Group, copy_to_group, reduce_from_group
 from course_lib.comm.autograd import summed
 from course_lib.trace import chunk_sizes
+
+Product = Callable[..., torch.Tensor]
 
 
 class TensorRegion:
@@ -79,6 +81,9 @@ class ColumnParallelLinear(nn.Module):
         region: which its input enters.
         entered: the input has entered already, with the module that this layer is in.
         rows: which outputs this rank has; by default an even part of them.
+
+    Attributes:
+        product: `product(x, weight, bias)`; may be replaced, as by one of 8-bit numbers.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class ColumnParallelLinear(nn.Module):
     ) -> None:
         super().__init__()
         self.region, self.entered = region, entered
+        self.product: Product = F.linear
         rows = own_range(full.out_features, region.group) if rows is None else rows
         self.weight = own_part(full.weight, 0, rows)
         self.bias = None if full.bias is None else own_part(full.bias, 0, rows)
@@ -98,7 +104,7 @@ class ColumnParallelLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., I], the same on every rank, to [..., O_r]."""
         x = x if self.entered else self.region.enter(x)
-        return F.linear(x, self.weight, self.bias)
+        return self.product(x, self.weight, self.bias)
 
 
 class RowParallelLinear(nn.Module):
@@ -108,18 +114,22 @@ class RowParallelLinear(nn.Module):
         full: the layer, the same on every rank; I need not be a multiple of N.
         region: where its output leaves.
         columns: which inputs this rank has; by default an even part of them.
+
+    Attributes:
+        product: `product(x, weight)`; may be replaced.
     """
 
     def __init__(self, full: nn.Linear, region: TensorRegion, columns: range | None = None) -> None:
         super().__init__()
         self.region = region
+        self.product: Product = F.linear
         columns = own_range(full.in_features, region.group) if columns is None else columns
         self.weight = own_part(full.weight, 1, columns)
         self.bias = None if full.bias is None else nn.Parameter(full.bias.detach().clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., I_r] to [..., O]: the bias comes after the sum, so it is added once."""
-        y = self.region.leave(F.linear(x, self.weight))
+        y = self.region.leave(self.product(x, self.weight))
         return y if self.bias is None else y + self.bias
 
 

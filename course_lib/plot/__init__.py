@@ -1,5 +1,6 @@
 """Pictures, drawn from records only: steppers, bars, timelines, meshes, and the answer field."""
 
+from course_lib.plot.axis_bytes import axis_bytes
 from course_lib.plot.bars import byte_bars, memory_bars
 from course_lib.plot.buckets import bucket_steps
 from course_lib.plot.checkpoint_map import checkpoint_map
@@ -15,6 +16,9 @@ from course_lib.plot.measured import Measured, measured_schedule
 from course_lib.plot.memory_player import memory_player
 from course_lib.plot.memory_runs import memory_compared
 from course_lib.plot.memory_time import memory_over_time
+from course_lib.plot.mesh_controls import explore_mesh
+from course_lib.plot.mesh_explorer import mesh_explorer
+from course_lib.plot.mesh_groups import split_bytes
 from course_lib.plot.number_lines import number_lines
 from course_lib.plot.picture import Picture
 from course_lib.plot.player import Frame, Player
@@ -38,11 +42,13 @@ __all__ = [
     "TensorPart",
     "WholeTensor",
     "alpha_beta_chart",
+    "axis_bytes",
     "bucket_steps",
     "byte_bars",
     "checkpoint_map",
     "collective_steps",
     "dispatch_steps",
+    "explore_mesh",
     "format_bytes",
     "format_time",
     "gradient_histogram",
@@ -54,6 +60,7 @@ __all__ = [
     "memory_over_time",
     "memory_player",
     "mesh_axes",
+    "mesh_explorer",
     "number_lines",
     "predict",
     "rank_color",
@@ -64,6 +71,7 @@ __all__ = [
     "schedule_grid",
     "schedule_picture",
     "simulated_and_measured",
+    "split_bytes",
     "tensor_split_steps",
     "text_on",
     "timeline_lanes",

@@ -16,7 +16,7 @@ from course_lib.plot.figure import as_picture, new_figure, nothing_recorded, sty
 from course_lib.plot.picture import Picture
 from course_lib.plot.style import INK, PANEL, PAPER, format_time, rank_color, text_on
 from course_lib.trace import Ledger, Span, Timeline
-from course_lib.trace.timeline import length, union
+from course_lib.trace.intervals import length, union
 
 
 def timeline_lanes(timeline: Timeline) -> Picture:

@@ -6,7 +6,7 @@ from course_lib.precision.fp8_gather import Fp8Pack, fp8_all_gather
 from course_lib.precision.fp8_matmul import choose_way, scaled_matmul
 from course_lib.precision.loss_scaler import DynamicLossScaler
 from course_lib.precision.master_weights import MasterWeights
-from course_lib.precision.mixed_precision import Policy, cast_forward, reduction_bound
+from course_lib.precision.mixed_precision import Policy, cast_forward, cast_module, reduction_bound
 from course_lib.precision.recipes import (
     BlockScaling,
     CurrentScaling,
@@ -35,6 +35,7 @@ __all__ = [
     "Scaled",
     "Scalers",
     "cast_forward",
+    "cast_module",
     "choose_way",
     "fp8_all_gather",
     "fp8_linear",

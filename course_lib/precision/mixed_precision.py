@@ -26,12 +26,14 @@ see float32 gradients before the step: `scaler.unscale(zero2.inner.gradients_up(
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
 
@@ -62,6 +64,34 @@ def cast_floating(tree: Any, dtype: torch.dtype | None) -> Any:
     return tree_map(one, tree) if dtype else tree
 
 
+def cast_module(module: nn.Module, policy: Policy) -> None:
+    """Has a module compute in `policy.param_dtype`, in place; its parameters stay what they are.
+
+    Parameters and floating inputs are cast in each forward; gradients come out in the parameters'
+    own dtype. As in FSDP, buffers are not cast, and a layer that needs float32 inside must say so
+    itself, as the course's RMSNorm does. A checkpoint around it casts again when it computes again:
+    `checkpoint_module` comes after this.
+
+    Args:
+        module: its `forward` is replaced.
+        policy: its `reduce_dtype` belongs to the wrapper that reduces.
+    """
+    module.forward = partial(_compute, module, module.forward, policy)
+
+
+def cast_forward(module: nn.Module, policy: Policy) -> nn.Module:
+    """The same around a module, which itself stays as it is.
+
+    Args:
+        module: any module; wrap the result in DDP, not the other way round.
+        policy: as for `cast_module`.
+
+    Returns:
+        A module with the same parameters, and the same state under the same names.
+    """
+    return _CastForward(module, policy)
+
+
 class _CastForward(nn.Module):
     """See `cast_forward`."""
 
@@ -71,13 +101,7 @@ class _CastForward(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own, on copies of its parameters and inputs."""
-        dtype = self.policy.param_dtype
-        # The cast is a step of the graph: its backward casts the gradient up, and the parameter,
-        # a leaf as before, gets it in float32, where DDP's hooks wait for it.
-        copies = cast_floating(dict(self.module.named_parameters()), dtype)
-        args, kwargs = cast_floating((args, kwargs), dtype)
-        output = functional_call(self.module, copies, args, kwargs)
-        return cast_floating(output, self.policy.output_dtype)
+        return _compute(self.module, self.module, self.policy, *args, **kwargs)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own: a checkpoint does not show in what it was computed."""
@@ -88,21 +112,30 @@ class _CastForward(nn.Module):
         return self.module.load_state_dict(state_dict, *args, **kwargs)
 
 
-def cast_forward(module: nn.Module, policy: Policy) -> nn.Module:
-    """The module, computing in `policy.param_dtype` with parameters that stay what they are.
+def _compute(
+    module: nn.Module, call: Callable[..., Any], policy: Policy, *args: Any, **kwargs: Any
+) -> Any:
+    """Calls with copies in the place of a module's parameters, and with copies of the inputs."""
+    args, kwargs = cast_floating((args, kwargs), policy.param_dtype)
+    with _copies_shown(module, policy.param_dtype):
+        output = call(*args, **kwargs)
+    return cast_floating(output, policy.output_dtype)
 
-    Parameters and floating inputs are cast; gradients come out in the parameters' own dtype. As in
-    FSDP, buffers are not cast, and a layer that needs float32 inside must say so itself, as the
-    course's RMSNorm does.
 
-    Args:
-        module: any module; wrap the result in DDP, not the other way round.
-        policy: its `reduce_dtype` belongs to the wrapper that reduces.
-
-    Returns:
-        A module with the same parameters, and the same state under the same names.
-    """
-    return _CastForward(module, policy)
+@contextmanager
+def _copies_shown(module: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+    """Inside, whoever asks a module for a parameter gets its copy in `dtype`."""
+    own = [(m._parameters, dict(m._parameters)) for m in module.modules()]
+    # The cast is a step of the graph: its backward casts the gradient up, and the parameter,
+    # a leaf as before, gets it in float32, where DDP's hooks wait for it.
+    copies = {p: cast_floating(p, dtype) for p in module.parameters()}
+    try:
+        for shown, parameters in own:
+            shown.update({n: p if p is None else copies[p] for n, p in parameters.items()})
+        yield
+    finally:
+        for shown, parameters in own:
+            shown.update(parameters)
 
 
 def reduction_bound(magnitudes: torch.Tensor, ranks: int, dtype: torch.dtype) -> torch.Tensor:

@@ -26,6 +26,7 @@ import torch.distributed as dist
 
 from course_lib import comm
 from course_lib.comm import Group, Work
+from course_lib.comm.start import choose_backend, choose_device
 from course_lib.ranks import where
 from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.pack import Packed, load_object
@@ -50,20 +51,6 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
     ).start()
     worker.join(fds[3] if len(fds) > 3 else None, network)
     worker.serve()
-
-
-def choose_device(wanted: str, rank: int, world_size: int) -> torch.device:
-    """The device of a rank: its own GPU if there is one for each rank, else the CPU.
-
-    Args:
-        wanted: `auto`; `cpu`; `cuda` (ranks share GPUs if there are fewer, over gloo).
-        rank: the rank, also its index on this machine.
-        world_size: how many ranks there are.
-    """
-    gpus = torch.cuda.device_count() if wanted != "cpu" else 0
-    if gpus >= world_size or (wanted == "cuda" and gpus):
-        return torch.device("cuda", rank % gpus)
-    return torch.device("cpu")
 
 
 class Worker:
@@ -102,8 +89,7 @@ class Worker:
         os.environ["MPLBACKEND"] = "module://course_lib.ranks.figures"
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        shared = self.device.type == "cuda" and torch.cuda.device_count() < self.world_size
-        backend = "nccl" if self.device.type == "cuda" and not shared else "gloo"
+        backend = choose_backend(self.device, self.world_size)
         meet(
             self.rank, self.world_size, self.port, listen_fd, backend,
             hosts=self.hosts, network=network,

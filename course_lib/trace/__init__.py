@@ -1,21 +1,40 @@
-"""Plain records of what happened on the ranks: events, ledgers, timelines, wire formulas."""
+"""Plain records of what happened on the ranks, and what they tell: traces, flight logs, costs."""
 
 from course_lib.trace.alpha_beta import AlphaBeta, bus_bandwidth, fit
+from course_lib.trace.chrome import open_traces, read_traces
+from course_lib.trace.desync import Finding, find_desync
 from course_lib.trace.event import Event, Span
+from course_lib.trace.explanation import Explanation, Flops, explain
+from course_lib.trace.flight import FlightLog, Record, flight_log
 from course_lib.trace.ledger import Ledger
+from course_lib.trace.stretches import Stretch, Trace
 from course_lib.trace.timeline import Timeline, spread
+from course_lib.trace.torch_flight import read_torch_flight
 from course_lib.trace.wire import chunk_sizes, formula_text, wire_bytes
 
 __all__ = [
     "AlphaBeta",
     "Event",
+    "Explanation",
+    "Finding",
+    "FlightLog",
+    "Flops",
     "Ledger",
+    "Record",
     "Span",
+    "Stretch",
     "Timeline",
+    "Trace",
     "bus_bandwidth",
     "chunk_sizes",
+    "explain",
+    "find_desync",
     "fit",
+    "flight_log",
     "formula_text",
+    "open_traces",
+    "read_torch_flight",
+    "read_traces",
     "spread",
     "wire_bytes",
 ]

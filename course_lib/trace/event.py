@@ -35,6 +35,8 @@ class Event:
         end: the same, when the caller had waited for it; None while the call is under way.
         arrived: the same, when the data were there, which may be long before anybody waited; None
             where only the wait shows it.
+        waited: the same, when the program began to wait for it: from then until `end` it stood
+            still. None if it has not waited, or if that was not recorded.
         shape: shape of the tensor given.
         dtype: its dtype without "torch.".
         item: bytes of one element.
@@ -65,6 +67,7 @@ class Event:
     chunk: int = -1
     parent: int = -1
     arrived: float | None = None
+    waited: float | None = None
 
     @property
     def over(self) -> float | None:

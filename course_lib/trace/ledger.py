@@ -24,6 +24,20 @@ MEMORY_CLASSES = (
 )
 
 
+class Counted(NamedTuple):
+    """Calls that are numbered together, so that ranks that agree give the same number to each.
+
+    Attributes:
+        group: global ranks of the group.
+        sort: `collective`; `part`, of a collective that is built from others; `send` or `recv`.
+        peer: of messages, global rank of the other end; else -1.
+    """
+
+    group: tuple[int, ...]
+    sort: str
+    peer: int
+
+
 class Place(NamedTuple):
     """How much a ledger held at one moment.
 
@@ -52,6 +66,7 @@ class Ledger:
         held: bytes held now, by memory class.
         peak: the most that was held at any time, by memory class.
         samples: (seconds on the machine's clock, class, bytes held from then on), for each change.
+        counts: how many calls of each sort have begun, also those that are forgotten.
     """
 
     def __init__(self, rank: int) -> None:
@@ -61,7 +76,7 @@ class Ledger:
         self.held: dict[str, int] = {}
         self.peak: dict[str, int] = {}
         self.samples: list[tuple[float, str, int]] = []
-        self._counts: dict[tuple[Any, ...], int] = {}
+        self.counts: dict[Counted, int] = {}
         self._parents: list[Event] = []
 
     # --- calls -------------------------------------------------------------------------------
@@ -73,11 +88,9 @@ class Ledger:
         A message begun inside `within(event)` becomes a part of that event.
         """
         parent = self._parents[-1].number if self._parents else -1
-        count_as: tuple[Any, ...] = (group, parent >= 0)
-        if op in ("send", "recv"):
-            count_as = (group, op, fields["peer"])
-        seq = self._counts.get(count_as, 0)
-        self._counts[count_as] = seq + 1
+        sort = _counted(op, group, fields.get("peer", -1), parent)
+        seq = self.counts.get(sort, 0)
+        self.counts[sort] = seq + 1
         event = Event(
             rank=self.rank, number=len(self.events), op=op, axis=axis, group=group, seq=seq,
             payload=payload, sent=fields.pop("sent", 0), received=fields.pop("received", 0),
@@ -101,7 +114,11 @@ class Ledger:
 
     @contextmanager
     def within(self, event: Event) -> Iterator[Event]:
-        """Messages begun in this block are parts of `event`, which ends with the block."""
+        """Messages begun in this block are parts of `event`, which ends with the block.
+
+        The program does nothing else meanwhile: it waits for the event from its beginning.
+        """
+        event.waited = event.begin
         self._parents.append(event)
         try:
             yield event
@@ -178,6 +195,14 @@ class Ledger:
         """Where the book is now: what is recorded from here on is `to_dict(place)`."""
         return Place(len(self.events), len(self.spans), len(self.samples), time.monotonic())
 
+    def forget(self) -> None:
+        """Drops what is recorded so far, so that a long run does not keep it all.
+
+        What is held and the peaks stay. Nothing is dropped while a call is under way.
+        """
+        if not self.open_events():
+            self.events, self.spans, self.samples = [], [], []
+
     def to_dict(self, since: Place | None = None) -> dict[str, Any]:
         """The ledger as JSON-ready data, all or from a place on.
 
@@ -203,4 +228,12 @@ class Ledger:
         ledger.spans = [Span(**span) for span in data["spans"]]
         ledger.samples = [(at, kind, count) for at, kind, count in data["samples"]]
         ledger.held, ledger.peak = dict(data["held"]), dict(data["peak"])
+        for event in ledger.events:
+            ledger.counts[_counted(event.op, event.group, event.peer, event.parent)] = event.seq + 1
         return ledger
+
+
+def _counted(op: str, group: tuple[int, ...], peer: int, parent: int) -> Counted:
+    if op in ("send", "recv"):
+        return Counted(group, op, peer)
+    return Counted(group, "part" if parent >= 0 else "collective", -1)

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from course_lib.trace.event import Event, Span
+from course_lib.trace.intervals import Interval, length, overlap, union
 from course_lib.trace.ledger import Ledger
 from course_lib.trace.wire import formula_text, wire_bytes
-
-Interval = tuple[float, float]
 
 
 class Timeline:
@@ -163,24 +162,3 @@ def spread(values: Sequence[int]) -> str:
     """`12` if all ranks have 12, else `12–16`; thousands are grouped."""
     low, high = min(values, default=0), max(values, default=0)
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"
-
-
-def union(intervals: Iterable[tuple[float, float]]) -> list[Interval]:
-    """The same moments as disjoint intervals in order."""
-    merged: list[Interval] = []
-    for begin, end in sorted(intervals):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((begin, end))
-    return merged
-
-
-def overlap(first: Sequence[Interval], second: Sequence[Interval]) -> float:
-    """Seconds that lie in both of two lists of disjoint intervals."""
-    return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in first for b in second)
-
-
-def length(intervals: Iterable[Interval]) -> float:
-    """Seconds that disjoint intervals cover."""
-    return sum(end - begin for begin, end in intervals)

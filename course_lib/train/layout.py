@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 
-from course_lib.checkpoint import checkpoint_module
+from course_lib.checkpoint import checkpoint, checkpoint_module, selective
 from course_lib.comm import CommError, Group, Mesh
 from course_lib.model import Transformer
 from course_lib.model.transformer import Attention
-from course_lib.parallel import Zero1, ring_attention
+from course_lib.parallel import Zero1, Zero2, ring_attention
 from course_lib.parallel.context_parallel import SequenceLayout
 from course_lib.parallel.schedule import Schedule, one_f_one_b
+from course_lib.train.compute import lower_precision
 from course_lib.train.mesh_model import MeshModel
 from course_lib.train.parallelize import expert_parallel, tensor_parallel
 from course_lib.train.stage import pipeline_stages
@@ -34,23 +35,30 @@ def lay_out(
     schedule: Schedule | None = None,
     *,
     sequence: bool = False,
-    recompute: bool = False,
-    fsdp: bool = False,
+    precision: str = "fp32",
+    recompute: str = "none",
+    zero: int = 0,
 ) -> MeshModel:
     """Leaves each rank its part of a model, from the inside out; collective over the mesh.
 
     Args:
-        model: the whole, the same on every rank, in the dtype and on the device that it is trained
-            in. Its modules are cut in place; what this rank does not hold can go with it.
+        model: the whole, the same on every rank, in the dtype that its weights are kept in and on
+            the device that it is trained on. Its modules are cut in place; what this rank does not
+            hold can go with it.
         mesh: who is where.
         schedule: of the pipeline, and so the number of micro-batches; 1F1B with as many as there
             are stages if None.
         sequence: sequence parallelism over tp.
-        recompute: each block keeps its input only, and is computed again in backward.
-        fsdp: parameters are cut over dp × ep × cp as well, block by block.
+        precision: what is computed in, see `compute`; weights, gradients and their sums are in the
+            model's own dtype. `fp16` needs a loss scaler in each step.
+        recompute: `full`, each block keeps its input only, and is computed again in backward;
+            `selective`, it keeps the results of its matrix products too; `none`.
+        zero: what is cut over the ranks that have other tokens: 1 optimizer state, 2 gradients too,
+            3 parameters too, block by block (FSDP).
 
     Raises:
-        CommError: a size does not fit the model, or FSDP is asked for where it cannot be.
+        CommError: a size does not fit the model, or a stage of ZeRO is asked for where it cannot
+            be.
         ScheduleError: the schedule is for another number of ranks, or has more stages than blocks.
     """
     config, tp = model.config, mesh["tp"]
@@ -62,14 +70,16 @@ def lay_out(
     tokens = context_parallel(model, mesh["cp"])
     if sequence:
         _check_lengths(tokens, tp)
-    if recompute:
+    dtype = lower_precision(model, precision, gathered=zero == 3)
+    if recompute != "none":
         for block in model.blocks:
-            checkpoint_module(block)
+            checkpoint_module(block, checkpoint if recompute == "full" else selective())
     stages = pipeline_stages(model, schedule, mesh["pp"])
     for stage in stages.values():
         stage.positions = tokens.positions(mesh["cp"].index)
-        stage.auxiliary_weight = 1 / schedule.micro_batches
-    return MeshModel(stages, mesh, schedule, tokens, sequence=sequence and tp.size > 1, fsdp=fsdp)
+    return MeshModel(
+        stages, mesh, schedule, tokens, sequence=sequence and tp.size > 1, dtype=dtype, zero=zero
+    )
 
 
 def context_parallel(model: Transformer, group: Group) -> SequenceLayout:
@@ -99,28 +109,20 @@ def _check_lengths(tokens: SequenceLayout, group: Group) -> None:
 
 
 def make_optimizers(
-    model: MeshModel, kind: Callable[..., Any], *, zero1: bool = False, **options: Any
+    model: MeshModel, kind: Callable[..., Any], **options: Any
 ) -> list[torch.optim.Optimizer]:
     """What is applied last: who keeps which optimizer state.
 
     Args:
         model: on its mesh already.
-        kind: an optimizer class; with `zero1` or FSDP one that works element by element.
-        zero1: cut its state, and the update, over the ranks that have the same parameters.
+        kind: an optimizer class; with any stage of ZeRO one that works element by element.
         options: for it.
 
     Returns:
-        One optimizer, or with `zero1` one for each set of ranks: experts have a set of their own.
-
-    Raises:
-        CommError: ZeRO-1 of a model that FSDP has cut already.
+        One optimizer, or with ZeRO-1 and 2 one for each set of ranks that have the same parameters:
+        experts have a set of their own.
     """
-    if not zero1:
+    if model.zero not in (1, 2):
         return [kind(model.parameters, **options)]
-    if model.fsdp:
-        raise CommError(
-            f"ZeRO-1 over {model.data}",
-            "a model that FSDP has cut over the same ranks",
-            "its optimizer's state is cut already: leave zero1 out",
-        )
-    return [Zero1(held, kind, group, **options) for group, held in model.by_replicas()]
+    sharded = Zero1 if model.zero == 1 else Zero2
+    return [sharded(held, kind, group, **options) for group, held in model.by_replicas()]

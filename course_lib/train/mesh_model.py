@@ -19,12 +19,39 @@ from course_lib.model import expert_parameters
 from course_lib.parallel import FSDP, Pipeline
 from course_lib.parallel.accumulate import token_loss_sum
 from course_lib.parallel.context_parallel import SequenceLayout
+from course_lib.parallel.flat_shard import Precision
 from course_lib.parallel.schedule import Schedule
 from course_lib.parallel.vocab_parallel import vocab_parallel_cross_entropy
 from course_lib.train.copies import tensor_copies
 from course_lib.train.stage import TransformerStage, tied_pair
 
 IGNORED = -100  # a target that the loss does not count
+
+
+def zero_refusal(zero: int, schedule: Schedule, *, experts: bool) -> tuple[str, str] | None:
+    """Why a stage of ZeRO cannot be, as what was found and why; None if it can.
+
+    Args:
+        zero: the stage.
+        schedule: of the pipeline.
+        experts: whether the model has some.
+    """
+    if zero == 3 and experts:
+        return (
+            "experts, which only some of the ranks have",
+            "FSDP cuts a stage over all ranks that have other tokens: use ZeRO-1",
+        )
+    if zero == 3 and any(action.kind in "IW" for line in schedule.actions for action in line):
+        return (
+            f"the schedule {schedule.name}, whose backwards come in halves",
+            "FSDP cuts a unit's gradients all at once: use ZeRO-1",
+        )
+    if zero == 2 and schedule.ranks > 1:
+        return (
+            f"a pipeline of {schedule.ranks} ranks",
+            "gradients would be cut after each micro-batch, and sent as often: use ZeRO-1",
+        )
+    return None
 
 
 class MeshModel:
@@ -36,7 +63,8 @@ class MeshModel:
         schedule: of the pipeline.
         tokens: which positions of a sequence each rank of cp has.
         sequence: stages hand on tensors that are cut along the sequence, over tp.
-        fsdp: cut the stages over dp × ep × cp.
+        dtype: that is computed in, and handed on; None for the parameters' own.
+        zero: the stage of ZeRO; with 3 the stages are cut here, over dp × ep × cp.
 
     Attributes:
         config: of the whole model.
@@ -47,7 +75,7 @@ class MeshModel:
         pipeline: runs the stages; its losses are sums over the counted tokens of a micro-batch.
 
     Raises:
-        CommError: FSDP of a model with experts, or under a schedule with backwards in halves.
+        CommError: as `zero_refusal` says.
     """
 
     def __init__(
@@ -58,38 +86,32 @@ class MeshModel:
         tokens: SequenceLayout,
         *,
         sequence: bool = False,
-        fsdp: bool = False,
+        dtype: torch.dtype | None = None,
+        zero: int = 0,
     ) -> None:
-        self.mesh, self.tokens, self.sequence, self.fsdp = mesh, tokens, sequence, fsdp
+        self.mesh, self.tokens, self.sequence, self.zero = mesh, tokens, sequence, zero
         self.config = next(iter(stages.values())).config
         self.data, self.everyone = mesh["dp", "ep", "cp"], mesh[AXES]
         for axes in (("dp", "ep"), ("dp", "cp"), ("pp", "dp", "ep", "cp")):
             mesh[axes]  # made here, where all ranks come by, and not when first used
         held = nn.ModuleList(stages.values())
         self.parameters = [p for p in held.parameters() if p.requires_grad]
-        self.dtype = next(held.parameters()).dtype
+        self.dtype = dtype or next(held.parameters()).dtype
         self.experts = set(expert_parameters(held))
-        if fsdp:
-            self._check_fsdp(schedule)
+        self._check_zero(schedule)
         self._tensor_copies = tensor_copies(held, self.config, mesh["tp"])
         self.tied = self._tied(list(stages.values()), schedule)
-        run = {n: self._sharded(stage) if fsdp else stage for n, stage in stages.items()}
+        run = (
+            {n: self._sharded(stage, dtype) for n, stage in stages.items()} if zero == 3 else stages
+        )
         self.pipeline = Pipeline(
             run, schedule, mesh["pp"], loss=self.loss_sum, border=self.handed_on
         )
 
-    def _check_fsdp(self, schedule: Schedule) -> None:
-        found = ""
-        if self.experts:
-            found = f"{len(self.experts)} parameters of experts, which only some of the ranks have"
-        elif any(action.kind in "IW" for line in schedule.actions for action in line):
-            found = f"the schedule {schedule.name}, whose backwards come in halves"
-        if found:
-            raise CommError(
-                f"FSDP over {self.data}",
-                found,
-                "a stage has its gradients all at once and on all ranks, to be cut: use ZeRO-1",
-            )
+    def _check_zero(self, schedule: Schedule) -> None:
+        reason = zero_refusal(self.zero, schedule, experts=bool(self.experts))
+        if reason is not None:
+            raise CommError(f"ZeRO-{self.zero} over {self.data}", *reason)
 
     def _tied(
         self, stages: list[TransformerStage], schedule: Schedule
@@ -100,19 +122,24 @@ class MeshModel:
         ends = [end for stage in stages for end in (stage.embedding, stage.head) if end is not None]
         return ends[0].get_parameter("weight"), pair
 
-    def _sharded(self, stage: TransformerStage) -> FSDP:
-        """A unit for each block; one for a tied weight too, so that both ends cut it alike."""
+    def _sharded(self, stage: TransformerStage, dtype: torch.dtype | None) -> FSDP:
+        """A unit for each block; one for a tied weight too, so that both ends cut it alike.
+
+        What is computed with is gathered in its dtype; gradients are summed in the parameters'.
+        """
         units: list[nn.Module] = list(stage.blocks.values())
         if self.tied is not None:
             units += [end for end in (stage.embedding, stage.head) if end is not None]
-        return FSDP(stage, self.data, units)
+        wide = next(stage.parameters()).dtype
+        return FSDP(stage, self.data, units, precision=Precision(dtype, wide))
 
     # --- what the pipeline needs -----------------------------------------------------------------
     def loss_sum(self, logits: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
         """Negative log-likelihood, summed over the counted tokens, from this rank's logits."""
         tp = self.mesh["tp"]
         if tp.size == 1:
-            return token_loss_sum(logits, targets_BT, IGNORED)
+            wide = logits.float() if logits.dtype.itemsize < 4 else logits
+            return token_loss_sum(wide, targets_BT, IGNORED)
         losses_BT = vocab_parallel_cross_entropy(logits, targets_BT, self.config.vocabulary, tp)
         return losses_BT.masked_fill(targets_BT == IGNORED, 0).sum()
 
@@ -123,14 +150,20 @@ class MeshModel:
         shape = (rows, length, self.config.hidden)
         return torch.empty(shape, dtype=self.dtype, device=tokens_BT.device)
 
+    def weigh_side_losses(self, weight: float) -> None:
+        """Sets what experts' auxiliary losses of a whole batch count for, beside the main loss."""
+        for stage in self.pipeline.stages.values():
+            if isinstance(stage, TransformerStage):  # FSDP's have no experts
+                stage.auxiliary_weight = weight / self.pipeline.schedule.micro_batches
+
     # --- who has the same ------------------------------------------------------------------------
     def replicas(self, parameter: nn.Parameter) -> Group:
         """The ranks that have the same part of a parameter, and use it for other tokens."""
         return self.mesh["dp", "cp"] if parameter in self.experts else self.data
 
     def copies(self, parameter: nn.Parameter) -> int:
-        """How many ranks have what this rank has of a parameter; without ZeRO-1."""
-        cut = 1 if self.fsdp else self.replicas(parameter).size
+        """How many ranks have what this rank has of a parameter; without ZeRO-1 and 2."""
+        cut = 1 if self.zero == 3 else self.replicas(parameter).size
         ends = 2 if self.tied is not None and parameter is self.tied[0] else 1
         return cut * self._tensor_copies[parameter] * ends
 

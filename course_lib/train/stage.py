@@ -16,9 +16,9 @@ from torch import nn
 
 from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer, auxiliary_loss
+from course_lib.model.formulas import stage_costs
 from course_lib.model.transformer import rotary
-from course_lib.parallel.schedule import Schedule
-from course_lib.parallel.stages import split_stages
+from course_lib.parallel.schedule import Schedule, split_model
 from course_lib.train.side_loss import with_side_loss
 
 
@@ -62,33 +62,13 @@ class TransformerStage(nn.Module):
         return self.head(self.norm(x_BTD))
 
 
-def stage_costs(config: ModelConfig) -> list[float]:
-    """Operations a token forward of embedding, blocks and output layer, in that order.
-
-    Two for each weight in a product; the embedding is a look-up and costs nothing.
-    """
-    key_value = 2 * config.kv_heads * config.head_width
-    attention = config.hidden * (2 * config.hidden + key_value) + config.sequence * config.hidden
-    ffn = config.hidden * config.ffn * (3 if config.gated else 2)
-    return [
-        0.0,
-        *[2.0 * (attention + ffn)] * config.layers,
-        2.0 * config.hidden * config.vocabulary,
-    ]
-
-
 def stage_blocks(config: ModelConfig, count: int) -> list[range]:
     """The blocks of each stage, so that the dearest stage costs as little as can be.
 
     Raises:
         ScheduleError: there are more stages than blocks.
     """
-    costs = stage_costs(config)
-    # The ends stay with the first and with the last block: neither can be a stage of its own.
-    inner = costs[1:-1]
-    inner[0] += costs[0]
-    inner[-1] += costs[-1]
-    return split_stages(inner, count)
+    return split_model(stage_costs(config), count)
 
 
 def pipeline_stages(

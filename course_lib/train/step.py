@@ -25,6 +25,8 @@ from course_lib.model import update_router_bias
 from course_lib.parallel import Zero1, shard_sequence, sum_tied_gradient
 from course_lib.parallel.accumulate import Batch, count_tokens
 from course_lib.parallel.expert_gradients import average_over_replicas
+from course_lib.parallel.zero import ShardedOptimizer
+from course_lib.precision import DynamicLossScaler
 from course_lib.train.grad_norm import clip_grad_norm_nd
 from course_lib.train.mesh_model import IGNORED, MeshModel
 
@@ -39,11 +41,13 @@ class StepReport:
         loss: nats per counted token, before the update, without auxiliary losses.
         tokens: counted tokens of the whole batch.
         norm: of the gradients, before clipping.
+        made: whether the update was made; a loss scaler skips it when a gradient overflows.
     """
 
     loss: float
     tokens: int
     norm: float
+    made: bool = True
 
 
 def train_step(
@@ -51,6 +55,7 @@ def train_step(
     micro_batches: Sequence[Batch],
     optimizers: Optimizers,
     max_norm: float = float("inf"),
+    scaler: DynamicLossScaler | None = None,
 ) -> StepReport:
     """Makes the update that one process would make of the whole batch; collective.
 
@@ -59,6 +64,7 @@ def train_step(
         micro_batches: this rank's, as `own_micro_batches` cuts them.
         optimizers: from `make_optimizers`.
         max_norm: clip to this norm.
+        scaler: of all ranks of the mesh, for fp16.
 
     Raises:
         CommError: no token counts in the whole batch.
@@ -67,17 +73,23 @@ def train_step(
     for optimizer in optimizers:
         optimizer.zero_grad()
     tokens = global_tokens(micro_batches, model.data)
+    scale = 1.0 if scaler is None else scaler.factor
     # Gradients are averaged over the data ranks, so each rank's sum is made that much larger.
-    weights = [model.data.size / tokens] * len(micro_batches)
+    weights = [scale * model.data.size / tokens] * len(micro_batches)
+    model.weigh_side_losses(scale)
     losses = model.pipeline.step(micro_batches, weights)
     loss = global_loss(losses, tokens, model.mesh)
     held = finalize_grads(model, optimizers)
+    made = scaler is None or not scaler.unscale(held)
     norm = clip_grad_norm_nd(held, held.__getitem__, model.everyone, max_norm)
     for optimizer in optimizers:
-        optimizer.step()
-    for stage in model.pipeline.stages.values():
-        update_router_bias(stage)
-    return StepReport(float(loss), tokens, float(norm))
+        optimizer.step() if scaler is None else scaler.step(optimizer)
+    if scaler is not None:
+        scaler.update()
+    if made:
+        for stage in model.pipeline.stages.values():
+            update_router_bias(stage)
+    return StepReport(float(loss), tokens, float(norm), made)
 
 
 # --- the batch -----------------------------------------------------------------------------------
@@ -160,9 +172,10 @@ def finalize_grads(model: MeshModel, optimizers: Optimizers) -> dict[nn.Paramete
         a head that several ranks have        those of tp   sum    a hook, in backward
         an embedding that is tied             ends of pp    sum    this, first
         an expert's                           dp × cp       mean   this, or ZeRO-1
-        any other                             dp × ep × cp  mean   this, ZeRO-1, or FSDP in backward
+        any other                             dp × ep × cp  mean   this, or ZeRO-1
 
-    Ends of pp are summed first, while both have the whole: ZeRO-1 cuts each by other borders.
+    ZeRO-2 and FSDP have done the last two in backward. Ends of pp are summed first, while both have
+    the whole: ZeRO-1 cuts each by other borders.
 
     Args:
         model: after the backwards of a batch.
@@ -174,18 +187,19 @@ def finalize_grads(model: MeshModel, optimizers: Optimizers) -> dict[nn.Paramete
     """
     if model.tied is not None:
         sum_tied_gradient(*model.tied)
-    sharded = [optimizer for optimizer in optimizers if isinstance(optimizer, Zero1)]
+    sharded = [optimizer for optimizer in optimizers if isinstance(optimizer, ShardedOptimizer)]
     if sharded:
         return {piece: n for optimizer in sharded for piece, n in _reduced(optimizer, model)}
-    if not model.fsdp:
+    if model.zero != 3:
         for replicas, parameters in model.by_replicas():
             average_over_replicas(parameters, replicas)
     return {parameter: model.copies(parameter) for parameter in model.parameters}
 
 
-def _reduced(optimizer: Zero1, model: MeshModel) -> list[tuple[nn.Parameter, int]]:
-    """The pieces of a ZeRO-1 with their averages: of each, one of the replicas has it."""
-    optimizer.reduce_gradients()
+def _reduced(optimizer: ShardedOptimizer, model: MeshModel) -> list[tuple[nn.Parameter, int]]:
+    """The pieces of a ZeRO-1 or 2 with their averages: of each, one of the replicas has it."""
+    if isinstance(optimizer, Zero1):
+        optimizer.reduce_gradients()
     found = []
     for bucket in optimizer.buckets:
         for piece, place in zip(bucket.pieces, bucket.places, strict=True):

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from course_lib.checkpoint import (
+    Box,
     CheckpointError,
     Held,
     Piece,
@@ -195,7 +196,6 @@ def alone(config: ModelConfig, steps: int) -> list[dict[str, torch.Tensor]]:
 def read_all(folder: Path, step: int) -> dict[str, torch.Tensor]:
     """Everything in a checkpoint, by name."""
     checkpoint = find_checkpoint(folder, step)
-    from course_lib.checkpoint import Box
     from course_lib.checkpoint.manifest import DTYPES
 
     blank = {name: torch.empty(entry.shape, dtype=DTYPES[entry.dtype])
@@ -320,3 +320,18 @@ def test_momentum_that_is_none_is_no_piece() -> None:
     model(torch.ones(3)).sum().backward()
     optimizer.step()
     assert optimizer_pieces(hold_whole(model), optimizer) == []
+
+
+def test_a_stretch_of_a_part_is_boxes_of_the_whole() -> None:
+    """Cuts that follow each other: a box of a tensor, flattened, and each stretch of that."""
+    whole = torch.arange(7 * 5 * 3).view(7, 5, 3)
+    box = Box((2, 1, 0), (3, 4, 3))
+    part = whole[2:5, 1:5].flatten()
+    held = Held("w", (7, 5, 3), (box,), part, copy=True)
+    for begin in range(len(part) + 1):
+        for end in range(begin, len(part) + 1):
+            stretch = held.cut(begin, end - begin, part[begin:end])
+            pieces = stretch.pieces("w", stretch.tensor)
+            assert sum(piece.box.count for piece in pieces) == end - begin and stretch.copy
+            for piece in pieces:
+                assert torch.equal(piece.tensor, whole[piece.box.slices(Box.whole(whole.shape))])

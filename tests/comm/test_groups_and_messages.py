@@ -10,6 +10,7 @@ import torch
 
 from course_lib.comm import CommError, Group, Mesh, Stream, exchange, irecv, isend, recv, send
 from course_lib.comm.mesh import axis_lines, coordinates, rank_of
+from course_lib.grade.calls import CallTrace
 from course_lib.trace import Ledger
 
 Ranks = Callable[..., list[Any]]
@@ -102,6 +103,28 @@ def test_groups_and_meshes_refuse(ranks: Ranks) -> None:
     assert "between 0 and 1" in said[5]
     assert "reach itself" in said[7]
     assert "reach itself" in said[8]
+
+
+def test_cutting_a_part_of_the_world_is_booked(ranks: Ranks) -> None:
+    """Both parts are cut at once, each in its way; comm books the one call that this takes."""
+
+    def run(world: Group) -> dict[str, Any]:
+        part = world.split([[0, 1, 2], [3, 4]], "part")
+        with CallTrace("") as trace:
+            smaller = part.split([[2, 0], [1]] if world.rank < 3 else [[0, 1]], "smaller")
+        return {
+            "ranks": smaller.ranks,
+            "seen": [(call.op, call.by) for call in trace.calls],
+            "ledger": world.ledger,
+        }
+
+    for rank, found in enumerate(ranks(run, 5)):
+        assert found["ranks"] == [(2, 0), (1,), (2, 0), (3, 4), (3, 4)][rank]
+        assert len(found["seen"]) == 1 and found["seen"][0][1] == "comm"
+        (event,) = found["ledger"].events
+        assert (event.op, event.axis, event.group) == ("all_gather", "world", (0, 1, 2, 3, 4))
+        assert (event.payload, event.sent) == (5 * 5 * 16, 4 * 5 * 16)
+        assert not found["ledger"].open_events()
 
 
 def test_world_needs_an_initialised_process() -> None:

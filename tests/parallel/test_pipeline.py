@@ -21,11 +21,11 @@ from course_lib.parallel.schedule import (
     interleaved_1f1b,
     one_f_one_b,
     simulate,
+    split_stages,
     zb_h1,
     zb_v,
 )
 from course_lib.parallel.split_backward import WeightQueue
-from course_lib.parallel.stages import split_stages
 from course_lib.trace.memory import LiveMemory
 
 WIDTH = 6

@@ -254,4 +254,9 @@ def pictures() -> dict[str, Any]:
         "compared": plot.memory_compared({"one": Timeline([marked(HOLDS)])}),
         "checkpoint": plot.checkpoint_map(**small_checkpoint()),
         "dispatch": plot.dispatch_steps(**uneven_choices()),
+        "explorer": plot.mesh_explorer(
+            dict.fromkeys(("pp", "dp", "ep", "cp", "tp"), 2), 4, {"tp": MIB, "dp_cp": 64, "pp": 5}
+        ),
+        "squares": plot.mesh_explorer({"pp": 8, "dp": 8, "tp": 8}, 8, {"dp": MIB}, rank=100),
+        "axes": plot.axis_bytes({"tp": (MIB, 0), "dp": (64, 2048)}),
     }

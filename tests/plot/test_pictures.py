@@ -33,7 +33,8 @@ from course_lib.trace import Ledger, Timeline
 
 NAMES = ["steps", "bytes", "memory", "lanes", "fit", "groups", "mesh", "buckets", "residency",
          "held", "stages", "losses", "split", "schedule", "schedules", "ring", "recompute",
-         "compared", "checkpoint", "dispatch", "numbers", "gradients"]  # fmt: skip
+         "compared", "checkpoint", "dispatch", "numbers", "gradients", "explorer", "squares",
+         "axes"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -134,6 +134,8 @@ OVERLAPS = """() => {
         "recompute",
         "checkpoint",
         "dispatch",
+        "explorer",
+        "squares",
     ],
 )
 def test_words_do_not_overlap_in_any_frame(show, pictures, name):
@@ -141,6 +143,26 @@ def test_words_do_not_overlap_in_any_frame(show, pictures, name):
     page.locator("input[type=range]").press("Home")
     for _ in pictures[name].frames:
         assert page.evaluate(OVERLAPS) == []
+        page.keyboard.press("ArrowRight")
+
+
+OUTSIDE = """() => {
+  const whole = document.querySelector('.cp-stage svg').getBoundingClientRect();
+  return [...document.querySelectorAll('.cp-stage text')].filter(e => {
+    const a = e.getBoundingClientRect();
+    return e.textContent && (a.left < whole.left || a.right > whole.right
+      || a.top < whole.top || a.bottom > whole.bottom);
+  }).map(e => e.textContent);
+}"""
+
+
+@pytest.mark.parametrize("name", ["explorer", "squares"])
+def test_words_are_inside_the_picture_in_every_frame(show, pictures, name):
+    page = show(pictures[name]._repr_html_())
+    page.locator("input[type=range]").press("Home")
+    for frame in pictures[name].frames:
+        assert page.locator(".cp-caption").inner_text() == frame.caption
+        assert page.evaluate(OUTSIDE) == []
         page.keyboard.press("ArrowRight")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from course_lib.trace import Event, Ledger, Span, Timeline, chunk_sizes, formula_text, wire_bytes
-from course_lib.trace.timeline import length, overlap, spread, union
+from course_lib.trace.timeline import spread
 
 
 def call(ledger: Ledger, op: str = "all_reduce", **fields: Any) -> Event:
@@ -185,13 +185,6 @@ def test_overlap_and_exposed_time() -> None:
     assert line.exposed(1) == pytest.approx(1.0)
     with pytest.raises(KeyError, match="rank 2"):
         line.rank(2)
-
-
-def test_intervals() -> None:
-    assert union([(3, 4), (0, 1), (1, 2), (0, 1.5)]) == [(0, 2), (3, 4)]
-    assert overlap([(0, 2), (3, 4)], [(1, 3.5)]) == pytest.approx(1.5)
-    assert length([(0, 2), (3, 4)]) == 3
-    assert union([]) == []
 
 
 def test_rows_hold_measured_against_formula() -> None:

@@ -24,6 +24,7 @@ from course_lib.model import (
 )
 from course_lib.parallel.schedule import (
     Schedule,
+    dualpipe_v,
     gpipe,
     interleaved_1f1b,
     one_f_one_b,
@@ -62,14 +63,13 @@ class Case:
     config: ModelConfig
     sizes: dict[str, int]
     schedule: Schedule
-    how: dict[str, bool] = field(default_factory=dict)
-    zero1: bool = False
+    how: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         axes = " ".join(f"{axis}{size}" for axis, size in self.sizes.items()) or "one rank"
         kinds = {id(DENSE): "dense", id(TIED): "tied", id(EXPERTS): "experts"}
-        words = [kinds[id(self.config)], axes, self.schedule.name, *self.how]
-        return " ".join([*words, "zero1"] if self.zero1 else words)
+        words = [name if value is True else f"{name} {value}" for name, value in self.how.items()]
+        return " ".join([kinds[id(self.config)], axes, self.schedule.name, *words])
 
 
 def batch_of(step: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,7 +116,7 @@ def spread(group: Group, case: Case) -> Trajectory:
     mesh = Mesh(group, case.sizes)
     whole = Transformer(case.config, seed=1).double()
     model = lay_out(whole, mesh, case.schedule, **case.how)
-    optimizers = make_optimizers(model, AdamW, zero1=case.zero1, lr=RATE)
+    optimizers = make_optimizers(model, AdamW, lr=RATE)
     found = []
     for step in range(STEPS):
         batches = own_micro_batches(*batch_of(step), model)
@@ -125,25 +125,39 @@ def spread(group: Group, case: Case) -> Trajectory:
     return found
 
 
-SEQUENCE, FSDP, RECOMPUTE = {"sequence": True}, {"fsdp": True}, {"recompute": True}
+SEQUENCE, RECOMPUTE, SELECTIVE = (
+    {"sequence": True}, {"recompute": "full"}, {"recompute": "selective"}
+)  # fmt: skip
+ZERO1, ZERO2, FSDP = {"zero": 1}, {"zero": 2}, {"zero": 3}
 CASES = [
     Case(TIED, {}, one_f_one_b(1, 3)),
     Case(TIED, {"dp": 4}, one_f_one_b(1, 2)),
-    Case(DENSE, {"dp": 3}, gpipe(1, 3), RECOMPUTE, zero1=True),
-    Case(TIED, {"dp": 2, "tp": 2}, one_f_one_b(1, 2), SEQUENCE, zero1=True),
-    Case(DENSE, {"pp": 2, "dp": 2}, one_f_one_b(2, 3), zero1=True),
+    Case(DENSE, {"dp": 3}, gpipe(1, 3), RECOMPUTE | ZERO1),
+    Case(TIED, {"dp": 3}, one_f_one_b(1, 3), SELECTIVE | ZERO2),
+    Case(DENSE, {"tp": 4}, one_f_one_b(1, 1), SEQUENCE | SELECTIVE),
+    Case(DENSE, {"cp": 3}, one_f_one_b(1, 2)),
+    Case(DENSE, {"pp": 4}, gpipe(4, 4), SELECTIVE),
+    Case(TIED, {"dp": 2, "tp": 2}, one_f_one_b(1, 2), SEQUENCE | ZERO1),
+    Case(TIED, {"dp": 2, "tp": 2}, one_f_one_b(1, 2), SEQUENCE | ZERO2),
+    Case(DENSE, {"pp": 2, "dp": 2}, one_f_one_b(2, 3), ZERO1),
     Case(TIED, {"pp": 2, "dp": 2}, interleaved_1f1b(2, 2, 2), FSDP | RECOMPUTE),
     Case(DENSE, {"dp": 2, "cp": 2}, one_f_one_b(1, 2), FSDP),
     Case(TIED, {"pp": 2, "tp": 2}, zb_v(2, 3), SEQUENCE | RECOMPUTE),
+    Case(TIED, {"pp": 2}, dualpipe_v(2, 4)),
     Case(TIED, {"cp": 2, "tp": 2}, one_f_one_b(1, 2), SEQUENCE),
-    Case(TIED, {"pp": 2, "cp": 2}, zb_h1(2, 3), zero1=True),
-    Case(TIED, {"pp": 2, "dp": 2, "tp": 2}, one_f_one_b(2, 3), SEQUENCE, zero1=True),
+    Case(TIED, {"pp": 2, "cp": 2}, zb_h1(2, 3), ZERO1),
+    Case(TIED, {"pp": 2, "dp": 2, "tp": 2}, one_f_one_b(2, 3), SEQUENCE | ZERO1),
+    Case(TIED, {"pp": 2, "dp": 2, "tp": 2}, one_f_one_b(2, 2), FSDP),
     Case(TIED, {"pp": 2, "dp": 2, "cp": 2}, one_f_one_b(2, 2), FSDP),
     Case(DENSE, {"dp": 2, "cp": 2, "tp": 2}, one_f_one_b(1, 2), FSDP | SEQUENCE),
-    Case(EXPERTS, {"dp": 2, "ep": 2}, one_f_one_b(1, 2), zero1=True),
+    Case(DENSE, {"pp": 4, "tp": 2}, one_f_one_b(4, 5)),
+    Case(EXPERTS, {"dp": 2, "ep": 2}, one_f_one_b(1, 2), ZERO1),
+    Case(EXPERTS, {"dp": 2, "ep": 2}, one_f_one_b(1, 2), ZERO2 | SELECTIVE),
     Case(EXPERTS, {"pp": 2, "ep": 2}, zb_v(2, 2), RECOMPUTE),
     Case(EXPERTS, {"ep": 2, "cp": 2}, one_f_one_b(1, 2)),
+    Case(EXPERTS, {"ep": 4}, one_f_one_b(1, 2)),
     Case(EXPERTS, {"pp": 2, "ep": 2, "tp": 2}, one_f_one_b(2, 2)),
+    Case(EXPERTS, {"pp": 2, "dp": 2, "ep": 2}, interleaved_1f1b(2, 2, 2), ZERO1),
 ]
 
 
@@ -239,14 +253,14 @@ def refusals(group: Group) -> list[str]:
         return Transformer(config, seed=1)
 
     dp, pp = (Mesh(group, {axis: 2}) for axis in ("dp", "pp"))
-    model = lay_out(fresh(DENSE), dp, one_f_one_b(1, 2), fsdp=True)
+    model = lay_out(fresh(DENSE), dp, one_f_one_b(1, 2), zero=3)
     inputs, targets = batch_of(0)
     batches = own_micro_batches(inputs, torch.full_like(targets, -100), model)
     odd = ModelConfig(layers=2, hidden=16, heads=4, kv_heads=4, ffn=22, sequence=9)
     return [
-        said(lay_out, fresh(EXPERTS), dp, fsdp=True),
-        said(lay_out, fresh(DENSE), pp, zb_h1(2, 2), fsdp=True),
-        said(make_optimizers, model, AdamW, zero1=True),
+        said(lay_out, fresh(EXPERTS), dp, zero=3),
+        said(lay_out, fresh(DENSE), pp, zb_h1(2, 2), zero=3),
+        said(lay_out, fresh(DENSE), pp, zero=2),
         said(own_micro_batches, inputs[:3], targets[:3], model),
         said(train_step, model, batches, make_optimizers(model, AdamW)),
         said(lay_out, fresh(odd), Mesh(group, {"tp": 2}), sequence=True),
@@ -255,9 +269,9 @@ def refusals(group: Group) -> list[str]:
 
 def test_refuses(ranks: Any) -> None:
     for said in ranks(refusals, 2):
-        assert "parameters of experts, which only some of the ranks have" in said[0]
+        assert "experts, which only some of the ranks have" in said[0]
         assert "ZB-H1, whose backwards come in halves" in said[1]
-        assert "its optimizer's state is cut already" in said[2]
+        assert "a pipeline of 2 ranks" in said[2] and "use ZeRO-1" in said[2]
         assert "2 micro-batches for each of 2 ranks" in said[3] and "3 rows" in said[3]
         assert "no target that counts" in said[4]
         assert "[9] tokens of each sequence on the 1 ranks of cp" in said[5]

@@ -1,0 +1,60 @@
+"""Where a rank computes, and how a script that torchrun started finds the other ranks.
+
+Notebook: 00 Ranks and the ledger; every lesson's last run.
+Source: torchrun's environment variables (torch.distributed.run).
+Costs a connection of each rank to the store, and to the ranks that it talks to.
+The production version binds NCCL to the device here already, so that its communicators are split.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+
+from course_lib.comm.group import Group
+
+
+def choose_device(wanted: str, rank: int, world_size: int) -> torch.device:
+    """The device of a rank: its own GPU if there is one for each rank, else the CPU.
+
+    Args:
+        wanted: `auto`; `cpu`; `cuda` (ranks share GPUs if there are fewer, over gloo).
+        rank: the rank's index on this machine.
+        world_size: how many ranks there are on this machine.
+    """
+    gpus = torch.cuda.device_count() if wanted != "cpu" else 0
+    if gpus >= world_size or (wanted == "cuda" and gpus):
+        return torch.device("cuda", rank % gpus)
+    return torch.device("cpu")
+
+
+def choose_backend(device: torch.device, world_size: int) -> str:
+    """`nccl` if each rank of this machine has a GPU of its own, else `gloo`."""
+    alone = device.type == "cuda" and torch.cuda.device_count() >= world_size
+    return "nccl" if alone else "gloo"
+
+
+@contextmanager
+def start_from_environment() -> Iterator[Group]:
+    """The group of all ranks that torchrun started, or of this process alone; ends with the block.
+
+    COURSE_DEVICE (`auto`, `cpu`, `cuda`) says where to compute, as in the notebooks.
+    """
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    on_this_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    device = choose_device(os.environ.get("COURSE_DEVICE", "auto"), local, on_this_node)
+    backend = choose_backend(device, on_this_node)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if "RANK" in os.environ:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield Group.world()
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,188 @@
+"""A training step on any cluster, before it runs: seconds, FLOP/s, and where the time goes.
+
+Notebook: 15 Choosing a strategy (step_time, plan), 14 for MFU, HFU and exposed communication.
+Paper: Narayanan et al., "Megatron-LM" (2021), sections 2, 3 and 5; Korthikanti et al. (2022),
+equation 7, for model FLOPs; Chowdhery et al., "PaLM" (2022), appendix B, for MFU and HFU.
+Costs well under a second, for any number of GPUs: equal ranks are computed once.
+The production version replays a trace of one step with other sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from course_lib.model.config import ModelConfig
+from course_lib.model.formulas import block_parameters
+from course_lib.parallel.schedule import Costs
+from course_lib.plan import exchange, flops
+from course_lib.plan.bubble import FOLDED, SPLIT, chunks_of, pipeline
+from course_lib.plan.calibration import FITTED, HOST, STREAMING, Fitted
+from course_lib.plan.hardware import Cluster
+from course_lib.plan.kernels import Parts, add
+from course_lib.plan.layout import Layout
+from course_lib.plan.software import Software
+from course_lib.plan.timing import Setting, Stage, layers_of, stages, total
+
+# Adam in mixed precision reads gradient, both moments and the 32-bit master, writes the last three
+# and the 16-bit parameter (2 + 12 + 12 + 2 bytes); before it gradients are scaled, checked and
+# their norm is taken (2 + 2 + 2), and afterwards set to zero (2).
+ADAM_BYTES = 36
+
+
+@dataclass(frozen=True)
+class Step:
+    """A predicted training step.
+
+    Attributes:
+        seconds: of the whole step.
+        parts: seconds of the busiest rank by kind: `products`, `attention`, `element-wise`, the
+            communication that nothing hides of `tp`, `cp`, `ep`, `dp` and `pp`, `bubble`,
+            `optimizer`, and waiting for the `slowest` node. They add up to `seconds`.
+        model_flops: of the step, without what is computed again, full attention.
+        hardware_flops: with what is computed again.
+        gpus: how many.
+        peak: FLOP/s of one at the layout's precision.
+    """
+
+    seconds: float
+    parts: Parts
+    model_flops: float
+    hardware_flops: float
+    gpus: int
+    peak: float
+
+    @property
+    def tflops(self) -> float:
+        """Model TFLOP/s of a GPU."""
+        return self.model_flops / self.seconds / self.gpus / 1e12
+
+    @property
+    def hardware_tflops(self) -> float:
+        """TFLOP/s of a GPU with what is computed again."""
+        return self.hardware_flops / self.seconds / self.gpus / 1e12
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilization, 0 to 1."""
+        return self.tflops * 1e12 / self.peak
+
+    @property
+    def hfu(self) -> float:
+        """Hardware FLOPs utilization, 0 to 1."""
+        return self.hardware_tflops * 1e12 / self.peak
+
+    @property
+    def bubble(self) -> float:
+        """Part of the step in which the busiest rank waits for the pipeline."""
+        return self.parts["bubble"] / self.seconds
+
+    @property
+    def exposed(self) -> Parts:
+        """Seconds of communication that nothing hides, by axis."""
+        return {axis: self.parts.get(axis, 0.0) for axis in ("tp", "cp", "ep", "dp", "pp")}
+
+
+def simulate(
+    config: ModelConfig,
+    layout: Layout,
+    cluster: Cluster,
+    software: Software | None = None,
+    fitted: Fitted | None = None,
+) -> Step:
+    """Predicts a step.
+
+    Args:
+        config: the model's shape; its `sequence` is the one trained on.
+        layout: the degrees, as many GPUs as the cluster has.
+        cluster: GPUs and links.
+        software: what is fused and hidden; by default what is usual now.
+        fitted: the two constants; by default those of the GPU.
+
+    Raises:
+        ValueError: the layout needs another number of GPUs.
+        ScheduleError: there is no such pipeline.
+    """
+    if layout.gpus != cluster.count:
+        raise ValueError(
+            f"asked for a layout of {layout.gpus} GPUs\n"
+            f"found a cluster of {cluster.count}\n"
+            "every GPU has its place in the layout"
+        )
+    constants = fitted or FITTED.get(cluster.gpu.name, Fitted())
+    setting = Setting(config, layout, cluster, software or Software(), constants)
+    parts = _pipeline_parts(setting)
+    parts |= _at_the_end(setting, parts.pop("window"))
+    nodes = -(-cluster.count // cluster.node)
+    parts["slowest"] = total(parts) * constants.slowest(nodes)
+    sequences = layout.batch
+    return Step(
+        seconds=total(parts),
+        parts=parts,
+        model_flops=sequences * flops.model(config),
+        hardware_flops=sequences * flops.hardware(config, layout.recompute),
+        gpus=layout.gpus,
+        peak=cluster.gpu.peak[layout.precision],
+    )
+
+
+def _pipeline_parts(s: Setting) -> Parts:
+    """Everything up to the last backward, and `window`: a last backward's time, to hide behind."""
+    layout = s.layout
+    chunks = chunks_of(layout.schedule, layout.chunks)
+    made = stages(s, layout.pp * chunks)
+    message = exchange.stage_message(s.config, layout, s.cluster)
+    hidden = "pp" in s.software.overlap or layout.schedule in SPLIT
+    stop = (HOST + (0.0 if hidden else message)) * (layout.pp > 1)
+    costs = [_costs(stage, stop, message if hidden else 0.0) for stage in made]
+    run = pipeline(layout.schedule, layout.pp, layout.micro_batches, layout.chunks, costs)
+    slowest = max(range(layout.pp), key=run.busy.__getitem__)
+    mine = _mine(made, slowest, layout.pp, layout.schedule)
+    work = add(*(part for st in mine for part in (st.forward, st.input, st.weight)),
+               times=layout.micro_batches)  # fmt: skip
+    last = sum(total(st.input) + total(st.weight) for st in mine)
+    return work | {
+        "pp": 2 * len(mine) * stop * layout.micro_batches,
+        "bubble": run.seconds - run.busy[slowest],
+        "window": last,
+    }
+
+
+def _costs(stage: Stage, stop: float, message: float) -> Costs:
+    return Costs(
+        total(stage.forward) + stop, total(stage.input) + stop, total(stage.weight), message
+    )
+
+
+def _mine(made: list[Stage], rank: int, p: int, schedule: str) -> list[Stage]:
+    """The stages of a rank: folded like a V, or every p-th."""
+    if schedule in FOLDED:
+        return [made[rank], made[2 * p - 1 - rank]]
+    return made[rank::p]
+
+
+def rank_parameters(s: Setting) -> float:
+    """Parameters of the rank that has most: its blocks, and the embedding or the head."""
+    count = max(layers_of(s.config.layers, s.layout.pp))
+    ends = 1 if s.layout.pp > 1 or s.config.tied else 2
+    table = ends * s.config.vocabulary * s.config.hidden
+    return (count * block_parameters(s.config) + table) / s.layout.tp
+
+
+def _at_the_end(s: Setting, window: float) -> Parts:
+    """Gradients of the replicas, what of them nothing hides, and the update."""
+    layout, parameters = s.layout, rank_parameters(s)
+    share = layout.replicas if layout.zero else 1
+    gpu = s.cluster.gpu
+    update = ADAM_BYTES * parameters / share / (gpu.bandwidth * STREAMING)
+    seconds = 0.0
+    if layout.zero < 3 and layout.replicas > 1:
+        bytes_ = s.software.grad_bytes * parameters
+        if layout.zero:
+            seconds = exchange.replica_op("reduce_scatter", bytes_, layout, s.cluster)
+            seconds += exchange.replica_op("all_gather", 2 * parameters, layout, s.cluster)
+        else:
+            seconds = exchange.replica_op("all_reduce", bytes_, layout, s.cluster)
+    if "dp" in s.software.overlap:
+        pieces = max(layers_of(s.config.layers, layout.pp))
+        seconds = max(seconds / pieces, seconds - window)
+    return {"dp": seconds, "optimizer": update}

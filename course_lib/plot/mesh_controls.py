@@ -1,0 +1,147 @@
+"""Sliders for a mesh: sizes, nodes, which axis is innermost, and whose groups are lit.
+
+Notebook: 13 3D parallelism (after build_mesh).
+Source: written for this course. The sliders are ipywidgets; the picture is SVG, not matplotlib.
+Costs: some milliseconds of the kernel a move; nothing on the wire.
+The production version is a launcher's dry run, which prints the groups and starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from html import escape
+from typing import Any
+
+import ipywidgets
+from IPython.display import display
+
+from course_lib.plot.mesh_explorer import Board
+from course_lib.plot.mesh_groups import AXES, MeshGroups
+from course_lib.plot.picture import Picture
+from course_lib.plot.style import ROLE_CSS
+
+SIZES = (1, 2, 3, 4, 6, 8, 16)
+PLACES = "none: places alone"
+SHOWN = (PLACES, "tp", "cp", "ep", "dp", "pp", "dp_ep_cp", "dp_cp")
+START: dict[str, Any] = {"pp": 2, "dp": 2, "ep": 1, "cp": 1, "tp": 4, "per_node": 8,
+                         "innermost": "tp", "shown": "tp", "rank": 0}  # fmt: skip
+STILL = "cp-mesh-still"
+# While the live picture is on the page, the still one above it would say the same twice.
+HIDE = f"<style>.{STILL}{{display:none}}</style>"
+
+
+def draw(at: dict[str, Any]) -> tuple[Picture, str]:
+    """The picture for some settings, and its caption.
+
+    Args:
+        at: the size of each axis by its name; `per_node`, `innermost`, `shown`, `rank` as in START.
+
+    Raises:
+        ValueError: there are too many ranks or nodes.
+    """
+    order = [axis for axis in AXES if axis != at["innermost"]] + [at["innermost"]]
+    mesh = MeshGroups({axis: at[axis] for axis in order}, at["per_node"])
+    board = Board(mesh, min(at["rank"], mesh.world - 1), {})
+    axes = mesh.named(at["shown"]) if at["shown"] != PLACES else ()
+    frame = board.frame(axes) if axes else board.first()
+    words = frame.caption
+    if not axes and at["shown"] != PLACES:
+        words = f"{at['shown'].replace('_', ' × ')} has size 1: no groups to show. {words}"
+    player = board.player([frame])
+    return Picture(player.frame_svg(0), words, player.title), words
+
+
+def reason(error: ValueError) -> str:
+    """Why there is no picture, in one sentence."""
+    asked, found, why = str(error).splitlines()
+    asked, found = asked.removeprefix("asked for a "), found.removeprefix("found ")
+    return f"No {asked}: there is {found}, as {why}."
+
+
+class MeshControls:
+    """The sliders, and the picture that they change.
+
+    Attributes:
+        sliders: the controls by the name of what they set in `draw`.
+        view: the HTML that holds the picture, or the reason why there is none.
+    """
+
+    def __init__(self) -> None:
+        look = {"layout": {"width": "300px"}, "style": {"description_width": "110px"}}
+        slide, choose = ipywidgets.SelectionSlider, ipywidgets.Dropdown
+        self.sliders: dict[str, Any] = {
+            axis: slide(options=SIZES, value=START[axis], description=axis, **look)
+            for axis in reversed(AXES)
+        }
+        self.sliders["innermost"] = choose(options=AXES[::-1], value=START["innermost"],
+                                           description="innermost axis", **look)  # fmt: skip
+        self.sliders["per_node"] = slide(options=(1, 2, 4, 8, 16), value=START["per_node"],
+                                         description="ranks per node", **look)  # fmt: skip
+        self.sliders["shown"] = choose(options=SHOWN, value=START["shown"],
+                                       description="groups of", **look)  # fmt: skip
+        self.sliders["rank"] = ipywidgets.IntSlider(value=START["rank"], min=0, max=15,
+                                                    description="rank", **look)  # fmt: skip
+        self.view = ipywidgets.HTML()
+        for slider in self.sliders.values():
+            slider.observe(self.show, names="value")
+        self.show()
+
+    def show(self, _: object = None) -> None:
+        """Draws anew, or says why there is nothing to draw."""
+        at = {name: slider.value for name, slider in self.sliders.items()}
+        try:
+            picture, words = draw(at)
+        except ValueError as error:
+            body = f'<p class="ink" role="status">{escape(reason(error))}</p>'
+        else:
+            body = picture.svg + _caption(words)
+        self.view.value = f'{HIDE}<style>{ROLE_CSS}</style><div class="cp">{body}</div>'
+        self._limit(at)
+
+    def _limit(self, at: dict[str, Any]) -> None:
+        """The last rank of the mesh is the rank slider's end."""
+        last = -1 + at["pp"] * at["dp"] * at["ep"] * at["cp"] * at["tp"]
+        if self.sliders["rank"].max != last:
+            self.sliders["rank"].max = last
+
+    def widget(self) -> ipywidgets.Widget:
+        """Controls in two columns, and the picture below."""
+        sliders = list(self.sliders.values())
+        columns = [ipywidgets.VBox(sliders[:5]), ipywidgets.VBox(sliders[5:])]
+        return ipywidgets.VBox([ipywidgets.HBox(columns), self.view])
+
+
+def _caption(words: str) -> str:
+    """The caption under a picture, as high as the longest, so that nothing jumps."""
+    look = "max-width:760px;min-height:4.4em;margin:0;padding:8px 0;line-height:1.45"
+    return f'<p style="{look};color:var(--cp-ink)">{escape(words)}</p>'
+
+
+class MeshExplorer:
+    """What a cell shows whose last line is `explore_mesh()`.
+
+    First a still picture, then the sliders, whose own picture takes the still one's place. Pages
+    without a kernel keep the still one. A notebook that is run to be kept (COURSE_LIVE=0) has it
+    alone: a widget has a random number. The sliders' output has no text, so both are alike.
+    """
+
+    def __repr__(self) -> str:
+        return "MeshExplorer()"
+
+    def still(self) -> dict[str, str]:
+        """The output that is the same each time."""
+        picture, words = draw(START)
+        html = f'<div class="{STILL} cp">{picture._repr_html_()}{_caption(words)}</div>'
+        return {"text/plain": repr(self), "text/html": html}
+
+    def _ipython_display_(self) -> None:
+        """Shows the still picture, and the sliders if there is somebody to move them."""
+        display(self.still(), raw=True)
+        if os.environ.get("COURSE_LIVE", "1") != "0":
+            mime = "application/vnd.jupyter.widget-view+json"
+            display({mime: MeshControls().widget()._repr_mimebundle_()[mime]}, raw=True)
+
+
+def explore_mesh() -> MeshExplorer:
+    """Sliders for the sizes of a mesh, its nodes, its innermost axis and the rank that is lit."""
+    return MeshExplorer()

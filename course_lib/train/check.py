@@ -1,0 +1,239 @@
+"""Can a run work? Said before any process starts, with the reason and the nearest one that can.
+
+Notebook: 13 3D parallelism.
+Source: each rule is that of the part of the course that would refuse later, on every rank at once.
+Costs milliseconds, and no process.
+The production version (Megatron-LM) has these rules as assertions, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from math import log2
+from typing import NamedTuple
+
+from course_lib.parallel.context_parallel import SequenceLayout
+from course_lib.parallel.schedule import Schedule, ScheduleError
+from course_lib.train.config import PRECISIONS, RECOMPUTE, SCHEDULES, RunConfig
+from course_lib.train.mesh_model import zero_refusal
+
+
+class Problem(NamedTuple):
+    """Why a run cannot work: what was asked, what was found, and why the two do not fit."""
+
+    asked: str
+    found: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"asked for {self.asked}\nfound {self.found}\n{self.why}"
+
+
+class ConfigError(ValueError):
+    """A run that cannot work.
+
+    Attributes:
+        problems: all that stands against it.
+        nearest: one that can, with as few changes as possible; None if none was found.
+    """
+
+    def __init__(self, problems: list[Problem], nearest: RunConfig | None) -> None:
+        self.problems, self.nearest = problems, nearest
+        lines = [str(problem) for problem in problems]
+        if nearest is not None:
+            lines.append(f"the nearest that can: {nearest.command()}")
+        super().__init__("\n".join(lines))
+
+
+def check(config: RunConfig, world: int | None = None) -> None:
+    """Refuses a run that cannot work; starts nothing.
+
+    Args:
+        config: the run.
+        world: how many ranks there are; None for as many as it needs.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    problems = list(find_problems(config, world))
+    if problems:
+        raise ConfigError(problems, nearest(config, world))
+
+
+def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Problem]:
+    """All that stands against a run, the plainest first."""
+    bad = [problem for rule in (_numbers, _words) for problem in rule(config)]
+    if bad:
+        yield from bad  # nothing can be computed with these
+        return
+    try:
+        model = config.model
+    except ValueError as error:
+        asked, found, why = str(error).split("\n")
+        yield Problem(asked.removeprefix("asked for "), found.removeprefix("found "), why)
+        return
+    if world is not None and world != config.world:
+        shape = " × ".join(f"{axis} {size}" for axis, size in config.degrees.items() if size > 1)
+        yield Problem(
+            f"a mesh of {shape or 'one rank'} = {config.world} ranks",
+            f"a world of {world} ranks",
+            "every rank has exactly one place on the mesh",
+        )
+    yield from _layers(config)
+    yield from _batch(config)
+    yield from _sequence(config)
+    yield from _experts(config)
+    try:
+        schedule = config.make_schedule()
+    except ScheduleError as error:
+        asked, found, why = str(error).split("\n")
+        yield Problem(asked.removeprefix("asked for "), found.removeprefix("found "), why)
+        return
+    yield from _pipeline(config, schedule, model.layers)
+
+
+# --- the rules -----------------------------------------------------------------------------------
+def _numbers(c: RunConfig) -> Iterator[Problem]:
+    positive = {**c.degrees, "micro-batches": c.micro_batches, "chunks": c.chunks,
+                "layers": c.layers, "hidden": c.hidden, "heads": c.heads, "kv-heads": c.kv_heads,
+                "ffn": c.ffn, "sequence": c.sequence, "steps": c.steps, "batch": c.batch,
+                "keep": c.keep, "corpus-mib": c.corpus_mib}  # fmt: skip
+    for name, value in positive.items():
+        if value < 1:
+            yield Problem(f"--{name} {value}", "a number below 1", "there is at least one of these")
+    others = {"experts": c.experts, "warmup": c.warmup, "save-every": c.save_every,
+              "trace-steps": c.trace_steps}  # fmt: skip
+    for name, value in others.items():
+        if value < 0:
+            yield Problem(f"--{name} {value}", "a number below 0", "it counts something")
+    if not (c.rate > 0 and c.max_norm > 0):
+        yield Problem(
+            f"--rate {c.rate:g} --max-norm {c.max_norm:g}", "not both above 0", "nothing would move"
+        )
+
+
+def _words(c: RunConfig) -> Iterator[Problem]:
+    known = {"schedule": SCHEDULES, "recompute": RECOMPUTE, "precision": PRECISIONS,
+             "weights": ("fp32", "fp64"), "zero": (0, 1, 2, 3)}  # fmt: skip
+    for name, words in known.items():
+        if getattr(c, name) not in words:
+            yield Problem(f"--{name} {getattr(c, name)}", ", ".join(map(str, words)), "pick one")
+    if not c.folder and (c.save_every or c.resume or c.trace_steps):
+        yield Problem(
+            "checkpoints or traces", "no --folder", "they are files, and must go somewhere"
+        )
+
+
+def _layers(c: RunConfig) -> Iterator[Problem]:
+    if c.heads % c.tp or (c.kv_heads % c.tp and c.tp % c.kv_heads):
+        yield Problem(
+            f"--tp {c.tp}",
+            f"{c.heads} query and {c.kv_heads} key-value heads",
+            "a rank computes whole heads: tp divides the first, and divides the second or is a "
+            "multiple of it",
+        )
+    elif c.ffn < c.tp:
+        yield Problem(f"--tp {c.tp}", f"{c.ffn} inner channels", "every rank has one or more")
+
+
+def _batch(c: RunConfig) -> Iterator[Problem]:
+    parts = c.dp * c.ep * c.micro_batches
+    if c.batch % parts:
+        yield Problem(
+            f"a batch of {c.batch} windows",
+            f"{c.dp * c.ep} ranks (dp × ep) with {c.micro_batches} micro-batches each",
+            f"micro-batches are equal: the batch is a multiple of {parts}",
+        )
+
+
+def _sequence(c: RunConfig) -> Iterator[Problem]:
+    if c.sequence < c.cp:
+        yield Problem(
+            f"--cp {c.cp}", f"windows of {c.sequence} tokens", "every rank has one or more of each"
+        )
+        return
+    if not c.sequence_parallel:
+        return
+    layout = SequenceLayout.zigzag(c.sequence, c.cp)
+    counts = sorted({layout.count(index) for index in range(c.cp)})
+    if any(count % c.tp for count in counts):
+        yield Problem(
+            f"--sequence-parallel over {c.tp} ranks (tp)",
+            f"{' or '.join(map(str, counts))} tokens of each window on a rank of cp",
+            "these are cut evenly: the sequence is a multiple of tp · cp",
+        )
+    if c.experts and c.tp > 1:
+        yield Problem(
+            "--sequence-parallel",
+            f"{c.experts} experts",
+            "an expert's rows are of many sequences, and cannot be cut along one",
+        )
+
+
+def _experts(c: RunConfig) -> Iterator[Problem]:
+    if c.experts and not 1 <= c.top_k <= c.experts:
+        yield Problem(f"--top-k {c.top_k}", f"{c.experts} experts", "a token uses some of them")
+    if c.ep > 1 and c.experts < c.ep:
+        found = f"{c.experts} experts" if c.experts else "a dense model"
+        yield Problem(f"--ep {c.ep}", found, "every rank of ep has one expert or more: --experts")
+
+
+def _pipeline(c: RunConfig, schedule: Schedule, layers: int) -> Iterator[Problem]:
+    if schedule.stages > layers:
+        yield Problem(
+            f"--pp {c.pp} --schedule {c.schedule}: {schedule.stages} stages",
+            f"{layers} layers",
+            "every stage has one block or more",
+        )
+    reason = zero_refusal(c.zero, schedule, experts=bool(c.experts))
+    if reason is not None:
+        yield Problem(f"--zero {c.zero}", *reason)
+
+
+# --- the nearest that can ------------------------------------------------------------------------
+def nearest(config: RunConfig, world: int | None = None) -> RunConfig | None:
+    """The run that can work with the fewest changes; the model, and what is learned, stay.
+
+    Args:
+        config: a run that cannot.
+        world: how many ranks there are; None for as many as it asks for.
+    """
+    if any(True for rule in (_numbers, _words) for _ in rule(config)):
+        return None
+    ranks = config.world if world is None else world
+    options = {
+        "zero": sorted(range(4), key=lambda zero: abs(zero - config.zero)),
+        "schedule": (config.schedule, "1f1b"),
+        "micro_batches": _near(config.micro_batches, config.batch),
+        "sequence_parallel": (config.sequence_parallel, False),
+        "batch": (config.batch,),
+    }
+    found: tuple[float, RunConfig] | None = None
+    for sizes in _factors(ranks, len(config.degrees)):
+        axes = dict(zip(config.degrees, sizes, strict=True))
+        moved = sum(abs(log2(axes[axis] / size)) for axis, size in config.degrees.items())
+        for values in product(*(dict.fromkeys(value) for value in options.values())):
+            other = replace(config, **axes, **dict(zip(options, values, strict=True)))
+            changed = sum(getattr(other, name) != getattr(config, name) for name in options)
+            far = changed + moved + 0.1 * abs(other.zero - config.zero) - 0.01 * log2(other.dp)
+            if (found is None or far < found[0]) and not any(find_problems(other, world)):
+                found = far, other
+    return None if found is None else found[1]
+
+
+def _near(count: int, batch: int) -> list[int]:
+    """Numbers of micro-batches that a batch can be cut into, those near to `count` first."""
+    cuts = [m for m in range(1, min(batch, 4 * count + 8) + 1) if batch % m == 0]
+    return sorted({count, *cuts}, key=lambda m: (abs(m - count), m))
+
+
+def _factors(count: int, axes: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write a number as a product of `axes` numbers."""
+    if axes == 1:
+        yield (count,)
+        return
+    for first in (n for n in range(1, count + 1) if count % n == 0):
+        for rest in _factors(count // first, axes - 1):
+            yield (first, *rest)

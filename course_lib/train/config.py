@@ -1,0 +1,134 @@
+"""All that a training run is asked for, as one record: the command line, and a notebook's argument.
+
+Notebook: 13 3D parallelism, 16 Capstone.
+Source: the words are those of Megatron-LM's and torchtitan's command lines, shortened.
+Costs nothing; what can be together is in the file `check`.
+The production version has some hundreds of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from math import prod
+from typing import Any
+
+from course_lib.comm.mesh import AXES
+from course_lib.model import ModelConfig, MoEConfig
+from course_lib.parallel.schedule import (
+    Schedule,
+    ScheduleError,
+    dualpipe_v,
+    gpipe,
+    interleaved_1f1b,
+    one_f_one_b,
+    zb_h1,
+    zb_v,
+)
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v")
+RECOMPUTE = ("none", "full", "selective")
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+
+
+def option(default: Any, about: str, choices: tuple[Any, ...] = ()) -> Any:
+    """A field that is an option of the command line as well."""
+    return field(default=default, metadata={"about": about, "choices": choices})
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A run of `train`; each field is an option of `python -m course_lib.train.run`."""
+
+    pp: int = option(1, "ranks of the pipeline")
+    dp: int = option(1, "replicas")
+    ep: int = option(1, "ranks that share the experts")
+    cp: int = option(1, "ranks that share each sequence")
+    tp: int = option(1, "ranks that share each layer")
+    zero: int = option(0, "1 cuts optimizer state, 2 gradients too, 3 parameters too", (0, 1, 2, 3))
+    micro_batches: int = option(1, "that each rank's part of a batch is cut into")
+    schedule: str = option("1f1b", "of the pipeline", SCHEDULES)
+    chunks: int = option(2, "stages on a rank, of the interleaved schedule")
+    sequence_parallel: bool = option(False, "cut what is between tp's regions along the sequence")
+    precision: str = option("fp32", "what is computed in", PRECISIONS)
+    weights: str = option("fp32", "what weights and gradients are kept in", ("fp32", "fp64"))
+    recompute: str = option("none", "what a block computes again in backward", RECOMPUTE)
+
+    layers: int = option(4, "blocks")
+    hidden: int = option(128, "width of the residual stream")
+    heads: int = option(4, "query heads")
+    kv_heads: int = option(4, "key-value heads")
+    ffn: int = option(352, "width inside the feed-forward network, or inside an expert")
+    sequence: int = option(128, "tokens of a window")
+    tied: bool = option(False, "the output layer is the embedding")
+    experts: int = option(0, "in place of every feed-forward network; 0 for a dense model")
+    top_k: int = option(2, "experts that a token uses")
+
+    steps: int = option(200, "updates in all, also of a run that is resumed")
+    batch: int = option(32, "windows in an update, over all ranks")
+    rate: float = option(3e-3, "learning rate after the warm-up; falls to a tenth along a cosine")
+    warmup: int = option(20, "steps of linear warm-up")
+    max_norm: float = option(1.0, "gradients are clipped to")
+    decay: float = option(0.1, "weight decay")
+    seed: int = option(0, "of weights and of the order of the windows")
+    corpus_mib: int = option(12, "of Python's standard library to read")
+
+    folder: str = option("", "for the log, checkpoints and traces; nothing is written without one")
+    save_every: int = option(0, "steps; 0 saves nothing")
+    keep: int = option(2, "newest checkpoints that stay")
+    resume: bool = option(False, "go on from the newest checkpoint in the folder")
+    trace_steps: int = option(0, "last steps whose calls go to ledgers.json and trace.json")
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """The size of each axis, outermost first."""
+        return {axis: getattr(self, axis) for axis in AXES}
+
+    @property
+    def world(self) -> int:
+        """How many ranks the run needs."""
+        return prod(self.degrees.values())
+
+    @property
+    def model(self) -> ModelConfig:
+        """The model's shape.
+
+        Raises:
+            ValueError: its sizes do not fit together.
+        """
+        moe = MoEConfig(self.experts, self.top_k) if self.experts else None
+        return ModelConfig(
+            self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, sequence=self.sequence,
+            tied=self.tied, moe=moe,
+        )  # fmt: skip
+
+    def make_schedule(self) -> Schedule:
+        """The pipeline's schedule.
+
+        Raises:
+            ScheduleError: there is none of this name, or not for these numbers.
+        """
+        p, m = self.pp, self.micro_batches
+        if self.schedule == "interleaved":
+            return interleaved_1f1b(p, m, self.chunks)
+        makers = {"gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zb-v": zb_v,
+                  "dualpipe-v": dualpipe_v}  # fmt: skip
+        if self.schedule not in makers:
+            raise ScheduleError(
+                f"the schedule {self.schedule!r}", f"{', '.join(SCHEDULES)}", "these are known"
+            )
+        return makers[self.schedule](p, m)
+
+    def command(self) -> str:
+        """What to type for this run: the options that are not at their default."""
+        words = [] if self.world == 1 else [f"torchrun --nproc-per-node {self.world} -m"]
+        words = words or ["python -m"]
+        return " ".join([*words, "course_lib.train.run", self.options()]).strip()
+
+    def options(self) -> str:
+        """The options that are not at their default."""
+        words = []
+        for each in fields(self):
+            value, name = getattr(self, each.name), each.name.replace("_", "-")
+            if value != each.default:
+                words.append(f"--{name}" if value is True else f"--{name} {value}")
+        return " ".join(words)

@@ -1,0 +1,125 @@
+"""What a run says while it goes on: a bar, a line of JSON for each step, curves for TensorBoard.
+
+Notebook: 13 3D parallelism.
+Source: JSON Lines (jsonlines.org); TensorBoard's event files through torch.utils.tensorboard.
+Costs a line of text and a flush a step, on one rank.
+The production version (Weights & Biases, MLflow) sends them to a server.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+
+class Log(Protocol):
+    """Takes the numbers of a step."""
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Numbers by name; `step` counts from 1."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
+
+
+class JsonLines:
+    """A file with one JSON object for each step; what is there up to step `after` stays.
+
+    A run that is resumed does some steps again, those since the checkpoint: their lines go first.
+
+    Args:
+        path: of the file.
+        after: the last step whose line stays.
+    """
+
+    def __init__(self, path: Path, after: int) -> None:
+        kept = [row for row in read_log(path) if row["step"] <= after] if path.exists() else []
+        lines = "".join(f"{json.dumps(row)}\n" for row in kept)
+        beside = path.with_suffix(".new")
+        beside.write_text(lines)
+        beside.replace(path)  # at no moment is there half of it
+        self._file = path.open("a")
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Writes a line, which is on its way to the disk when this returns."""
+        self._file.write(f"{json.dumps(row)}\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The rows of a log; a last line that was cut off by a crash is left out."""
+    rows = []
+    for line in path.read_text().splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+class TensorBoard:
+    """The same numbers as curves, in an event file.
+
+    Args:
+        folder: for the file.
+        after: the last step that is not made again.
+
+    Raises:
+        ImportError: the package tensorboard is not installed.
+    """
+
+    def __init__(self, folder: Path, after: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(folder), purge_step=after + 1)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """One point for each number."""
+        for name, value in row.items():
+            if name != "step":
+                self._writer.add_scalar(name, float(value), row["step"])
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._writer.close()
+
+
+class Progress:
+    """How far a run is, in a line that is written anew, or in ten lines where that cannot be.
+
+    Args:
+        steps: in all.
+        out: where to.
+        anew: whether a carriage return goes back to the line's begin there, as in a terminal.
+    """
+
+    WIDTH = 24
+
+    def __init__(self, steps: int, out: TextIO | None = None, *, anew: bool | None = None) -> None:
+        self.steps, self.out = steps, sys.stdout if out is None else out
+        self.anew = self.out.isatty() if anew is None else anew
+        self._lines = 0
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Shows a step, if it is time to."""
+        step = row["step"]
+        text = f"step {step:{len(str(self.steps))}}/{self.steps}  loss {row['loss']:.3f}"
+        if self.anew:
+            full = step * self.WIDTH // self.steps
+            bar = "█" * full + "·" * (self.WIDTH - full)
+            print(f"\r{bar} {text}", end="", file=self.out, flush=True)
+        elif step * 10 // self.steps > self._lines:
+            self._lines = step * 10 // self.steps
+            print(text, file=self.out, flush=True)
+
+    def close(self) -> None:
+        """Ends the line."""
+        if self.anew:
+            print(file=self.out, flush=True)

@@ -1,0 +1,92 @@
+"""The training command: one line that trains a model in up to five dimensions.
+
+Notebook: 13 3D parallelism, 16 Capstone.
+Source: torchrun (torch.distributed.run), whose environment the ranks find each other by.
+Costs: see `loop`. Starting costs an import of torch for each rank.
+The production version is started the same way, on a thousand nodes.
+
+    torchrun --nproc-per-node 8 -m course_lib.train.run --pp 2 --dp 2 --tp 2 --folder runs/first
+
+A run that cannot work is refused before any process of it talks to another; `--check` does only
+that, and needs no torchrun. On several nodes the same line runs on each, with torchrun's own
+options for where they meet; `slurm.sbatch` beside this file does it under Slurm. A run that was
+killed goes on where its last checkpoint is, on another mesh too, with `--resume`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+
+import torch
+
+from course_lib.checkpoint import CheckpointError
+from course_lib.comm import Group
+from course_lib.comm.start import start_from_environment
+from course_lib.train.check import ConfigError, check
+from course_lib.train.config import RunConfig
+from course_lib.train.loop import train
+
+
+def parse(words: Sequence[str]) -> tuple[RunConfig, bool]:
+    """The run that a command line asks for, and whether it is to be checked only."""
+    about = (__doc__ or "").split("\n\n")[0]
+    parser = argparse.ArgumentParser("course_lib.train.run", description=about)
+    for each in fields(RunConfig):
+        assert each.default is not MISSING
+        name, about = f"--{each.name.replace('_', '-')}", each.metadata["about"]
+        if isinstance(each.default, bool):
+            parser.add_argument(name, action="store_true", help=about)
+        else:
+            choices = each.metadata["choices"] or None
+            parser.add_argument(
+                name, type=type(each.default), default=each.default, choices=choices,
+                metavar=None if choices else "N", help=f"{about} (%(default)s)",
+            )  # fmt: skip
+    parser.add_argument("--check", action="store_true", help="only say whether it can work")
+    given = vars(parser.parse_args(words))
+    only = given.pop("check")
+    return RunConfig(**given), only
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Runs the command; every rank under torchrun calls it.
+
+    Returns:
+        The exit code: 0, 1 if a checkpoint stands in the way, 2 if the run cannot work.
+    """
+    config, only = parse(sys.argv[1:] if words is None else words)
+    rank = int(os.environ.get("RANK", "0"))
+    world = os.environ.get("WORLD_SIZE")
+    try:
+        check(config, None if only else int(world or config.world))
+    except ConfigError as error:
+        return _refuse(str(error), rank, 2)
+    if only or (world is None and config.world > 1):
+        print(f"this run can work, on {config.world} ranks:\n{config.command()}")
+        return 0 if only else _refuse("start it with that line: each rank is a process", rank, 2)
+    torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
+    with start_from_environment() as group:
+        return _train(config, group)
+
+
+def _train(config: RunConfig, group: Group) -> int:
+    try:
+        train(config, group)
+    except CheckpointError as error:  # the same on every rank
+        return _refuse(str(error), group.rank, 1)
+    return 0
+
+
+def _refuse(text: str, rank: int, code: int) -> int:
+    """Says it once."""
+    if rank == 0:
+        print(text, file=sys.stderr, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""mutant: has the wrong dtype"""
+
+from collections.abc import Sequence
+
+import torch
+
+from course_lib.comm import Mesh, all_reduce
+
+IGNORED = -100
+
+
+def global_loss_and_tokens(
+    losses: Sequence[torch.Tensor], targets: Sequence[torch.Tensor], mesh: Mesh
+) -> tuple[torch.Tensor, int]:
+    data, told = mesh["dp", "ep", "cp"], mesh["pp", "dp", "ep", "cp"]
+    counted = sum(int((target != IGNORED).sum()) for target in targets)
+    tokens = torch.tensor(counted, device=data.device)
+    all_reduce(tokens, data)
+    total = torch.zeros((), device=told.device)
+    for loss in losses:
+        total += loss.to(total)
+    all_reduce(total, told)  # stages without losses add 0, and learn the sum
+    return total / tokens, int(tokens)

@@ -1,0 +1,81 @@
+"""Dumps of PyTorch's own flight recorder: real ones, written by gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_lib.comm import Group
+from course_lib.trace import find_desync, read_torch_flight
+
+
+def dump(group: Group) -> str:
+    """Two calls that all make, and one that rank 0 alone has begun."""
+    del group
+    os.environ["TORCH_FR_BUFFER_SIZE"] = "50"
+    handle = dist.new_group([0, 1])
+    tensor = torch.ones(3, 5)
+    dist.all_reduce(tensor, group=handle)
+    dist.broadcast(tensor.double(), 0, group=handle)
+    if dist.get_rank() == 0:
+        dist.all_reduce(tensor, group=handle, async_op=True)
+    text: bytes = torch._C._distributed_c10d._dump_fr_trace_json(True, False)
+    return json.dumps([handle.group_name, text.decode()])
+
+
+def test_real_dumps(ranks: Callable[..., list[Any]]) -> None:
+    logs = []
+    for rank, answer in enumerate(ranks(dump, 2)):
+        name, text = json.loads(answer)
+        found = json.loads(text)
+        found["entries"] = [e for e in found["entries"] if e["process_group"][0] == name]
+        logs.append(read_torch_flight(found, rank, {name: [0, 1]}))
+    assert [[(r.op, r.seq, r.state) for r in log.records] for log in logs] == [
+        [("all_reduce", 0, "finished"), ("broadcast", 1, "finished"), ("all_reduce", 2, "waiting")],
+        [("all_reduce", 0, "finished"), ("broadcast", 1, "finished")],
+    ]
+    first = logs[0].records[1]
+    assert (first.shape, first.dtype, first.payload) == ((3, 5), "float64", 120)
+    finding = find_desync(logs)
+    assert finding is not None
+    assert (finding.kind, finding.seq, finding.ranks) == ("lagging", 2, (1,))
+
+
+# Written by hand after PyTorch's description of the dump: NCCL names the members of a group.
+def entry(seq: int, name: str, state: str) -> dict[str, Any]:
+    return {
+        "collective_seq_id": seq, "is_p2p": False, "process_group": ["3", "tp"],
+        "profiling_name": name, "input_dtypes": ["BFloat16"], "input_sizes": [[4, 2]],
+        "state": state, "retired": state == "completed", "time_created_ns": 10**9 * seq,
+        "time_discovered_completed_ns": 10**9 * seq + 500 if state == "completed" else None,
+    }  # fmt: skip
+
+
+def test_groups_that_the_dump_names() -> None:
+    config = {"3": {"name": "3", "desc": "tp", "ranks": "[4, 6]"}}
+    status = {"3": {"last_enqueued_collective": "1001"}}
+    mine = [
+        entry(1000, "nccl:_all_gather_base", "completed"),
+        entry(1001, "nccl:all_reduce", "started"),
+    ]
+    theirs = [mine[0], entry(1001, "nccl:_reduce_scatter_base", "started")]
+    logs = [
+        read_torch_flight({"entries": made, "pg_config": config, "pg_status": status}, rank)
+        for rank, made in ((4, mine), (6, theirs))
+    ]
+    assert [record.op for record in logs[0].records] == ["all_gather", "all_reduce"]
+    assert logs[0].records[0].payload == 16
+    finding = find_desync(logs)
+    assert finding is not None
+    assert (finding.kind, finding.axis, finding.seq) == ("operation", "tp", 1000)
+
+
+def test_a_group_that_nobody_names() -> None:
+    with pytest.raises(ValueError, match="pass groups"):
+        read_torch_flight({"entries": [entry(1, "gloo:all_reduce", "scheduled")]}, 0)

@@ -1,0 +1,55 @@
+"""What a run writes while it goes on."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from course_lib.train.log import JsonLines, Progress, TensorBoard, read_log
+
+
+def row(step: int, loss: float = 1.0) -> dict[str, float]:
+    return {"step": step, "loss": loss}
+
+
+def test_lines_of_steps_made_again_go(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    first = JsonLines(path, 0)
+    for step in (1, 2, 3):
+        first.add(row(step))
+        assert read_log(path)[-1] == row(step), "on the disk at once"
+    first.close()
+    path.write_text(path.read_text() + '{"step": 4, "lo')  # killed while it wrote
+    assert [r["step"] for r in read_log(path)] == [1, 2, 3]
+    again = JsonLines(path, 2)
+    again.add(row(3, 2.0))
+    again.close()
+    assert read_log(path) == [row(1), row(2), row(3, 2.0)]
+
+
+def test_progress_in_a_terminal_and_in_a_file() -> None:
+    terminal, file = io.StringIO(), io.StringIO()
+    for out, anew in ((terminal, True), (file, None)):
+        progress = Progress(20, out, anew=anew)
+        for step in range(1, 21):
+            progress.add(row(step, 1 / step))
+        progress.close()
+    lines = terminal.getvalue().split("\r")
+    assert len(lines) == 21 and lines[10].startswith("█" * 12 + "·" * 12)
+    assert lines[-1] == "█" * 24 + " step 20/20  loss 0.050\n"
+    assert len(file.getvalue().splitlines()) == 10 and "\r" not in file.getvalue()
+
+
+def test_tensorboard_has_the_same_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = TensorBoard(tmp_path, 0)
+    for step in (1, 2):
+        board.add(row(step, 1 / step))
+    board.close()
+    found = EventAccumulator(str(tmp_path))
+    found.Reload()
+    assert [(e.step, e.value) for e in found.Scalars("loss")] == [(1, 1.0), (2, 0.5)]
