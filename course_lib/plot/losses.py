@@ -27,11 +27,11 @@ def loss_curves(curves: Mapping[str, Sequence[float]], reference: str | None = N
     Curves that coincide still are all seen: the dashes of one lie in the gaps of the others.
 
     Args:
-        curves: name of a run to its losses, one a step.
+        curves: name of a run to its losses, one a step; the others may stop before the reference.
         reference: the run that the others are compared with; the first one by default.
 
     Raises:
-        ValueError: there is nothing to compare, no such run, or runs of different lengths.
+        ValueError: there is nothing to compare, no such run, or one goes on beyond the reference.
     """
     name = _checked(curves, reference)
     far = {other: _difference(curves[name], curves[other]) for other in curves if other != name}
@@ -58,11 +58,11 @@ def _checked(curves: Mapping[str, Sequence[float]], reference: str | None) -> st
         raise nothing_recorded("loss curves on top of a reference", f"{len(curves)} curves")
     name = next(iter(curves)) if reference is None else reference
     lengths = {run: len(losses) for run, losses in curves.items()}
-    if name not in curves or len(set(lengths.values())) > 1:
+    if name not in curves or max(lengths.values()) > lengths[name]:
         raise ValueError(
             f"asked to compare losses with those of {name!r}\n"
             f"found runs and their steps: {lengths}\n"
-            "the reference is one of the runs, and all runs have the same number of steps"
+            "the reference is one of the runs, and no other goes on beyond it"
         )
     return name
 
@@ -77,8 +77,8 @@ def _thin(axes: Axes, losses: Sequence[float], place: int, count: int, label: st
 
 
 def _difference(first: Sequence[float], second: Sequence[float]) -> float:
-    """The largest difference of two curves; not a number, if one of their losses is none."""
-    gaps = [abs(a - b) for a, b in zip(first, second, strict=True)]
+    """The largest difference where both curves are; not a number, if a loss there is none."""
+    gaps = [abs(a - b) for a, b in zip(first, second, strict=False)]
     return float("nan") if any(gap != gap for gap in gaps) else max(gaps)
 
 
@@ -88,6 +88,8 @@ def _words(curves: Mapping[str, Sequence[float]], name: str, far: Mapping[str, f
     out = [f"Loss over {len(losses)} steps. {name}, the reference: from {losses[0]:.4g} to "
            f"{losses[-1]:.4g}."]  # fmt: skip
     for other, gap in far.items():
-        ends = f"from {curves[other][0]:.4g} to {curves[other][-1]:.4g}"
+        mine = curves[other]
+        ends = f"from {mine[0]:.4g} to {mine[-1]:.4g}"
+        ends += f" in {len(mine)} steps" if len(mine) < len(losses) else ""
         out.append(f"{other}: {ends}, largest difference from the reference {gap:.2g}.")
     return " ".join(out)

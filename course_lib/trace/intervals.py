@@ -11,6 +11,7 @@ An interval is (begin, end) in seconds. A set of moments is a list of disjoint i
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 Interval = tuple[float, float]
@@ -40,6 +41,13 @@ def intersect(first: Sequence[Interval], second: Sequence[Interval]) -> list[Int
         else:
             b += 1
     return both
+
+
+def clip(intervals: Sequence[Interval], begin: float, end: float) -> list[Interval]:
+    """The moments of a list that lie between two; costs a search, and what is found."""
+    first = bisect_right(intervals, begin, key=lambda interval: interval[1])
+    last = bisect_left(intervals, end, key=lambda interval: interval[0])
+    return [(max(begin, a), min(end, b)) for a, b in intervals[first:last]] if begin < end else []
 
 
 def subtract(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from course_lib.trace.intervals import overlap
+from course_lib.trace.intervals import clip, length
 from course_lib.trace.stretches import Stretch, Trace
 
 MESSAGES = ("send", "recv")
@@ -101,7 +101,7 @@ def lateness(trace: Trace) -> list[Lateness]:
         cost = dict.fromkeys(meeting.calls, 0.0)
         for rank, call in meeting.calls.items():
             last = meeting.waited_for(rank)
-            cost[last] += overlap(exposed[rank], [(call.begin, meeting.calls[last].begin)])
+            cost[last] += length(clip(exposed[rank], call.begin, meeting.calls[last].begin))
         for rank, seconds in cost.items():
             if seconds > 0:
                 lost[rank].append(seconds)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from course_lib.trace.intervals import Interval, intersect, subtract, union
+from course_lib.trace.intervals import Interval, clip, intersect, subtract, union
 
 # What a rank can do, and who is named when several go on at once: communication and copies that
 # computation hides cost nothing. What none of them covers is idle.
@@ -101,7 +101,7 @@ class Trace:
 
     def of(self, rank: int, kind: str) -> list[Interval]:
         """When a rank did at least one thing of a kind: disjoint intervals inside the window."""
-        return intersect(union(self._times.get((rank, kind), ())), [(self.begin, self.end)])
+        return clip(union(self._times.get((rank, kind), ())), self.begin, self.end)
 
     def doing(self, rank: int) -> list[tuple[str, Interval]]:
         """The window of one rank without gap or overlap: each piece has one of KINDS, or `idle`."""

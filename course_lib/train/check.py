@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from math import log2
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from course_lib.model import ModelConfig
 from course_lib.parallel.context_parallel import SequenceLayout
 from course_lib.parallel.schedule import Schedule, ScheduleError
 from course_lib.train.config import PRECISIONS, RECOMPUTE, SCHEDULES, RunConfig
@@ -91,7 +92,7 @@ def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Probl
         asked, found, why = str(error).split("\n")
         yield Problem(asked.removeprefix("asked for "), found.removeprefix("found "), why)
         return
-    yield from _pipeline(config, schedule, model.layers)
+    yield from _pipeline(config, schedule, model)
 
 
 # --- the rules -----------------------------------------------------------------------------------
@@ -180,14 +181,14 @@ def _experts(c: RunConfig) -> Iterator[Problem]:
         yield Problem(f"--ep {c.ep}", found, "every rank of ep has one expert or more: --experts")
 
 
-def _pipeline(c: RunConfig, schedule: Schedule, layers: int) -> Iterator[Problem]:
-    if schedule.stages > layers:
+def _pipeline(c: RunConfig, schedule: Schedule, model: ModelConfig) -> Iterator[Problem]:
+    if schedule.stages > model.layers:
         yield Problem(
             f"--pp {c.pp} --schedule {c.schedule}: {schedule.stages} stages",
-            f"{layers} layers",
+            f"{model.layers} layers",
             "every stage has one block or more",
         )
-    reason = zero_refusal(c.zero, schedule, experts=bool(c.experts))
+    reason = zero_refusal(c.zero, schedule, model)
     if reason is not None:
         yield Problem(f"--zero {c.zero}", *reason)
 
@@ -203,30 +204,41 @@ def nearest(config: RunConfig, world: int | None = None) -> RunConfig | None:
     if any(True for rule in (_numbers, _words) for _ in rule(config)):
         return None
     ranks = config.world if world is None else world
-    options = {
-        "zero": sorted(range(4), key=lambda zero: abs(zero - config.zero)),
-        "schedule": (config.schedule, "1f1b"),
-        "micro_batches": _near(config.micro_batches, config.batch),
-        "sequence_parallel": (config.sequence_parallel, False),
-        "batch": (config.batch,),
-    }
     found: tuple[float, RunConfig] | None = None
-    for sizes in _factors(ranks, len(config.degrees)):
-        axes = dict(zip(config.degrees, sizes, strict=True))
-        moved = sum(abs(log2(axes[axis] / size)) for axis, size in config.degrees.items())
-        for values in product(*(dict.fromkeys(value) for value in options.values())):
-            other = replace(config, **axes, **dict(zip(options, values, strict=True)))
-            changed = sum(getattr(other, name) != getattr(config, name) for name in options)
-            far = changed + moved + 0.1 * abs(other.zero - config.zero) - 0.01 * log2(other.dp)
-            if (found is None or far < found[0]) and not any(find_problems(other, world)):
-                found = far, other
+    for far, other in _neighbours(config, ranks):
+        if (found is None or far < found[0]) and not any(find_problems(other, world)):
+            found = far, other
     return None if found is None else found[1]
 
 
-def _near(count: int, batch: int) -> list[int]:
-    """Numbers of micro-batches that a batch can be cut into, those near to `count` first."""
-    cuts = [m for m in range(1, min(batch, 4 * count + 8) + 1) if batch % m == 0]
-    return sorted({count, *cuts}, key=lambda m: (abs(m - count), m))
+def _neighbours(config: RunConfig, ranks: int) -> Iterator[tuple[float, RunConfig]]:
+    """Other ways to run the same on so many ranks, and how far away each is.
+
+    A word that changes counts 1, an axis that doubles or halves too, another number of
+    micro-batches half of it; of axes that may grow, dp is the first.
+    """
+    options: dict[str, tuple[Any, ...]] = {
+        "zero": (config.zero, 0, 1, 2, 3),
+        "schedule": (config.schedule, "1f1b"),
+        "micro_batches": _near(config.micro_batches, config.batch),
+        "sequence_parallel": (config.sequence_parallel, False),
+    }
+    for sizes in _factors(ranks, len(config.degrees)):
+        changes: dict[str, Any] = dict(zip(config.degrees, sizes, strict=True))
+        moved = sum(abs(log2(changes[axis] / size)) for axis, size in config.degrees.items())
+        for values in product(*(dict.fromkeys(value) for value in options.values())):
+            changes.update(zip(options, values, strict=True))
+            other = replace(config, **changes)
+            words = sum(getattr(other, name) != getattr(config, name) for name in options)
+            far = words + moved + 0.1 * abs(other.zero - config.zero) - 0.01 * log2(other.dp)
+            if other.micro_batches != config.micro_batches:
+                far += 0.01 * abs(log2(other.micro_batches / config.micro_batches)) - 0.5
+            yield far, other
+
+
+def _near(count: int, batch: int) -> tuple[int, ...]:
+    """Numbers of micro-batches that a batch can be cut into, not too far from `count`."""
+    return (count, *(m for m in range(1, min(batch, 4 * count + 8) + 1) if batch % m == 0))
 
 
 def _factors(count: int, axes: int) -> Iterator[tuple[int, ...]]:

@@ -159,7 +159,8 @@ def _make(run: Run, step: int) -> dict[str, float]:
     """One step, and its row."""
     begin = time.perf_counter()
     rate = rate_at(run.config, run.sampler.step)
-    report = run.step()
+    with run.group.ledger.span(f"step {step}"):
+        report = run.step()
     return {
         "step": step,
         **asdict(report),

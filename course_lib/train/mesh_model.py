@@ -15,7 +15,7 @@ from torch import nn
 
 from course_lib.comm import CommError, Group, Mesh
 from course_lib.comm.mesh import AXES
-from course_lib.model import expert_parameters
+from course_lib.model import ModelConfig, expert_parameters
 from course_lib.parallel import FSDP, Pipeline
 from course_lib.parallel.accumulate import token_loss_sum
 from course_lib.parallel.context_parallel import SequenceLayout
@@ -28,15 +28,21 @@ from course_lib.train.stage import TransformerStage, tied_pair
 IGNORED = -100  # a target that the loss does not count
 
 
-def zero_refusal(zero: int, schedule: Schedule, *, experts: bool) -> tuple[str, str] | None:
+def zero_refusal(zero: int, schedule: Schedule, config: ModelConfig) -> tuple[str, str] | None:
     """Why a stage of ZeRO cannot be, as what was found and why; None if it can.
 
     Args:
         zero: the stage.
         schedule: of the pipeline.
-        experts: whether the model has some.
+        config: of the model.
     """
-    if zero == 3 and experts:
+    ends = schedule.placement[0] == schedule.placement[-1] and schedule.stages > 1
+    if zero == 3 and config.tied and ends:
+        return (
+            f"the schedule {schedule.name}, with both ends of a tied embedding on one rank",
+            "FSDP cuts each stage by itself, and a parameter once: use ZeRO-1",
+        )
+    if zero == 3 and config.moe is not None:
         return (
             "experts, which only some of the ranks have",
             "FSDP cuts a stage over all ranks that have other tokens: use ZeRO-1",
@@ -109,7 +115,7 @@ class MeshModel:
         )
 
     def _check_zero(self, schedule: Schedule) -> None:
-        reason = zero_refusal(self.zero, schedule, experts=bool(self.experts))
+        reason = zero_refusal(self.zero, schedule, self.config)
         if reason is not None:
             raise CommError(f"ZeRO-{self.zero} over {self.data}", *reason)
 

@@ -98,6 +98,9 @@ def own_micro_batches(
 ) -> list[Batch]:
     """This rank's part of a batch that every rank has whole: rows by dp × ep, positions by cp.
 
+    The batch is cut into micro-batches first. So micro-batch k has the same rows on every mesh, and
+    so do experts' auxiliary losses, which are computed for one micro-batch over all its ranks.
+
     Args:
         inputs_BT: tokens, T as in the model's config; at least one row for each micro-batch.
         targets_BT: what follows each; -100 is not counted.
@@ -115,10 +118,10 @@ def own_micro_batches(
             "every micro-batch has at least one row: make fewer, or a larger batch",
         )
 
-    def own(whole_BT: torch.Tensor) -> Sequence[torch.Tensor]:
+    def own(whole_BT: torch.Tensor) -> list[torch.Tensor]:
         index = model.mesh["cp"].index
-        mine = shard_sequence(whole_BT.tensor_split(rows.size)[rows.index], 1, model.tokens, index)
-        return mine.tensor_split(m)
+        mine_BT = shard_sequence(whole_BT, 1, model.tokens, index)
+        return [part.tensor_split(rows.size)[rows.index] for part in mine_BT.tensor_split(m)]
 
     return list(zip(own(inputs_BT), own(targets_BT), strict=True))
 

@@ -151,6 +151,8 @@ def test_largest_differences_are_in_the_description():
     alt = loss_curves({"one": [2.0, 1.0], "DDP": [2.0, 1.0], "FSDP": [2.25, 1.0]}).alt
     assert "DDP: from 2 to 1, largest difference from the reference 0." in alt
     assert "FSDP: from 2.25 to 1, largest difference from the reference 0.25." in alt
+    short = loss_curves({"one": [2.0, 1.0, 0.0], "DDP": [2.0, 1.5]}).alt
+    assert "DDP: from 2 to 1.5 in 2 steps, largest difference from the reference 0.5." in short
     nan = loss_curves({"one": [2.0, 1.0], "DDP": [2.0, float("nan")]}).alt
     assert "largest difference from the reference nan" in nan
 
@@ -160,5 +162,5 @@ def test_curves_that_cannot_be_compared_are_refused():
         loss_curves({"one": [1.0]})
     with pytest.raises(ValueError, match="losses with those of 'two'"):
         loss_curves({"one": [1.0], "DDP": [1.0]}, "two")
-    with pytest.raises(ValueError, match="same number of steps"):
-        loss_curves({"one": [1.0, 2.0], "DDP": [1.0]})
+    with pytest.raises(ValueError, match="no other goes on beyond it"):
+        loss_curves({"one": [1.0], "DDP": [1.0, 2.0]})

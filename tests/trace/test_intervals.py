@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from course_lib.trace.intervals import Interval, intersect, length, overlap, subtract, union
+from course_lib.trace.intervals import Interval, clip, intersect, length, overlap, subtract, union
 
 
 def test_what_overlaps_or_touches_becomes_one() -> None:
@@ -40,5 +40,7 @@ def test_they_are_sets(seed: int) -> None:
     assert moments(intersect(first, second)) == moments(first) & moments(second)
     assert moments(subtract(first, second)) == moments(first) - moments(second)
     assert length(first) == len(moments(first))
+    assert clip(first, 10, 40) == intersect(first, [(10, 40)])
+    assert clip(first, 40, 10) == []
     both = overlap(first, second) + length(subtract(first, second))
     assert both == length(first)

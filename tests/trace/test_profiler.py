@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from course_lib.trace.profiler import plain_name
 
 
 def train(group: Group) -> str:
-    """Two profiled steps of plain PyTorch; rank 1 comes last to the all-reduce of each."""
+    """Two profiled steps of plain PyTorch."""
     weight = torch.ones(64, 64, requires_grad=True)
     gathered = torch.empty(64 * group.size, 64)
     steps = torch.profiler.schedule(wait=0, warmup=1, active=2, repeat=1)
@@ -29,7 +28,6 @@ def train(group: Group) -> str:
         for _ in range(3):
             (weight @ weight).sum().backward()
             assert weight.grad is not None
-            time.sleep(0.1 * group.rank)
             dist.all_reduce(weight.grad)
             dist.all_gather_single(gathered, weight.grad)
             profiler.step()
@@ -46,11 +44,9 @@ def test_real_traces_of_two_ranks(ranks: Callable[..., list[Any]]) -> None:
     names = [call.name for call in trace.calls() if call.rank == 0]
     assert names == ["all_reduce", "all_gather"] * 2
     assert all(call.group == (0, 1) for call in trace.calls())
-    made = [meeting for meeting in meetings(trace) if meeting.name == "all_reduce"]
-    assert [meeting.waited_for(0) for meeting in made] == [1, 1], "rank 1 slept before it"
+    assert [sorted(meeting.calls) for meeting in meetings(trace)] == [[0, 1]] * 4
     found = explain(trace)
     assert found.steps == 2
-    assert found.straggler is not None and found.straggler.rank == 1
     for share in found.shares:
         assert share.compute > 0 and share.exposed > 0
         whole = share.compute + share.exposed + share.copy + share.idle

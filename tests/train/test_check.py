@@ -29,6 +29,8 @@ REFUSED = [
     ({"pp": 2, "zero": 2}, None, "a pipeline of 2 ranks", "--zero 1"),
     ({"pp": 2, "zero": 3, "schedule": "zb-h1"}, None, "backwards come in halves", "--pp 2 --zero"),
     ({"dp": 2, "zero": 3, "experts": 4}, None, "only some of the ranks have", "--zero 2"),
+    ({"pp": 2, "schedule": "dualpipe-v", "micro_batches": 4, "zero": 3, "tied": True}, None,
+     "both ends of a tied embedding on one rank", "--pp 2 --zero 3 --micro-batches 4 --tied"),
     ({"ep": 2}, None, "a dense model", "--dp 2"),
     ({"ep": 8, "experts": 4}, None, "4 experts", "--ep 4"),
     ({"dp": 3}, None, "3 ranks (dp × ep)", "--cp 3"),

@@ -100,11 +100,6 @@ class Hop:
     def world(self) -> int:
         return prod(self.sizes.values())
 
-    @property
-    def grouped(self) -> tuple[int, int]:
-        """Micro-batches, and parts of the rows: experts' auxiliary losses depend on them."""
-        return self.schedule.micro_batches, self.sizes.get("dp", 1) * self.sizes.get("ep", 1)
-
     def __str__(self) -> str:
         axes = " ".join(f"{axis}{size}" for axis, size in self.sizes.items()) or "one rank"
         return f"{axes} {self.schedule.name} {self.how}"
@@ -123,18 +118,16 @@ class Alone:
     states: list[dict[str, torch.Tensor]]
 
 
-def alone(config: ModelConfig, groupings: Sequence[tuple[int, int]]) -> Alone:
-    """A step for each of `groupings`, which is (1, 1) but for experts."""
+def alone(config: ModelConfig, micro_batches: Sequence[int]) -> Alone:
+    """A step for each number of micro-batches, which only experts' auxiliary losses depend on."""
     model = Transformer(config, seed=1).double()
     optimizer = AdamW(model.parameters(), lr=RATE)
     seen, batches = Alone([], []), sampler()
-    for m, parts in groupings:
+    for m in micro_batches:
         optimizer.zero_grad()
         inputs, targets = next(batches)
-        cuts = [part.tensor_split(m) for part in torch.arange(ROWS).tensor_split(parts)]
         total = 0.0
-        for k in range(m):
-            rows = torch.cat([cut[k] for cut in cuts])
+        for rows in torch.arange(ROWS).tensor_split(m):
             logits, right = model(inputs[rows]).flatten(0, 1), targets[rows].flatten()
             part = F.cross_entropy(logits, right, reduction="sum") / targets.numel()
             (part + auxiliary_loss(model) / m).backward()
@@ -292,8 +285,8 @@ CHAINS = {
 def test_one_training_on_many_meshes(ranks: Any, tmp_path: Path, chain: str) -> None:
     """Each hop loads what another mesh has saved, and saves what one process would have."""
     config, hops = CHAINS[chain]
-    grouped = [h.grouped if config.moe else (1, 1) for h in hops for _ in range(h.steps)]
-    expected, step = alone(config, grouped), 0
+    counts = [h.schedule.micro_batches if config.moe else 1 for h in hops for _ in range(h.steps)]
+    expected, step = alone(config, counts), 0
     end: list[list[float]] = []
     for layout in hops:
         seen = ranks(hop, layout.world, config, layout, tmp_path)
@@ -410,7 +403,7 @@ def test_one_process_has_the_whole_model(ranks: Any, tmp_path: Path, config: Mod
     sizes = {"pp": 2, "ep" if config.moe else "dp": 2}
     layout = Hop(sizes, one_f_one_b(2, 1), how)
     ranks(hop, 4, config, layout, tmp_path)
-    expected = alone(config, [layout.grouped if config.moe else (1, 1)] * 2).states[-1]
+    expected = alone(config, [1] * 2).states[-1]
     model = whole_model(tmp_path, config)
     assert all(p.dtype == torch.float64 for p in model.parameters())
     assert model.head.weight is model.embedding.weight or not config.tied
@@ -463,7 +456,7 @@ def losses_in(folder: Path) -> list[tuple[int, float, float]]:
 def assert_follows(folder: Path, config: ModelConfig) -> list[int]:
     """Each step that was made, once or again, is the one process's; returns their numbers."""
     made = losses_in(folder)
-    expected = alone(config, [(1, 1)] * (max(step for step, _, _ in made) + 1))
+    expected = alone(config, [1] * (max(step for step, _, _ in made) + 1))
     for step, loss, norm in made:
         assert (loss, norm) == pytest.approx(expected.reports[step], rel=1e-9), f"step {step}"
     newest = find_checkpoint(folder)
@@ -522,7 +515,6 @@ def test_a_run_killed_again_and_again_gets_on(ranks: Any, tmp_path: Path) -> Non
     dice = random.Random(6)
     begun = 0
     for layout in EXPERTS_CHAIN[:4]:
-        # With one micro-batch the experts' losses do not depend on how the rows are grouped.
         layout = replace(layout, schedule=one_f_one_b(layout.sizes.get("pp", 1), 1), steps=1000)
         dies = Sometime(dice.randrange(layout.world), dice.uniform(0, 2))
         with pytest.raises(RanksError, match="was killed by SIGKILL"):

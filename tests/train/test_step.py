@@ -83,13 +83,12 @@ def batch_of(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @cache
-def alone(config: ModelConfig, m: int, ranks: int) -> Trajectory:
+def alone(config: ModelConfig, m: int) -> Trajectory:
     """One process. Only experts' auxiliary losses depend on how the rows are grouped.
 
     Args:
         config: the model.
         m: micro-batches.
-        ranks: on how many the rows are; micro-batch k is the k-th of all of them.
     """
     model = Transformer(config, seed=1).double()
     optimizer = AdamW(model.parameters(), lr=RATE)
@@ -98,9 +97,7 @@ def alone(config: ModelConfig, m: int, ranks: int) -> Trajectory:
         optimizer.zero_grad()
         inputs, targets = batch_of(step)
         count, loss = int((targets != -100).sum()), 0.0
-        cuts = [part.tensor_split(m) for part in torch.arange(ROWS).tensor_split(ranks)]
-        for k in range(m):
-            rows = torch.cat([cut[k] for cut in cuts])
+        for rows in torch.arange(ROWS).tensor_split(m):
             logits, right = model(inputs[rows]).flatten(0, 1), targets[rows].flatten()
             part = F.cross_entropy(logits, right, reduction="sum") / count
             (part + auxiliary_loss(model) / m).backward()
@@ -163,9 +160,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_follows_one_process(ranks: Any, case: Case) -> None:
-    rows = case.sizes.get("dp", 1) * case.sizes.get("ep", 1)
-    grouped = (case.schedule.micro_batches, rows) if case.config.moe else (1, 1)
-    expected = alone(case.config, *grouped)
+    expected = alone(case.config, case.schedule.micro_batches if case.config.moe else 1)
     found = ranks(spread, prod(case.sizes.values()), case)
     assert all(one == found[0] for one in found), "every rank says the same, to the bit"
     for step, (mine, right) in enumerate(zip(found[0], expected, strict=True)):
@@ -174,7 +169,7 @@ def test_follows_one_process(ranks: Any, case: Case) -> None:
 
 def test_the_batches_tell_wrong_ways_apart() -> None:
     """What the equality above would not let pass: it is not blind to the usual mistakes."""
-    right = alone(DENSE, 1, 1)
+    right = alone(DENSE, 1)
     assert right[4][0] < 0.9 * right[0][0], "it learns, so a wrong update shows"
     assert all(norm > 1.05 * MAX_NORM for _, norm, _ in right), "and every step is clipped"
     inputs, targets = batch_of(0)
@@ -186,7 +181,7 @@ def test_the_batches_tell_wrong_ways_apart() -> None:
     assert abs(sum(halves).item() / 2 - right[0][0]) > 1e-4, "a mean of means is another number"
     counts = {int((part != -100).sum()) for part in targets.tensor_split(2)}
     assert len(counts) == 2
-    assert alone(EXPERTS, 2, 2)[4][0] != pytest.approx(alone(EXPERTS, 1, 1)[4][0], rel=1e-6)
+    assert alone(EXPERTS, 2)[4][0] != pytest.approx(alone(EXPERTS, 1)[4][0], rel=1e-6)
 
 
 # --- bytes ---------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Notebook: 13 3D parallelism (build_mesh).
 Paper: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM" (2021), section 3; the order of the axes as in "The Llama 3 Herd of Models" (2024).
-Costs: three runs of one rank, one of 8 that makes two meshes, two of 4 that are to be refused.
+Costs: three runs of one rank, one of 4 that makes three meshes, two of 2 and 4 to refuse.
 The production version is torch's DeviceMesh, which lays an array of ranks over the axes.
 """
 
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ import torch
 from course_lib.comm import Group, all_reduce
 from course_lib.grade.checks import Exercise, check
 from course_lib.grade.faults import RunFault
-from course_lib.grade.training import explained
+from course_lib.grade.meshes import AXES, TWELVE, Grid, Sizes, Tables
 
 EXERCISE = Exercise(
     name="build_mesh",
@@ -42,24 +43,8 @@ EXERCISE = Exercise(
     ),
 )
 
-AXES = ("pp", "dp", "ep", "cp", "tp")
-Sizes = dict[str, int]
-TWELVE: tuple[Sizes, ...] = (
-    {"tp": 2, "dp": 2, "pp": 2}, {"dp": 8}, {"tp": 8}, {"pp": 8}, {"cp": 8}, {"ep": 8},
-    {"pp": 4, "tp": 2}, {"tp": 4, "dp": 2}, {"cp": 2, "pp": 2, "dp": 2}, {"ep": 2, "dp": 4},
-    {"tp": 2, "cp": 2, "ep": 2}, {"pp": 1, "dp": 1, "ep": 4, "cp": 1, "tp": 2},
-)  # fmt: skip
-NODE = 4  # ranks on a node, where a mesh is made
-REAL: tuple[Sizes, ...] = ({"tp": 2, "dp": 2, "pp": 2}, {"cp": 4, "ep": 2})  # of 8 ranks
-# Orders of the axes that are not ours, outermost first; "" is the order of `sizes`.
-ORDERS = {
-    "tp runs slowest here, so its ranks are far apart: it is the innermost axis": AXES[::-1],
-    "the axes are in the order of `sizes`: it is AXES that says which is outer": (),
-    "dp is outside pp: the order is pp, dp, ep, cp, tp": ("dp", "pp", "ep", "cp", "tp"),
-    "ep is outside dp: the order is pp, dp, ep, cp, tp": ("pp", "ep", "dp", "cp", "tp"),
-    "cp and ep are swapped: the order is pp, dp, ep, cp, tp": ("pp", "dp", "cp", "ep", "tp"),
-    "cp and tp are swapped: tp is the innermost axis": ("pp", "dp", "ep", "tp", "cp"),
-}
+NODE = 2  # ranks on a node, where a mesh is made
+REAL: tuple[Sizes, ...] = ({"tp": 2, "dp": 1, "pp": 2}, {"cp": 2, "dp": 2}, {"ep": 4})  # of 4 ranks
 TOGETHER = (
     "Groups are made by all ranks together: each calls world.split for the same axes in the same "
     "order, with all lines, also those that it is not in."
@@ -73,23 +58,20 @@ ALL_OR_NONE = (
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive_places(learner: Any, group: Any, meshes: list[Sizes]) -> dict[str, Any]:
     """Asks for the coordinates of every rank."""
-    return {"said": [[_plain(learner.coordinates(rank, sizes)) for rank in range(_count(sizes))]
+    return {"said": [[_plain(learner.coordinates(rank, sizes)) for rank in _ranks(sizes)]
                      for sizes in meshes]}  # fmt: skip
 
 
-def drive_ranks(learner: Any, group: Any, meshes: list[Sizes]) -> dict[str, Any]:
-    """Asks for the rank at every place; its axes come in another order than in AXES."""
-    said = []
-    for sizes in meshes:
-        places = [_place(rank, sizes) for rank in range(_count(sizes))]
-        said.append([learner.rank_of(dict(sorted(place.items())), sizes) for place in places])
-    return {"said": said}
+def drive_ranks(learner: Any, group: Any, meshes: list[Any]) -> dict[str, Any]:
+    """Asks for the rank at every place."""
+    return {"said": [[_plain(learner.rank_of(place, sizes)) for place in places]
+                     for sizes, places in meshes]}  # fmt: skip
 
 
 def drive_lines(learner: Any, group: Any, meshes: list[Sizes]) -> dict[str, Any]:
     """Asks for every rank's line on every axis."""
     return {"said": [[{axis: _plain(learner.axis_ranks(rank, axis, sizes)) for axis in AXES}
-                      for rank in range(_count(sizes))] for sizes in meshes]}  # fmt: skip
+                      for rank in _ranks(sizes)] for sizes in meshes]}  # fmt: skip
 
 
 def drive_meshes(learner: Any, group: Any, meshes: list[Sizes]) -> dict[str, Any]:
@@ -118,7 +100,7 @@ def _groups(mesh: Any, rank: int) -> Any:
     """For each axis what its group says of itself, and who takes part in it."""
     if not isinstance(mesh, dict):
         return type(mesh).__name__
-    found = {}
+    found: dict[str, Any] = {}
     for axis in sorted(mesh, key=str):
         group = mesh[axis]
         if not isinstance(group, Group):
@@ -132,6 +114,10 @@ def _groups(mesh: Any, rank: int) -> Any:
     return found
 
 
+def _ranks(sizes: Sizes) -> range:
+    return range(math.prod(sizes.values()))
+
+
 def _plain(value: Any) -> Any:
     """Tensors and numbers of other libraries as they print, tuples and ranges as lists."""
     if isinstance(value, dict):
@@ -142,31 +128,6 @@ def _plain(value: Any) -> Any:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _count(sizes: Sizes) -> int:
-    return math.prod(sizes.values())
-
-
-def _place(rank: int, sizes: Sizes, order: Sequence[str] = AXES) -> Sizes:
-    """Coordinates, if the last axis of `order` runs fastest."""
-    place = {}
-    for axis in reversed(order):
-        rank, place[axis] = divmod(rank, sizes.get(axis, 1))
-    return {axis: place[axis] for axis in AXES}
-
-
-def _line(rank: int, axis: str, sizes: Sizes, order: Sequence[str] = AXES) -> list[int]:
-    """Ranks that differ from one in `axis` alone."""
-    places = [_place(other, sizes, order) for other in range(_count(sizes))]
-    return [other for other, place in enumerate(places)
-            if {**place, axis: 0} == {**places[rank], axis: 0}]  # fmt: skip
-
-
-def _orders(sizes: Sizes) -> dict[str, tuple[str, ...]]:
-    """The wrong orders; those of `sizes` are followed by the axes of size 1."""
-    own = (*sizes, *(axis for axis in AXES if axis not in sizes))
-    return {why: order or own for why, order in ORDERS.items()}
-
-
 def _meshes(run: Any) -> list[Sizes]:
     """One with five axes longer than 1 and hidden sizes, then the twelve of eight ranks."""
     drawn = [2, 3, 2, 3, 2]
@@ -174,125 +135,175 @@ def _meshes(run: Any) -> list[Sizes]:
     return [{axis: drawn[AXES.index(axis)] for axis in ("cp", "tp", "pp", "ep", "dp")}, *TWELVE]
 
 
+def _asked(run: Any, drive: Callable[..., Any]) -> Iterator[tuple[Grid, list[Any]]]:
+    """Each mesh, and what was said of each of its ranks."""
+    grids = [Grid(sizes) for sizes in _meshes(run)]
+    given: list[Any] = [grid.sizes for grid in grids]
+    if drive is drive_ranks:  # the axes of a place come in another order than in AXES
+        given = [[grid.sizes, [dict(sorted(grid.place(r).items())) for r in grid.ranks]]
+                 for grid in grids]  # fmt: skip
+    yield from zip(grids, run(drive, {"meshes": given}).outputs[0]["said"], strict=True)
+
+
 def _compare(
-    run: Any,
-    what: str,
-    sizes: Sizes,
-    said: list[Any],
-    right: Callable[[int], Any],
-    likely: dict[str, Callable[[int], Any]],
+    run: Any, what: str, grid: Grid, said: list[Any], right: list[Any], known: Callable[[], Tables]
 ) -> None:
-    """Compares what was said of each rank; a likely cause must explain all of the mesh."""
-    ranks = range(_count(sizes))
-    rank = next((r for r in ranks if said[r] != right(r)), None)
-    if rank is None:
+    """Compares what was said of each rank; a known mistake must explain all of the mesh."""
+    if said == right:
         return
-    cause = next((why for why, wrong in likely.items()
-                  if all(said[r] == wrong(r) for r in ranks)), "")  # fmt: skip
-    run.fail(f"{what}, rank {rank} of {_words(sizes)}, is not what it should be",
-             expected=repr(right(rank)), measured=repr(said[rank]), cause=cause)  # fmt: skip
-
-
-def _words(sizes: Sizes) -> str:
-    return " × ".join(f"{axis} {size}" for axis, size in sizes.items())
+    rank = next(rank for rank in grid.ranks if said[rank] != right[rank])
+    run.fail(
+        f"{what} of rank {rank} of {grid} is not what it should be",
+        expected=repr(right[rank]),
+        measured=repr(said[rank]),
+        cause=next((why for why, table in known().items() if table == said), ""),
+    )
 
 
 @check("coordinates of every rank, on thirteen meshes", points=3, code="E",
        diagnosis="divide by the sizes, from tp to pp: the rest is the coordinate")  # fmt: skip
 def check_coordinates(run: Any) -> None:
     """E: a pure function, so it costs nothing to look at every rank."""
-    meshes = _meshes(run)
-    for sizes, said in zip(meshes, run(drive_places, {"meshes": meshes}).column("said")[0],
-                           strict=True):  # fmt: skip
-        def right(rank: int, sizes: Sizes = sizes, order: Sequence[str] = AXES) -> Sizes:
-            return _place(rank, sizes, order)
-
-        likely = {why: lambda r, o=order, right=right: right(r, order=o)
-                  for why, order in _orders(sizes).items()}  # fmt: skip
-        likely |= {
-            "ep is missing: coordinates have all five axes":
-                lambda r, right=right: {a: c for a, c in right(r).items() if a != "ep"},
-            "axes that `sizes` does not name are missing: coordinates have all five axes":
-                lambda r, s=sizes, right=right: {a: c for a, c in right(r).items() if a in s},
-            "ranks and coordinates are counted from 0":
-                lambda r, right=right: {a: c + 1 for a, c in right(r).items()},
-            "ranks are counted from 0: this is the rank before":
-                lambda r, right=right: right(r - 1),
-            "ranks are counted from 0: this is the next rank":
-                lambda r, right=right: right(r + 1),
-            "strides are mixed: an axis's stride is the product of the sizes inside it":
-                lambda r, s=sizes: {a: r // s.get(a, 1) % s.get(a, 1) for a in AXES},
-        }  # fmt: skip
-        _compare(run, "coordinates", sizes, said, right, likely)
+    for grid, said in _asked(run, drive_places):
+        right = [grid.place(rank) for rank in grid.ranks]
+        _compare(run, "coordinates", grid, said, right, grid.wrong_places)
 
 
 @check("the rank at every place", points=2, code="E",
        diagnosis="from pp to tp: times the size, plus the coordinate")  # fmt: skip
 def check_rank_of(run: Any) -> None:
     """E: the way back."""
-    meshes = _meshes(run)
-    for sizes, said in zip(meshes, run(drive_ranks, {"meshes": meshes}).column("said")[0],
-                           strict=True):  # fmt: skip
-        def packed(rank: int, order: Sequence[str], sizes: Sizes = sizes) -> int:
-            place, number = _place(rank, sizes), 0
-            for axis in order:
-                number = number * sizes.get(axis, 1) + place[axis]
-            return number
-
-        likely = {why: lambda r, o=order, f=packed: f(r, o)
-                  for why, order in _orders(sizes).items()}  # fmt: skip
-        likely |= {
-            "the axes are in the order of `place`: it is AXES that says which is outer":
-                lambda r, f=packed: f(r, sorted(AXES)),
-            "ranks are counted from 0": lambda r: r + 1,
-            "ep is forgotten": lambda r, s=sizes: _without_ep(r, s),
-        }  # fmt: skip
-        _compare(run, "rank_of the coordinates", sizes, said, lambda rank: rank, likely)
-
-
-def _without_ep(rank: int, sizes: Sizes) -> int:
-    place, number = _place(rank, sizes), 0
-    for axis in AXES:
-        if axis != "ep":
-            number = number * sizes.get(axis, 1) + place[axis]
-    return number
+    for grid, said in _asked(run, drive_ranks):
+        _compare(run, "rank_of the place", grid, said, list(grid.ranks), grid.wrong_ranks)
 
 
 @check("axis_ranks: every rank's line on every axis", points=3, code="E",
        diagnosis="the rank's coordinates, with that of one axis running from 0")  # fmt: skip
 def check_lines(run: Any) -> None:
     """E: five lines for each rank."""
-    meshes = _meshes(run)
-    for sizes, said in zip(meshes, run(drive_lines, {"meshes": meshes}).column("said")[0],
-                           strict=True):  # fmt: skip
-        for axis in AXES:
-            lines = [each[axis] for each in said]
-            _compare(run, f"the {axis} line", sizes, lines,
-                     lambda r, a=axis, s=sizes: _line(r, a, s), _wrong_lines(axis, sizes))
+    for grid, said in _asked(run, drive_lines):
+        for axis in ("ep", "dp", "cp", "tp", "pp"):  # ep's is neighbours in no order of the axes
+            _compare(run, f"the {axis} line", grid, [each[axis] for each in said],
+                     [grid.line(rank, axis) for rank in grid.ranks],
+                     partial(grid.wrong_lines, axis))  # fmt: skip
 
 
-def _wrong_lines(axis: str, sizes: Sizes) -> dict[str, Callable[[int], list[int]]]:
-    """Known wrong lines of an axis."""
-    size, count = sizes.get(axis, 1), _count(sizes)
+# --- groups on real ranks ------------------------------------------------------------------------
+def _made(run: Any) -> Iterator[tuple[Grid, int, str, Any]]:
+    """For each mesh, rank and axis: the group that the rank got."""
+    result = _explained(run, drive_meshes, {"meshes": list(REAL)}, 4, TOGETHER)
+    for number, grid in enumerate(map(Grid, REAL)):
+        for rank, said in enumerate(result.column("said")):
+            mesh, all_axes = said[number], sorted(AXES)
+            run.true(isinstance(mesh, dict), "build_mesh returns no dict", rank=rank,
+                     expected="a dict: axis to Group", measured=str(mesh))  # fmt: skip
+            run.true(list(mesh) == all_axes, f"build_mesh of {grid} has the wrong axes",
+                     rank=rank, expected=", ".join(all_axes), measured=", ".join(mesh),
+                     cause="an axis of size 1 has a group, too, and no other has one")  # fmt: skip
+            for axis in AXES:
+                run.true(isinstance(mesh[axis], dict), f"the {axis} group is no Group", rank=rank,
+                         measured=str(mesh[axis]), cause="world.split returns one")  # fmt: skip
+                yield grid, rank, axis, mesh[axis]
 
-    def line(rank: int) -> list[int]:
-        return _line(rank, axis, sizes)
 
-    def place(rank: int) -> int:
-        return _place(rank, sizes)[axis]
+def _explained(run: Any, drive: Any, inputs: Any, world: int, reason: str) -> Any:
+    """The result, or the fault with a reason if ranks did not make the same groups."""
+    try:
+        return run(drive, inputs, world=world)
+    except RunFault as error:
+        fault = error.fault
+        broken = fault.kind == "exception" and any(w in fault.message for w in ("gloo", "onnect"))
+        if broken or fault.kind in ("deadlock", "wall", "killed"):
+            raise RunFault(replace(fault, cause=reason), error.output) from None
+        raise
 
-    return {
-        "these are the ranks with the same coordinate on this axis: a line has those that differ "
-        "in it, and in nothing else":
-            lambda r: [o for o in range(count) if place(o) == place(r)],
-        "the line begins at this rank: it begins at coordinate 0":
-            lambda r: line(r)[place(r):] + line(r)[:place(r)],
-        "the rank itself is missing": lambda r: [o for o in line(r) if o != r],
-        "these are coordinates: a line has ranks": lambda r: list(range(size)),
-        "the ranks of a line ascend": lambda r: line(r)[::-1],
-        "ranks are counted from 0": lambda r: [o + 1 for o in line(r)],
-        "these are neighbours: only tp's line has those":
-            lambda r: list(range(r // size * size, r // size * size + size)),
-        **{why: lambda r, o=order: _line(r, axis, sizes, o)
-           for why, order in _orders(sizes).items()},
-    }  # fmt: skip
+
+@check("groups of 4 ranks on three meshes", points=4, code="E",
+       diagnosis="split the world for each axis, with all of its lines")  # fmt: skip
+def check_groups(run: Any) -> None:
+    """E: what a group says of itself, and who takes part in a sum over it."""
+    for grid, rank, axis, group in _made(run):
+        what, line = f"of the {axis} group of {grid}", grid.line(rank, axis)
+        others = {f"this is the {other} line: lines and names are mixed": grid.line(rank, other)
+                  for other in AXES if other != axis}  # fmt: skip
+        run.equal(group["ranks"], line, f"the list of ranks {what}", rank=rank, likely={
+            "this is the world": list(grid.ranks), **others,
+            "the ranks of a line ascend: an index is a coordinate": line[::-1],
+            **{why: other.line(rank, axis) for why, other in grid.others().items()},
+        })  # fmt: skip
+        run.equal(group["members"], line, f"who takes part in a sum over the ranks {what}",
+                  rank=rank)  # fmt: skip
+        run.equal(group["index"], grid.place(rank)[axis], f"the index {what}", rank=rank)
+        run.equal(group["axis"], axis, f"the axis {what}", rank=rank)
+
+
+@check("tp's ranks share a node", points=2, code="E",
+       diagnosis="tp is the innermost axis, so its ranks are neighbours")  # fmt: skip
+def check_nodes(run: Any) -> None:
+    """E: measured on the groups: over how many nodes each goes."""
+    for grid, rank, axis, group in _made(run):
+        if axis == "tp":
+            nodes = sorted({member // NODE for member in group["ranks"]})
+            run.equal(nodes, [rank // NODE], f"with {NODE} ranks a node, the list of nodes of the "
+                      f"tp group of {grid}", rank=rank, likely={
+                "tp goes across nodes: it talks most, and is the innermost axis": [0, 1],
+            })  # fmt: skip
+
+
+# Sizes, ranks per node, and what the message must say; on two ranks.
+Case = tuple[Sizes, int, tuple[str, ...]]
+UNFIT: tuple[Case, ...] = (
+    ({"dp": 2, "tp": 4}, 4, ("8", "2")),
+    ({"dp": 3}, 4, ("3", "2")),
+    ({"pp": 1}, 4, ("1", "2")),
+    ({}, 4, ("1", "2")),
+    ({"ddp": 2}, 4, ("ddp",)),
+    ({"dp": -1, "pp": -2}, 4, ("-1",)),
+    ({"dp": 0, "pp": 2}, 4, ("0",)),
+)
+ACROSS: tuple[Case, ...] = (({"tp": 2}, 1, ("tp", "2", "1")),)
+ONE_LINE: tuple[Case, ...] = (({"tp": 2, "dp": 2}, 3, ("tp", "2", "3")),)  # on four
+
+
+def _check_refused(
+    run: Any, looked_at: Sequence[Case], why: str, cases: Sequence[Case], world: int
+) -> None:
+    """Every rank must have said no to these of the cases, with these words."""
+    given = {"cases": [[sizes, node] for sizes, node, _ in cases]}
+    result = _explained(run, drive_refusals, given, world, ALL_OR_NONE)
+    for sizes, node, words in looked_at:
+        mesh = f"a mesh of {Grid(sizes)} on {world} ranks, {node} on each node,"
+        for rank, said in enumerate(result.column("said")):
+            kind, text = said[cases.index((sizes, node, words))]
+            run.true(kind != "", f"{mesh} was not refused", rank=rank, cause=why,
+                     expected="ValueError")  # fmt: skip
+            run.true(kind == "ValueError", f"{mesh} was refused with another exception", rank=rank,
+                     expected="ValueError", measured=f"{kind}: {text}"[:160])  # fmt: skip
+            found = re.findall(r"-?\d+|[a-z]+", text)
+            missing = [word for word in words if word not in found]
+            run.true(not missing, f"the message does not say {' and '.join(missing)}", rank=rank,
+                     expected=f"a message that refuses {mesh.rstrip(',')}, with what was asked and "
+                     "what is there", measured=text[:160])  # fmt: skip
+
+
+@check("sizes that are not the world's are refused kindly", points=2, code="E",
+       diagnosis="look at the names, the sizes and their product first")  # fmt: skip
+def check_sizes_refused(run: Any) -> None:
+    """E: before any group is made."""
+    why = "such a mesh has no place for some ranks, or places for none"
+    _check_refused(run, UNFIT, why, UNFIT + ACROSS, 2)
+
+
+@check("tp across nodes is refused", points=2, code="E",
+       diagnosis="the ranks of a tp line must be on one node")  # fmt: skip
+def check_across_refused(run: Any) -> None:
+    """E: every tp line crosses."""
+    why = "tp goes across nodes: it would talk twice a block and pass over slow links"
+    _check_refused(run, ACROSS, why, UNFIT + ACROSS, 2)
+
+
+@check("all ranks refuse, or none", points=2, code="H",
+       diagnosis="look at all tp lines, not at the rank's own")  # fmt: skip
+def check_together(run: Any) -> None:
+    """H: of two tp lines one is on one node, and the other is not."""
+    _check_refused(run, ONE_LINE, ALL_OR_NONE, ONE_LINE, 4)

@@ -16,7 +16,7 @@ def global_loss_and_tokens(
     counted = sum(int((target != IGNORED).sum()) for target in targets)
     tokens = torch.tensor(float(counted))
     all_reduce(tokens, data)
-    total = torch.zeros((), dtype=torch.float64, device=told.device)
+    total = torch.zeros((), dtype=torch.float64)
     for loss in losses:
         total += loss.to(total)
     all_reduce(total, told)  # stages without losses add 0, and learn the sum

@@ -1,4 +1,4 @@
-"""mutant: the loss on the last stage (pp 3) has the wrong value, [0]"""
+"""mutant: the loss on the last stage (pp 2 × dp 2) has the wrong value, [0]"""
 
 from collections.abc import Sequence
 

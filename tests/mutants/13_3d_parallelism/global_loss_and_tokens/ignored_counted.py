@@ -14,9 +14,9 @@ def global_loss_and_tokens(
 ) -> tuple[torch.Tensor, int]:
     data, told = mesh["dp", "ep", "cp"], mesh["pp", "dp", "ep", "cp"]
     counted = sum(target.numel() for target in targets)
-    tokens = torch.tensor(counted, device=data.device)
+    tokens = torch.tensor(counted)
     all_reduce(tokens, data)
-    total = torch.zeros((), dtype=torch.float64, device=told.device)
+    total = torch.zeros((), dtype=torch.float64)
     for loss in losses:
         total += loss.to(total)
     all_reduce(total, told)  # stages without losses add 0, and learn the sum

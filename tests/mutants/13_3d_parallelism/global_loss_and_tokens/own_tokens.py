@@ -1,4 +1,4 @@
-"""mutant: ranks of dp have other tokens: they were left out, ranks of cp"""
+"""mutant: ranks of dp have other tokens: they were left out"""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ def global_loss_and_tokens(
 ) -> tuple[torch.Tensor, int]:
     data, told = mesh["dp", "ep", "cp"], mesh["pp", "dp", "ep", "cp"]
     counted = sum(int((target != IGNORED).sum()) for target in targets)
-    tokens = torch.tensor(counted, device=data.device)
-    total = torch.zeros((), dtype=torch.float64, device=told.device)
+    tokens = torch.tensor(counted)
+    total = torch.zeros((), dtype=torch.float64)
     for loss in losses:
         total += loss.to(total)
     all_reduce(total, told)  # stages without losses add 0, and learn the sum

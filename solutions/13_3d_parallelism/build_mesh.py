@@ -1,0 +1,97 @@
+"""build_mesh: which rank sits where on five axes, and this rank's group on each of them.
+
+Notebook 13. When several parallelisms work together, the ranks are put on a grid, a *mesh*, with an
+*axis* for each. From the outermost to the innermost the axes are
+
+    pp   its ranks have different stages        cp   parts of the same sequences
+    dp   replicas                               tp   parts of the same matrices
+    ep   different experts
+
+and ranks are counted as seconds are on a clock: tp runs fastest, then cp, ep, dp, pp. With pp 2,
+dp 2 and tp 2 (ep and cp are 1, and not shown):
+
+    rank    0  1  2  3  4  5  6  7
+    pp      0  0  0  0  1  1  1  1
+    dp      0  0  1  1  0  0  1  1
+    tp      0  1  0  1  0  1  0  1
+
+So the *tp line* of rank 5 is 4, 5: the ranks that differ from it in tp alone. Its dp line is 5, 7,
+its pp line 1, 5. tp talks most, twice a block and pass, and its ranks are neighbours, so that they
+can be on one node, whose links are fast. Ranks are numbered node by node: rank r is on node
+r // ranks_per_node.
+
+Rules
+- `sizes` names some of the five axes, in any order; it is AXES that says which is outer and which
+  inner. An axis that is not named has size 1. Coordinates always have all five.
+- The ranks of a line ascend, so a rank's index in its group is its coordinate on that axis.
+- `build_mesh` gives a group for each of the five, also for those of size 1. Use
+  `world.split(lines, axis)`: `lines` are *all* lines of the axis, lists of ranks that cover the
+  world, and it returns the group of the line that holds this rank. It is collective: all ranks
+  call it, for the same axes in the same order.
+- `build_mesh` raises ValueError, before it makes a group, if
+    - a name in `sizes` is no axis, or a size is below 1: the message has the name or the size;
+    - the product of the sizes is not the size of the world: the message has both numbers;
+    - the ranks of some tp line are on different nodes: it has "tp", its size and ranks_per_node.
+  What one rank refuses all must refuse: else the others wait for it in `split` for ever.
+"""
+
+import math
+from collections.abc import Mapping
+
+from course_lib.comm import Group
+
+AXES = ("pp", "dp", "ep", "cp", "tp")
+
+
+def coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """A rank's place on the mesh: for each of the five axes its coordinate, from 0."""
+    # BEGIN SOLUTION: from a rank to its place
+    place = {}
+    for axis in reversed(AXES):
+        rank, place[axis] = divmod(rank, sizes.get(axis, 1))
+    return place
+    # END SOLUTION
+
+
+def rank_of(place: Mapping[str, int], sizes: Mapping[str, int]) -> int:
+    """The rank at a place that has all five axes, in any order: the inverse of `coordinates`."""
+    # BEGIN SOLUTION: from a place to its rank
+    rank = 0
+    for axis in AXES:
+        rank = rank * sizes.get(axis, 1) + place[axis]
+    return rank
+    # END SOLUTION
+
+
+def axis_ranks(rank: int, axis: str, sizes: Mapping[str, int]) -> list[int]:
+    """The line of `axis` that holds `rank`: all ranks that differ from it in that axis alone."""
+    # BEGIN SOLUTION: a line
+    place = coordinates(rank, sizes)
+    return [rank_of({**place, axis: index}, sizes) for index in range(sizes.get(axis, 1))]
+    # END SOLUTION
+
+
+def build_mesh(world: Group, sizes: Mapping[str, int], ranks_per_node: int) -> dict[str, Group]:
+    """This rank's group on each of the five axes. Called by every rank.
+
+    Args:
+        world: all ranks; rank and index are the same in it.
+        sizes: of the axes; their product is the size of the world.
+        ranks_per_node: how many ranks each node has.
+
+    Raises:
+        ValueError: the sizes do not fit, or a tp line is not on one node.
+    """
+    # BEGIN SOLUTION: refuse what does not fit, then make the groups
+    count = math.prod(sizes.values())
+    too_small = any(size < 1 for size in sizes.values())  # mutate: same
+    if set(sizes) - set(AXES) or too_small or count != world.size:
+        raise ValueError(f"a mesh of {dict(sizes)} = {count} ranks in a world of {world.size}")
+    lines = {
+        axis: sorted({tuple(axis_ranks(rank, axis, sizes)) for rank in range(world.size)})
+        for axis in AXES
+    }
+    if any(line[0] // ranks_per_node != line[-1] // ranks_per_node for line in lines["tp"]):
+        raise ValueError(f"tp {sizes['tp']} goes across nodes of {ranks_per_node} ranks each")
+    return {axis: world.split(lines[axis], axis) for axis in AXES}
+    # END SOLUTION
