@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from functools import partial
+from math import prod
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-from benchmarks import results
+import pytest
+
+from benchmarks import results, train
 from benchmarks.__main__ import found
 from benchmarks.collectives import medians
 from benchmarks.row import Row, table
-from benchmarks.turns import time_calls
+from benchmarks.turns import WireBytes, random_batches, time_calls
+from course_lib.comm import Group, Mesh
+from course_lib.model import ModelConfig
+from course_lib.ranks import ForkServer, Pool
 
 ROW = Row("collectives", "all_reduce", 4, 1 << 20, 2.0, 2.5, "gloo", "ms", "a note")
 
 
 def test_a_benchmark_is_found_by_its_name() -> None:
-    assert {"collectives", "precision"} <= set(found())
+    assert {"collectives", "precision", "train"} <= set(found())
     assert not {"row", "results", "scaled_mm", "__main__"} & set(found())
     assert all(module.__doc__ for module in found().values())
 
@@ -66,3 +74,66 @@ def test_turns_go_to_and_fro_and_the_first_round_is_left_out(ranks: Any) -> None
     for times, seen in ranks(run, 2):
         assert seen == "bbaaaabbbbaa"
         assert {name: len(seconds) for name, seconds in times.items()} == {"a": 2, "b": 2}
+
+
+def test_layouts_are_all_of_pp_dp_tp_and_some_alone() -> None:
+    for world, count in ((4, 6), (8, 10)):
+        cases = train.layouts(world)
+        beside = [case for case in cases if not case.alone]
+        assert len(beside) == len({str(case) for case in beside}) == count
+        assert len({str(case) for case in cases}) == len(cases)
+        assert all(prod(case.sizes.values()) == world for case in cases)
+        assert all(set(case.sizes) <= {"pp", "dp", "tp"} for case in beside)
+        for case in cases:
+            replicas = case.sizes.get("dp", 1) * case.sizes.get("ep", 1)
+            assert train.BATCH // replicas >= case.schedule.micro_batches >= case.schedule.ranks
+
+
+SMALL = ModelConfig(layers=2, hidden=16, heads=2, kv_heads=2, ffn=24, sequence=8)
+
+
+def on_mesh(group: Group, case: train.Case) -> dict[str, tuple[list[float | None], int]]:
+    """Of each side its losses, and the bytes that it sent."""
+    found: dict[str, tuple[list[float | None], int]] = {}
+    mesh, batch = Mesh(group, case.sizes), random_batches(SMALL, 8, 0, seed=0)[0]
+    for side, make in (("ours", train.OursOnMesh), ("peer", train.torch_on_mesh)):
+        trainer = make(case, mesh)
+        losses = [trainer.step(batch)]  # the peer's stages ask each other for shapes in the first
+        before, wire = group.ledger.sent(), WireBytes()
+        with wire if side == "peer" else nullcontext():
+            losses += [trainer.step(batch) for _ in range(3)]
+        found[side] = losses, wire.sent if side == "peer" else group.ledger.sent() - before
+    return found
+
+
+def test_torch_on_a_mesh_trains_as_ours(server: ForkServer) -> None:
+    """Losses of AdamW with clipping; bytes, but for small sums of loss, tokens and norm."""
+    cases = [train.Case({axis: 2, "tp": 2}, zero, SMALL) for axis, zero in (("pp", 0), ("dp", 3))]
+    with Pool(4, server, stall=train.PATIENCE) as pool:
+        for found in [pool.run(on_mesh, case, timeout=120) for case in cases]:
+            ours, peer = ([rank[side][0] for rank in found] for side in ("ours", "peer"))
+            steps = zip(*peer, strict=True)
+            whole = [mean(loss for loss in step if loss is not None) for step in steps]
+            assert ours[0] == pytest.approx(whole, rel=1e-5)
+            assert ours[0][-1] < ours[0][0] - 1e-3, "it learns, so a wrong update shows"
+            for rank in found:
+                mine, theirs = rank["ours"][1], rank["peer"][1]
+                assert theirs <= mine <= theirs * 1.1, "each call by the size of its own group"
+
+
+def test_layouts_that_do_not_train_alike_have_no_rows() -> None:
+    side = {"seconds": [1.0], "sent MB": 1.0, "peak MB": 1.0}
+    case = train.Case({"tp": 2}, config=SMALL)
+
+    def found(loss: float) -> list[Any]:
+        peers = {"ours": side | {"losses": [2.0] * 5}, "peer": side | {"losses": [loss] * 5}}
+        return [peers, peers]
+
+    step, sent, peak = train.case_rows(case, found(2.0))
+    assert (step.what, step.ours, step.peer, step.unit) == ("train step tp2", 1000.0, 1000.0, "ms")
+    assert (sent.what, peak.what) == ("train sent tp2", "train peak tp2")
+    with pytest.raises(AssertionError, match="tp2: losses of ours and of DTensor differ"):
+        list(train.case_rows(case, found(2.001)))
+    alone = train.Case({"cp": 2}, config=SMALL, alone=train.NO_CP)
+    only = [{"ours": side | {"losses": [2.0] * 5}}]
+    assert all(row.peer is None and row.ratio is None for row in train.case_rows(alone, only))

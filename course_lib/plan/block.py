@@ -155,7 +155,7 @@ def _between(config: ModelConfig, layout: Layout, software: Software) -> tuple[f
 
 
 def _casts(products: tuple[Product, ...], layout: Layout) -> float:
-    """Bytes to bring the products' inputs into 8 bits: read 2, write 1, and once more transposed."""
+    """Bytes to bring products' inputs into 8 bits: read 2, write 1, and once more transposed."""
     if layout.precision != "fp8":
         return 0.0
     return sum(4 * p.rows * p.inner * p.copies for p in products)
@@ -196,4 +196,16 @@ def head(config: ModelConfig, layout: Layout) -> Passes:
         again=Work(),
         input=Work((product.for_input(),), traffic=n * columns * 14, backward=True),
         weight=Work((product.for_weight(),), traffic=8 * config.hidden * columns, backward=True),
+    )
+
+
+def embedding(config: ModelConfig, layout: Layout, software: Software) -> Passes:
+    """Rows of a table: read and written, and in the backward added to the table's gradient."""
+    values = tokens(config, layout) * config.hidden
+    table = config.vocabulary * config.hidden / layout.tp
+    return Passes(
+        forward=Work(traffic=values * (9 if software.dropout else 4)),
+        again=Work(),
+        input=Work(backward=True),
+        weight=Work(traffic=4 * values + 8 * table, backward=True),
     )

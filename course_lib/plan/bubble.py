@@ -87,6 +87,9 @@ def pipeline(name: str, p: int, m: int, chunks: int, costs: Sequence[Costs]) -> 
     Raises:
         ScheduleError: no such schedule, or not of such sizes.
     """
+    if p == 1:
+        work = m * sum(cost.forward + cost.input + cost.weight for cost in costs)
+        return Pipeline(work, (work,))
     if m <= (FULL + 1) * p or 2 * m * len(costs) <= ACTIONS:
         return _run(name, p, m, chunks, costs)
     rest = m % p  # the interleaved one takes none, and says so

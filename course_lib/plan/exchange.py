@@ -11,6 +11,7 @@ The production version measures how much a transfer slows down the product that 
 from __future__ import annotations
 
 from course_lib.model.config import ModelConfig
+from course_lib.model.formulas import block_parameters
 from course_lib.plan.block import tokens
 from course_lib.plan.calibration import HIDDEN
 from course_lib.plan.cost import Span, fastest, seconds, span
@@ -68,20 +69,48 @@ def expert_exchange(config: ModelConfig, layout: Layout, cluster: Cluster) -> fl
 
 
 def stage_message(config: ModelConfig, layout: Layout, cluster: Cluster) -> float:
-    """Seconds of an activation's way to the next stage; each of tp sends its part of it."""
+    """Seconds of an activation's way to the next stage.
+
+    Each of tp sends its part of it; without sequence parallelism they put the parts together.
+    """
     if layout.pp == 1:
         return 0.0
-    payload = tokens(config, layout) * config.hidden * WIDTH / layout.tp
-    stride = layout.gpus // layout.pp
-    link = cluster.inside if stride * 2 <= cluster.node else cluster.between
-    return link.seconds(payload)
+    payload = tokens(config, layout) * config.hidden * WIDTH
+    link = cluster.inside if layout.gpus <= cluster.node else cluster.between
+    group = span(1 if layout.sequence else layout.tp, 1, cluster)
+    return link.seconds(payload / layout.tp) + seconds("all_gather", payload, group, cluster)
 
 
-def replicas(layout: Layout, cluster: Cluster) -> Span:
-    """The group that adds up gradients."""
+def parameters(config: ModelConfig, layout: Layout) -> tuple[float, float]:
+    """Parameters of one block on a rank: those that all replicas share, and those of experts."""
+    whole = block_parameters(config)
+    if config.moe is None:
+        return whole / layout.tp, 0.0
+    experts = (3 if config.gated else 2) * config.hidden * config.ffn * config.moe.experts
+    return (whole - experts) / layout.tp, experts / layout.tp / layout.ep
+
+
+def replicas(layout: Layout, cluster: Cluster, *, experts: bool = False) -> Span:
+    """The group that adds up gradients: ranks with other tokens, and, of experts, the same ones."""
+    if experts:
+        return span(layout.dp * layout.cp, layout.tp * layout.ep, cluster)
     return span(layout.replicas, layout.tp, cluster)
 
 
-def replica_op(op: str, payload: float, layout: Layout, cluster: Cluster) -> float:
-    """Seconds of a collective of the replicas, by the algorithm that is fastest."""
-    return fastest(op, payload, replicas(layout, cluster), cluster)[1]
+def replica_op(
+    op: str, width: float, parts: tuple[float, float], layout: Layout, cluster: Cluster
+) -> float:
+    """Seconds of a collective of the replicas, by the algorithm that is fastest.
+
+    Args:
+        op: the collective.
+        width: bytes of a number.
+        parts: how many numbers all replicas share, and how many belong to experts.
+        layout: the degrees.
+        cluster: the links.
+    """
+    return sum(
+        fastest(op, width * count, replicas(layout, cluster, experts=experts), cluster)[1]
+        for count, experts in zip(parts, (False, True), strict=True)
+        if count
+    )

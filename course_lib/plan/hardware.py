@@ -3,7 +3,7 @@
 Notebook: 14 Profiling and debugging (roofline), 15 Choosing a strategy (step_time, plan).
 Source: stas00/ml-engineering, compute/accelerator and network READMEs, for peaks, the matrix
 multiplications that are reached of them, and bus bandwidths; NVIDIA/nccl, tuning.cc, for latencies.
-Costs nothing: every number is a constant with a source, none is fitted (plan.calibration has those).
+Costs nothing: every number is a constant with a source; plan.calibration has what is fitted.
 The production version reads the machine's own numbers, as plan.measure does in small.
 """
 
@@ -30,6 +30,7 @@ class Gpu:
         bandwidth: bytes/s of the memory, from the sheet.
         attention: parts of the 16-bit peak which fused attention reaches, forward and backward.
         units: multiprocessors; a product is cut into tiles which they share.
+        tile: rows and columns of the tiles that the libraries' kernels for it use most.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Gpu:
     bandwidth: float
     attention: tuple[float, float]
     units: int
+    tile: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -97,12 +99,13 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
     {
         gpu.name: gpu
         for gpu in (
-            Gpu("A100-40", *_A100, 40 * GIB, 1.555e12, (0.60, 0.50), 108),
-            Gpu("A100-80", *_A100, 80 * GIB, 2.0e12, (0.60, 0.50), 108),
-            Gpu("H100", *_H100, 80 * GIB, 3.35e12, (0.60, 0.50), 132),
-            Gpu("H200", _H100[0], _rates(397, 794.5, 1453.4), 141e9, 4.8e12, (0.60, 0.50), 132),
+            Gpu("A100-40", *_A100, 40 * GIB, 1.555e12, (0.60, 0.50), 108, (128, 128)),
+            Gpu("A100-80", *_A100, 80 * GIB, 2.0e12, (0.60, 0.50), 108, (128, 128)),
+            Gpu("H100", *_H100, 80 * GIB, 3.35e12, (0.60, 0.50), 132, (128, 256)),
+            Gpu("H200", _H100[0], _rates(397, 794.5, 1453.4), 141e9, 4.8e12,
+                (0.60, 0.50), 132, (128, 256)),
             Gpu("B200", _rates(1125, 2250, 4500), _rates(872, 1745, 3432.5), 180e9, 8.0e12,
-                (0.60, 0.50), 148),
+                (0.60, 0.50), 148, (128, 256)),
         )
     }
 )  # fmt: skip

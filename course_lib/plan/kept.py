@@ -119,7 +119,7 @@ def _fused_gradients(config: ModelConfig, share: Share, recipe: Recipe) -> float
 def _eager(config: ModelConfig, layout: Layout, share: Share, recipe: Recipe) -> float:
     width, own = config.hidden, share.heads * config.head_width
     # A norm: its input, that times its scale, the scale; and what enters the region, gathered.
-    values = 2 * (share.outside * (2 * width + 1) + share.tokens * width)
+    values: float = 2 * (share.outside * (2 * width + 1) + share.tokens * width)
     if layout.cp == 1:
         values += share.tokens * (4 * own + share.heads)
     else:  # round the ring they are not repeated, and the output is copied once more

@@ -16,7 +16,6 @@ from course_lib.plan.hardware import Gpu
 from course_lib.plan.layout import Layout
 from course_lib.plan.software import Software
 
-TILE = (128, 256)
 FIRST = 0.6  # of FlashAttention-2's rate is the first one's: Dao (2023), section 4
 Parts = dict[str, float]
 
@@ -28,7 +27,7 @@ def filled(product: Product, gpu: Gpu) -> float:
     the last wave some have none.
     """
     best = 0.0
-    for height, width in (TILE, TILE[::-1]):
+    for height, width in (gpu.tile, gpu.tile[::-1]):
         down, across = product.rows / height, product.columns / width
         tiles = math.ceil(down) * math.ceil(across) * product.copies
         used = down * across * product.copies

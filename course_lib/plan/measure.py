@@ -59,6 +59,8 @@ def measure_here(ranks: int, messages: AlphaBeta, memory: float = 0.0) -> Cluste
     """
     rates = {"fp32": product_rate() / ranks, "bf16": product_rate(torch.bfloat16) / ranks}
     rates |= {"fp16": rates["bf16"], "fp8": rates["bf16"]}
-    gpu = Gpu("here", rates, rates, memory, memory_rate() / ranks / STREAMING, (0.5, 0.5), 1)
+    gpu = Gpu(
+        "here", rates, rates, memory, memory_rate() / ranks / STREAMING, (0.5, 0.5), 1, (1, 1)
+    )
     link = Link(messages.alpha, messages.bandwidth)
     return Cluster(gpu, ranks, ranks, link, link)

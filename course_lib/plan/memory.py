@@ -9,7 +9,9 @@ The production version also knows the allocator's waste, and what a driver and N
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from course_lib.model.config import ModelConfig
 from course_lib.plan.kept import Kept, block_kept, head_kept, logits_bytes
@@ -81,29 +83,43 @@ def memory(
     share = share_of(config, layout)
     recipe = recipe or usual_recipe(layout)
     stages = stages or Stages.of(config, layout)
-    ranks = range(stages.schedule.ranks) if stage is None else [stage]
-    found = [_on_rank(config, layout, share, recipe, stages, rank) for rank in ranks]
-    return max(found, key=lambda one: one.total)
-
-
-def _on_rank(
-    config: ModelConfig, layout: Layout, share: Share, recipe: Recipe, stages: Stages, rank: int
-) -> Memory:
-    own = stages.schedule.stages_of(rank)
-    first, last = 0 in own, stages.last in own
-    count = sum(len(stages.blocks[number]) for number in own)
-    one, ends = block_counts(config, share), end_counts(config, share, first=first, last=last)
-    weights, gradients, state = state_bytes(one * count + ends, layout, recipe)
-    weights += recipe.copy * (one * count).whole
     block, head = block_kept(config, layout, share, recipe), head_kept(config, share, recipe)
-    activations, logits = _in_flight(block, head, share, stages, rank)
-    working = block.brief
+    setting = _Setting(config, layout, share, recipe, stages, block, head)
+    ranks = range(stages.schedule.ranks) if stage is None else [stage]
+    return max((_on_rank(setting, rank) for rank in ranks), key=lambda one: one.total)
+
+
+class _Setting(NamedTuple):
+    """What all ranks have in common."""
+
+    config: ModelConfig
+    layout: Layout
+    share: Share
+    recipe: Recipe
+    stages: Stages
+    block: Kept
+    head: Kept
+
+
+def _on_rank(s: _Setting, rank: int) -> Memory:
+    own = s.stages.of_rank[rank]
+    first, last = 0 in own, s.stages.last in own
+    blocks = block_counts(s.config, s.share) * sum(len(s.stages.blocks[stage]) for stage in own)
+    ends = end_counts(s.config, s.share, first=first, last=last)
+    weights, gradients, state = state_bytes(blocks + ends, s.layout, s.recipe)
+    activations, logits = _in_flight(s, rank)
+    working = s.block.brief
     if last:  # when a block's backward begins, the head's is over, and what that kept is gone
-        working = max(head.brief, block.brief - head.held + _waiting(config, layout, ends, recipe))
-    buffers = _buffers(one, one * count + ends, ends, layout, recipe)
-    if layout.pp > 1:  # a message that is coming, and one that is going
-        buffers += 2 * share.outside * config.hidden * recipe.activation
-    return Memory(weights, gradients, state, activations, logits, working, buffers)
+        working = max(s.head.brief, s.block.brief - s.head.held + _waiting(s, ends))
+    return Memory(
+        weights + s.recipe.copy * blocks.whole,
+        gradients,
+        state,
+        activations,
+        logits,
+        working,
+        _buffers(s, blocks + ends, ends) + _messages(s),
+    )
 
 
 def state_bytes(counts: Counts, layout: Layout, recipe: Recipe) -> tuple[float, float, float]:
@@ -118,35 +134,40 @@ def state_bytes(counts: Counts, layout: Layout, recipe: Recipe) -> tuple[float, 
     return held[0] * recipe.weight, held[1] * recipe.gradient, held[2] * recipe.state
 
 
-def _in_flight(
-    block: Kept, head: Kept, share: Share, stages: Stages, rank: int
-) -> tuple[float, float]:  # fmt: skip
+def _in_flight(s: _Setting, rank: int) -> tuple[float, float]:
     """Bytes of activations and of logits at the moment when there are most of both."""
-    logits = logits_bytes(share)
+    logits = logits_bytes(s.share)
 
-    def at(moment: dict[int, int]) -> tuple[float, float]:
-        blocks = sum(len(stages.blocks[number]) * n for number, n in moment.items())
-        heads = moment.get(stages.last, 0)
-        return blocks * block.held + heads * (head.held - logits), heads * logits
+    def at(moment: Mapping[int, int]) -> tuple[float, float]:
+        blocks = sum(len(s.stages.blocks[number]) * n for number, n in moment.items())
+        heads = moment.get(s.stages.last, 0)
+        return blocks * s.block.held + heads * (s.head.held - logits), heads * logits
 
-    return max((at(dict(moment)) for moment in stages.in_flight[rank]), key=sum)
+    return max((at(moment) for moment in s.stages.in_flight[rank]), key=sum)
 
 
-def _waiting(config: ModelConfig, layout: Layout, ends: Counts, recipe: Recipe) -> float:
+def _waiting(s: _Setting, ends: Counts) -> float:
     """The gradient of a tied output layer, until the embedding's is there to be added to it."""
-    if not (config.tied and recipe.eager and layout.pp == 1 and layout.zero < 3):
+    if not (s.config.tied and s.recipe.eager and s.layout.pp == 1 and s.layout.zero < 3):
         return 0.0
-    return ends.whole * recipe.gathered
+    return ends.whole * s.recipe.gathered
 
 
-def _buffers(block: Counts, all_: Counts, ends: Counts, layout: Layout, recipe: Recipe) -> float:
+def _buffers(s: _Setting, held: Counts, ends: Counts) -> float:
     """What ZeRO has whole for a while.
 
     ZeRO-2 a bucket of gradients; ZeRO-3 the ends and their gradients, two blocks of parameters and
     one of gradients.
     """
-    if layout.zero < 2 or layout.replicas == 1:
+    if s.layout.zero < 2 or s.layout.replicas == 1:
         return 0.0
-    if layout.zero == 2:
-        return min(BUCKET, all_.whole * recipe.gradient)
-    return (2 * ends.whole + 3 * block.whole) * recipe.gathered
+    if s.layout.zero == 2:
+        return min(BUCKET, held.whole * s.recipe.gradient)
+    block = block_counts(s.config, s.share)
+    return (2 * ends.whole + 3 * block.whole) * s.recipe.gathered
+
+
+def _messages(s: _Setting) -> float:
+    """Between stages: one that is coming, and one that is going."""
+    one = s.share.outside * s.config.hidden * s.recipe.activation
+    return 2 * one if s.layout.pp > 1 else 0.0

@@ -3,14 +3,15 @@
 Notebook: 15 Choosing a strategy (plan).
 Paper: Narayanan et al., "Megatron-LM" (2021), section 3, whose takeaways the rules are; Zheng et
 al., "Alpa" (2022), for the search.
-Costs a prediction for each way to factor the cluster that fits, and a dozen for each of the best.
+Costs a rough prediction of one stage for each layout that fits, and full ones for the best.
 The production version measures the few best layouts before it takes one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from course_lib.model.config import ModelConfig
 from course_lib.plan.hardware import Cluster
@@ -24,6 +25,8 @@ Seconds = Callable[[ModelConfig, Layout], float]
 ROWS = (1, 2, 4, 8)
 CHUNKS = (2, 4)
 SHORTEST = 2048  # tokens of a sequence that are worth a rank of cp
+# How long a pipeline of p ranks waits, in (p-1)/m of its work; over the chunks if interleaved.
+WAITS = {"1F1B": 1.0, "ZB-H1": 1 / 3, "interleaved 1F1B": 1.0}
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Plan:
     """What a search has found.
 
     Attributes:
-        choices: the fastest layout for each set of degrees, the fastest first; perhaps none.
+        choices: the fastest layout for each of the best degrees, the fastest first; perhaps none.
         refused: the other degrees.
     """
 
@@ -80,7 +83,8 @@ class Problem:
         config: the model; its sequences are all as long as it says.
         cluster: GPUs, and how many are in a node.
         batch: sequences of a step.
-        seconds: predicts a step.
+        seconds: predicts a step; it is also asked about a part of the model on a part of the
+            cluster, from the first GPU on.
         precision: of the products.
         recipe: bytes of everything; a production program's for the layout if None.
         usable: part of a GPU's memory that tensors can have; the rest is the driver's, NCCL's, and
@@ -95,6 +99,7 @@ class Problem:
     recipe: Recipe | None = None
     usable: float = 0.9
     _pipelines: dict[tuple[str, int, int, int], Stages] = field(default_factory=dict, repr=False)
+    _rough: dict[Layout, float] = field(default_factory=dict, repr=False)
 
     @property
     def room(self) -> float:
@@ -110,34 +115,56 @@ class Problem:
             self._pipelines[key] = Stages(schedule, even_stages(self.config, schedule.stages))
         return memory(self.config, layout, recipe=self.recipe, stages=self._pipelines[key])
 
-    def choice(self, layout: Layout) -> Choice:
-        """With its predictions."""
-        return Choice(layout, self.memory(layout), self.seconds(self.config, layout))
+    def fits(self, layout: Layout) -> bool:
+        """Whether the fullest rank has room."""
+        return self.memory(layout).total <= self.room
+
+    def rough(self, layout: Layout) -> float:
+        """Seconds of a step: those of one stage alone, and the share that a pipeline waits.
+
+        Without a pipeline they are exact.
+        """
+        alone = replace(layout, pp=1, schedule="1F1B", chunks=1)
+        key = replace(alone, pp=layout.pp)
+        if key not in self._rough:
+            part = replace(self.config, layers=-(-self.config.layers // layout.pp))
+            self._rough[key] = self.seconds(part, alone)
+        wait = WAITS[layout.schedule] / layout.chunks * (layout.pp - 1) / layout.micro_batches
+        return self._rough[key] * (1 + wait)
 
 
 def plan(problem: Problem, keep: int = 8) -> Plan:
     """Searches.
 
-    Every way to factor the cluster is refused with a reason, or predicted with micro-batches of one
-    sequence and the least recomputation that fits. For the `keep` best of them everything else is
-    tried too: longer micro-batches, other schedules, ZeRO-3, more recomputation.
+    Every way to factor the cluster is refused with a reason, or predicted roughly in all ways that
+    fit: lengths of micro-batches, schedules, ZeRO-1 and 3, recomputation. Of the `keep` best
+    degrees the two best ways are then predicted in full.
 
     Args:
         problem: the question.
-        keep: how many degrees to look at in full.
+        keep: how many degrees to predict in full.
     """
-    refused, first = [], []
+    refused: list[Refused] = []
+    found: list[list[Layout]] = []
     for degrees in all_degrees(problem):
-        why = breaks_a_rule(problem, degrees)
-        layout = None if why else _first_that_fits(problem, degrees)
-        if layout is not None:
-            first.append(problem.choice(layout))
+        why = breaks_a_rule(problem, degrees) or _too_much(problem, degrees)
+        if why:
+            refused.append(Refused(degrees, why))
         else:
-            refused.append(Refused(degrees, why or _too_much(problem, degrees)))
-    first.sort(key=lambda choice: choice.seconds)
-    full = [_best_of(problem, choice) for choice in first[:keep]]
-    choices = sorted([*full, *first[keep:]], key=lambda choice: choice.seconds)
+            found.append(sorted(_ways(problem, degrees), key=problem.rough))
+    found.sort(key=lambda ways: problem.rough(ways[0]))
+    choices = [_best_of(problem, ways[:2]) for ways in found[:keep]]
+    choices.sort(key=lambda choice: choice.seconds)
+    for ways in found[keep:]:
+        slow = problem.rough(ways[0]) / choices[0].seconds
+        refused.append(Refused(ways[0], f"takes about {slow:.2f} times as long as the best"))
     return Plan(tuple(choices), tuple(refused))
+
+
+def _best_of(problem: Problem, ways: Iterable[Layout]) -> Choice:
+    """The fastest of some layouts."""
+    tried = [Choice(one, problem.memory(one), problem.seconds(problem.config, one)) for one in ways]
+    return min(tried, key=lambda choice: choice.seconds)
 
 
 # --- what there is -------------------------------------------------------------------------------
@@ -194,65 +221,50 @@ def breaks_a_rule(problem: Problem, layout: Layout) -> str:
         return f"{problem.batch} sequences do not divide over {pieces} ranks of dp and ep"
     if layout.micro_batches < layout.pp:
         return f"{layout.micro_batches} micro-batches leave some of {layout.pp} stages idle"
+    if layout.schedule == "interleaved 1F1B" and layout.micro_batches % layout.pp:
+        return f"{layout.micro_batches} micro-batches are no multiple of pp {layout.pp}"
     return ""
 
 
-def _first_that_fits(problem: Problem, degrees: Layout) -> Layout | None:
-    """With the least recomputation, then the lowest stage of ZeRO."""
-    return next((one for one in _savings(degrees) if _fits(problem, one)), None)
-
-
-def _fits(problem: Problem, layout: Layout) -> bool:
-    return problem.memory(layout).total <= problem.room
-
-
-def _savings(layout: Layout) -> Iterator[Layout]:
-    """The same with less and less memory."""
-    for recompute in RECOMPUTE:
-        yield replace(layout, recompute=recompute)
-        if layout.pp == 1 and layout.replicas > 1:  # else it gathers for every micro-batch
-            yield replace(layout, recompute=recompute, zero=3)
-
-
 def _too_much(problem: Problem, degrees: Layout) -> str:
-    least = min((problem.memory(one) for one in _savings(degrees)), key=lambda one: one.total)
+    """By how much degrees do not fit, with all that saves memory; empty if they do."""
+    least = replace(degrees, recompute="full", zero=_zero_stages(degrees)[-1])
+    most = problem.memory(least)
+    if most.total <= problem.room:
+        return ""
     return (
-        f"does not fit: {least.total / 1e9:.1f} GB of {problem.room / 1e9:.1f}, of which "
-        f"{least.states / 1e9:.1f} are parameters, gradients and optimizer, with all that saves"
+        f"does not fit: {most.total / 1e9:.1f} GB of {problem.room / 1e9:.1f}, of which "
+        f"{most.states / 1e9:.1f} are parameters, gradients and optimizer, with all that saves"
     )
 
 
+def _zero_stages(layout: Layout) -> tuple[int, ...]:
+    """Those worth a try; under a pipeline ZeRO-3 would gather for every micro-batch again."""
+    if layout.replicas == 1:
+        return (0,)
+    return (1, 3) if layout.pp == 1 else (1,)
+
+
 # --- what is better ------------------------------------------------------------------------------
-def _best_of(problem: Problem, first: Choice) -> Choice:
-    """The fastest layout with the same degrees."""
-    tried = [first]
-    for layout in _variants(problem, first.layout):
-        if layout != first.layout and not breaks_a_rule(problem, layout):
-            tried.append(problem.choice(layout))
-    return min(tried, key=lambda choice: choice.seconds)
+def _ways(problem: Problem, degrees: Layout) -> Iterator[Layout]:
+    """Every layout with these degrees that fits."""
+    for (schedule, chunks), zero, recompute in product(
+        _schedules(problem, degrees), _zero_stages(degrees), RECOMPUTE
+    ):
+        for rows in ROWS:
+            base = _with_batch(problem, degrees, rows)
+            way = replace(base, schedule=schedule, chunks=chunks, zero=zero, recompute=recompute)
+            if breaks_a_rule(problem, way) or not problem.fits(way):
+                break  # longer micro-batches are fewer, and hold more
+            yield way
 
 
-def _variants(problem: Problem, layout: Layout) -> Iterator[Layout]:
-    """Lengths of micro-batches, schedules and stages of ZeRO, each with the least recomputation."""
-    for rows in ROWS:
-        base = _with_batch(problem, layout, rows)
-        if problem.batch % (base.batch) or base.batch > problem.batch:
-            continue
-        for one in _schedules(problem, base):
-            stages = (1, 3) if layout.pp == 1 and layout.replicas > 1 else (one.zero,)
-            for zero in stages:
-                saving = (replace(one, recompute=how, zero=zero) for how in RECOMPUTE)
-                fitting = next((each for each in saving if _fits(problem, each)), None)
-                if fitting is not None:
-                    yield fitting
-
-
-def _schedules(problem: Problem, layout: Layout) -> Iterator[Layout]:
-    yield replace(layout, schedule="1F1B", chunks=1)
-    if layout.pp == 1:
+def _schedules(problem: Problem, degrees: Layout) -> Iterator[tuple[str, int]]:
+    """Names and chunks."""
+    yield "1F1B", 1
+    if degrees.pp == 1:
         return
-    yield replace(layout, schedule="ZB-H1", chunks=1)
+    yield "ZB-H1", 1
     for chunks in CHUNKS:
-        even = problem.config.layers % (layout.pp * chunks) == 0
-        if even and layout.micro_batches % layout.pp == 0:
-            yield replace(layout, schedule="interleaved 1F1B", chunks=chunks)
+        if problem.config.layers % (degrees.pp * chunks) == 0:
+            yield "interleaved 1F1B", chunks

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from course_lib.model.config import ModelConfig
-from course_lib.model.formulas import block_parameters
 from course_lib.parallel.schedule import Costs
 from course_lib.plan import exchange, flops
 from course_lib.plan.bubble import FOLDED, SPLIT, chunks_of, pipeline
@@ -110,8 +109,8 @@ def simulate(
         )
     constants = fitted or FITTED.get(cluster.gpu.name, Fitted())
     setting = Setting(config, layout, cluster, software or Software(), constants)
-    parts = _pipeline_parts(setting)
-    parts |= _at_the_end(setting, parts.pop("window"))
+    parts, window = _pipeline_parts(setting)
+    parts = add(parts, _at_the_end(setting, window))
     nodes = -(-cluster.count // cluster.node)
     parts["slowest"] = total(parts) * constants.slowest(nodes)
     sequences = layout.batch
@@ -125,26 +124,24 @@ def simulate(
     )
 
 
-def _pipeline_parts(s: Setting) -> Parts:
-    """Everything up to the last backward, and `window`: a last backward's time, to hide behind."""
+def _pipeline_parts(s: Setting) -> tuple[Parts, float]:
+    """Everything up to the last backward, and how long that takes: gradients hide behind it."""
     layout = s.layout
     chunks = chunks_of(layout.schedule, layout.chunks)
     made = stages(s, layout.pp * chunks)
     message = exchange.stage_message(s.config, layout, s.cluster)
     hidden = "pp" in s.software.overlap or layout.schedule in SPLIT
-    stop = (HOST + (0.0 if hidden else message)) * (layout.pp > 1)
+    stop = 0.0 if hidden or layout.pp == 1 else HOST + message
     costs = [_costs(stage, stop, message if hidden else 0.0) for stage in made]
     run = pipeline(layout.schedule, layout.pp, layout.micro_batches, layout.chunks, costs)
     slowest = max(range(layout.pp), key=run.busy.__getitem__)
     mine = _mine(made, slowest, layout.pp, layout.schedule)
-    work = add(*(part for st in mine for part in (st.forward, st.input, st.weight)),
-               times=layout.micro_batches)  # fmt: skip
-    last = sum(total(st.input) + total(st.weight) for st in mine)
-    return work | {
+    work = add(*(stage.parts for stage in mine), times=layout.micro_batches)
+    waits = {
         "pp": 2 * len(mine) * stop * layout.micro_batches,
         "bubble": run.seconds - run.busy[slowest],
-        "window": last,
     }
+    return work | waits, sum(total(st.input) + total(st.weight) for st in mine)
 
 
 def _costs(stage: Stage, stop: float, message: float) -> Costs:
@@ -160,29 +157,30 @@ def _mine(made: list[Stage], rank: int, p: int, schedule: str) -> list[Stage]:
     return made[rank::p]
 
 
-def rank_parameters(s: Setting) -> float:
-    """Parameters of the rank that has most: its blocks, and the embedding or the head."""
+def rank_parameters(s: Setting) -> tuple[float, float]:
+    """Parameters of the fullest rank: shared ones (with embedding or head), and experts'."""
     count = max(layers_of(s.config.layers, s.layout.pp))
-    ends = 1 if s.layout.pp > 1 or s.config.tied else 2
-    table = ends * s.config.vocabulary * s.config.hidden
-    return (count * block_parameters(s.config) + table) / s.layout.tp
+    tables = 1 if s.layout.pp > 1 or s.config.tied else 2
+    shared, experts = exchange.parameters(s.config, s.layout)
+    table = tables * s.config.vocabulary * s.config.hidden / s.layout.tp
+    return count * shared + table, count * experts
 
 
 def _at_the_end(s: Setting, window: float) -> Parts:
     """Gradients of the replicas, what of them nothing hides, and the update."""
-    layout, parameters = s.layout, rank_parameters(s)
-    share = layout.replicas if layout.zero else 1
-    gpu = s.cluster.gpu
-    update = ADAM_BYTES * parameters / share / (gpu.bandwidth * STREAMING)
+    layout, gpu = s.layout, s.cluster.gpu
+    mine = rank_parameters(s)
+    shares = (layout.replicas, layout.dp * layout.cp) if layout.zero else (1, 1)
+    updated = sum(count / share for count, share in zip(mine, shares, strict=True))
     seconds = 0.0
-    if layout.zero < 3 and layout.replicas > 1:
-        bytes_ = s.software.grad_bytes * parameters
-        if layout.zero:
-            seconds = exchange.replica_op("reduce_scatter", bytes_, layout, s.cluster)
-            seconds += exchange.replica_op("all_gather", 2 * parameters, layout, s.cluster)
-        else:
-            seconds = exchange.replica_op("all_reduce", bytes_, layout, s.cluster)
+    if layout.zero in (1, 2):
+        width = s.software.grad_bytes
+        seconds = exchange.replica_op("reduce_scatter", width, mine, layout, s.cluster)
+        seconds += exchange.replica_op("all_gather", 2, mine, layout, s.cluster)
+    elif layout.zero == 0:
+        width = s.software.grad_bytes
+        seconds = exchange.replica_op("all_reduce", width, mine, layout, s.cluster)
     if "dp" in s.software.overlap:
         pieces = max(layers_of(s.config.layers, layout.pp))
         seconds = max(seconds / pieces, seconds - window)
-    return {"dp": seconds, "optimizer": update}
+    return {"dp": seconds, "optimizer": ADAM_BYTES * updated / (gpu.bandwidth * STREAMING)}

@@ -102,6 +102,11 @@ class Stages:
         return self.schedule.stages - 1
 
     @cached_property
+    def of_rank(self) -> tuple[Sequence[int], ...]:
+        """The stages of each rank."""
+        return tuple(self.schedule.stages_of(rank) for rank in range(self.schedule.ranks))
+
+    @cached_property
     def in_flight(self) -> tuple[tuple[Mapping[int, int], ...], ...]:
         """For each rank the moments at which it holds most: micro-batches of each stage.
 

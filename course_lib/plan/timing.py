@@ -12,9 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from course_lib.model.config import ModelConfig
-from course_lib.model.formulas import block_parameters
 from course_lib.plan import exchange
-from course_lib.plan.block import Passes, Work, block, head
+from course_lib.plan.block import Work, block, embedding, head
 from course_lib.plan.calibration import Fitted
 from course_lib.plan.hardware import Cluster
 from course_lib.plan.kernels import Parts, add, compute
@@ -107,10 +106,10 @@ def _gathered(s: Setting, stage: Stage) -> Stage:
     """Full sharding: parameters are gathered twice, gradients scattered, behind computation."""
     if s.layout.zero < 3 or s.layout.replicas == 1:
         return stage
-    parameters = block_parameters(s.config) / s.layout.tp
-    gather = exchange.replica_op("all_gather", 2 * parameters, s.layout, s.cluster)
-    payload = s.software.grad_bytes * parameters
-    scatter = exchange.replica_op("reduce_scatter", payload, s.layout, s.cluster)
+    parts = exchange.parameters(s.config, s.layout)
+    gather = exchange.replica_op("all_gather", 2, parts, s.layout, s.cluster)
+    width = s.software.grad_bytes
+    scatter = exchange.replica_op("reduce_scatter", width, parts, s.layout, s.cluster)
     hidden = "dp" in s.software.overlap
     ahead = total(stage.forward) if hidden else 0.0
     behind = total(stage.input) + total(stage.weight) if hidden else 0.0
@@ -123,22 +122,32 @@ def _gathered(s: Setting, stage: Stage) -> Stage:
 
 def head_stage(s: Setting) -> Stage:
     """The head and the loss; with tp the head's input gradient is summed too."""
-    work: Passes = head(s.config, s.layout)
+    work = head(s.config, s.layout)
     ways = {"tp": exchange.tensor_sum(s.config, s.layout, s.cluster, s.software)}
     return Stage(
         _seconds(work.forward, s), add(_seconds(work.input, s), ways), _seconds(work.weight, s)
     )
 
 
+def embedding_stage(s: Setting) -> Stage:
+    """The embedding."""
+    work = embedding(s.config, s.layout, s.software)
+    return Stage(_seconds(work.forward, s), _seconds(work.input, s), _seconds(work.weight, s))
+
+
+def _joined(one: Stage, two: Stage) -> Stage:
+    return Stage(
+        add(one.forward, two.forward), add(one.input, two.input), add(one.weight, two.weight)
+    )
+
+
 def stages(s: Setting, count: int) -> list[Stage]:
-    """Every stage of the pipeline, first to last; the last one has the head."""
-    one, top = block_stage(s), head_stage(s)
+    """Every stage of the pipeline; the first one has the embedding, the last one the head."""
+    one = block_stage(s)
     made = [
         Stage(*(add(part, times=n) for part in (one.forward, one.input, one.weight)))
         for n in layers_of(s.config.layers, count)
     ]
-    last = made[-1]
-    made[-1] = Stage(
-        add(last.forward, top.forward), add(last.input, top.input), add(last.weight, top.weight)
-    )
+    made[0] = _joined(made[0], embedding_stage(s))
+    made[-1] = _joined(made[-1], head_stage(s))
     return made

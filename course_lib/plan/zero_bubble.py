@@ -2,8 +2,8 @@
 
 Notebook: 08 Pipeline parallel (zero_bubble), 15 Choosing a strategy (step_time).
 Paper: Qi et al., "Zero Bubble Pipeline Parallelism" (2023), section 3.2 and figure 3.
-Costs, with p ranks: 2p-1 micro-batches in flight on each rank, where 1F1B has p on the first; a rank never
-waits between its first action and its last, if F, I and W take equally long.
+Costs, with p ranks: 2p-1 micro-batches in flight on each rank, where 1F1B has p on the first; a
+rank never waits between its first action and its last, if F, I and W take equally long.
 The production version finds the order by search, from the measured times of each.
 """
 
@@ -15,9 +15,9 @@ from course_lib.parallel.schedule import Action, Schedule, ScheduleError
 def zb_h2(p: int, m: int) -> Schedule:
     """More forwards at the beginning, and weights' gradients where 1F1B waits at the end.
 
-    Rank r begins with 2(p-r)-1 forwards, twice as many as fill the pipeline. Then an input gradient,
-    a weight gradient and a forward take turns, but the first 2r weight gradients are kept back for
-    the end, where other ranks still work.
+    Rank r begins with 2(p-r)-1 forwards, twice as many as fill the pipeline. Then an input
+    gradient, a weight gradient and a forward take turns, but the first 2r weight gradients are
+    kept back for the end, where other ranks still work.
 
     Args:
         p: ranks, a stage on each.

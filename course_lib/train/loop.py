@@ -88,7 +88,7 @@ class Run:
             recompute=config.recompute,
             zero=config.zero,
         )
-        options = {"lr": config.rate, "weight_decay": config.decay}
+        options = {"lr": config.rate, "weight_decay": config.decay, "betas": (0.9, 0.95)}
         self.optimizers = make_optimizers(self.model, AdamW, **options)
         tokens = load_corpus(limit=config.corpus_mib << 20).train
         self.sampler = WindowSampler(tokens, config.sequence, config.batch, seed=config.seed)

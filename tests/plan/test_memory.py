@@ -152,7 +152,6 @@ EXPERTS = ModelConfig(
     moe=MoEConfig(experts=4, top_k=2),
 )  # fmt: skip
 MEASURED = [
-    (TIED, Layout()),
     (TIED, Layout(recompute="full")),
     (DENSE, Layout(recompute="selective")),
     (DENSE, Layout(tp=2, sequence=True)),
@@ -162,7 +161,6 @@ MEASURED = [
     (TIED, Layout(dp=2, zero=3)),
     (EXPERTS, Layout(ep=2)),
     (TIED, Layout(pp=3)),
-    (DENSE, Layout(pp=2, schedule="GPipe")),
     (DENSE, Layout(pp=2, schedule="ZB-V")),
     (TIED, Layout(pp=2, schedule="interleaved 1F1B", chunks=2)),
     (DENSE, Layout(pp=2, tp=2, sequence=True, zero=1)),

@@ -1,0 +1,121 @@
+"""The design memo: what a training run will hold and send, before a process of it is started.
+
+Notebook 16. A mixture-of-experts model is to run on a mesh pp × dp × ep × tp. Write down, for a
+rank of each pipeline stage, what it will hold, what it will send in a step on each axis, how many
+micro-batches it has in flight and how long it stands idle. `rehearse`, below, makes such a step for
+real, so that each number can be held against what was measured.
+
+The model (`ModelConfig`): every block has two norms of D numbers; a query and an output matrix
+[D, D]; key and value matrices for K ≤ H heads, each of D/H channels; and a feed-forward network,
+three matrices [D, F], or two if it is not `gated`. With `config.moe` there are `experts` such
+networks instead, and a router [experts, D] that sends each token to `top_k` of them. The first
+stage has the embedding [V, D] before its blocks, the last one a norm and the output layer [V, D].
+If they are `tied` it is one weight, and a rank that has both ends has it once.
+
+Who has what
+- `blocks[i]` is the number of blocks of stage i; the stages are the ranks along pp.
+- tp cuts every matrix but the router, heads and inner channels; norms and router stay whole. ep
+  deals the experts out. All sizes divide. dp and ep both deal out the batch: so what is no expert's
+  has dp · ep replicas, and an expert's part has dp.
+- The optimizer is Adam: two numbers for each parameter, as wide as the parameters. ZeRO-1 cuts them
+  over the replicas: of n parameters with r replicas a rank keeps the state of n/r, rounded up, and
+  this once for what is no expert's and once for experts.
+
+What a rank sends in a step, of `micro_batches` micro-batches of `rows` sequences of T tokens each.
+Every number has `item` bytes. An all-reduce of S bytes over N ranks sends 2(N-1)/N·S; an
+all-to-all, a reduce-scatter and an all-gather send (N-1)/N·S.
+- `tp`: all-reduces of D numbers a token. In each block four: attention and network each have one
+  forward, where their region ends, and one backward, where it begins. The embedding has one
+  forward, the output layer one backward. With experts, each block has one more backward, of the
+  `top_k` weights of each token. The loss has three forward, of one number a token.
+- `pp`: D numbers a token to the next stage, and as many, the gradient, to the one before. Every
+  rank of tp sends all of them. If a tied weight is on two ranks, they also sum its gradient, once a
+  step: an all-reduce over these two, of each rank's part of the weight.
+- `ep`: experts are evenly used. In each block four all-to-alls of D numbers for each choice of each
+  token: there and back, forward and backward. And one, forward, of how many rows come: an integer
+  of 8 bytes for each expert of the model.
+- `data`: ZeRO-1's reduce-scatter of the gradients and all-gather of the parameters, once a step,
+  over each part's replicas, of what is rounded up to equal parts.
+- Sums of a few bytes (loss, tokens, norm) and auxiliary losses are left out.
+
+The pipeline: `GPipe` runs all forwards first. `1F1B` begins its backwards as early as it can: while
+stage i has its first one, the micro-batches behind it are on the stages i, i+1, ..., each of which
+has one. All stages take equally long.
+
+Your answer is arithmetic: nothing is sent, and no model is made.
+"""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import torch
+
+from course_lib.comm import Group, Mesh
+from course_lib.model import ModelConfig, Transformer
+from course_lib.parallel.schedule import gpipe, one_f_one_b
+from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
+
+
+def rehearse(
+    world: Group,
+    config: ModelConfig,
+    sizes: Mapping[str, int],
+    *,
+    rows: int,
+    micro_batches: int,
+    schedule: str,
+) -> dict[str, int]:
+    """Given: makes one real step in float64; what each axis sent is in `world.ledger`.
+
+    Returns:
+        What this rank holds: `dense`, `experts` and `optimizer`, as in `design_memo`.
+    """
+    actions = {"GPipe": gpipe, "1F1B": one_f_one_b}[schedule](sizes["pp"], micro_batches)
+    model = lay_out(Transformer(config).double(), Mesh(world, sizes), actions, zero=1)
+    optimizers = make_optimizers(model, torch.optim.AdamW)
+    count = rows * micro_batches * sizes["dp"] * sizes["ep"]
+    tokens = torch.arange(count * (config.sequence + 1)) % config.vocabulary
+    tokens = tokens.view(count, -1)
+    batches = own_micro_batches(tokens[:, :-1], tokens[:, 1:], model)
+    train_step(model, batches, optimizers)
+    experts = sum(p.numel() for p in model.experts)
+    return {
+        "dense": sum(p.numel() for p in model.parameters) - experts,
+        "experts": experts,
+        "optimizer": sum(optimizer.state_bytes() for optimizer in optimizers),
+    }
+
+
+def design_memo(
+    config: ModelConfig,
+    sizes: Mapping[str, int],
+    blocks: Sequence[int],
+    stage: int,
+    *,
+    rows: int,
+    micro_batches: int,
+    schedule: str,
+    item: int,
+) -> dict[str, int | Fraction]:
+    """The numbers of a rank of one pipeline stage.
+
+    Args:
+        config: the model; `config.moe` is None for one without experts, and ep then 1.
+        sizes: of the axes `pp`, `dp`, `ep` and `tp`.
+        blocks: how many each stage has.
+        stage: the rank's place on pp.
+        rows: sequences in a micro-batch of one rank; they are `config.sequence` tokens long.
+        micro_batches: of one rank, in a step.
+        schedule: `GPipe` or `1F1B`.
+        item: bytes of a number.
+
+    Returns:
+        Integers, and for the bubble a `Fraction`:
+            `dense`: parameters that this rank holds, those of experts left out;
+            `experts`: parameters of its experts;
+            `optimizer`: bytes of optimizer state that it keeps;
+            `tp`, `pp`, `ep`, `data`: bytes that it sends in a step, as above;
+            `in_flight`: the most micro-batches that are forward but not yet backward on it;
+            `bubble`: the part of the step's time in which it does nothing.
+    """
+    raise NotImplementedError("design_memo: write your answer here")

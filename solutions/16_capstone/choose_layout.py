@@ -1,0 +1,134 @@
+"""Choose a layout: of all that fit, the one with the least bytes × memory × waiting.
+
+Notebook 16. A model, a number of ranks on nodes of a given size, a batch and a limit of memory are
+given. Find the layout with the lowest score. `price`, below, is the judge: it says what a rank sends
+and holds and how long it waits, with the formulas of the lessons, and the score is their product.
+There is no rule of thumb that finds the best one: the product of three numbers pulls in three
+directions. But a computer prices thousands of layouts in a second, if only those are made that fit.
+
+A layout fits if
+- `pp · dp · ep · tp` is the number of ranks;
+- pp divides the layers; tp divides heads, key-value heads, inner channels and vocabulary; ep
+  divides the number of experts, and is 1 without experts;
+- the batch is cut over dp · ep ranks, and there into micro-batches, without a remainder;
+- `zero` is 1 or 3;
+- its peak is at most the budget.
+
+A score within 5 % of the lowest is enough, but there is no need to miss it. Ranks may be many: for
+5040 of them do not try all numbers for each axis. How many can pp be at all, and what is left for
+dp when the other three are known?
+
+It is one process, and nothing is sent. Allowed is all of Python.
+"""
+
+import math
+from itertools import product
+from typing import NamedTuple
+
+from course_lib.model import ModelConfig
+
+
+class Layout(NamedTuple):
+    """What is to be chosen; the mesh is pp × dp × ep × tp, and ranks along tp are neighbours."""
+
+    pp: int
+    dp: int
+    ep: int
+    tp: int
+    micro_batches: int
+    zero: int  # 1 cuts the optimizer's state over the replicas, 3 parameters and gradients too
+
+
+class Price(NamedTuple):
+    """What a layout costs.
+
+    Attributes:
+        wire: bytes that a rank sends in a step; inside a node they count a sixteenth.
+        peak: bytes that it holds.
+        bubble: the part of the step's time in which it waits for its pipeline.
+    """
+
+    wire: float
+    peak: float
+    bubble: float
+
+    @property
+    def score(self) -> float:
+        """The lower the better."""
+        return (1 + self.wire) * self.peak * (1 + self.bubble)
+
+
+def price(config: ModelConfig, layout: Layout, ranks_per_node: int, batch: int) -> Price:
+    """Given: prices a layout of which all sizes divide, on a rank of the first stage.
+
+    Args:
+        config: the model, in bfloat16, with fp32 gradients and 12 bytes of state a parameter.
+        layout: how it is spread.
+        ranks_per_node: an axis is inside the nodes if its size times the sizes of all axes to the
+            right of it divides this.
+        batch: sequences in a step, all ranks together.
+    """
+    pp, dp, ep, tp, m, zero = layout
+    experts, top_k = (config.moe.experts, config.moe.top_k) if config.moe else (0, 0)
+    own, width = config.layers // pp, config.hidden
+    tokens = batch // (dp * ep * m) * config.sequence  # of a micro-batch
+
+    # What a rank has: the embedding and its blocks, and of the experts its own.
+    network = (3 if config.gated else 2) * width * config.ffn / tp
+    attention = 2 * width * config.head_width * (config.heads + config.kv_heads) / tp
+    dense = own * (attention + (0 if experts else network)) + config.vocabulary * width / tp
+    mine = own * experts * network / ep
+    cut = dense / (dp * ep) + mine / dp  # a replica's part of it
+    if zero == 3:
+        state = 18 * cut + 2 * (dense + mine) / own  # and a block that is gathered
+    else:
+        state = 6 * (dense + mine) + 12 * cut
+    kept = min(m, pp) * own * tokens * (10 + 24 / tp) * width
+    logits = 4 * tokens * config.vocabulary / tp
+
+    # What it sends, and over how many ranks, those inside of it included.
+    row = m * tokens * width * 2
+    passes = 2 * m + 1 if zero == 3 else 2
+    sent = [
+        (row * own * 4 * 2 * (tp - 1) / tp, tp),
+        (row * own * 4 * top_k * (ep - 1) / ep, tp * ep),
+        (passes * 2 * (dense + mine - cut), tp * ep * dp),
+        (row * 2 * (pp > 1), tp * ep * dp * pp),
+    ]
+    wire = sum(count / (1 if ranks_per_node % span else 16) for count, span in sent)
+    return Price(wire, state + kept + logits, (pp - 1) / (m + pp - 1))
+
+
+def choose_layout(
+    config: ModelConfig, world: int, ranks_per_node: int, batch: int, budget: float
+) -> Layout | None:
+    """The best layout.
+
+    Args:
+        config: the model.
+        world: how many ranks.
+        ranks_per_node: how many of them share a node; the world is a multiple of it, or smaller.
+        batch: sequences in a step.
+        budget: bytes that a rank may hold.
+
+    Returns:
+        The layout with the lowest score of those that fit; None if none does.
+    """
+    # BEGIN SOLUTION
+    def divisors(number: int) -> list[int]:
+        return [n for n in range(1, number + 1) if number % n == 0]
+
+    best, lowest = None, math.inf
+    widths = math.gcd(config.heads, config.kv_heads, config.ffn, config.vocabulary, world)
+    experts = config.moe.experts if config.moe else 1
+    for pp, tp, ep in product(divisors(config.layers), divisors(widths), divisors(experts)):
+        dp, rest = divmod(world, pp * tp * ep)
+        if rest or not dp or batch % (dp * ep):
+            continue
+        for micro_batches, zero in product(divisors(batch // (dp * ep)), (1, 3)):
+            layout = Layout(pp, dp, ep, tp, micro_batches, zero)
+            found = price(config, layout, ranks_per_node, batch)
+            if found.peak <= budget and found.score < lowest:
+                best, lowest = layout, found.score
+    return best
+    # END SOLUTION

@@ -1,0 +1,150 @@
+"""Published runs: what must hold of the predictions, and what is declined."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+import pytest
+
+from course_lib.plan import scores
+from course_lib.plan.calibration import FITTED, Fitted
+from course_lib.plan.fit import Curve, curve, fit, leave_one_out
+from course_lib.plan.published import predict
+from course_lib.plan.published_row import read
+from course_lib.plan.scores import SETS, Scored, of_set, summary
+
+TABLE = {row["id"]: row for row in scores.rows()}
+LLAMA = TABLE["dgxc_llama70b_bf16_64"]
+GPT = TABLE["korth_22B_full"]
+
+
+@pytest.fixture(scope="module")
+def scored() -> list[Scored]:
+    return scores.score(list(TABLE.values()))
+
+
+def test_every_row_says_where_it_is_from() -> None:
+    assert len(TABLE) == 241
+    assert all(row["source"] for row in TABLE.values())
+
+
+def test_table_1_of_sc21(scored: list[Scored]) -> None:
+    found = summary(of_set(scored, "Megatron-LM, SC21 table 1"))
+    assert len(found.errors) == 10
+    assert found.middle[0] <= 0.02
+    assert found.worst[0] <= 0.055
+
+
+def test_h100_in_bf16_and_unfitted_in_fp8(scored: list[Scored]) -> None:
+    for name, (middle, worst) in {"H100 bf16": (0.015, 0.03), "H100 fp8": (0.015, 0.03)}.items():
+        found = summary(of_set(scored, name))
+        assert len(found.errors) == 19
+        assert found.middle[0] <= middle
+        assert found.worst[0] <= worst
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_set_beats_a_constant_and_keeps_to_its_band(name: str, scored: list[Scored]) -> None:
+    found = summary(of_set(scored, name))
+    assert found.middle[0] < found.middle[1]
+    assert sum(found.errors) < sum(found.constant)
+    assert found.inside > 0.9
+
+
+def test_schedules_are_in_their_order(scored: list[Scored]) -> None:
+    pairs = scores.schedule_pairs(of_set(scored, "zero-bubble schedules"))
+    assert len(pairs) == 35
+    assert all(right for _, _, right in pairs)
+
+
+def test_more_micro_batches_help_as_much_as_published(scored: list[Scored]) -> None:
+    errors = scores.micro_batch_ratios(of_set(scored, "zero-bubble schedules"))
+    assert len(errors) == 16
+    assert max(map(abs, errors)) <= 0.02
+
+
+def test_full_by_selective_recomputation(scored: list[Scored]) -> None:
+    ratios = scores.recompute_ratios(scored)
+    assert set(ratios) == {"GPT 22B", "GPT 175B"}
+    for ours, published in ratios.values():
+        assert 1.29 <= ours <= 1.36
+        assert ours == pytest.approx(published, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["H100 bf16", "B200"])
+def test_constants_are_what_the_fit_gives(name: str, scored: list[Scored]) -> None:
+    runs = of_set(scored, name)
+    curves = [curve(read(one.row), one.published) for one in runs]
+    again = fit(curves)
+    used = FITTED[read(runs[0].row).cluster.gpu.name]
+    assert (again.sustained, again.spread) == pytest.approx((used.sustained, used.spread), abs=2e-3)
+    assert max(map(abs, leave_one_out(curves))) <= (0.03 if name == "H100 bf16" else 0.1)
+
+
+def test_a_fit_finds_the_constants_it_was_made_with() -> None:
+    true = Fitted(0.75, 0.01)
+    made = [
+        Curve(100 * k * true.sustained / (1 + true.slowest(n)), n,
+              tuple(100 * k * at for at in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)))
+        for k, n in ((1, 1), (2, 16), (3, 256))
+    ]  # fmt: skip
+    found = fit(made)
+    assert found.sustained == pytest.approx(0.75, abs=1e-6)
+    assert found.spread == pytest.approx(0.01, abs=1e-6)
+    assert max(map(abs, leave_one_out(made))) < 1e-6
+
+
+def test_what_was_measured_is_not_looked_at() -> None:
+    measured = ("value", "step_s", "tok_s_gpu", "tflops_gpu", "mfu_pct", "mem_gb", "id")
+    assert predict({k: "" if k in measured else v for k, v in LLAMA.items()}) == predict(LLAMA)
+    assert predict({k: v for k, v in GPT.items() if k not in measured}) == predict(GPT)
+
+
+def test_numbers_are_as_good_as_texts() -> None:
+    numbers: dict[str, object] = dict(LLAMA)
+    numbers |= {"layers": 80, "mbs": 1.0, "gated": 1, "experts": float("nan"), "mem_gb": None}
+    assert predict(numbers) == predict(LLAMA)
+
+
+def test_a_prediction_has_a_band_and_memory() -> None:
+    found = predict(LLAMA)
+    assert found["reason"] is None and found["tflops_gpu"] and found["band"] and found["mem_gb"]
+    low, high = found["band"]
+    assert low < found["tflops_gpu"] < high
+    assert 20 < found["mem_gb"] < 80
+
+
+@pytest.mark.parametrize(
+    "row, change, why",
+    [
+        (LLAMA, {"mbs": ""}, "micro-batch is not published"),
+        (LLAMA, {"gpu": "TPUv4"}, "not in the table"),
+        (LLAMA, {"recompute": ""}, "computes again"),
+        (LLAMA, {"precision": "int4"}, "precision"),
+        (LLAMA, {"overlap": "dp?"}, "beside computation"),
+        (LLAMA, {"hidden": ""}, "hidden is not published"),
+        (LLAMA, {"hidden": "8191"}, "does not fit together"),
+        (LLAMA, {"gbs": "127"}, "come out even"),
+        (LLAMA, {"gbs": "130"}, "multiple of pp"),
+        (LLAMA, {"experts": "64"}, "experts"),
+        (LLAMA, {"zero": "3"}, "gathered"),
+        (LLAMA, {"notes": "model shapes filled in from memory"}, "not from the source"),
+        (GPT, {"hidden": "64", "heads": "8", "kv_heads": "8", "ffn": "256"}, "so short"),
+    ],
+)
+def test_it_declines_and_says_why(row: dict[str, str], change: dict[str, str], why: str) -> None:
+    found = predict({**row, **change})
+    assert found["tflops_gpu"] is None and found["band"] is None
+    assert why in (found["reason"] or "")
+
+
+def test_flops_are_counted_as_the_source_does() -> None:
+    assert read(LLAMA).flops == 3.944e15
+    table1, nemotron = read(TABLE["sc21t1_1.7B"]), read(TABLE["dgxc_nemo15b_bf16_16"])
+    c = table1.config
+    hardware = 96 * 2048 * 24 * 2304**2 * (1 + 2048 / (6 * 2304) + 51200 / (16 * 24 * 2304))
+    assert table1.flops == pytest.approx(hardware)
+    assert c.gated is False and nemotron.software.activations == 2
+    assert math.isclose(nemotron.flops, 4.345e14)
+    assert median([read(row).layout.batch for row in TABLE.values()]) > 1
