@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, Protocol
 
 import torch
+from torch.distributed import ProcessGroup
+from torch.distributed.distributed_c10d import GroupName, _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -24,17 +26,17 @@ from course_lib.trace.memory import LiveMemory
 
 SIDES = ("ours", "peer")
 WARM = 4  # steps before those that are timed
-# The operations that torch's strategies make: whose name in `trace.wire`, which argument of the
-# call is the tensor, and whether that is a shard of the full one.
+# The operations that torch's strategies make: whose name in `trace.wire`, which arguments of the
+# call are the tensor and the group, and whether the tensor is a shard of the full one.
 OPERATIONS = {
-    "c10d.allreduce_": ("all_reduce", 0, False),
-    "c10d.broadcast_": ("broadcast", 0, False),
-    "c10d._allgather_base_": ("all_gather", 0, False),
-    "c10d._reduce_scatter_base_": ("reduce_scatter", 1, False),
-    "c10d.send": ("send", 0, False),
-    "_c10d_functional.all_reduce": ("all_reduce", 0, False),
-    "_c10d_functional.all_gather_into_tensor": ("all_gather", 0, True),
-    "_c10d_functional.reduce_scatter_tensor": ("reduce_scatter", 0, False),
+    "c10d.allreduce_": ("all_reduce", 0, 1, False),
+    "c10d.broadcast_": ("broadcast", 0, 1, False),
+    "c10d._allgather_base_": ("all_gather", 0, 2, False),
+    "c10d._reduce_scatter_base_": ("reduce_scatter", 1, 2, False),
+    "c10d.send": ("send", 0, 1, False),
+    "_c10d_functional.all_reduce": ("all_reduce", 0, 2, False),
+    "_c10d_functional.all_gather_into_tensor": ("all_gather", 0, 2, True),
+    "_c10d_functional.reduce_scatter_tensor": ("reduce_scatter", 0, 3, False),
 }  # fmt: skip
 SILENT = (
     "c10d.recv_",
@@ -46,13 +48,13 @@ SILENT = (
 class WireBytes(TorchDispatchMode):
     """Adds up what torch's communication puts on the wire of this rank, by the formulas.
 
-    Args:
-        group: all ranks.
+    Attributes:
+        sent: bytes, so far.
     """
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.group, self.sent = group, 0
+        self.sent = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operation, and books it if it communicates.
@@ -68,8 +70,9 @@ class WireBytes(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def _book(self, name: str, args: Any) -> None:
-        op, place, is_shard = OPERATIONS[name]
-        size, index = self.group.size, self.group.index
+        op, place, group_at, is_shard = OPERATIONS[name]
+        group = _group_of(args[group_at])
+        size, index = group.size(), group.rank()
         if op == "broadcast":
             index = (index - int(args[2])) % size
         for tensor in (t for t in tree_leaves(args[place]) if torch.is_tensor(t)):
@@ -80,6 +83,13 @@ class WireBytes(TorchDispatchMode):
                 else wire_bytes(op, full, size, index, tensor.element_size())[0]
             )
             self.sent += sent
+
+
+def _group_of(argument: Any) -> Any:
+    """The process group that an operation was given, by its name or in a box."""
+    if isinstance(argument, str):
+        return _resolve_process_group(GroupName(argument))
+    return ProcessGroup.unbox(argument)
 
 
 class Trainer(Protocol):
@@ -158,7 +168,7 @@ def _first_steps(
     Memory is watched from before it is made, so that all that it holds is in the peak: also
     buckets that nothing in Python points to.
     """
-    wire, peaks = WireBytes(group), []
+    wire, peaks = WireBytes(), []
     with LiveMemory() as memory:
         trainer = make()
         losses = [trainer.step(batches[0])]
@@ -214,7 +224,7 @@ def rows_of(
     for name, peer_name in names.items():
         ours, peer = ([rank[f"{name} {side}"] for rank in per_rank] for side in SIDES)
         times = (slowest_ms([rank["seconds"] for rank in side]) for side in (ours, peer))
-        gap = max(abs(a - b) for a, b in zip(_losses(ours), _losses(peer), strict=True))
+        gap = max(abs(a - b) for a, b in zip(mean_losses(ours), mean_losses(peer), strict=True))
         yield Row(
             bench, f"{name} step", world, size, *times, peer_name, "ms",
             f"losses differ by {gap:.0e} at most",
@@ -233,7 +243,7 @@ def slowest_ms(per_rank: Sequence[Sequence[float]]) -> float:
     return round(statistics.median(map(max, zip(*per_rank, strict=True))) * 1e3, 2)
 
 
-def _losses(per_rank: list[dict[str, Any]]) -> list[float]:
+def mean_losses(per_rank: list[dict[str, Any]]) -> list[float]:
     """Of each step the mean over the ranks that know it."""
     steps = zip(*(rank["losses"] for rank in per_rank), strict=True)
     return [statistics.mean(loss for loss in step if loss is not None) for step in steps]

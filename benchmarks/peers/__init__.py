@@ -1,1 +1,1 @@
-"""Ways to run cells on several processes: ours and those of other tools, one module each."""
+"""Whom benchmarks measure against: ways to run cells on ranks, and PyTorch's parts on a mesh."""

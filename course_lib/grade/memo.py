@@ -38,7 +38,8 @@ class Rank:
         self.own = case["blocks"][stage]
         self.config = make_config({**case["shape"], "layers": self.own}, case["moe"])
         self.width, self.tied = self.config.hidden, self.config.tied
-        self.experts_in_all, self.top_k = case["moe"] or (0, 0)
+        mixture: list[int] = case["moe"] or [0, 0]
+        self.experts_in_all, self.top_k = mixture
         self.number = self.m * case["options"]["rows"] * self.config.sequence * self.item
 
     @cached_property

@@ -1,10 +1,10 @@
 """Choose a layout: of all that fit, the one with the least bytes × memory × waiting.
 
-Notebook 16. A model, a number of ranks on nodes of a given size, a batch and a limit of memory are
-given. Find the layout with the lowest score. `price`, below, is the judge: it says what a rank sends
-and holds and how long it waits, with the formulas of the lessons, and the score is their product.
-There is no rule of thumb that finds the best one: the product of three numbers pulls in three
-directions. But a computer prices thousands of layouts in a second, if only those are made that fit.
+Notebook 16. Given are a model, a number of ranks, how many of them share a node, a batch, and a
+limit of memory. Find the layout with the lowest score. `price`, below, is the judge: it says what a
+rank sends and holds and how long it waits, with the formulas of the lessons, and the score is their
+product, which pulls in three directions: no rule of thumb finds the best layout. But a computer
+prices thousands of them in a second, if only those are made that fit.
 
 A layout fits if
 - `pp · dp · ep · tp` is the number of ranks;
@@ -14,9 +14,9 @@ A layout fits if
 - `zero` is 1 or 3;
 - its peak is at most the budget.
 
-A score within 5 % of the lowest is enough, but there is no need to miss it. Ranks may be many: for
-5040 of them do not try all numbers for each axis. How many can pp be at all, and what is left for
-dp when the other three are known?
+A score within 5 % of the lowest is enough, but there is no need to miss it. Ranks may be many: two
+seconds of processor time for 27720 of them are too few to try all numbers, or all divisors, on each
+axis. How many can pp be at all, and what is left for dp when the other three are known?
 
 It is one process, and nothing is sent. Allowed is all of Python.
 """
@@ -26,6 +26,8 @@ from itertools import product
 from typing import NamedTuple
 
 from course_lib.model import ModelConfig
+
+CALL = 1 << 20  # to begin a transfer takes as long as so many bytes
 
 
 class Layout(NamedTuple):
@@ -43,7 +45,8 @@ class Price(NamedTuple):
     """What a layout costs.
 
     Attributes:
-        wire: bytes that a rank sends in a step; inside a node they count a sixteenth.
+        wire: bytes that a rank sends in a step, and `CALL` for each call; inside a node both count
+            a sixteenth.
         peak: bytes that it holds.
         bubble: the part of the step's time in which it waits for its pipeline.
     """
@@ -79,23 +82,23 @@ def price(config: ModelConfig, layout: Layout, ranks_per_node: int, batch: int) 
     dense = own * (attention + (0 if experts else network)) + config.vocabulary * width / tp
     mine = own * experts * network / ep
     cut = dense / (dp * ep) + mine / dp  # a replica's part of it
+    state = 6 * (dense + mine) + 12 * cut
     if zero == 3:
         state = 18 * cut + 2 * (dense + mine) / own  # and a block that is gathered
-    else:
-        state = 6 * (dense + mine) + 12 * cut
     kept = min(m, pp) * own * tokens * (10 + 24 / tp) * width
     logits = 4 * tokens * config.vocabulary / tp
 
-    # What it sends, and over how many ranks, those inside of it included.
-    row = m * tokens * width * 2
-    passes = 2 * m + 1 if zero == 3 else 2
+    # What it sends: calls, the bytes of each, and how many ranks lie next to each other.
+    row = tokens * width * 2
     sent = [
-        (row * own * 4 * 2 * (tp - 1) / tp, tp),
-        (row * own * 4 * top_k * (ep - 1) / ep, tp * ep),
-        (passes * 2 * (dense + mine - cut), tp * ep * dp),
-        (row * 2 * (pp > 1), tp * ep * dp * pp),
+        ((tp > 1) * 4 * own * m, row * 2 * (tp - 1) / tp, tp),
+        ((ep > 1) * 4 * own * m, row * top_k * (ep - 1) / ep, tp * ep),
+        ((dp * ep > 1) * (2 * m + 1 if zero == 3 else 2), 2 * (dense + mine - cut), tp * ep * dp),
+        ((pp > 1) * 2 * m, row, tp * ep * dp * pp),
     ]
-    wire = sum(count / (1 if ranks_per_node % span else 16) for count, span in sent)
+    wire = sum(
+        calls * (CALL + size) / (1 if ranks_per_node % span else 16) for calls, size, span in sent
+    )
     return Price(wire, state + kept + logits, (pp - 1) / (m + pp - 1))
 
 
@@ -114,6 +117,7 @@ def choose_layout(
     Returns:
         The layout with the lowest score of those that fit; None if none does.
     """
+
     # BEGIN SOLUTION
     def divisors(number: int) -> list[int]:
         return [n for n in range(1, number + 1) if number % n == 0]

@@ -4,18 +4,18 @@ Notebook: 16 Capstone (choose_layout).
 Paper: Narayanan et al., "Megatron-LM" (2021), section 3, for the trade; Korthikanti et al. (2022),
 section 4.1, for the activations.
 Costs: two runs of one process, and in the process that judges a search of its own.
-The production version (Galvatron, Alpa) searches block by block, with measured times.
+The production version (Galvatron, Alpa) is held against runs of what it has chosen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from itertools import product
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from course_lib.grade.checks import Exercise, check
-from course_lib.model import ModelConfig, MoEConfig
+from course_lib.grade.chosen import Case, Layout, Search, candidates, misfit, price
+from course_lib.grade.faults import RunFault
 
 EXERCISE = Exercise(
     name="choose_layout",
@@ -37,56 +37,10 @@ EXERCISE = Exercise(
 )
 
 MARGIN = 1.05  # how far from the best a score may be
-INFINITE = math.inf
-
-
-class Layout(NamedTuple):
-    """What is chosen."""
-
-    pp: int
-    dp: int
-    ep: int
-    tp: int
-    micro_batches: int
-    zero: int
-
-
-class Price(NamedTuple):
-    """What it costs."""
-
-    wire: float
-    peak: float
-    bubble: float
-
-    @property
-    def score(self) -> float:
-        """The lower the better."""
-        return (1 + self.wire) * self.peak * (1 + self.bubble)
-
-
-class Case(NamedTuple):
-    """A question."""
-
-    shape: dict[str, Any]
-    moe: list[int]
-    world: int
-    ranks_per_node: int
-    batch: int
-    budget: float
-
-    @property
-    def config(self) -> ModelConfig:
-        """The model."""
-        mixture = MoEConfig(experts=self.moe[0], top_k=self.moe[1]) if self.moe else None
-        return ModelConfig(**self.shape, moe=mixture)
-
-    @property
-    def words(self) -> str:
-        """It, for messages."""
-        s = self.shape
-        mixture = "{} experts, top {}".format(*self.moe) if self.moe else "no experts"
-        return (f"{self.world} ranks, {self.ranks_per_node} a node; {s['layers']} layers, "
-                f"{s['heads']}/{s['kv_heads']} heads, {mixture}; batch {self.batch}")  # fmt: skip
+TOO_MANY = (
+    "most of what is tried cannot fit: pp is a divisor of the layers, ep of the experts, tp of all "
+    "that it cuts, and dp follows from these three"
+)
 
 
 # --- what runs on the rank -----------------------------------------------------------------------
@@ -103,28 +57,140 @@ def drive(learner: Any, group: Any, cases: list[dict[str, Any]]) -> list[Any]:
     return found
 
 
-# --- by the rules --------------------------------------------------------------------------------
-def price(case: Case, layout: Layout) -> Price:
-    """What a rank of the first stage sends and holds, and how long it waits."""
-    config, (pp, dp, ep, tp, m, zero) = case.config, layout
-    experts, top_k = case.moe or (0, 0)
-    own, width = config.layers // pp, config.hidden
-    tokens = case.batch // (dp * ep * m) * config.sequence
-    network = (3 if config.gated else 2) * width * config.ffn / tp
-    attention = 2 * width * config.head_width * (config.heads + config.kv_heads) / tp
-    dense = own * (attention + (0 if experts else network)) + config.vocabulary * width / tp
-    mine = own * experts * network / ep
-    cut = dense / (dp * ep) + mine / dp
-    state = 6 * (dense + mine) + 12 * cut
-    if zero == 3:
-        state = 18 * cut + 2 * (dense + mine) / own
-    peak = state + min(m, pp) * own * tokens * (10 + 24 / tp) * width
-    row = m * tokens * width * 2
-    sent = {
-        tp: row * own * 4 * 2 * (tp - 1) / tp,
-        tp * ep: row * own * 4 * top_k * (ep - 1) / ep,
-        tp * ep * dp: (2 * m + 1 if zero == 3 else 2) * 2 * (dense + mine - cut),
-        case.world: row * 2 * (pp > 1),
-    }
-    del sent
-    return Price(0.0, peak, 0.0)
+# --- cases ---------------------------------------------------------------------------------------
+def _case(
+    run: Any, world: int, per_node: int, batch: int, moe: list[int], *, room: float, **shape: int
+) -> Case:
+    """A question with hidden sizes; a part `room` of all layouts is within its budget."""
+    sizes = {"hidden": 64 * shape["heads"], "ffn": 96 * run.number(8, 60),
+             "vocabulary": 384 * run.number(40, 300), "sequence": 256 * run.number(2, 13),
+             **shape}  # fmt: skip
+    case = Case(sizes, moe, world, per_node, batch, math.inf)
+    peaks = sorted(p.peak for _, p in candidates(case))
+    return case._replace(budget=peaks[int(room * (len(peaks) - 1))])
+
+
+def _cases(run: Any) -> list[Case]:
+    """Powers of two, and not; with and without experts; one node, and one rank."""
+    return [
+        _case(run, 32, 8, 64, [], room=0.06, layers=24, heads=16, kv_heads=4),
+        _case(run, 64, 8, 256, [16, 2], room=0.3, layers=16, heads=16, kv_heads=8),
+        _case(run, 16, 4, 512, [8, 2], room=0.1, layers=8, heads=8, kv_heads=8, sequence=64),
+        _case(run, 36, 6, 144, [12, 3], room=0.1, layers=18, heads=12, kv_heads=6),
+        _case(run, 24, 8, 96, [], room=0.5, layers=12, heads=24, kv_heads=3),
+        _case(run, 8, 8, 16, [], room=0.05, layers=4, heads=8, kv_heads=2),
+        _case(run, 1, 8, 8, [4, 1], room=0.5, layers=2, heads=2, kv_heads=2),
+        _case(run, 32, 8, 4096, [], room=0.3, layers=32, heads=8, kv_heads=8, sequence=32),
+    ]
+
+
+def _large(run: Any) -> list[Case]:
+    """27720 = 2³ · 3² · 5 · 7 · 11 ranks: 96 divisors."""
+    return [_case(run, 27720, 8, 221760, [40, 4], room=0.02, layers=60, heads=48, kv_heads=24)]
+
+
+def _ask(run: Any, cases: list[Case], cpu: float = 5.0) -> list[Any]:
+    given = {"cases": [case._asdict() for case in cases]}
+    answers: list[Any] = run(drive, given, cpu=cpu, wall=6 * cpu).outputs[0]
+    return answers
+
+
+def _fitting(run: Any, case: Case, answer: Any) -> Layout:
+    """The answer, if it is a layout that can be."""
+    if answer is None:
+        search = Search(case)
+        run.fail(f"no layout was found ({case.words})", measured="None",
+                 expected=f"one of the {len(search.fit)} layouts that fit",
+                 cause=search.cause_of_none())  # fmt: skip
+    why = misfit(case, answer)
+    run.true(not why, f"this is no layout that fits ({case.words})", cause=why,
+             measured=str(answer))  # fmt: skip
+    return Layout(*answer)
+
+
+def _near_the_best(run: Any, case: Case, answer: Any) -> None:
+    """Within the margin; the message says where another score is lower."""
+    layout, search = _fitting(run, case, answer), Search(case)
+    best, lowest = search.best
+    found = price(case.config, layout, case.ranks_per_node, case.batch)
+    within = found.peak <= case.budget
+    run.true(within and found.score <= MARGIN * lowest.score,
+             f"another layout is better ({case.words})" if within
+             else f"the budget is exceeded ({case.words})",
+             measured=f"{_said(layout)}: {found.score / lowest.score:.2f} times the lowest score",
+             expected=f"at most {MARGIN}; {_said(best)} has 1",
+             cause=search.cause(layout) if within else _over(layout, search))  # fmt: skip
+
+
+def _over(layout: Layout, search: Search) -> str:
+    lowest = min(search.all, key=lambda pair: pair[1].score)[0]
+    ignored = "the lowest score of all, also of those that do not fit: look at the budget"
+    return ignored if layout == lowest else "its peak is above the budget"
+
+
+def _said(layout: Layout) -> str:
+    return ", ".join(f"{name} {n}" for name, n in zip(layout._fields, layout, strict=True))
+
+
+# --- checks --------------------------------------------------------------------------------------
+@check(
+    "every size divides",
+    points=2,
+    code="S",
+    diagnosis="see the rules: what pp, tp, ep and the micro-batches divide",
+)
+def check_fits(run: Any) -> None:
+    """S: the budget aside."""
+    cases = _cases(run)
+    for case, answer in zip(cases, _ask(run, cases), strict=True):
+        _fitting(run, case, answer)
+
+
+@check(
+    "within the budget, and within 5 % of the best",
+    points=4,
+    code="M",
+    diagnosis="of all that fit, the lowest score",
+)
+def check_best(run: Any) -> None:
+    """M: against a search."""
+    cases = _cases(run)
+    for case, answer in zip(cases, _ask(run, cases), strict=True):
+        _near_the_best(run, case, answer)
+
+
+@check(
+    "a budget that one layout meets, and one that none does",
+    points=2,
+    code="M",
+    diagnosis="a peak that is the budget is within it; None if there is no such layout",
+)
+def check_tight(run: Any) -> None:
+    """M: the smallest peak, and a byte less."""
+    case = _cases(run)[0]
+    least = min(p.peak for _, p in candidates(case))
+    cases = [case._replace(budget=least), case._replace(budget=least - 1)]
+    exact, none = _ask(run, cases)
+    run.true(exact is not None, "no layout was found, but one has exactly the budget's bytes",
+             cause="a peak that is the budget is within it: <=, not <")  # fmt: skip
+    _near_the_best(run, cases[0], exact)
+    run.true(none is None, "a layout was returned where none is within the budget",
+             expected="None", measured=str(none))  # fmt: skip
+
+
+@check(
+    "27720 ranks in two seconds",
+    points=3,
+    code="H",
+    diagnosis="make only layouts that divide: dp follows from the other three",
+)
+def check_large(run: Any) -> None:
+    """H: in processor time."""
+    cases = _large(run)
+    try:
+        answer = _ask(run, cases, cpu=2.0)[0]
+    except RunFault as error:
+        if error.fault.kind != "cpu":
+            raise
+        raise RunFault(replace(error.fault, cause=TOO_MANY), error.output) from None
+    _near_the_best(run, cases[0], answer)
