@@ -78,7 +78,7 @@ class FSDP(nn.Module):
         self.reshard, self.prefetch = reshard, prefetch
         self.precision = precision or Precision()
         self.find_unused_parameters = find_unused_parameters
-        self._synchronises, self._in_backward = True, False
+        self._synchronises, self._frees, self._in_backward = True, True, False
         self._names = {p: name for name, p in module.named_parameters()}
         self._order: list[Unit] = []  # by use, in this forward
         self._expected: list[Unit] = []  # the same, of the forward before
@@ -199,7 +199,8 @@ class FSDP(nn.Module):
         """All gradients of a unit are there, or will not come: its parameters may go."""
         self.group.ledger.add_span(f"backward {unit.name}", unit.begun)
         self._backward.add_complete(unit)
-        unit.free()
+        if self._frees:
+            unit.free()
         if not self._synchronises:
             unit.keep_local()
         elif not self.find_unused_parameters:
@@ -220,7 +221,8 @@ class FSDP(nn.Module):
         if self._synchronises:
             self._backward.reduce()
         for unit in self.units:
-            unit.free()
+            if self._frees:
+                unit.free()
             unit.finish_reduce()
             unit.in_backward = False
         if self._synchronises and self.find_unused_parameters:
@@ -234,16 +236,18 @@ class FSDP(nn.Module):
                 unit.forget(parameter)
 
     @contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def no_sync(self, *, reshard: bool = True) -> Iterator[None]:
         """Backwards inside accumulate full gradients and reduce nothing: more memory, fewer bytes.
 
-        Without it each backward reduces its gradients and adds them to this rank's shard.
+        Args:
+            reshard: if not, parameters stay until a forward, or a backward outside, frees them.
         """
-        before, self._synchronises = self._synchronises, False
+        before = self._synchronises, self._frees
+        self._synchronises, self._frees = False, reshard
         try:
             yield
         finally:
-            self._synchronises = before
+            self._synchronises, self._frees = before
 
     # --- gradients and state ---------------------------------------------------------------------
     @torch.no_grad()

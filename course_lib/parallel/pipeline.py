@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from course_lib.comm import Group, Work, irecv, isend
+from course_lib.parallel.fsdp import FSDP
 from course_lib.parallel.schedule import Action, Schedule, ScheduleError, simulate
 from course_lib.parallel.split_backward import WeightQueue
 
@@ -112,6 +114,7 @@ class _Run:
         self.last = pipe.schedule.stages - 1
         self.kept: dict[tuple[int, int], _Kept] = {}
         self.losses: dict[int, torch.Tensor] = {}
+        self.left = dict.fromkeys(pipe.stages, pipe.schedule.micro_batches)  # backwards to come
         self.mail = Mail(
             pipe.schedule, pipe.group, pipe.expected, lambda k: pipe.border(micro_batches[k][0])
         )
@@ -157,8 +160,17 @@ class _Run:
     def _backward(self, stage: int, k: int, grad: torch.Tensor | None) -> torch.Tensor | None:
         """The gradient of the stage's input; the weights' is added to theirs, or put off."""
         kept = self.kept.pop((stage, k))
-        torch.autograd.backward([kept.edge], None if grad is None else [grad])
+        self.left[stage] -= 1
+        with self._accumulating(stage):
+            torch.autograd.backward([kept.edge], None if grad is None else [grad])
         return kept.source.grad if stage else None
+
+    def _accumulating(self, stage: int) -> AbstractContextManager[None]:
+        """A stage under FSDP gathers and reduces less: gradients are cut in its last backward."""
+        module = self.pipe.stages[stage]
+        if self.left[stage] and isinstance(module, FSDP):
+            return module.no_sync(reshard=False)
+        return nullcontext()
 
 
 class Mail:

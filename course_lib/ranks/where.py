@@ -163,6 +163,8 @@ def _threads(main: int) -> tuple[dict[str, Any], bool]:
     """
     asking, found, runnable = threading.get_native_id(), {}, False
     native = {thread.ident: thread.native_id for thread in threading.enumerate()}
+    # In a forked child, Python 3.11 still has the parent's number for the only thread it kept.
+    native[threading.main_thread().ident] = os.getpid()
     for entry in Path("/proc/self/task").glob("*"):
         if int(entry.name) == asking:
             continue

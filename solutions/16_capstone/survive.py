@@ -1,0 +1,124 @@
+"""The capstone, second part: a training on a mesh that is killed, and goes on on another mesh.
+
+Notebook 16. A cluster takes ranks away, and gives others: a job that had four GPUs is started again
+on six, or on one. The layout is another then, and so is every rank's part of the model and of the
+optimizer's state. The training must not notice: each step has the windows, the loss and the weights
+that it would have had in one process that nobody interrupts.
+
+Here the grader plays the cluster. It calls your `survive` on all ranks, kills a rank (in a step, or
+while it writes its part of a checkpoint), and calls it again: new processes, the same folder,
+perhaps another number of ranks and other sizes of the axes.
+
+Rules
+- Steps are made until `steps` have been made in all, those of earlier processes counted.
+- If there is a complete checkpoint in the folder, the job goes on from the newest one: weights,
+  moments, and the position in the data. Otherwise it begins at step 0.
+- It saves when the number of steps that have been made is a multiple of `interval`, and at no other
+  time. A kill costs at most `interval` steps of work.
+- When `survive` returns, all saves are complete.
+- After each save the newest `keep` complete checkpoints stay in the folder, and no others.
+- A rank may be killed while it saves. What that leaves in the folder is never loaded.
+
+Free to use
+- `make_job`, below: a job at step 0 on this mesh. Its `sampler.step` is the number of steps that
+  were made; `make_step(job, watch)` makes the next one, and moves it on. `watch` is the grader's.
+- `mesh_training(model, optimizers, parts)` describes what is to be saved or loaded, in any layout:
+  `parts` are named objects with `state_dict` and `load_state_dict`, the same on every rank.
+- `resume_training(training, folder, group)`: goes on from the newest complete checkpoint; returns
+  None if there is none.
+- `training.snapshot(group)`: keyword arguments for `save_sharded(**snapshot, folder=..., group=...,
+  step=..., keep=...)`, which writes a checkpoint that appears all at once; `step` names it.
+- `AsyncSaver(folder, group, keep=...)`, `save_training(training, saver, group, step=...)`: the same
+  in the background; `saver.wait()` before the end.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from course_lib.checkpoint import AsyncSaver, resume_training, save_training
+from course_lib.comm import Group, Mesh
+from course_lib.data import WindowSampler
+from course_lib.model import AdamW, ModelConfig, Transformer
+from course_lib.parallel.schedule import one_f_one_b
+from course_lib.train import (
+    MeshModel,
+    lay_out,
+    make_optimizers,
+    mesh_training,
+    own_micro_batches,
+    train_step,
+)
+
+MICRO_BATCHES = 2
+Watch = Callable[[int, torch.Tensor, float], None]
+
+
+class Job(NamedTuple):
+    """A training on a mesh.
+
+    Attributes:
+        model: this rank's part.
+        optimizers: of the model; ZeRO-1.
+        sampler: of the whole batch's windows, the same on every rank.
+    """
+
+    model: MeshModel
+    optimizers: list[torch.optim.Optimizer]
+    sampler: WindowSampler
+
+
+def make_job(
+    group: Group, sizes: Mapping[str, int], config: ModelConfig, tokens: torch.Tensor, rows: int
+) -> Job:
+    """A new job; collective.
+
+    Args:
+        group: all ranks.
+        sizes: of the mesh's axes.
+        config: of the model.
+        tokens: the text.
+        rows: windows in a batch.
+    """
+    whole = Transformer(config, seed=3).double()
+    mesh = Mesh(group, sizes)
+    model = lay_out(whole, mesh, one_f_one_b(mesh["pp"].size, MICRO_BATCHES), zero=1)
+    sampler = WindowSampler(tokens, config.sequence, rows, seed=5)  # mutate: same
+    return Job(model, make_optimizers(model, AdamW, lr=0.01), sampler)
+
+
+def make_step(job: Job, watch: Watch) -> None:
+    """The next step; tells the grader its number, its windows and its loss."""
+    number = job.sampler.step
+    inputs, targets = next(job.sampler)
+    batches = own_micro_batches(inputs, targets, job.model)
+    report = train_step(job.model, batches, job.optimizers)
+    watch(number, inputs, report.loss)
+
+
+def survive(
+    job: Job, group: Group, folder: Path, watch: Watch, *, steps: int, interval: int, keep: int
+) -> None:
+    """Trains to the end, from wherever the job was interrupted; collective.
+
+    Args:
+        job: from `make_job`, new.
+        group: all ranks.
+        folder: of all checkpoints; perhaps there is none yet.
+        watch: for `make_step`.
+        steps: of the whole training.
+        interval: steps between two saves.
+        keep: how many checkpoints stay.
+    """
+    # BEGIN SOLUTION: survive
+    training = mesh_training(job.model, job.optimizers, {"sampler": job.sampler})
+    resume_training(training, folder, group)
+    saver = AsyncSaver(folder, group, keep=keep)
+    while job.sampler.step < steps:
+        make_step(job, watch)
+        if job.sampler.step % interval == 0:
+            save_training(training, saver, group, step=job.sampler.step)
+    saver.wait()
+    # END SOLUTION
