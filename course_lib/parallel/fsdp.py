@@ -239,11 +239,9 @@ class FSDP(nn.Module):
     def no_sync(self, *, reshard: bool = True) -> Iterator[None]:
         """Backwards inside accumulate full gradients and reduce nothing: more memory, fewer bytes.
 
-        Args:
-            reshard: if not, parameters stay until a forward, or a backward outside, frees them.
+        Without `reshard` parameters stay until a forward, or a backward outside, frees them.
         """
-        before = self._synchronises, self._frees
-        self._synchronises, self._frees = False, reshard
+        before, self._synchronises, self._frees = (self._synchronises, self._frees), False, reshard
         try:
             yield
         finally:
