@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shlex
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from course_lib.checkpoint import CheckpointError, complete_steps
 from course_lib.comm import Group
 from course_lib.train import ConfigError, RunConfig, loop, read_log, train, whole_model
 from course_lib.train.loop import CHECKPOINTS, LEDGERS, LOG, TRACE, rate_at, read_config
+from course_lib.train.run import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = RunConfig(
@@ -125,6 +127,18 @@ def test_resumes_what_was_saved(ranks: Any, tmp_path: Path) -> None:
     assert read_config(tmp_path) == second
     model = whole_model(tmp_path / CHECKPOINTS, TINY.model)
     assert model.head.weight.dtype == torch.float64
+
+
+def test_the_recorded_run_is_one_of_this_command(ranks: Any) -> None:
+    """The run that lesson 13 shows: its first losses come again, on 2 × 2 × 2."""
+    recorded = json.loads((ROOT / "notebooks/data/train_2x2x2.json").read_text())
+    assert sum(recorded["losses"][-50:]) / 50 < 1.25, "what the lesson says it has learned"
+    if f"Python {platform.python_version()}," not in recorded["machine"]:
+        pytest.skip("the corpus is another Python's standard library than the recorded one")
+    config, _ = parse(shlex.split(recorded["command"])[5:])
+    assert (config.degrees, config.steps) == ({"pp": 2, "dp": 2, "ep": 1, "cp": 1, "tp": 2}, 1500)
+    rows = ranks(upto, 8, replace(config, folder=""), 6)[0]
+    assert losses(rows) == pytest.approx(recorded["losses"][:6], rel=1e-4)
 
 
 def test_refuses_to_mix_runs(ranks: Any, tmp_path: Path) -> None:
