@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from course_lib.parallel.schedule import Costs, Schedule, ScheduleError, simulate
-from course_lib.plan.stages import SCHEDULES
+from course_lib.parallel.schedule import SCHEDULES, Costs, Schedule, ScheduleError, simulate
 from course_lib.plan.zero_bubble import zb_h2
 
 ACTIONS = 6000  # of a schedule that is run to its end

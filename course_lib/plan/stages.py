@@ -9,35 +9,16 @@ The production version hands the cut of the model over by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
 from course_lib.model.config import ModelConfig
 from course_lib.model.formulas import stage_costs
-from course_lib.parallel.schedule import (
-    Schedule,
-    ScheduleError,
-    dualpipe_v,
-    gpipe,
-    interleaved_1f1b,
-    one_f_one_b,
-    split_model,
-    zb_h1,
-    zb_v,
-)
+from course_lib.parallel.schedule import Schedule, make_schedule, split_model
 from course_lib.plan.layout import Layout
 from course_lib.plan.timing import layers_of
-
-SCHEDULES: Mapping[str, Callable[[int, int, int], Schedule]] = {
-    "GPipe": lambda p, m, v: gpipe(p, m),
-    "1F1B": lambda p, m, v: one_f_one_b(p, m),
-    "interleaved 1F1B": interleaved_1f1b,
-    "ZB-H1": lambda p, m, v: zb_h1(p, m),
-    "ZB-V": lambda p, m, v: zb_v(p, m),
-    "DualPipeV": lambda p, m, v: dualpipe_v(p, m),
-}
 
 
 def schedule_of(layout: Layout, micro_batches: int | None = None) -> Schedule:
@@ -50,14 +31,8 @@ def schedule_of(layout: Layout, micro_batches: int | None = None) -> Schedule:
     Raises:
         ScheduleError: there is none of this name, or it cannot be made for these numbers.
     """
-    if layout.schedule not in SCHEDULES:
-        raise ScheduleError(
-            f"the schedule {layout.schedule!r}",
-            f"{', '.join(SCHEDULES)}",
-            "a layout names one of these",
-        )
     m = layout.micro_batches if micro_batches is None else micro_batches
-    return SCHEDULES[layout.schedule](layout.pp, m, layout.chunks)
+    return make_schedule(layout.schedule, layout.pp, m, layout.chunks)
 
 
 def enough_micro_batches(layout: Layout) -> int:

@@ -8,13 +8,12 @@ The production version is a launcher's dry run, which prints the groups and star
 
 from __future__ import annotations
 
-import os
 from html import escape
 from typing import Any
 
 import ipywidgets
-from IPython.display import display
 
+from course_lib.plot.explorer import Explorer
 from course_lib.plot.mesh_explorer import Board
 from course_lib.plot.mesh_groups import AXES, MeshGroups
 from course_lib.plot.picture import Picture
@@ -117,29 +116,17 @@ def _caption(words: str) -> str:
     return f'<p style="{look};color:var(--cp-ink)">{escape(words)}</p>'
 
 
-class MeshExplorer:
-    """What a cell shows whose last line is `explore_mesh()`.
+class MeshExplorer(Explorer):
+    """What a cell shows whose last line is `explore_mesh()`."""
 
-    First a still picture, then the sliders, whose own picture takes the still one's place. Pages
-    without a kernel keep the still one. A notebook that is run to be kept (COURSE_LIVE=0) has it
-    alone: a widget has a random number. The sliders' output has no text, so both are alike.
-    """
-
-    def __repr__(self) -> str:
-        return "MeshExplorer()"
-
-    def still(self) -> dict[str, str]:
-        """The output that is the same each time."""
+    def html(self) -> str:
+        """The picture at the sliders' start."""
         picture, words = draw(START)
-        html = f'<div class="{STILL} cp">{picture._repr_html_()}{_caption(words)}</div>'
-        return {"text/plain": repr(self), "text/html": html}
+        return f'<div class="{STILL} cp">{picture._repr_html_()}{_caption(words)}</div>'
 
-    def _ipython_display_(self) -> None:
-        """Shows the still picture, and the sliders if there is somebody to move them."""
-        display(self.still(), raw=True)
-        if os.environ.get("COURSE_LIVE", "1") != "0":
-            mime = "application/vnd.jupyter.widget-view+json"
-            display({mime: MeshControls().widget()._repr_mimebundle_()[mime]}, raw=True)
+    def controls(self) -> ipywidgets.Widget:
+        """The sliders and their picture."""
+        return MeshControls().widget()
 
 
 def explore_mesh() -> MeshExplorer:

@@ -8,38 +8,23 @@ The production version is a planner that searches all sizes for the best.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from html import escape
 from typing import Any
 
 import ipywidgets
-from IPython.display import display
 
 from course_lib.parallel.schedule import (
+    SCHEDULES,
     Costs,
-    Schedule,
     ScheduleError,
-    dualpipe_v,
-    gpipe,
-    interleaved_1f1b,
-    one_f_one_b,
+    make_schedule,
     simulate,
-    zb_h1,
-    zb_v,
 )
+from course_lib.plot.explorer import Explorer
 from course_lib.plot.picture import Picture
 from course_lib.plot.schedule_picture import schedule_picture
 from course_lib.plot.style import ROLE_CSS
 
-KINDS: dict[str, Callable[[int, int, int], Schedule]] = {
-    "GPipe": lambda p, m, v: gpipe(p, m),
-    "1F1B": lambda p, m, v: one_f_one_b(p, m),
-    "interleaved 1F1B": interleaved_1f1b,
-    "ZB-H1": lambda p, m, v: zb_h1(p, m),
-    "ZB-V": lambda p, m, v: zb_v(p, m),
-    "DualPipeV": lambda p, m, v: dualpipe_v(p, m),
-}
 CUT = ("ZB-H1", "ZB-V", "DualPipeV")  # those whose backward is in two halves
 START: dict[str, Any] = {"kind": "1F1B", "p": 4, "m": 8, "v": 2, "ratio": 2.0, "share": 0.5}
 RANGES = {  # least, most, step, words
@@ -58,7 +43,7 @@ def explore(kind: str, p: int, m: int, v: int, ratio: float, share: float) -> Pi
     """The picture of a schedule.
 
     Args:
-        kind: a name in KINDS.
+        kind: a name in SCHEDULES.
         p: ranks.
         m: micro-batches.
         v: chunks a rank; only the interleaved schedule reads it.
@@ -68,7 +53,7 @@ def explore(kind: str, p: int, m: int, v: int, ratio: float, share: float) -> Pi
     Raises:
         ScheduleError: the schedule cannot have these sizes.
     """
-    schedule = KINDS[kind](p, m, v)
+    schedule = make_schedule(kind, p, m, v)
     chunks = schedule.stages // schedule.ranks
     costs = Costs(1 / chunks, ratio * (1 - share) / chunks, ratio * share / chunks)
     title = f"tB = {ratio:g} tF" + (f", of which W {ratio * share:.3g} tF" if kind in CUT else "")
@@ -91,7 +76,7 @@ class Controls:
 
     def __init__(self) -> None:
         look = {"layout": {"width": "370px"}, "style": {"description_width": "150px"}}
-        kinds = {"options": list(KINDS), "value": START["kind"], "description": "schedule"}
+        kinds = {"options": list(SCHEDULES), "value": START["kind"], "description": "schedule"}
         self.sliders = {"kind": ipywidgets.Dropdown(**kinds, **look)}
         for name, (least, most, step, words) in RANGES.items():
             make = ipywidgets.IntSlider if step == 1 else ipywidgets.FloatSlider
@@ -121,28 +106,16 @@ class Controls:
         return ipywidgets.VBox([ipywidgets.HBox(columns), self.view])
 
 
-class ScheduleExplorer:
-    """What a cell shows whose last line is `schedule_explorer()`.
+class ScheduleExplorer(Explorer):
+    """What a cell shows whose last line is `schedule_explorer()`."""
 
-    First a still picture, then the sliders, whose own picture takes the still one's place. Pages
-    without a kernel keep the still one. A notebook that is run to be kept (COURSE_LIVE=0) has it
-    alone: a widget has a random number. The sliders' output has no text, so both are alike.
-    """
+    def html(self) -> str:
+        """The picture at the sliders' start."""
+        return f'<div class="{STILL}">{explore(**START)._repr_html_()}</div>'
 
-    def __repr__(self) -> str:
-        return "ScheduleExplorer()"
-
-    def still(self) -> dict[str, str]:
-        """The output that is the same each time."""
-        html = f'<div class="{STILL}">{explore(**START)._repr_html_()}</div>'
-        return {"text/plain": repr(self), "text/html": html}
-
-    def _ipython_display_(self) -> None:
-        """Shows the still picture, and the sliders if there is somebody to move them."""
-        display(self.still(), raw=True)
-        if os.environ.get("COURSE_LIVE", "1") != "0":
-            mime = "application/vnd.jupyter.widget-view+json"
-            display({mime: Controls().widget()._repr_mimebundle_()[mime]}, raw=True)
+    def controls(self) -> ipywidgets.Widget:
+        """The sliders and their picture."""
+        return Controls().widget()
 
 
 def schedule_explorer() -> ScheduleExplorer:

@@ -116,8 +116,13 @@ def _numbers(c: RunConfig) -> Iterator[Problem]:
 
 
 def _words(c: RunConfig) -> Iterator[Problem]:
-    known = {"schedule": SCHEDULES, "recompute": RECOMPUTE, "precision": PRECISIONS,
-             "weights": ("fp32", "fp64"), "zero": (0, 1, 2, 3)}  # fmt: skip
+    known: dict[str, tuple[Any, ...]] = {
+        "schedule": tuple(SCHEDULES),
+        "recompute": RECOMPUTE,
+        "precision": PRECISIONS,
+        "weights": ("fp32", "fp64"),
+        "zero": (0, 1, 2, 3),
+    }
     for name, words in known.items():
         if getattr(c, name) not in words:
             yield Problem(f"--{name} {getattr(c, name)}", ", ".join(map(str, words)), "pick one")

@@ -14,18 +14,12 @@ from typing import Any
 
 from course_lib.comm.mesh import AXES
 from course_lib.model import ModelConfig, MoEConfig
-from course_lib.parallel.schedule import (
-    Schedule,
-    ScheduleError,
-    dualpipe_v,
-    gpipe,
-    interleaved_1f1b,
-    one_f_one_b,
-    zb_h1,
-    zb_v,
-)
+from course_lib.parallel.schedule import Schedule, make_schedule
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v")
+SCHEDULES = {  # words of the command line, and the names that they stand for
+    "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "zb-h1": "ZB-H1",
+    "zb-v": "ZB-V", "dualpipe-v": "DualPipeV",
+}  # fmt: skip
 RECOMPUTE = ("none", "full", "selective")
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 
@@ -46,7 +40,7 @@ class RunConfig:
     tp: int = option(1, "ranks that share each layer")
     zero: int = option(0, "1 cuts optimizer state, 2 gradients too, 3 parameters too", (0, 1, 2, 3))
     micro_batches: int = option(1, "that each rank's part of a batch is cut into")
-    schedule: str = option("1f1b", "of the pipeline", SCHEDULES)
+    schedule: str = option("1f1b", "of the pipeline", tuple(SCHEDULES))
     chunks: int = option(2, "stages on a rank, of the interleaved schedule")
     sequence_parallel: bool = option(False, "cut what is between tp's regions along the sequence")
     precision: str = option("fp32", "what is computed in", PRECISIONS)
@@ -107,16 +101,8 @@ class RunConfig:
         Raises:
             ScheduleError: there is none of this name, or not for these numbers.
         """
-        p, m = self.pp, self.micro_batches
-        if self.schedule == "interleaved":
-            return interleaved_1f1b(p, m, self.chunks)
-        makers = {"gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zb-v": zb_v,
-                  "dualpipe-v": dualpipe_v}  # fmt: skip
-        if self.schedule not in makers:
-            raise ScheduleError(
-                f"the schedule {self.schedule!r}", f"{', '.join(SCHEDULES)}", "these are known"
-            )
-        return makers[self.schedule](p, m)
+        name = SCHEDULES.get(self.schedule, self.schedule)
+        return make_schedule(name, self.pp, self.micro_batches, self.chunks)
 
     def command(self) -> str:
         """What to type for this run: the options that are not at their default."""

@@ -13,6 +13,7 @@ import pytest
 from course_lib.comm.mesh import axis_lines, coordinates
 from course_lib.plot import Player, axis_bytes, explore_mesh, mesh_explorer, split_bytes
 from course_lib.plot.axis_bytes import ByteBars, Place
+from course_lib.plot.explorer import Explorer
 from course_lib.plot.mesh_controls import PLACES, START, MeshControls, draw, reason
 from course_lib.plot.mesh_explorer import ASIDE, OTHERS, TOP, Board
 from course_lib.plot.mesh_floor import Floor
@@ -425,7 +426,7 @@ def test_every_setting_is_drawn_or_refused():
 @pytest.mark.parametrize("live", ["0", "1"])
 def test_the_cell_is_the_same_with_and_without_sliders_but_for_the_view(monkeypatch, live):
     shown = []
-    module = sys.modules[MeshControls.__module__]
+    module = sys.modules[Explorer.__module__]
     monkeypatch.setattr(module, "display", lambda data, raw: shown.append(data))
     monkeypatch.setenv("COURSE_LIVE", live)
     explore_mesh()._ipython_display_()

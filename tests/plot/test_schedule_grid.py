@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from course_lib.parallel.schedule import (
+    SCHEDULES,
     Action,
     Costs,
     Schedule,
@@ -29,8 +30,9 @@ from course_lib.plot import (
     schedule_picture,
     simulated_and_measured,
 )
+from course_lib.plot.explorer import Explorer
 from course_lib.plot.grid import COLORS, Clock, nice_step, tint
-from course_lib.plot.schedule_explorer import KINDS, START, Controls, explore, reason
+from course_lib.plot.schedule_explorer import START, Controls, explore, reason
 from course_lib.plot.schedule_grid import messages
 from course_lib.trace import Ledger, Span, Timeline
 
@@ -191,9 +193,9 @@ def test_more_moments_than_frames_are_thinned_to_the_first_and_last():
         schedule_grid(simulate(gpipe(1, 1)), most=1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCHEDULES)
 def test_players_are_small_and_the_same_each_time(kind):
-    simulation = simulate(KINDS[kind](4, 8, 2), HALF)
+    simulation = simulate(SCHEDULES[kind](4, 8, 2), HALF)
     html = schedule_grid(simulation)._repr_html_()
     assert html == schedule_grid(simulation)._repr_html_()
     assert len(html) < 150_000 and ' id="' not in html
@@ -272,7 +274,7 @@ def test_impossible_sizes_are_one_sentence():
     assert "<svg" in controls.view.value
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCHEDULES)
 def test_the_explorer_draws_or_refuses_every_size(kind):
     for p in (1, 2, 3, 8):
         for m in (1, 3, 8, 16):
@@ -288,7 +290,7 @@ def test_the_explorer_draws_or_refuses_every_size(kind):
 @pytest.mark.parametrize("live", ["0", "1"])
 def test_the_cell_is_the_same_with_and_without_sliders_but_for_the_view(monkeypatch, live):
     shown = []
-    module = sys.modules[Controls.__module__]
+    module = sys.modules[Explorer.__module__]
     monkeypatch.setattr(module, "display", lambda data, raw: shown.append(data))
     monkeypatch.setenv("COURSE_LIVE", live)
     schedule_explorer()._ipython_display_()

@@ -2,12 +2,14 @@
 
 from course_lib.parallel.schedule.action import Action, ScheduleError
 from course_lib.parallel.schedule.classic import gpipe, interleaved_1f1b, one_f_one_b
+from course_lib.parallel.schedule.named import SCHEDULES, make_schedule
 from course_lib.parallel.schedule.schedule import Schedule
 from course_lib.parallel.schedule.split import split_model, split_stages
 from course_lib.parallel.schedule.unit_time import Costs, Simulation, Slot, simulate
 from course_lib.parallel.schedule.zero_bubble import dualpipe_v, zb_h1, zb_v
 
 __all__ = [
+    "SCHEDULES",
     "Action",
     "Costs",
     "Schedule",
@@ -17,6 +19,7 @@ __all__ = [
     "dualpipe_v",
     "gpipe",
     "interleaved_1f1b",
+    "make_schedule",
     "one_f_one_b",
     "simulate",
     "split_model",
