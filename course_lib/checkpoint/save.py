@@ -39,7 +39,7 @@ class AsyncSaver:
 
     def __init__(self, folder: Path | str, group: Group, *, keep: int | None = None) -> None:
         self.folder, self.group, self.keep = Path(folder), group, keep
-        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._thread: ThreadPoolExecutor
         self._given_up = threading.Event()
         self._written: Future[None] | None = None
         self._published: Future[Path] | None = None
@@ -86,6 +86,7 @@ class AsyncSaver:
         self, unfinished: Path, plan: Plan, mine: Sequence[Piece], about: dict[str, Any]
     ) -> None:
         self._given_up = given_up = threading.Event()
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._written = self._thread.submit(write_part, unfinished, self.group.index, mine)
         if self.group.index == 0:
 
@@ -110,10 +111,13 @@ class AsyncSaver:
         asked = f"finish a save in {self.folder}"
         try:
             together(asked, written.result, self.group)
+            path = together(asked, lambda: str(published.result()) if published else "", self.group)
         except CheckpointError:
             self._given_up.set()  # index 0 would wait for the missing part
             raise
-        path = together(asked, lambda: str(published.result()) if published else "", self.group)
+        finally:
+            # Here, and not when the process ends: torch would end in it while Python is gone.
+            self._thread.shutdown()
         return Path(path[0])
 
 

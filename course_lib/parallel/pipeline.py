@@ -166,9 +166,12 @@ class _Run:
         return kept.source.grad if stage else None
 
     def _accumulating(self, stage: int) -> AbstractContextManager[None]:
-        """A stage under FSDP gathers and reduces less: gradients are cut in its last backward."""
+        """A stage under FSDP gathers and reduces less: gradients are cut in its last backward.
+
+        Without a pipeline they are cut each time, since memory is what FSDP is there for.
+        """
         module = self.pipe.stages[stage]
-        if self.left[stage] and isinstance(module, FSDP):
+        if self.left[stage] and self.pipe.group.size > 1 and isinstance(module, FSDP):
             return module.no_sync(reshard=False)
         return nullcontext()
 
