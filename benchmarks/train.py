@@ -56,7 +56,7 @@ CONFIG = ModelConfig(layers=8, hidden=128, heads=8, kv_heads=8, ffn=352, sequenc
 EXPERTS = replace(CONFIG, ffn=176, moe=MoEConfig(experts=4, top_k=2))
 BATCH, MOST_MICRO = 16, 8
 RATE, MAX_NORM = 1e-3, 1.0
-ROUNDS = 9
+ROUNDS = 5
 EQUAL = 1e-5  # relative difference of losses
 PATIENCE = 60.0  # eight ranks on two cores wait long for a processor; that is no deadlock
 PARTS = {"pp": "1F1B", "dp": "FSDP2", "tp": "DTensor"}
