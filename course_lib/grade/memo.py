@@ -15,9 +15,8 @@ from functools import cached_property
 from typing import Any
 
 from course_lib.model import ModelConfig, MoEConfig, Transformer
-from course_lib.parallel.schedule import gpipe, one_f_one_b
+from course_lib.parallel.schedule import make_schedule
 
-SCHEDULES = {"GPipe": gpipe, "1F1B": one_f_one_b}
 Answer = tuple[Any, dict[str, Any]]  # the right number, and known wrong ones
 
 
@@ -106,7 +105,7 @@ class Rank:
     def waiting(self, schedule: str) -> int:
         """The most forwards without their backward, in the lists of actions."""
         now, most = 0, 0
-        for action in SCHEDULES[schedule](self.pp, self.m).actions[self.stage]:
+        for action in make_schedule(schedule, self.pp, self.m).actions[self.stage]:
             now += {"F": 1, "B": -1}.get(action.kind, 0)
             most = max(most, now)
         return most

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from course_lib.plot import svg
+from course_lib.plot.mesh_groups import MeshGroups
 from course_lib.plot.picture import Picture
 from course_lib.plot.player import Frame, Player
 from course_lib.plot.style import RANK_COLORS, rank_color, text_on
@@ -69,13 +70,7 @@ def mesh_axes(sizes: Mapping[str, int], ranks_per_node: int) -> Player:
 
 def lines(axis: str, sizes: Mapping[str, int]) -> list[list[int]]:
     """The groups of one axis: ranks that differ in that coordinate alone; the last runs fastest."""
-    names = list(sizes)
-    stride = math.prod(sizes[name] for name in names[names.index(axis) + 1 :])
-    groups: dict[int, list[int]] = {}
-    for rank in range(math.prod(sizes.values())):
-        first = rank - rank // stride % sizes[axis] * stride
-        groups.setdefault(first, []).append(rank)
-    return list(groups.values())
+    return [list(group) for group in MeshGroups(sizes, 1).groups((axis,))]
 
 
 class Cluster:

@@ -15,13 +15,14 @@ from typing import Any
 from course_lib.comm.mesh import AXES
 from course_lib.model import ModelConfig, MoEConfig
 from course_lib.parallel.schedule import Schedule, make_schedule
+from course_lib.train.compute import DTYPES
 
 SCHEDULES = {  # words of the command line, and the names that they stand for
     "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "zb-h1": "ZB-H1",
     "zb-v": "ZB-V", "dualpipe-v": "DualPipeV",
 }  # fmt: skip
 RECOMPUTE = ("none", "full", "selective")
-PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+PRECISIONS = tuple(DTYPES)
 
 
 def option(default: Any, about: str, choices: tuple[Any, ...] = ()) -> Any:

@@ -158,13 +158,12 @@ def train(config: RunConfig, group: Group, *, bar: bool | None = None) -> list[d
 def _make(run: Run, step: int) -> dict[str, float]:
     """One step, and its row."""
     begin = time.perf_counter()
-    rate = rate_at(run.config, run.sampler.step)
     with run.group.ledger.span(f"step {step}"):
         report = run.step()
     return {
         "step": step,
         **asdict(report),
-        "rate": rate,
+        "rate": run.optimizers[0].param_groups[0]["lr"],
         "seconds": round(time.perf_counter() - begin, 4),
     }
 
