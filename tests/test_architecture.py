@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "train": {"trace", "data", "model", "comm", "parallel", "schedule", "precision", "checkpoint"},
     "plan": {"model", "trace", "schedule"},
     "ranks": {"comm", "trace"},
-    "grade": {"ranks", "comm", "trace", "schedule", "model"},
+    "grade": {"ranks", "comm", "trace", "schedule", "model", "plan"},
     "plot": {"trace", "plan", "schedule"},
 }
 # Schedules are data alone; who may draw or grade them may not import what runs them.

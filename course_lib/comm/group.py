@@ -9,6 +9,7 @@ The production version caches one NCCL communicator a group and splits it off it
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 
 import torch
@@ -26,7 +27,7 @@ class Group:
         index: this process's place in `ranks`.
         axis: name of the mesh axis that this group lies on; `world` for all ranks.
         ledger: this rank's ledger, shared by all its groups.
-        handle: torch's process group.
+        handle: torch's process group, as long as torch keeps it.
         device: where tensors must be for this group's backend.
     """
 
@@ -43,7 +44,9 @@ class Group:
         self.index = self.ranks.index(rank)
         self.axis = axis
         self.ledger = ledger
-        self.handle = handle
+        # torch alone keeps it alive. When it is destroyed, gloo's threads end there and then; one
+        # that still runs while Python shuts down aborts the process (pytorch/pytorch #190489).
+        self._handle = weakref.ref(handle)
         self.device = _device_of(handle)
 
     @classmethod
@@ -67,6 +70,22 @@ class Group:
         assert handle is not None
         ranks = range(dist.get_world_size())
         return cls(ranks, rank, "world", ledger or Ledger(rank), handle)
+
+    @property
+    def handle(self) -> dist.ProcessGroup:
+        """The process group of torch.distributed.
+
+        Raises:
+            CommError: it has been destroyed.
+        """
+        handle = self._handle()
+        if handle is None:
+            raise CommError(
+                f"a call on {self}",
+                "torch.distributed has destroyed this process group",
+                "make the group again after init_process_group; groups do not outlive it",
+            )
+        return handle
 
     @property
     def size(self) -> int:

@@ -17,6 +17,7 @@ from course_lib.grade.catalog import Entry
 from course_lib.grade.mutate import EQUIVALENT
 
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
+GIVEN = "#:"
 BLOCK = re.compile(rf"^(?P<indent>[ \t]*){BEGIN}[^\n]*\n.*?^[ \t]*{END}[^\n]*\n", re.M | re.S)
 
 
@@ -28,8 +29,9 @@ def starter(entry: Entry) -> str:
     """The starter's text, made of the solution.
 
     Every block becomes a `NotImplementedError` that names the exercise, and, where a block has text
-    after its mark (`# BEGIN SOLUTION: the second pass`), that text. Marks for `course dev mutate`
-    go: they would tell a reader nothing.
+    after its mark (`# BEGIN SOLUTION: the second pass`), that text. A block whose lines in part
+    begin with `#:` becomes those lines instead: code with a fault, for the reader to repair. Marks
+    for `course dev mutate` go: they would tell a reader nothing.
 
     Raises:
         BuildError: the solution has no block, or one that does not end.
@@ -40,11 +42,19 @@ def starter(entry: Entry) -> str:
         raise BuildError(f"{entry.solution.name} needs pairs of {BEGIN!r} and {END!r}")
 
     def replace(match: re.Match[str]) -> str:
-        first = match.group(0).splitlines()[0]
+        first, *lines = match.group(0).splitlines()
+        given = [line for line in lines if line.lstrip().startswith(GIVEN)]
+        if given:
+            return "".join(re.sub(rf"{GIVEN} ?", "", line, count=1) + "\n" for line in given)
         note = first.partition(BEGIN)[2].strip(" :") or "write your answer here"
         return f'{match["indent"]}raise NotImplementedError("{entry.name}: {note}")\n'
 
     return re.sub(rf" *{re.escape(EQUIVALENT)}$", "", BLOCK.sub(replace, text), flags=re.M)
+
+
+def is_given(entry: Entry) -> bool:
+    """Whether the starter is code to repair: it runs and is wrong, where others are not written."""
+    return "raise NotImplementedError(" not in starter(entry)
 
 
 def build(entry: Entry, *, force: bool = False) -> str:

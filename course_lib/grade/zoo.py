@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from course_lib.grade.build import starter
+from course_lib.grade.build import is_given, starter
 from course_lib.grade.card import Card
 from course_lib.grade.catalog import Entry
 from course_lib.grade.grader import Grader
@@ -28,7 +28,7 @@ class Animal:
     """One file whose verdict is known.
 
     Attributes:
-        kind: `starter`, `solution`, `variant` or `mutant`.
+        kind: `starter`, `solution`, `variant`, `mutant`, or `broken` for a starter to repair.
         path: the file.
         words: what its card must contain.
     """
@@ -44,6 +44,8 @@ class Animal:
             return f"is right, but was graded {card.status}:\n{text}"
         if self.kind == "starter" and card.status != "not_written":
             return f"is untouched, but was graded {card.status}:\n{text}"
+        if self.kind == "broken" and (card.status != "failed" or card.score):
+            return f"is untouched, but was graded {card.status}, {card.score} points:\n{text}"
         if self.kind == "mutant" and card.status not in ("failed", "no_load", "tampered"):
             return f"is wrong, but was graded {card.status}"
         flat = " ".join(text.split())
@@ -57,7 +59,8 @@ def animals(entry: Entry) -> list[Animal]:
     Raises:
         ValueError: a file's docstring does not say what it is.
     """
-    known = [Animal("starter", entry.path), Animal("solution", entry.solution)]
+    first = "broken" if is_given(entry) else "starter"
+    known = [Animal(first, entry.path), Animal("solution", entry.solution)]
     return known + [_animal(path) for path in sorted(entry.mutants.glob("*.py"))]
 
 
@@ -83,7 +86,7 @@ def inspect(entry: Entry, grader: Grader, folder: Path) -> Iterator[tuple[Animal
     """
     for animal in animals(entry):
         path = animal.path
-        if animal.kind == "starter":
+        if animal.kind in ("starter", "broken"):
             path = folder / f"{entry.name}.py"
             path.write_text(starter(entry), encoding="utf-8")
         card = grader.grade(entry, path)

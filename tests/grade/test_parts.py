@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from course_lib.grade import mutate, payload
-from course_lib.grade.build import BuildError, starter
+from course_lib.grade.build import BuildError, is_given, starter
 from course_lib.grade.catalog import Entry, NoSuchExercise, SuiteError, find, read_suite
 from course_lib.grade.checks import CheckFailed
 from course_lib.grade.compare import compare, tolerance
@@ -115,6 +115,18 @@ def test_a_starter_is_cut_out_of_the_solution(double: Entry) -> None:
         double.solution.write_text(damaged)
         with pytest.raises(BuildError):
             starter(double)
+
+
+def test_a_starter_may_be_code_to_repair(double: Entry) -> None:
+    double.solution.parent.mkdir(parents=True)
+    double.solution.write_text(
+        "def double(x):\n    # BEGIN SOLUTION\n    #: y = x\n    #: if y:\n    #:     y = 3 * y\n"
+        "    y = 2 * x  # not 3\n    # END SOLUTION\n    return y\n"
+    )
+    assert starter(double) == (
+        "def double(x):\n    y = x\n    if y:\n        y = 3 * y\n    return y\n"
+    )
+    assert is_given(double)
 
 
 def test_mutants_are_the_fields_own_slips() -> None:

@@ -29,7 +29,11 @@ def chosen() -> list[tuple[Entry, zoo.Animal]]:
             mutants = [animal for animal in known if animal.kind == "mutant"]
             mutants = [mutants[(number + 7 * i) % len(mutants)] for i in range(MUTANTS) if mutants]
             variants = [animal for animal in known if animal.kind == "variant"][:VARIANTS]
-            known = [a for a in known if a.kind in ("starter", "solution")] + variants + mutants
+            known = (
+                [a for a in known if a.kind in ("starter", "broken", "solution")]
+                + variants
+                + mutants
+            )
         found += [(entry, animal) for animal in dict.fromkeys(known)]
     return found
 
