@@ -1,4 +1,4 @@
-"""The command `course`: grade, watch, hints, progress, and what the course's authors need.
+"""The command `course`: grade, watch, hints, progress, plan, and what the course's authors need.
 
 Notebook: each exercise names its command.
 Source: rustlings' watch mode, git's exit codes.
@@ -90,8 +90,28 @@ def _parser() -> argparse.ArgumentParser:
         "--anyway", action="store_true", help="show it although it is not solved"
     )
     command("progress", do_progress, "show the way so far")
+    ask = command("plan", do_plan, "the fastest layouts of a known model on a cluster, and why")
+    ask.add_argument("--model", required=True, help="as llama3-70b; a wrong name lists them all")
+    ask.add_argument("--gpus", required=True, help="how many of which, as 512xH100")
+    ask.add_argument("--global-batch", type=int, required=True, help="sequences in a step")
+    ask.add_argument("--seq", type=int, help="tokens in a sequence; the model's own if not said")
+    ask.add_argument("--precision", default="bf16", help="of products: bf16 (default), fp8, ...")
+    ask.add_argument("--json", action="store_true", help="the answer for programs")
     dev.add_to(command("dev", None, "for authors: build, zoo, mutate"))
     return parser
+
+
+# --- planning ------------------------------------------------------------------------------------
+def do_plan(args: argparse.Namespace) -> int:
+    """Searches all layouts."""
+    from course_lib.plan import answer  # imports torch, which the other commands do without
+
+    try:
+        found = answer(args.model, args.gpus, args.global_batch, args.seq, args.precision)
+    except ValueError as error:
+        raise _Usage(str(error)) from error
+    print(json.dumps(found.to_dict(), indent=1) if args.json else found.text())
+    return 0 if found.plan.choices else 1
 
 
 # --- for learners --------------------------------------------------------------------------------

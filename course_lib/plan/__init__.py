@@ -1,5 +1,6 @@
 """What a layout will cost, before any process starts."""
 
+from course_lib.plan.answer import Answer, answer
 from course_lib.plan.decision import Case, decide
 from course_lib.plan.hardware import Cluster, Gpu, Link, parse_cluster
 from course_lib.plan.layout import Layout
@@ -10,6 +11,7 @@ from course_lib.plan.simulate import Step, simulate
 
 __all__ = [
     "MODELS",
+    "Answer",
     "Case",
     "Cluster",
     "Gpu",
@@ -19,6 +21,7 @@ __all__ = [
     "Plan",
     "Problem",
     "Step",
+    "answer",
     "decide",
     "memory",
     "model",

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from course_lib.plan.layout import Layout
+
 # Three round numbers, the same for every GPU; chosen with a look at the same runs, not fitted.
 # Part of the sheet's memory bandwidth that element-wise kernels reach; with 0.65 or 0.75 the errors
 # of table 1 and of the H100 grow by tenths of a percent.
@@ -61,3 +63,33 @@ FITTED: Mapping[str, Fitted] = MappingProxyType(
         "here": Fitted(1.0, 0.0),  # plan.measure has measured what it sustains
     }
 )
+
+
+# Of ZeRO-3 on any GPU: parameters gathered block by block, by programs of early 2023; few such runs
+# were published.
+SHARDED_BAND = 0.15
+# GPUs of the largest run of a kind in data/runs.csv. Beyond that, with experts, and with sequences
+# cut over more than two ranks, no prediction has been held against a run.
+LARGEST: Mapping[str, int] = MappingProxyType(
+    {"A100-40": 1024, "A100-80": 3072, "H100": 2048, "B200": 8}
+)
+MOST_CP = 2
+
+
+def seen(gpu: str, layout: Layout) -> bool:
+    """Whether runs like this one were published, which the simulator was held against."""
+    usual = layout.ep == 1 and layout.cp <= MOST_CP
+    return usual and layout.gpus <= LARGEST.get(gpu, 0)
+
+
+def band(gpu: str, layout: Layout) -> float:
+    """By how much of itself a predicted step may be off: more, where nothing was published.
+
+    Args:
+        gpu: its name in the table of GPUs.
+        layout: how the model is spread.
+    """
+    if not seen(gpu, layout):
+        return Fitted().band
+    own = FITTED[gpu].band
+    return max(own, SHARDED_BAND) if layout.zero == 3 else own

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from course_lib.parallel.schedule import ScheduleError
-from course_lib.plan.calibration import FITTED, Fitted
+from course_lib.plan.calibration import FITTED, Fitted, band
 from course_lib.plan.memory import memory
 from course_lib.plan.published_row import Declined, Row, Run, read
 from course_lib.plan.recipe import KORTHIKANTI, Recipe
@@ -26,7 +26,6 @@ from course_lib.plan.stages import Stages, enough_micro_batches, even_stages, sc
 GIB = 2**30
 SHORTEST = 0.5e-3  # seconds of a block's forward, below which starting its kernels decides
 ASSUMED_LINK = 0.15  # part of a step that may hang on a link whose rate is assumed
-SHARDED_BAND = 0.15  # parameters gathered block by block, by programs of early 2023
 # Of the memory; gathered parameters come and go on a stream of their own, and beyond this the
 # allocator gives back and asks again: Zhao et al., "PyTorch FSDP" (2023), section 3.4.
 FULL = 0.85
@@ -65,8 +64,8 @@ def predict(row: Row, fitted: Fitted | None = None) -> Prediction:
         rate, width = speed(run, row, fitted)
     except Declined as why:
         return {"tflops_gpu": None, "mem_gb": memory_, "band": None, "reason": str(why)}
-    band = (rate * (1 - width), rate * (1 + width))
-    return {"tflops_gpu": rate, "mem_gb": memory_, "band": band, "reason": None}
+    expected = (rate * (1 - width), rate * (1 + width))
+    return {"tflops_gpu": rate, "mem_gb": memory_, "band": expected, "reason": None}
 
 
 def speed(run: Run, row: Row, fitted: Fitted | None = None) -> tuple[float, float]:
@@ -91,7 +90,7 @@ def speed(run: Run, row: Row, fitted: Fitted | None = None) -> tuple[float, floa
     except ScheduleError as error:
         raise Declined(str(error).replace("\n", "; ")) from error
     _check_step(run, step)
-    return run.tflops(step.seconds), SHARDED_BAND if sharded else constants.band
+    return run.tflops(step.seconds), band(gpu, run.layout)
 
 
 def _check_step(run: Run, step: Step) -> None:
