@@ -15,6 +15,10 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+# Its functions have the world's process group as a default value, taken when it is imported: later
+# than init_process_group (an optimizer does it), that would keep the group alive for ever.
+import torch.distributed.nn.functional
+
 from course_lib.comm.errors import CommError
 from course_lib.trace import Ledger, wire_bytes
 

@@ -32,6 +32,7 @@ from course_lib.plot.schedule_picture import schedule_picture, simulated_and_mea
 from course_lib.plot.style import format_bytes, format_time, rank_color, text_on
 from course_lib.plot.tensor_split import tensor_split_steps
 from course_lib.plot.topology import mesh_axes, topology
+from course_lib.plot.trace_steps import trace_steps
 
 __all__ = [
     "Frame",
@@ -76,4 +77,5 @@ __all__ = [
     "text_on",
     "timeline_lanes",
     "topology",
+    "trace_steps",
 ]

@@ -19,6 +19,7 @@ def threads():
 
 with start_from_environment() as group:
     part = group.split([[0]], "dp")
+    torch.optim.AdamW([torch.ones(2, requires_grad=True)])  # imports much of torch.distributed
     comm.all_reduce(torch.ones(3), part)
     print(threads().count("pt_gloo_runloop"))
 print(threads().count("pt_gloo_runloop"))
