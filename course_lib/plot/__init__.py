@@ -8,6 +8,7 @@ from course_lib.plot.checkpoint_parts import StoredPart, TensorPart, WholeTensor
 from course_lib.plot.collectives import collective_steps
 from course_lib.plot.dispatch import dispatch_steps
 from course_lib.plot.fit import alpha_beta_chart
+from course_lib.plot.flight_steps import flight_steps
 from course_lib.plot.gradient_histogram import gradient_histogram
 from course_lib.plot.lanes import timeline_lanes
 from course_lib.plot.losses import loss_curves
@@ -50,6 +51,7 @@ __all__ = [
     "collective_steps",
     "dispatch_steps",
     "explore_mesh",
+    "flight_steps",
     "format_bytes",
     "format_time",
     "gradient_histogram",

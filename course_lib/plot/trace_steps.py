@@ -76,7 +76,7 @@ class Board:
         """Work and calls as they were recorded."""
         out = [_heading("What happened: work (grey), below it calls (the rank's colour)")]
         for rank, y in self.lane.items():
-            out += self._bars(self.trace.of(rank, "compute"), y, 20, kind="panel")
+            out += self._bars(self.trace.of(rank, "compute"), y, 20, kind="line")
             calls = self.trace.of(rank, "communication")
             out += self._bars(calls, y + 23, 20, fill=rank_color(rank))
         names = dict.fromkeys(call.name for call in self.trace.calls())
@@ -88,13 +88,13 @@ class Board:
 
     def counted(self) -> Frame:
         """Each moment once; below, what was hidden."""
-        head = _heading("Each moment counted once: work, ")
-        out = [head, _key(232, VERMILLION, "exposed communication"), _key(408, PURPLE, "copies"),
-               _key(486, GREEN, "hidden communication")]  # fmt: skip
+        head = _heading("Each moment counted once: work (grey) and")
+        out = [head, _key(310, VERMILLION, "exposed communication"), _key(490, PURPLE, "copies"),
+               _key(562, GREEN, "hidden communication")]  # fmt: skip
         for rank, y in self.lane.items():
             for kind, fill in KINDS.items():
                 mine = [when for what, when in self.trace.doing(rank) if what == kind]
-                out += self._bars(mine, y, 30, fill=fill, kind="panel")
+                out += self._bars(mine, y, 30, fill=fill, kind="line")
             work, calls = self.trace.of(rank, "compute"), self.trace.of(rank, "communication")
             out += self._bars(intersect(calls, work), y + 34, 9, fill=GREEN)
         worst = max(self.found.shares, key=lambda share: share.exposed)
@@ -114,7 +114,7 @@ class Board:
                 alone = clip(self.trace.exposed(rank), call.begin, meeting.calls[last].begin)
                 lost[rank].setdefault(last, []).extend(alone)
         for rank, y in self.lane.items():
-            out += self._bars(self.trace.of(rank, "compute"), y, 20, kind="panel")
+            out += self._bars(self.trace.of(rank, "compute"), y, 20, kind="line")
             for last, times in lost[rank].items():
                 out += self._bars(times, y + 23, 20, fill=rank_color(last))
         straggler = self.found.straggler
@@ -131,15 +131,16 @@ class Board:
         """The one chain of work and calls that the step could not be shorter than."""
         out = [_heading("The critical path: only what lies on it, made shorter, shortens the step")]
         for rank, y in self.lane.items():
-            out += self._bars(self.trace.of(rank, "compute"), y, 20, kind="panel")
+            out += self._bars(self.trace.of(rank, "compute"), y, 20, kind="line")
             calls = self.trace.of(rank, "communication")
             out += self._bars(calls, y + 23, 20, fill=rank_color(rank))
         points: list[svg.Point] = []
         on = dict.fromkeys(self.lane, 0.0)
         for segment in self.found.path:
-            y = self.lane[segment.rank] + (10 if segment.what == "compute" else 33)
-            points += [(self._x(segment.begin), y), (self._x(segment.end), y)]
             on[segment.rank] += segment.seconds
+            if segment.seconds * WIDE > NARROW * self.trace.seconds:
+                y = self.lane[segment.rank] + (10 if segment.what in (*KINDS, "idle") else 33)
+                points += [(self._x(segment.begin), y), (self._x(segment.end), y)]
         out.append(svg.line(points, kind="ink-edge", width=3))
         most = max(on, key=on.__getitem__)
         parts: dict[str, float] = {}
@@ -157,7 +158,7 @@ class Board:
         return LEFT + WIDE * (moment - self.trace.begin) / self.trace.seconds
 
     def _bars(
-        self, times: Iterable[Interval], y: float, tall: float, fill: str = "", kind: str = "panel"
+        self, times: Iterable[Interval], y: float, tall: float, fill: str = "", kind: str = "line"
     ) -> list[str]:
         pixel = self.trace.seconds / WIDE
         near = union((begin, max(end, begin + NARROW * pixel)) for begin, end in times)
