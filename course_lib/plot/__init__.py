@@ -22,6 +22,7 @@ from course_lib.plot.mesh_explorer import mesh_explorer
 from course_lib.plot.mesh_groups import split_bytes
 from course_lib.plot.number_lines import number_lines
 from course_lib.plot.picture import Picture
+from course_lib.plot.plan_explorer import explore_plan, show_layout
 from course_lib.plot.player import Frame, Player
 from course_lib.plot.predict import predict
 from course_lib.plot.recompute import recompute_steps
@@ -51,6 +52,7 @@ __all__ = [
     "collective_steps",
     "dispatch_steps",
     "explore_mesh",
+    "explore_plan",
     "flight_steps",
     "format_bytes",
     "format_time",
@@ -73,6 +75,7 @@ __all__ = [
     "schedule_explorer",
     "schedule_grid",
     "schedule_picture",
+    "show_layout",
     "simulated_and_measured",
     "split_bytes",
     "tensor_split_steps",
