@@ -5,7 +5,9 @@ TFLOP/s of a GPU, by the source's own definition of a FLOP. Then each set: media
 in percent, beside those of one constant for the whole set (its geometric mean, which no other
 constant beats by much); leave-one-out where constants were fitted. Then components, by ratios
 inside one source: pairs of pipeline schedules whose order is predicted wrong; the speed with few
-micro-batches by that with many; full by selective recomputation. Last, the time it takes.
+micro-batches by that with many; full by selective recomputation. Then this machine's own runs:
+predicted by measured bytes of the course's training, on the rank where they differ most. Last, the
+time it takes.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from benchmarks.own_runs import RUNS, measured
 from benchmarks.row import Row
 from course_lib.model import ModelConfig
-from course_lib.plan import Layout
+from course_lib.plan import Layout, memory
 from course_lib.plan.fit import curve, fit, leave_one_out
 from course_lib.plan.hardware import cluster
 from course_lib.plan.published_row import read
+from course_lib.plan.recipe import COURSE
 from course_lib.plan.scores import (
     SETS,
     Scored,
@@ -31,6 +35,7 @@ from course_lib.plan.scores import (
 )
 from course_lib.plan.scores import rows as published
 from course_lib.plan.simulate import simulate
+from course_lib.ranks import ForkServer, run_on_ranks
 
 CONSTANT = "constant TFLOP/s"
 FITTED_SETS = ("Megatron-LM, SC21 table 1", "H100 bf16", "B200")
@@ -82,6 +87,22 @@ def component_rows(scored: Sequence[Scored]) -> Iterator[Row]:
         yield Row("plan", what, 0, 0, ours, theirs, "published", "")
 
 
+def own_rows() -> Iterator[Row]:
+    """Bytes of the course's own training: predicted beside measured, where they differ most."""
+    with ForkServer() as server:
+        for name, (config, layout) in RUNS.items():
+            found = run_on_ranks(measured, layout.gpus, config, layout, server=server, timeout=120)
+            for what in ("parameters", "gradients", "optimizer", "activations"):
+                pairs = []
+                for index, held in found:
+                    expected = memory(config, layout, index, COURSE)
+                    moving = expected.total - expected.states
+                    ours = moving if what == "activations" else getattr(expected, what)
+                    pairs.append((ours, held[what]))
+                worst = max(pairs, key=lambda pair: abs(pair[0] / pair[1] - 1))
+                yield Row("plan", f"{what}, {name}", layout.gpus, 0, *worst, "measured", "B")
+
+
 def rows() -> Iterator[Row]:
     """A row for each run, set and component; about a minute on two cores."""
     scored = score(published())
@@ -89,6 +110,7 @@ def rows() -> Iterator[Row]:
     for name in SETS:
         yield from set_rows(name, of_set(scored, name))
     yield from component_rows(scored)
+    yield from own_rows()
     began = time.perf_counter()
     step = simulate(LLAMA, LARGE, cluster("H100", LARGE.gpus))
     note = f"pp 16, 4 chunks, dp 800, tp 8, 405B parameters: MFU {step.mfu:.2f}"

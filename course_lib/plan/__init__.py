@@ -1,6 +1,6 @@
 """What a layout will cost, before any process starts."""
 
-from course_lib.plan.answer import Answer, answer
+from course_lib.plan.answer import Answer, answer, problem
 from course_lib.plan.decision import Case, decide
 from course_lib.plan.hardware import Cluster, Gpu, Link, parse_cluster
 from course_lib.plan.layout import Layout
@@ -27,5 +27,6 @@ __all__ = [
     "model",
     "parse_cluster",
     "plan",
+    "problem",
     "simulate",
 ]

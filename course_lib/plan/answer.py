@@ -146,6 +146,28 @@ def answer(
     Raises:
         ValueError: no such model, cluster or precision, or nothing to train on.
     """
+    asked = problem(name, gpus, batch, sequence, precision)
+    steps: dict[Layout, Step] = {}
+
+    def seconds(part: ModelConfig, layout: Layout) -> float:
+        steps[layout] = simulate(part, layout, replace(asked.cluster, count=layout.gpus))
+        return steps[layout].seconds
+
+    asked.seconds = seconds
+    found = plan(asked)
+    best = tuple(steps[choice.layout] for choice in found.choices)
+    words = decide(Case(asked.config, asked.cluster, batch))
+    return Answer(name, asked.config, asked.cluster, batch, found, best, words)
+
+
+def problem(
+    name: str, gpus: str, batch: int, sequence: int | None = None, precision: str = "bf16"
+) -> Problem:
+    """The same question as the planner takes it, its seconds those of the simulator.
+
+    Raises:
+        ValueError: as `answer` does.
+    """
     cluster, config = parse_cluster(gpus), model(name)
     config = replace(config, sequence=config.sequence if sequence is None else sequence)
     if batch < 1 or config.sequence < 1 or precision not in PRECISIONS:
@@ -154,15 +176,11 @@ def answer(
             f"found {', '.join(PRECISIONS)}\n"
             "a step has at least one sequence of one token, and a precision of that list"
         )
-    steps: dict[Layout, Step] = {}
 
     def seconds(part: ModelConfig, layout: Layout) -> float:
-        steps[layout] = simulate(part, layout, replace(cluster, count=layout.gpus))
-        return steps[layout].seconds
+        return simulate(part, layout, replace(cluster, count=layout.gpus)).seconds
 
-    found = plan(Problem(config, cluster, batch, seconds, precision))
-    best = tuple(steps[choice.layout] for choice in found.choices)
-    return Answer(name, config, cluster, batch, found, best, decide(Case(config, cluster, batch)))
+    return Problem(config, cluster, batch, seconds, precision)
 
 
 def reasons(refused: Iterable[Refused], most: int = 8) -> list[str]:

@@ -25,6 +25,7 @@ from course_lib.plot.picture import Picture
 from course_lib.plot.plan_explorer import explore_plan, show_layout
 from course_lib.plot.player import Frame, Player
 from course_lib.plot.predict import predict
+from course_lib.plot.published_runs import published_runs
 from course_lib.plot.recompute import recompute_steps
 from course_lib.plot.residency import residency_steps
 from course_lib.plot.ring_attention import ring_attention_steps
@@ -68,6 +69,7 @@ __all__ = [
     "mesh_explorer",
     "number_lines",
     "predict",
+    "published_runs",
     "rank_color",
     "recompute_steps",
     "residency_steps",

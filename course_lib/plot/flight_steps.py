@@ -143,16 +143,15 @@ class Board:
         what = f"{list(record.shape)}" if record.shape else ""
         if record.state == "finished":
             back, ink = svg.box(x, y, wide, 40, fill=color), text_on(color)
-            size = {"color": ink}
         else:
             back = svg.box(x, y, wide, 40, fill=color) + svg.box(
                 x + 4, y + 4, wide - 8, 32, kind="paper", radius=2
             )
-            size = {"kind": "ink"}
+            ink = ""
         return (
             back
-            + svg.text(x + wide / 2, y + 18, record.op, size=12, bold=True, **size)
-            + svg.text(x + wide / 2, y + 32, what, size=10, **size)
+            + svg.text(x + wide / 2, y + 18, record.op, size=12, bold=True, color=ink)
+            + svg.text(x + wide / 2, y + 32, what, size=10, color=ink)
         )
 
     def _name(self, place: Place) -> str:

@@ -9,11 +9,9 @@ The production version is a spreadsheet, and a run of ten steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from course_lib.model.config import ModelConfig
 from course_lib.parallel.schedule import ScheduleError
-from course_lib.plan import Cluster, Layout, Memory, Problem, Step, simulate
+from course_lib.plan import Layout, Memory, Problem, Step, simulate
 from course_lib.plan.calibration import band
 from course_lib.plan.planner import breaks_a_rule
 from course_lib.plan.traffic import Traffic, traffic
@@ -60,25 +58,20 @@ class LayoutBoard:
     """What is known of a layout before it runs.
 
     Args:
-        config: the model; its sequences are all as long as it says.
-        layout: how it is spread.
-        cluster: GPUs; the layout uses all of them.
+        problem: the model, the cluster and the batch.
+        layout: how the model is spread; it uses all GPUs of the cluster.
 
     Attributes:
         why_not: a rule that the layout breaks, in a sentence; empty if it breaks none.
     """
 
-    def __init__(self, config: ModelConfig, layout: Layout, cluster: Cluster) -> None:
-        self.config, self.layout, self.cluster = config, layout, cluster
-        self.problem = Problem(config, cluster, layout.batch, self._seconds, layout.precision)
+    def __init__(self, problem: Problem, layout: Layout) -> None:
+        self.problem, self.layout, self.cluster = problem, layout, problem.cluster
         self.why_not = self._impossible()
         if not self.why_not:
-            self.memory: Memory = self.problem.memory(layout)
-            self.step: Step = simulate(config, layout, cluster)
-            self.sent: Mapping[str, Traffic] = traffic(config, layout, cluster)
-
-    def _seconds(self, config: ModelConfig, layout: Layout) -> float:
-        return simulate(config, layout, replace(self.cluster, count=layout.gpus)).seconds
+            self.memory: Memory = problem.memory(layout)
+            self.step: Step = simulate(problem.config, layout, self.cluster)
+            self.sent: Mapping[str, Traffic] = traffic(problem.config, layout, self.cluster)
 
     def _impossible(self) -> str:
         if self.layout.gpus != self.cluster.count:

@@ -8,13 +8,12 @@ The production version is a dry run on the cluster itself.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html import escape
 from typing import Any
 
 import ipywidgets
 
-from course_lib.plan import MODELS, Layout, answer, model, parse_cluster
+from course_lib.plan import MODELS, Layout, answer, problem
 from course_lib.plan.hardware import GPUS
 from course_lib.plan.layout import PRECISIONS, RECOMPUTE
 from course_lib.plot.explorer import Explorer
@@ -45,8 +44,9 @@ def board(at: dict[str, Any]) -> LayoutBoard:
     Raises:
         ValueError: the other degrees, or the micro-batches, are more than there is to cut.
     """
-    cluster = parse_cluster(f"{at['gpus']}x{at['gpu']}")
-    config = replace(model(at["model"]), sequence=at["sequence"])
+    asked = problem(
+        at["model"], f"{at['gpus']}x{at['gpu']}", at["batch"], at["sequence"], at["precision"]
+    )
     others = at["tp"] * at["pp"] * at["cp"] * at["ep"]
     pieces = at["gpus"] // others * at["ep"] * at["rows"]
     if others > at["gpus"] or at["gpus"] % others or pieces > at["batch"]:
@@ -61,11 +61,11 @@ def board(at: dict[str, Any]) -> LayoutBoard:
         schedule=at["schedule"] if at["pp"] > 1 else "1F1B",
         chunks=max(2, at["chunks"]) if split and at["pp"] > 1 else 1,
         zero=at["zero"], recompute=at["recompute"], precision=at["precision"],
-        sequence=at["tp"] > 1 and config.moe is None,
+        sequence=at["tp"] > 1 and asked.config.moe is None,
     )  # fmt: skip
     if layout.batch != at["batch"]:
         raise ValueError(f"{at['batch']} sequences do not divide into pieces of {pieces}")
-    return LayoutBoard(config, layout, cluster)
+    return LayoutBoard(asked, layout)
 
 
 def draw(at: dict[str, Any]) -> tuple[Picture, str]:
@@ -198,7 +198,5 @@ def show_layout(name: str, gpus: str, layout: Layout, sequence: int | None = Non
         layout: how the model is spread.
         sequence: tokens in a sequence; the model's own if None.
     """
-    config = model(name)
-    config = replace(config, sequence=config.sequence if sequence is None else sequence)
-    player = LayoutBoard(config, layout, parse_cluster(gpus)).player()
+    player = LayoutBoard(problem(name, gpus, layout.batch, sequence), layout).player()
     return Picture(player.frame_svg(0), player.alt, player.title)

@@ -39,7 +39,7 @@ def trace_steps(trace: Trace) -> Player:
     frames = [board.happened(), board.counted(), board.waited(), board.critical()]
     return Player(
         board.size, board.background(), [(0, 0)], frames,
-        title=f"{len(trace.ranks)} ranks over {format_time(trace.seconds)}",
+        title=f"a trace of {len(trace.ranks)} ranks",
         alt=" ".join(frame.caption for frame in frames), still=1,
     )  # fmt: skip
 

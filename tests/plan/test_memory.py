@@ -8,11 +8,10 @@ from statistics import median
 from typing import Any
 
 import pytest
-import torch
 
 import course_lib.plan
-from course_lib.comm import Group, Mesh
-from course_lib.model import AdamW, ModelConfig, MoEConfig, Transformer, parameter_count
+from benchmarks.own_runs import DENSE, EXPERTS, RUNS, TIED, measured
+from course_lib.model import ModelConfig, parameter_count
 from course_lib.parallel.schedule import simulate
 from course_lib.plan.kept import block_kept
 from course_lib.plan.layout import Layout
@@ -20,8 +19,6 @@ from course_lib.plan.memory import Memory, memory, state_bytes
 from course_lib.plan.recipe import COURSE, DEEPSPEED, FP8, FP32, FSDP, KORTHIKANTI, MEGATRON
 from course_lib.plan.share import Counts, block_counts, share_of
 from course_lib.plan.stages import Stages, enough_micro_batches, even_stages, schedule_of
-from course_lib.trace.memory import LiveMemory, held_bytes
-from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
 
 DATA = Path(course_lib.plan.__file__).parent / "data"
 GIB = 1 << 30
@@ -140,62 +137,9 @@ def test_memory_of_published_runs() -> None:
 
 
 # --- measured ------------------------------------------------------------------------------------
-DENSE = ModelConfig(
-    layers=4, hidden=64, heads=4, kv_heads=2, ffn=160, vocabulary=96, sequence=32
-)  # fmt: skip
-TIED = ModelConfig(
-    layers=6, hidden=96, heads=4, kv_heads=1, ffn=97, vocabulary=301, sequence=32, gated=False,
-    tied=True,
-)  # fmt: skip
-EXPERTS = ModelConfig(
-    layers=4, hidden=64, heads=4, kv_heads=2, ffn=48, vocabulary=96, sequence=32,
-    moe=MoEConfig(experts=4, top_k=2),
-)  # fmt: skip
-MEASURED = [
-    (TIED, Layout(recompute="full")),
-    (DENSE, Layout(recompute="selective")),
-    (DENSE, Layout(tp=2, sequence=True)),
-    (TIED, Layout(tp=2, recompute="selective")),
-    (DENSE, Layout(cp=2, zero=1)),
-    (DENSE, Layout(dp=2, zero=2)),
-    (TIED, Layout(dp=2, zero=3)),
-    (EXPERTS, Layout(ep=2)),
-    (TIED, Layout(pp=3)),
-    (DENSE, Layout(pp=2, schedule="ZB-V")),
-    (TIED, Layout(pp=2, schedule="interleaved 1F1B", chunks=2)),
-    (DENSE, Layout(pp=2, tp=2, sequence=True, zero=1)),
-]
-
-
-def measured(group: Group, config: ModelConfig, layout: Layout) -> tuple[int, dict[str, int]]:
-    """This rank's index along pp, and its bytes; activations are those at the peak of a step."""
-    torch.set_num_threads(1)
-    mesh = Mesh(group, {axis: getattr(layout, axis) for axis in ("pp", "dp", "ep", "cp", "tp")})
-    model = lay_out(
-        Transformer(config, seed=1), mesh, schedule_of(layout),
-        sequence=layout.sequence, recompute=layout.recompute, zero=layout.zero,
-    )  # fmt: skip
-    optimizers = make_optimizers(model, AdamW)
-    shape = (layout.batch, config.sequence + 1)
-    tokens = torch.randint(config.vocabulary, shape, generator=torch.Generator().manual_seed(0))
-    batches = own_micro_batches(tokens[:, :-1], tokens[:, 1:].clone(), model)
-    train_step(model, batches, optimizers)
-    inner = [getattr(optimizer, "inner", optimizer) for optimizer in optimizers]
-    state = [t for one in inner for s in one.state.values() for t in s.values()]
-    bytes_ = {"parameters": held_bytes(model.parameters), "optimizer": held_bytes(state)}
-    for optimizer in optimizers:
-        optimizer.zero_grad()
-    with LiveMemory() as live:  # with nothing else left, this is what gradients take
-        model.pipeline.step(batches)
-        bytes_["gradients"] = live.settle(0, patience=0.2)
-    with LiveMemory() as live:
-        model.pipeline.step(batches)
-    return mesh["pp"].index, {**bytes_, "activations": live.peak}
-
-
-@pytest.mark.parametrize(("config", "layout"), MEASURED)
-def test_memory_of_the_course_model(ranks: Any, config: ModelConfig, layout: Layout) -> None:
-    layout = Layout(**{**vars(layout), "rows": 2, "micro_batches": 4, "precision": "fp32"})
+@pytest.mark.parametrize("name", RUNS)
+def test_memory_of_the_course_model(ranks: Any, name: str) -> None:
+    config, layout = RUNS[name]
     for index, found in ranks(measured, layout.gpus, config, layout):
         expected = memory(config, layout, index, COURSE)
         moving = expected.total - expected.states

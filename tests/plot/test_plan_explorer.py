@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from course_lib.plan import Layout, answer, memory, model, parse_cluster, simulate
+from course_lib.plan import Layout, answer, memory, model, parse_cluster, problem, simulate
 from course_lib.plan.traffic import traffic
 from course_lib.plot import explore_plan, show_layout
 from course_lib.plot.plan_board import LEFT, WIDE, LayoutBoard
@@ -23,7 +23,7 @@ def test_numbers_are_those_of_the_room() -> None:
     step = simulate(config, LAYOUT, cluster)
     assert f"takes {format_time(step.seconds)} (±3%): {step.tflops:.0f} TFLOP/s" in words
     assert f"MFU {step.mfu:.1%}" in words and f"bubble {step.bubble:.1%}" in words
-    board = LayoutBoard(config, LAYOUT, cluster)
+    board = LayoutBoard(problem("llama3-70b", "512xH100", 1024), LAYOUT)
     assert board.fits and board.memory.states == memory(config, LAYOUT).states
     for axis, one in traffic(config, LAYOUT, cluster).items():
         assert f">{axis}<" in picture.svg
