@@ -23,12 +23,12 @@ from course_lib.ranks.forkserver import ForkServer, ServerDied
 from course_lib.ranks.outcome import Outcome, ending
 from course_lib.ranks.pack import load_object
 from course_lib.ranks.rank import RankEnd
-from course_lib.trace import Ledger
+from course_lib.trace import FlightLog, Ledger
 
 LOOK = 0.5  # seconds between two looks at ranks that take long
 HASTE = 0.1  # the same once a rank has failed
 HOPE = 0.4  # seconds without a move after which the others of a failed rank are given up
-GRACE = 0.8  # seconds that ranks get to answer an interrupt
+GRACE = 0.8  # seconds that ranks get to answer an interrupt, or to tell their last calls
 MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
 OTHER_SIZE = ": a message did not fit its tensor, so the shapes of the ranks differ"
 PIPE = 1 << 20  # bytes that a pipe can hold at most
@@ -90,6 +90,8 @@ class Gathering:
                     if index not in (-1, *self.waiting):
                         selector.unregister(key.fileobj)
                 self._now_and_then()
+        if self.outcome.verdict and not self.interrupted:
+            self._take_flights()
 
     def _now_and_then(self) -> None:
         now = time.monotonic()
@@ -186,7 +188,8 @@ class Gathering:
                 self.ranks[index].questions.send({"do": "where", "asked": asked})
         for index in self.waiting:
             with suppress(ChannelClosed, TimeoutError):
-                self.outcome.reports[index] = {**self._told(index, asked), "state": "running"}
+                told = self._told(index, asked, LOOK)
+                self.outcome.reports[index] = {**told, "state": "running"}
         now, reports = time.monotonic(), dict(self.outcome.reports)
         stands = autopsy.standstill(self.seen, reports, now - self.last_look)
         # Not more than LOOK for one look: the machine itself may have paused in between.
@@ -199,6 +202,18 @@ class Gathering:
             killed = any(report["state"] == "killed" for report in reports.values())
             self.outcome.verdict = "died" if killed else "deadlock"
 
+    def _take_flights(self) -> None:
+        """Asks every rank for its last calls, also those that have answered or failed."""
+        asked = time.monotonic()
+        for rank in self.ranks.values():
+            with suppress(ChannelClosed):
+                rank.questions.send({"do": "flight", "asked": asked})
+        for index in self.ranks:
+            with suppress(ChannelClosed, TimeoutError):
+                log = FlightLog.from_dict(self._told(index, asked, GRACE))
+                log.state = self.outcome.reports.get(index, {"state": "finished"})["state"]
+                self.outcome.flight_logs.append(log)
+
     def _failed(self) -> bool:
         states = (report["state"] for report in self.outcome.reports.values())
         return any(state in ("raised", "killed") for state in states)
@@ -207,10 +222,10 @@ class Gathering:
         """A rank failed: whether the others wait for it is worth a look soon."""
         self.next_look = min(self.next_look, time.monotonic() + HASTE)
 
-    def _told(self, index: int, asked: float) -> dict[str, Any]:
+    def _told(self, index: int, asked: float, within: float) -> dict[str, Any]:
         """A rank's answer to the question of that time; late answers to older ones are dropped."""
         while True:
-            left = max(1e-3, asked + LOOK - time.monotonic())
+            left = max(1e-3, asked + within - time.monotonic())
             found, _, _ = self.ranks[index].questions.receive(left)
             if found["asked"] == asked:
                 return found

@@ -27,7 +27,7 @@ from course_lib.ranks.pool import Pool
 from course_lib.ranks.recorded import Run, live_or_recorded
 from course_lib.ranks.render import text_of
 from course_lib.ranks.run import run_on_ranks
-from course_lib.trace import Timeline
+from course_lib.trace import FlightLog, Timeline
 
 DEFAULT_RANKS = 4
 
@@ -74,6 +74,7 @@ class RanksMagics(Magics):
             "push": self.push,
             "output": self.output,
             "timeline": self.timeline,
+            "flight_logs": self.flight_logs,
             "run_on_ranks": self.run_on_ranks,
             "live_or_recorded": self.live_or_recorded,
         }
@@ -104,6 +105,12 @@ class RanksMagics(Magics):
         if not self._last.ledgers:
             raise RanksFailed("timeline(): the last %%ranks cell was run without --ledger")
         return self._last.timeline()
+
+    def flight_logs(self) -> list[FlightLog]:
+        """The last calls of each rank in the last `%%ranks` cell, which had to be stopped."""
+        if not self._last.flight_logs:
+            raise RanksFailed("flight_logs(): in the last %%ranks cell no rank had to be stopped")
+        return self._last.flight_logs
 
     def run_on_ranks(
         self,

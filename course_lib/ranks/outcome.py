@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from course_lib.ranks import autopsy
-from course_lib.trace import Ledger, Timeline
+from course_lib.trace import FlightLog, Ledger, Timeline, find_desync
 
+DIFFERENT = ("operation", "dtype", "shape", "root")  # findings on calls that do not agree
 WIDTH = 96  # characters that JupyterLab shows in a line of output on a small screen
 
 
@@ -47,6 +48,8 @@ class Outcome:
         displays: (rank, MIME bundle) in the order of arrival.
         ledgers: rank to its ledger of this cell, if it was asked for.
         values: rank to the value that came back.
+        flight_logs: the last calls of each rank that could still tell them, if ranks had to be
+            given up: `find_desync(outcome.flight_logs)` says where they parted.
         calls: rank to the calls on world that its backend has counted since it started.
         device: where the ranks compute, if they said so.
         verdict: "" if all finished; else `raised`, `deadlock`, `timeout`, `died`, `interrupted`.
@@ -58,6 +61,7 @@ class Outcome:
     displays: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     ledgers: dict[int, Ledger] = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
+    flight_logs: list[FlightLog] = field(default_factory=list)
     calls: dict[int, int] = field(default_factory=dict)
     device: str = ""
     verdict: str = ""
@@ -85,12 +89,22 @@ class Outcome:
             head = "A rank failed" if failed else "Deadlock"
             head = "Time is up" if self.verdict == "timeout" else head
             stuck = any(report.get("talking") for report in self.reports.values())
-            why = [autopsy.explain(self.reports)] if stuck else []
+            why = [autopsy.explain(self.reports), self._parted()] if stuck else []
             sentence = f"{head}. {' '.join(why)}".rstrip()
             return [*textwrap.wrap(sentence, WIDTH), *autopsy.table(self.reports)]
         if self.verdict == "interrupted":
             return ["Interrupted.", *autopsy.table(self.reports)]
         return []
+
+    def _parted(self) -> str:
+        """Where the ranks' calls first differed; "" if all wait just there: it is said already."""
+        found = find_desync(self.flight_logs)
+        if found is None or found.kind not in DIFFERENT:
+            return ""
+        waits = [log.waiting for log in self.flight_logs if log.rank in found.channel.ends]
+        places = {(record.channel, record.seq) if record else None for record in waits}
+        said = found.kind in ("operation", "shape") and places == {(found.channel, found.seq)}
+        return "" if said else found.text
 
     def _traces(self) -> list[list[str]]:
         """Each different traceback once, with the ranks that raised it."""

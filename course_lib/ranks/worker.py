@@ -32,7 +32,9 @@ from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.pack import Packed, load_object
 from course_lib.ranks.rendezvous import meet
 from course_lib.ranks.show import mime_bundle, own_line, own_traceback, text_of
-from course_lib.trace import Ledger
+from course_lib.trace import Ledger, flight_log
+
+LAST_CALLS = 16  # in the flight log that a rank tells of itself
 
 
 def main(args: dict[str, Any], fds: list[int]) -> None:
@@ -173,14 +175,24 @@ class Worker:
 
     # --- answers ---------------------------------------------------------------------------------
     def answer(self, questions: Channel) -> None:
-        """Answers where the rank is, from a thread of its own; ends the rank with the kernel."""
+        """Answers questions from a thread of its own; ends the rank with the kernel.
+
+        `where` is asked now and then while a cell takes long; `flight`, for the last calls, once
+        when ranks had to be given up.
+        """
         while True:
             try:
                 question, _, _ = questions.receive()
-                found = where.report(self.thread, self.ledger) if self.busy else {"talking": False}
+                if question["do"] == "flight":
+                    found = flight_log(self.ledger, LAST_CALLS).to_dict()
+                else:
+                    found = self._where()
                 questions.send({"rank": self.rank, "asked": question["asked"], **found})
             except ChannelClosed:
                 os._exit(0)
+
+    def _where(self) -> dict[str, Any]:
+        return where.report(self.thread, self.ledger) if self.busy else {"talking": False}
 
     def display(self, value: Any) -> None:
         """Shows a value in the notebook: a picture or HTML if it has one, else its text."""

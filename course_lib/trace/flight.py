@@ -142,7 +142,7 @@ def flight_log(ledger: Ledger, last: int = 32, state: str = "running") -> Flight
     """
     made = {
         _channel(ledger.rank, kind.sort, kind.group, kind.peer): count
-        for kind, count in ledger.counts.items()
+        for kind, count in ledger.counts.copy().items()  # another thread may be writing
         if kind.sort != "part"
     }
     calls = ledger.calls()

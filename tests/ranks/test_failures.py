@@ -304,6 +304,7 @@ def test_killed_kernel_leaves_nothing() -> None:
         ("pull('nothing_here')", "NameError: name 'nothing_here' is not defined"),
         ("pull('rank', rank=7)", "asked for rank 7; there are 0 to 3"),
         ("timeline()", "was run without --ledger"),
+        ("flight_logs()", "in the last %%ranks cell no rank had to be stopped"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_clear_sentence(kernel: Any, cell: str, sentence: str) -> None:
@@ -329,6 +330,24 @@ def test_expected_failure_lets_the_notebook_go_on(kernel: Any) -> None:
     answer = kernel.run("%%ranks --expect-failure\npass")
     assert answer.status == "error"
     assert "expected to fail, and every rank finished" in answer.text
+
+
+def test_a_hung_cell_leaves_its_flight_logs(kernel: Any) -> None:
+    kernel.run(
+        "%%ranks 2 --expect-failure\n"
+        "if rank == 0:\n    comm.broadcast(torch.ones(3), 0, group)\n"
+        "comm.all_reduce(torch.ones(3), group)"
+    )
+    answer = kernel.run(
+        "from course_lib.trace import find_desync\n"
+        "print([len(log.records) for log in flight_logs()])\n"
+        "print(find_desync(flight_logs()).text)"
+    )
+    assert answer.text.splitlines() == [
+        "[1, 1]",
+        "Call 0 on world [0, 1] is not the same everywhere: rank 0 called broadcast; "
+        "rank 1 called all_reduce.",
+    ]
 
 
 def test_torchrun_cell(kernel: Any) -> None:

@@ -1,0 +1,81 @@
+"""One rank is full while another is half empty: cut the pipeline by bytes, not by layers.
+
+Notebook 14. A pipeline of p stages is as large as its fullest rank: if one does not fit, nothing
+runs, however much room the others have. Equal numbers of blocks do not make equal ranks:
+
+- The first stage has the embedding as well and the last the head, each the size of several blocks.
+- Under 1F1B (lesson 08), stage s, counted from 0, has begun up to p - s micro-batches whose
+  backward is still to come, and keeps the activations of each; of m micro-batches never more than
+  m. So the first stage holds p times what the last one does.
+
+A stage's bytes, with mixed precision and Adam, are
+
+    16 · parameters + activations · min(p - s, m)
+
+where `parameters` is a number and `activations` are the bytes that one micro-batch leaves until its
+backward; both are sums over what the stage holds: its blocks, and on the first stage the embedding,
+on the last the head. With one stage it has both.
+
+Rules
+- A cut is the number of blocks of each stage, in order: neighbouring blocks, at least one a stage.
+- `balance` returns a cut whose largest stage is as small as it can be; of several such cuts any.
+  There may be sixteen stages and a hundred blocks, too many to try all cuts: the best cut of the
+  first blocks into k + 1 stages is made of a best cut of fewer blocks into k stages.
+- Plain Python; whole numbers of bytes; nothing is sent.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Layer(NamedTuple):
+    """What a layer needs.
+
+    Attributes:
+        parameters: how many.
+        activations: bytes kept for each micro-batch in flight.
+    """
+
+    parameters: int
+    activations: int
+
+
+class Costs(NamedTuple):
+    """A model, from the tokens to the logits.
+
+    Attributes:
+        embedding: always on the first stage.
+        blocks: in order; they may differ.
+        head: always on the last stage.
+    """
+
+    embedding: Layer
+    blocks: Sequence[Layer]
+    head: Layer
+
+
+def stage_bytes(costs: Costs, cut: Sequence[int], micro_batches: int) -> list[int]:
+    """Bytes on each stage.
+
+    Args:
+        costs: the model.
+        cut: the number of blocks of each stage.
+        micro_batches: m, of one step.
+    """
+    raise NotImplementedError("memory_imbalance: bytes on each stage")
+
+
+def imbalance(sizes: Sequence[int]) -> float:
+    """The largest stage as a multiple of the mean: 1.0 is even, 1.5 needs half as much again."""
+    raise NotImplementedError("memory_imbalance: the report")
+
+
+def balance(costs: Costs, stages: int, micro_batches: int) -> list[int]:
+    """The cut whose largest stage is smallest.
+
+    Args:
+        costs: the model, with at least as many blocks as stages.
+        stages: p.
+        micro_batches: m, of one step.
+    """
+    raise NotImplementedError("memory_imbalance: the best cut")

@@ -1,0 +1,93 @@
+"""Where the first NaN was made: which rank, which module, in which pass; and every rank knows.
+
+Notebook 14. The loss is NaN. By then most of the model is: a NaN (or an infinity, which becomes one
+soon) spreads through everything that comes after it, and in the next step through all ranks. The
+module to look at is the one that *made* the first one, on the rank where that happened.
+
+`hunt` runs one step, `model(*inputs)` and then the backward of the loss it returns, and watches
+every module, the containers and the model itself included:
+
+- In the *forward*, a module made a bad value if its output has one and its inputs have none. That
+  may be a container: `x * 1e300` between two layers belongs to the block that says so.
+- In the *backward*, a module made one if the gradients of its inputs have one and the gradients of
+  its outputs have none. (Gradients of parameters are not looked at: they go into no other module.)
+- If `inputs` are bad already, nobody made it: the name is `inputs`, the pass is `forward`.
+
+*First* is the order of execution in the step: `inputs`, then the modules in the order in which
+their forwards end, then in the order in which their backwards end. The ranks hold replicas of one
+model, so the same modules run in the same order on all of them; but the data differ, and a weight
+may be bad on one rank alone. What comes first on any rank is the answer, and where several ranks
+are equally early, the lowest of them. All ranks return the same.
+
+Rules
+- Bad is NaN, +infinity and -infinity.
+- Modules get tensors and return a tensor or a tuple of tensors; in the backward, some of a tuple's
+  gradients may be None.
+- `module.register_forward_hook(hook)` calls `hook(module, inputs, output)` when a forward ends;
+  `module.register_full_backward_hook(hook)` calls `hook(module, input_gradients,
+  output_gradients)` when a backward ends. Inputs and gradients are tuples. Both return a handle,
+  and `handle.remove()` takes the hook away: none is left when `hunt` returns.
+- One collective of `course_lib.comm` a hunt, on every rank, with at most 64 bytes of this rank's
+  own: a rank that sees nothing cannot know whether another does.
+- What is left in the parameters' `grad` does not matter. `model` itself has the name "".
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.comm import Group, all_reduce
+
+
+def hunt(
+    model: nn.Module, inputs: tuple[torch.Tensor, ...], group: Group
+) -> tuple[int, str, str] | None:
+    """Runs one step and finds who made its first bad value.
+
+    Args:
+        model: returns the loss, a scalar; the same modules on every rank.
+        inputs: this rank's batch; tensors of floats require a gradient.
+        group: the replicas.
+
+    Returns:
+        The rank, the module's name as in `model.named_modules()`, and `forward` or `backward`; None
+        if every value on every rank was finite. The same on all ranks.
+    """
+    # BEGIN SOLUTION
+    seen: list[tuple[str, str]] = []  # everything that ended, in order: the same on all ranks
+    made: list[int] = []  # the numbers of those that made a bad value
+
+    def finite(values: Any) -> bool:
+        tensors = values if isinstance(values, tuple) else (values,)
+        return all(bool(t.isfinite().all()) for t in tensors if t is not None)
+
+    def look(name: str, way: str, given: Any, result: Any) -> None:
+        if finite(given) and not finite(result):
+            made.append(len(seen))
+        seen.append((name, way))
+
+    look("inputs", "forward", (), inputs)
+    hooks = []
+    for name, module in model.named_modules():
+        hooks.append(
+            module.register_forward_hook(
+                lambda _, given, result, name=name: look(name, "forward", given, result)
+            )
+        )
+        hooks.append(
+            module.register_full_backward_hook(
+                lambda _, result, given, name=name: look(name, "backward", given, result)
+            )
+        )
+    loss = model(*inputs)
+    if not made:
+        loss.backward()
+    for hook in hooks:
+        hook.remove()
+    never = 1 << 40
+    first = torch.tensor(min(made, default=never) * group.size + group.index, device=group.device)
+    all_reduce(first, group, "min")  # the number and the rank in one: ties go to the lowest
+    number, index = divmod(int(first), group.size)
+    return None if number == never else (group.ranks[index], *seen[number])
+    # END SOLUTION
