@@ -39,9 +39,7 @@ FAULT: dict[str, tuple[str, str | tuple[int, ...]]] = {
     "sharded_step": ("overflow = not bool(gradient.isfinite().all())", (0, 1, 3)),
     "save_state": ('entries["random"] = generator.get_state()', (1, 2, 3)),
     "train_epochs": ("for batch in torch.tensor(list(sampler)).split(size):", "all"),
-    "evaluate": (
-        "mine = shard_indices(len(targets), group.index, group.size, epoch)", "all"
-    ),
+    "evaluate": ("mine = shard_indices(len(targets), group.index, group.size, epoch)", "all"),
     # END SOLUTION
 }
 

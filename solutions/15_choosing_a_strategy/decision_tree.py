@@ -1,0 +1,150 @@
+"""Which parallelism for which case: the questions that an engineer asks, with numbers in them.
+
+Notebook 15. Given are a model, a cluster and a batch, as a `Case` of plain numbers. `decide` says
+with which words to begin, and why. Ask these questions in this order; the first whose answer is yes
+decides how the model gets room:
+
+1. Do the states and one sequence's activations fit on one GPU?  `one GPU`, or `DDP` on several.
+   States are parameters, gradients and Adam's state in mixed precision: 16 bytes a parameter.
+2. Are the states more than a GPU's memory even if all GPUs cut them, or is there but one GPU?
+   `FSDP + offload`, or `offload` alone on one GPU.
+3. Are all GPUs in one node?  `FSDP`.
+4. Do the states, cut over one node, take at most half of the memory there?  `FSDP` if its gathers
+   hide behind the computation of each GPU, `HSDP` if not: then parameters are gathered inside nodes
+   alone, and only gradients go between them.
+5. Are there fewer than `MANY` GPUs, and do FSDP's gathers hide?  `FSDP`.
+6. Do they hide if all GPUs of each node compute together on the same sequences, as one group?
+   `FSDP + TP`, with TP inside the nodes. With experts it is `FSDP`: EP will come into TP's place.
+7. If nothing of that: `TP + PP + ZeRO-1`, called 3D: TP inside nodes, pipeline stages between them.
+
+When do gathers hide? FSDP gathers each parameter before it is used: 2 bytes over the network. A
+rank computes 2 operations with it for each of its tokens in a forward. Hidden is the gather if this
+takes at least as long; and every rank must have a sequence at all. Ranks are GPUs, or in question 6
+groups as large as a node. A rank computes on `batch / ranks` sequences at once, but at most `ROWS`.
+(A group of TP gathers and computes a share of each layer, so that its tokens count as they are.)
+
+Then look at what is left, and add words:
+
+8. `CP` if the sequence is too long: it was not question 1 that decided, there are several GPUs, and
+   one sequence's activations are more than half of a GPU's memory; with `TP` its node shares them.
+9. `EP` if there are experts, several GPUs, and it was not question 1 that decided.
+10. `accumulation` if a GPU has more sequences in a step than fit at once. It has `batch / gpus`,
+    rounded up. The states that it holds are whole with `one GPU` and `DDP`, cut over all GPUs with
+    `FSDP`, over a node with `HSDP`; the rest of its memory is for whole sequences. Do not ask this
+    with `offload`, `TP`, `PP` or `CP`.
+
+"Fit", "at most" and "at least" include the equal. The words come with ` + ` between them, in any
+order. The reason is a sentence of yours with the two numbers that were compared when the model got
+room. For 1 and 3: states with one sequence, and the memory of a GPU, both in GB, 10⁹ bytes. For 2:
+states on each GPU, if all cut them, and the memory, in GB. For 4 to 7: the tokens that a rank
+computes on at once, and those that a gather takes as long as. Ranks are groups in 6 and 7. Round
+them to whole numbers, or say more digits.
+"""
+
+import math
+from typing import NamedTuple
+
+MANY = 100  # GPUs
+ROWS = 4  # sequences that a rank computes on at once, at most
+
+
+class Case(NamedTuple):
+    """A question.
+
+    Attributes:
+        parameters: of the model, experts included.
+        experts: in each layer; 0 without a mixture.
+        kept: bytes of activations for each token, with blocks computed again in the backward.
+        sequence: tokens of each sequence.
+        batch: sequences in a step, all GPUs together.
+        gpus: how many.
+        node: how many share a node; the GPUs are full nodes, or a part of one.
+        memory: bytes of a GPU that tensors can have.
+        flops: operations a second that a GPU reaches.
+        inside: bytes a second of a GPU to others in its node.
+        between: bytes a second of a GPU to other nodes.
+    """
+
+    parameters: float
+    experts: int
+    kept: float
+    sequence: int
+    batch: int
+    gpus: int
+    node: int
+    memory: float
+    flops: float
+    inside: float
+    between: float
+
+
+class Decision(NamedTuple):
+    """An answer.
+
+    Attributes:
+        strategy: words with ` + ` between them.
+        reason: a sentence with the two numbers that decided.
+    """
+
+    strategy: str
+    reason: str
+
+
+def room(case: Case) -> Decision:
+    """Questions 1 to 7: how the model gets room. Only `decide` is graded."""
+    # BEGIN SOLUTION
+    states, gpus = 16 * case.parameters, case.gpus
+    need = case.flops / case.between  # 2 · tokens / flops ≥ 2 / between
+    first = states + case.kept * case.sequence
+    sizes = f"{first / 1e9:.0f} GB with one sequence, and a GPU has {case.memory / 1e9:.0f}"
+
+    def tokens(ranks: int) -> float:
+        return min(ROWS, case.batch / ranks) * case.sequence
+
+    def hides(ranks: int) -> bool:
+        return case.batch >= ranks and tokens(ranks) >= need
+
+    if first <= case.memory:
+        return Decision("DDP" if gpus > 1 else "one GPU", sizes)
+    if gpus == 1 or states / gpus > case.memory:
+        cut = f"cut, {states / gpus / 1e9:.0f} GB on a GPU that has {case.memory / 1e9:.0f}"
+        return Decision("FSDP + offload" if gpus > 1 else "offload", cut)
+    if gpus <= case.node:
+        return Decision("FSDP", sizes)
+    alone = f"a GPU has {tokens(gpus):.0f} tokens, and a gather takes as long as {need:.0f}"
+    if states / case.node <= case.memory / 2:
+        return Decision("FSDP" if hides(gpus) else "HSDP", alone)
+    if gpus < MANY and hides(gpus):
+        return Decision("FSDP", alone)
+    groups = gpus // case.node
+    shared = f"a group has {tokens(groups):.0f} tokens, and a gather takes as long as {need:.0f}"
+    if hides(groups):
+        return Decision("FSDP" if case.experts else "FSDP + TP", shared)
+    return Decision("TP + PP + ZeRO-1", shared)
+    # END SOLUTION
+
+
+def decide(case: Case) -> Decision:
+    """Goes through all questions.
+
+    Args:
+        case: model, cluster and batch.
+
+    Returns:
+        The words of questions 1 to 10, and the numbers that decided 1 to 7.
+    """
+    # BEGIN SOLUTION
+    strategy, reason = room(case)
+    words, one = strategy.split(" + "), case.kept * case.sequence
+    if words[0] not in ("one GPU", "DDP", "offload"):
+        if one / (case.node if "TP" in words else 1) > case.memory / 2:
+            words.append("CP")
+        if case.experts:
+            words.append("EP")
+    if not {"offload", "TP", "CP"} & set(words):
+        cut = {"FSDP": case.gpus, "HSDP": case.node}.get(words[0], 1)
+        rows = (case.memory - 16 * case.parameters / cut) // one
+        if math.ceil(case.batch / case.gpus) > rows:
+            words.append("accumulation")
+    return Decision(" + ".join(words), reason)
+    # END SOLUTION
