@@ -5,9 +5,9 @@ same on the same ranks without `torch.compile`. `first call` is what compiling c
 Modes: `default`; `reduce-overhead`, which records CUDA graphs and so changes nothing on a CPU;
 `max-autotune`, which tries templates for products. Under data parallelism the blocks are compiled
 one by one, inside the wrapper, as torchtitan does it. Compiled kernels are kept on disk from run to
-run; here that is off, so that the first call costs what it costs. Gradients are compared with eager's first: a
-way has rows only if they are equal to four digits. Rows need a C++ compiler; without one there is
-none, and the note says so.
+run; here that is off, so that the first call costs what it costs. Gradients are compared with
+eager's first: a way has rows only if they are equal to four digits. Rows need a C++ compiler;
+without one there is none, and the note says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch._inductor.config as inductor
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -74,7 +73,9 @@ def step(model: nn.Module) -> list[torch.Tensor]:
 
 def compare(make: Callable[[bool], nn.Module]) -> dict[str, float]:
     """Seconds of the first call, and of a step of both sides in turns."""
-    inductor.force_disable_caches = True
+    from torch._inductor import config as inductor_config  # a module that cannot be sent to ranks
+
+    inductor_config.force_disable_caches = True
     sides = {False: make(False), True: make(True)}
     right = step(sides[False])
     begin = time.perf_counter()

@@ -1,6 +1,6 @@
 """A picture with controls: a still one for those who only read, a live one where a kernel runs.
 
-Notebook: 08 Pipeline parallel, 13 3D parallelism.
+Notebook: 08 Pipeline parallel, 13 3D parallelism, 15 Choosing a strategy.
 Source: written for this course; ipywidgets for the controls.
 Costs nothing; a widget is made only where somebody can move it.
 The production version is a web application with a server of its own.
@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from html import escape
 
 import ipywidgets
 from IPython.display import display
+
+from course_lib.plot.picture import Picture
+from course_lib.plot.style import ROLE_CSS
 
 
 class Explorer(ABC):
@@ -44,3 +48,36 @@ class Explorer(ABC):
         if os.environ.get("COURSE_LIVE", "1") != "0":
             mime = "application/vnd.jupyter.widget-view+json"
             display({mime: self.controls()._repr_mimebundle_()[mime]}, raw=True)
+
+
+def still_html(name: str, picture: Picture, words: str, lines: float) -> str:
+    """The still picture and its caption.
+
+    Args:
+        name: of the kind of explorer; its live picture hides this one.
+        picture: at the controls' start.
+        words: the caption.
+        lines: of the longest caption, so that nothing jumps when another is shown.
+    """
+    return f'<div class="{name} cp">{picture._repr_html_()}{_caption(words, lines)}</div>'
+
+
+def live_html(name: str, picture: Picture, words: str, lines: float) -> str:
+    """What the controls show, in place of the still picture; arguments as of `still_html`."""
+    return _instead(name, picture.svg + _caption(words, lines))
+
+
+def refusal_html(name: str, why: str) -> str:
+    """Why there is no picture, in place of it."""
+    return _instead(name, f'<p class="ink" role="status">{escape(why)}</p>')
+
+
+def _instead(name: str, body: str) -> str:
+    # While the live picture is on the page, the still one above it would say the same twice.
+    hide = f"<style>.{name}{{display:none}}</style><style>{ROLE_CSS}</style>"
+    return f'{hide}<div class="cp">{body}</div>'
+
+
+def _caption(words: str, lines: float) -> str:
+    look = f"max-width:760px;min-height:{lines:g}em;margin:0;padding:8px 0;line-height:1.45"
+    return f'<p style="{look};color:var(--cp-ink)">{escape(words)}</p>'

@@ -8,16 +8,14 @@ The production version is a launcher's dry run, which prints the groups and star
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import ipywidgets
 
-from course_lib.plot.explorer import Explorer
+from course_lib.plot.explorer import Explorer, live_html, refusal_html, still_html
 from course_lib.plot.mesh_explorer import Board
 from course_lib.plot.mesh_groups import AXES, MeshGroups
 from course_lib.plot.picture import Picture
-from course_lib.plot.style import ROLE_CSS
 
 SIZES = (1, 2, 3, 4, 6, 8, 16)
 PLACES = "none: places alone"
@@ -25,8 +23,7 @@ SHOWN = (PLACES, "tp", "cp", "ep", "dp", "pp", "dp_ep_cp", "dp_cp")
 START: dict[str, Any] = {"pp": 2, "dp": 2, "ep": 1, "cp": 1, "tp": 4, "per_node": 8,
                          "innermost": "tp", "shown": "tp", "rank": 0}  # fmt: skip
 STILL = "cp-mesh-still"
-# While the live picture is on the page, the still one above it would say the same twice.
-HIDE = f"<style>.{STILL}{{display:none}}</style>"
+LINES = 4.4  # of the longest caption
 
 
 def draw(at: dict[str, Any]) -> tuple[Picture, str]:
@@ -91,10 +88,9 @@ class MeshControls:
         try:
             picture, words = draw(at)
         except ValueError as error:
-            body = f'<p class="ink" role="status">{escape(reason(error))}</p>'
+            self.view.value = refusal_html(STILL, reason(error))
         else:
-            body = picture.svg + _caption(words)
-        self.view.value = f'{HIDE}<style>{ROLE_CSS}</style><div class="cp">{body}</div>'
+            self.view.value = live_html(STILL, picture, words, LINES)
         self._limit(at)
 
     def _limit(self, at: dict[str, Any]) -> None:
@@ -110,19 +106,13 @@ class MeshControls:
         return ipywidgets.VBox([ipywidgets.HBox(columns), self.view])
 
 
-def _caption(words: str) -> str:
-    """The caption under a picture, as high as the longest, so that nothing jumps."""
-    look = "max-width:760px;min-height:4.4em;margin:0;padding:8px 0;line-height:1.45"
-    return f'<p style="{look};color:var(--cp-ink)">{escape(words)}</p>'
-
-
 class MeshExplorer(Explorer):
     """What a cell shows whose last line is `explore_mesh()`."""
 
     def html(self) -> str:
         """The picture at the sliders' start."""
         picture, words = draw(START)
-        return f'<div class="{STILL} cp">{picture._repr_html_()}{_caption(words)}</div>'
+        return still_html(STILL, picture, words, LINES)
 
     def controls(self) -> ipywidgets.Widget:
         """The sliders and their picture."""

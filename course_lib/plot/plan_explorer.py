@@ -8,7 +8,6 @@ The production version is a dry run on the cluster itself.
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import ipywidgets
@@ -16,10 +15,9 @@ import ipywidgets
 from course_lib.plan import MODELS, Layout, answer, problem
 from course_lib.plan.hardware import GPUS
 from course_lib.plan.layout import PRECISIONS, RECOMPUTE
-from course_lib.plot.explorer import Explorer
+from course_lib.plot.explorer import Explorer, live_html, refusal_html, still_html
 from course_lib.plot.picture import Picture
 from course_lib.plot.plan_board import LayoutBoard
-from course_lib.plot.style import ROLE_CSS
 
 DEGREES = (1, 2, 4, 8, 16, 32)
 SEQUENCES = tuple(2**n for n in range(10, 18))
@@ -31,8 +29,7 @@ START: dict[str, Any] = {
     "schedule": "1F1B", "chunks": 1, "precision": "bf16",
 }  # fmt: skip
 STILL = "cp-plan-still"
-# While the live picture is on the page, the still one above it would say the same twice.
-HIDE = f"<style>.{STILL}{{display:none}}</style>"
+LINES = 3.6  # of the longest caption
 
 
 def board(at: dict[str, Any]) -> LayoutBoard:
@@ -135,16 +132,16 @@ class PlanControls:
         try:
             picture, words = draw(self.at())
         except ValueError as error:
-            self._say(f'<p class="ink" role="status">{escape(str(error))}.</p>')
+            self.view.value = refusal_html(STILL, f"{error}.")
         else:
-            self._say(picture.svg + _caption(words))
+            self.view.value = live_html(STILL, picture, words, LINES)
 
     def take_best(self, _: object = None) -> None:
         """Moves the sliders to the planner's first choice, and draws once."""
         try:
             wanted = best(self.at())
         except ValueError as error:
-            self._say(f'<p class="ink" role="status">{escape(str(error))}.</p>')
+            self.view.value = refusal_html(STILL, f"{error}.")
             return
         for slider in self.sliders.values():
             slider.unobserve(self.show, names="value")
@@ -155,20 +152,11 @@ class PlanControls:
             slider.observe(self.show, names="value")
         self.show()
 
-    def _say(self, body: str) -> None:
-        self.view.value = f'{HIDE}<style>{ROLE_CSS}</style><div class="cp">{body}</div>'
-
     def widget(self) -> ipywidgets.Widget:
         """Controls in two columns, and the picture below."""
         sliders = list(self.sliders.values())
         columns = [ipywidgets.VBox(sliders[:8]), ipywidgets.VBox(sliders[8:])]
         return ipywidgets.VBox([ipywidgets.HBox(columns), self.button, self.view])
-
-
-def _caption(words: str) -> str:
-    """The caption under a picture, as high as the longest, so that nothing jumps."""
-    look = "max-width:760px;min-height:3.6em;margin:0;padding:8px 0;line-height:1.45"
-    return f'<p style="{look};color:var(--cp-ink)">{escape(words)}</p>'
 
 
 class PlanExplorer(Explorer):
@@ -177,7 +165,7 @@ class PlanExplorer(Explorer):
     def html(self) -> str:
         """The picture at the sliders' start."""
         picture, words = draw(START)
-        return f'<div class="{STILL} cp">{picture._repr_html_()}{_caption(words)}</div>'
+        return still_html(STILL, picture, words, LINES)
 
     def controls(self) -> ipywidgets.Widget:
         """The sliders and their picture."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from course_lib.trace.intervals import clip, length
+from course_lib.trace.intervals import Interval, clip, length, union
 from course_lib.trace.stretches import Stretch, Trace
 
 MESSAGES = ("send", "recv")
@@ -96,14 +96,20 @@ class Lateness:
 def lateness(trace: Trace) -> list[Lateness]:
     """All ranks, the one that cost the others the most time first: that one is the straggler."""
     exposed = {rank: trace.exposed(rank) for rank in trace.ranks}
-    lost: dict[int, list[float]] = {rank: [] for rank in trace.ranks}
+    lost: dict[int, dict[int, list[Interval]]] = {rank: {} for rank in trace.ranks}
+    count = dict.fromkeys(trace.ranks, 0)
     for meeting in meetings(trace):
-        cost = dict.fromkeys(meeting.calls, 0.0)
+        late = set()
         for rank, call in meeting.calls.items():
             last = meeting.waited_for(rank)
-            cost[last] += length(clip(exposed[rank], call.begin, meeting.calls[last].begin))
-        for rank, seconds in cost.items():
-            if seconds > 0:
-                lost[rank].append(seconds)
-    found = [Lateness(rank, sum(times), len(times)) for rank, times in lost.items()]
+            if alone := clip(exposed[rank], call.begin, meeting.calls[last].begin):
+                lost[last].setdefault(rank, []).extend(alone)
+                late.add(last)
+        for rank in late:
+            count[rank] += 1
+    found = [
+        # A rank that stands in two calls at once waits once.
+        Lateness(rank, sum(length(union(times)) for times in lost[rank].values()), count[rank])
+        for rank in trace.ranks
+    ]
     return sorted(found, key=lambda late: (-late.seconds, late.rank))

@@ -1,0 +1,124 @@
+"""explain_trace: where a step's time went, and who held it up.
+
+Notebook 14. A trace says what every rank did when. Five questions are asked of it first: how much
+of the communication does computation not hide, how much of the time is idle, what are MFU and HFU,
+and which rank do the others wait for? All of them are arithmetic with intervals of time, and all of
+them come out wrong if lengths are just summed, because things overlap: a kernel lies inside a
+span, two all-reduces are under way at once, both beside the backward. Summed, a rank computes for
+120 % of the time.
+
+The trace is a list of `Stretch` (course_lib.trace) of one training step, in any order:
+
+- `rank`: the global rank; `begin`, `end`: seconds on a clock that all ranks share, and that did not
+  begin at 0;
+- `kind`: `compute`; `communication`; `copy`, between host and device; anything else is only a mark;
+- `name`: of communication, the operation: `all_reduce`, `send`, ...;
+- `group`, `seq`: of a collective, its group (global ranks) and the number of the call on that
+  group. So the stretches of one call are those with the same group and the same number. `send` and
+  `recv` are messages: communication, but no collectives, and numbered apart.
+
+`ranks` are all ranks of the job, also those that did nothing. The step lasts from the first
+beginning to the last end, of any rank: all of them have that long.
+
+Rules:
+
+- `covered(intervals)`: the seconds in which at least one of them goes on. They may come in any
+  order, overlap, touch, lie inside each other, or be none.
+- `shares`: of each rank, the seconds of the step in which it computed (`compute`); communicated and
+  did not compute (`exposed`); communicated and computed (`hidden`: it is part of `compute`, and
+  such communication is free); copied, and neither computed nor communicated (`copy`); did none of
+  these (`idle`). So compute + exposed + copy + idle is the step.
+- `exposed_share`: the exposed part of the step, 0 to 1, as the mean over the ranks.
+- `utilisation`: two shares of what the devices, one a rank, could have calculated in the step.
+  MFU (model FLOPs utilisation) counts the operations that the model needs, HFU (hardware) those
+  that were carried out. A forward takes 2 operations for each parameter and token, a multiplication
+  and an addition; a backward takes twice as many as a forward. With recomputation the forward is
+  carried out once more; no model needs that. (Attention's own operations are left out here.)
+- `straggler`: each rank of a collective waits for the one that comes last, that is, begins last. It
+  loses the time from its own beginning to the last one's, but for moments in which it computes. A
+  moment counts once, also if it waits in two calls for the same rank. The straggler is the rank for
+  which the others lost most, all of them together; None if they lost less than a microsecond.
+  Every collective here is one that ends nowhere before the last has come. Ties do not occur.
+
+Plain Python. `course_lib.trace` answers the same questions, so leave it alone but for `Stretch`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from course_lib.trace import Stretch
+
+
+class Job(NamedTuple):
+    """What turns seconds into a share of the peak.
+
+    Attributes:
+        parameters: of the model.
+        tokens: of one step, over all ranks.
+        recompute: whether activations are recomputed in the backward.
+        peak: operations a second that one device can do at most.
+    """
+
+    parameters: float
+    tokens: float
+    recompute: bool
+    peak: float
+
+
+class Shares(NamedTuple):
+    """How a rank spent the step, in seconds."""
+
+    compute: float
+    exposed: float
+    hidden: float
+    copy: float
+    idle: float
+
+
+def times(trace: Iterable[Stretch], rank: int, *kinds: str) -> list[tuple[float, float]]:
+    """Given: when a rank did something of these kinds, as (begin, end); they may overlap."""
+    return [(s.begin, s.end) for s in trace if s.rank == rank and s.kind in kinds]
+
+
+def covered(intervals: Iterable[tuple[float, float]]) -> float:
+    """Seconds in which at least one of the intervals (begin, end) goes on."""
+    raise NotImplementedError("explain_trace: covered")
+
+
+def step_seconds(trace: Sequence[Stretch]) -> float:
+    """Given: how long the step lasts."""
+    return max(s.end for s in trace) - min(s.begin for s in trace)
+
+
+def shares(trace: Sequence[Stretch], ranks: Sequence[int]) -> dict[int, Shares]:
+    """How each rank spent the step; by global rank."""
+    raise NotImplementedError("explain_trace: shares")
+
+
+def exposed_share(trace: Sequence[Stretch], ranks: Sequence[int]) -> float:
+    """The part of the step in which a rank communicates and does not compute; mean over ranks."""
+    raise NotImplementedError("explain_trace: exposed share")
+
+
+def utilisation(trace: Sequence[Stretch], ranks: Sequence[int], job: Job) -> tuple[float, float]:
+    """MFU and HFU of the step, both 0 to 1."""
+    raise NotImplementedError("explain_trace: utilisation")
+
+
+def straggler(trace: Sequence[Stretch], ranks: Sequence[int]) -> int | None:
+    """The global rank that cost the others most; None if it is less than a microsecond."""
+    raise NotImplementedError("explain_trace: straggler")
+
+
+def explain_trace(
+    trace: Sequence[Stretch], ranks: Sequence[int], job: Job
+) -> dict[str, float | int | None]:
+    """Given: the numbers that go into a report."""
+    mfu, hfu = utilisation(trace, ranks, job)
+    return {
+        "seconds": step_seconds(trace),
+        "exposed_share": exposed_share(trace, ranks),
+        "mfu": mfu,
+        "hfu": hfu,
+        "straggler": straggler(trace, ranks),
+    }
