@@ -117,7 +117,9 @@ class PlanControls:
             for name, (kind, values) in options.items()
         }  # fmt: skip
         self.view = ipywidgets.HTML()
-        self.button = ipywidgets.Button(description="the planner's choice")
+        self.button = ipywidgets.Button(
+            description="the planner's choice", layout={"width": "190px"}
+        )
         self.button.on_click(self.take_best)
         for slider in self.sliders.values():
             slider.observe(self.show, names="value")

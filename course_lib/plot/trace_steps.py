@@ -89,8 +89,8 @@ class Board:
     def counted(self) -> Frame:
         """Each moment once; below, what was hidden."""
         head = _heading("Each moment counted once: work (grey) and")
-        out = [head, _key(310, VERMILLION, "exposed communication"), _key(490, PURPLE, "copies"),
-               _key(562, GREEN, "hidden communication")]  # fmt: skip
+        out = [head, _key(350, VERMILLION, "exposed communication"), _key(530, PURPLE, "copies"),
+               _key(602, GREEN, "hidden communication")]  # fmt: skip
         for rank, y in self.lane.items():
             for kind, fill in KINDS.items():
                 mine = [when for what, when in self.trace.doing(rank) if what == kind]
