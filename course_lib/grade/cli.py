@@ -1,4 +1,4 @@
-"""The command `course`: grade, watch, hints, progress, plan, and what the course's authors need.
+"""The command `course`: grade, watch, hints, progress, doctor, plan, and what authors need.
 
 Notebook: each exercise names its command.
 Source: rustlings' watch mode, git's exit codes.
@@ -90,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         "--anyway", action="store_true", help="show it although it is not solved"
     )
     command("progress", do_progress, "show the way so far")
+    command("doctor", do_doctor, "whether the course can run here, and what to do if not")
     ask = command("plan", do_plan, "the fastest layouts of a known model on a cluster, and why")
     ask.add_argument("--model", required=True, help="as llama3-70b; a wrong name lists them all")
     ask.add_argument("--gpus", required=True, help="how many of which, as 512xH100")
@@ -101,10 +102,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-# --- planning ------------------------------------------------------------------------------------
+# --- this machine, and others --------------------------------------------------------------------
+def do_doctor(args: argparse.Namespace) -> int:
+    """Looks at versions, devices, memory and folder, and starts two ranks."""
+    from course_lib.ranks.doctor import examine  # imports torch, which most commands do without
+
+    found = examine(find_root())
+    print(found)
+    return 0 if found.healthy else 1
+
+
 def do_plan(args: argparse.Namespace) -> int:
     """Searches all layouts."""
-    from course_lib.plan import answer  # imports torch, which the other commands do without
+    from course_lib.plan import answer  # imports torch, too
 
     try:
         found = answer(args.model, args.gpus, args.global_batch, args.seq, args.precision)

@@ -1,4 +1,4 @@
-"""Grading inside the notebook: %grade, %%grade, %hint and %progress.
+"""Grading inside the notebook: %grade, %%grade, %hint, %progress and %doctor.
 
 Notebook: every exercise.
 Source: IPython's magics.
@@ -21,6 +21,7 @@ from course_lib.grade.catalog import Entry, NoSuchExercise, entries, find, find_
 from course_lib.grade.cli import hint_text
 from course_lib.grade.grader import Grader
 from course_lib.grade.progress import Progress
+from course_lib.ranks.doctor import Report, examine
 from course_lib.ranks.forkserver import ForkServer
 
 
@@ -54,6 +55,7 @@ class GradeMagics(Magics):
     def __init__(self, shell: Any, server_factory: Callable[[], ForkServer] | None = None) -> None:
         super().__init__(shell)
         self._grader = Grader(server_factory)
+        self._server_factory = server_factory
 
     @line_magic("grade")
     def grade(self, line: str) -> None:
@@ -84,6 +86,12 @@ class GradeMagics(Magics):
     def progress(self, line: str) -> Shown:
         """%progress: what is done."""
         return progress_table()
+
+    @line_magic("doctor")
+    def doctor(self, line: str) -> Report:
+        """%doctor: whether the course can run here, and what to do if not."""
+        server = self._server_factory() if self._server_factory else None
+        return examine(find_root(), server)
 
     def _graded(self, entry: Entry) -> Card:
         card = self._grader.grade(entry)

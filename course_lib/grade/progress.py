@@ -24,6 +24,7 @@ from typing import Any
 
 from course_lib.grade.card import Card, write_atomically, write_json
 from course_lib.grade.catalog import Entry
+from course_lib.grade.lessons import Lesson, lesson_of
 
 CHANGED = "progress.json was changed outside the grader."
 BAR = 20  # characters of a full bar
@@ -162,8 +163,10 @@ def as_text(entries: Sequence[Entry], progress: Progress) -> str:
     lines = []
     for row in rows(entries, progress):
         bar = "█" * (BAR * row["core_done"] // max(1, row["core"]))
+        lesson = lesson_of(row["lesson"], progress.folder.parent)
+        title = lesson.title.partition(":")[0]
         lines.append(
-            f"{row['lesson']:<24} {bar:░<{BAR}} {row['core_done']}/{row['core']} core, "
+            f"{title:<50} {bar:░<{BAR}} {row['core_done']}/{row['core']} core, "
             f"{row['done']}/{len(row['states'])} in all"
         )
         lines += [f"    {_mark(state)} {name:<32} {state}" for name, state in row["states"].items()]
@@ -177,22 +180,37 @@ def _mark(state: str) -> str:
 
 
 def as_html(entries: Sequence[Entry], progress: Progress) -> str:
-    """The progress for a notebook, readable on light and dark."""
+    """The map of the course, for a notebook: lessons and exercises with links, and what is done.
+
+    Links are relative to the folder of notebooks, where the page is.
+    """
+    cell = 'style="text-align:left;vertical-align:top;padding:3px 8px"'
     parts = []
     for row in rows(entries, progress):
+        mine = [entry for entry in entries if entry.exercise.lesson == row["lesson"]]
+        lesson = lesson_of(row["lesson"], progress.folder.parent)
         share = 100 * row["core_done"] // max(1, row["core"])
-        names = ", ".join(f"{_mark(state)}&nbsp;{html.escape(name)}"
-                          + (f" ({state})" if "/" in state else "")
-                          for name, state in row["states"].items())  # fmt: skip
-        cell = 'style="text-align:left;vertical-align:top;padding:3px 8px"'
         bar = (
             '<div style="width:9em;height:8px;border:1px solid #888">'
             f'<div style="width:{share}%;height:100%;background:#0072B2"></div></div>'
         )
+        names = ", ".join(_name(entry, row["states"][entry.name]) for entry in mine)
         parts.append(
-            f'<tr style="background:none"><td {cell}>{html.escape(row["lesson"])}</td>'
-            f"<td {cell}>{bar}</td><td {cell}>{row['core_done']}/{row['core']} core</td>"
-            f"<td {cell}>{names}</td></tr>"
+            f'<tr style="background:none"><td {cell}>{_title(lesson)}</td>'
+            f"<td {cell}>{html.escape(lesson.time)}</td><td {cell}>{bar}</td>"
+            f"<td {cell}>{row['core_done']}/{row['core']} core</td><td {cell}>{names}</td></tr>"
         )
     note = "" if progress.is_sealed() else f"<div>{CHANGED}</div>"
     return f'<table style="border-collapse:collapse">{"".join(parts)}</table>{note}'
+
+
+def _title(lesson: Lesson) -> str:
+    words = html.escape(lesson.title)
+    return f'<a href="{lesson.notebook.name}">{words}</a>' if lesson.notebook else words
+
+
+def _name(entry: Entry, state: str) -> str:
+    """An exercise with its mark, its best score if it is not done, and a link to its file."""
+    place = f"../exercises/{entry.exercise.lesson}/{entry.name}.py"
+    score = f" ({state})" if "/" in state else ""
+    return f'{_mark(state)}&nbsp;<a href="{place}">{html.escape(entry.name)}</a>{score}'

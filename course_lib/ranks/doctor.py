@@ -1,0 +1,224 @@
+"""Whether the course can run here: what was found, and what to do about each problem.
+
+Notebook: 00 Ranks and the ledger (the front door); `course doctor` in a terminal.
+Source: `brew doctor`, `flutter doctor`; what readers' machines lacked.
+Costs two ranks and one all-reduce, about a second.
+The production version is a cluster's health check before each job: nccl-tests, dcgmi diag.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import psutil
+import torch
+
+from course_lib.comm import Group, all_reduce
+from course_lib.comm.start import choose_backend, choose_device
+from course_lib.ranks import hosts
+from course_lib.ranks.forkserver import ForkServer
+from course_lib.ranks.outcome import RanksError
+from course_lib.ranks.run import run_on_ranks
+
+OLDEST = (3, 11)
+RANKS = 4  # of most lessons
+ROOM = 2 << 30  # bytes of memory that four ranks and a notebook take, with something to spare
+DISK = 1 << 30
+COMPILERS = ("c++", "g++", "clang++")
+PIN = re.compile(r"^(?P<name>[\w-]+)==(?P<version>\S+)", re.M)
+MARKS = {"ok": "✓", "note": "·", "problem": "✗"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        what: in a word or two.
+        state: `ok`; `note`, if something is missing that lessons do without; `problem`.
+        found: in a sentence.
+        advice: what to do; "" if there is nothing to do.
+    """
+
+    what: str
+    state: str
+    found: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All findings.
+
+    Attributes:
+        findings: in the order in which they were looked at.
+    """
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is in the way."""
+        return all(finding.state != "problem" for finding in self.findings)
+
+    def __repr__(self) -> str:
+        lines = []
+        for one in self.findings:
+            lines.append(f"{MARKS[one.state]} {one.what:<14} {one.found}")
+            if one.advice:
+                lines.append(f"{'':<17}→ {one.advice}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{MARKS[one.state]}</td><td style='text-align:left'>{escape(one.what)}</td>"
+            f"<td style='text-align:left'>{escape(one.found)}"
+            f"{f'<br>→ {escape(one.advice)}' if one.advice else ''}</td></tr>"
+            for one in self.findings
+        )
+        return f"<table>{rows}</table>"
+
+
+def examine(root: Path, server: ForkServer | None = None) -> Report:
+    """Looks at everything; nothing that it finds stops it.
+
+    Args:
+        root: the course's folder.
+        server: a preloaded process to start two ranks from; None starts one, in seconds.
+    """
+    looks: tuple[Callable[[], Finding], ...] = (
+        _python,
+        lambda: _versions(root / "requirements.txt"),
+        _devices,
+        _cores,
+        _memory,
+        lambda: _disk(root),
+        lambda: _ranks(server),
+        _hosts,
+        _compiler,
+    )
+    return Report(tuple(look() for look in looks))
+
+
+# --- the looks -----------------------------------------------------------------------------------
+def _python() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info >= OLDEST:
+        return Finding("Python", "ok", found)
+    needed = ".".join(map(str, OLDEST))
+    return Finding("Python", "problem", found, f"make PYTHON=python{needed}, after `make clean`")
+
+
+def _versions(pins: Path) -> Finding:
+    """What is installed, against what the notebooks were run with."""
+    if not pins.exists():
+        return Finding("packages", "note", f"there is no {pins.name} to compare with")
+    wrong = list(_differing(pins.read_text(encoding="utf-8")))
+    if not wrong:
+        return Finding("packages", "ok", f"as in {pins.name}; torch {torch.__version__}")
+    return Finding(
+        "packages", "problem", "; ".join(wrong), "make clean, then make lab: it installs these"
+    )
+
+
+def _differing(text: str) -> Iterator[str]:
+    """Packages with another version than the pinned one, or none; `+cu130` does not count."""
+    for pin in PIN.finditer(text):
+        try:
+            found = importlib.metadata.version(pin["name"])
+        except importlib.metadata.PackageNotFoundError:
+            yield f"{pin['name']} is not installed"
+            continue
+        if found.partition("+")[0] != pin["version"]:
+            yield f"{pin['name']} {found} instead of {pin['version']}"
+
+
+def _devices() -> Finding:
+    wanted = os.environ.get("COURSE_DEVICE", "auto")
+    device = choose_device(wanted, 0, RANKS)
+    backend = choose_backend(device, RANKS)
+    gpus = torch.cuda.device_count()
+    names = ", ".join(sorted({torch.cuda.get_device_name(n) for n in range(gpus)}))
+    there = f"{gpus} × {names}" if gpus else "no GPU"
+    said = f"{there}; {RANKS} ranks compute on {device.type} and talk through {backend}"
+    if gpus and device.type == "cpu":
+        return Finding(
+            "devices", "note", said,
+            f"fewer GPUs than ranks: COURSE_DEVICE=cuda shares them, %ranks {gpus} has one each",
+        )  # fmt: skip
+    return Finding("devices", "ok", said)
+
+
+def _cores() -> Finding:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    said = f"{count} for {RANKS} ranks, each with one thread"
+    if count == 1:
+        return Finding("cores", "note", said, "everything works, and takes about twice as long")
+    return Finding("cores", "ok", said)
+
+
+def _memory() -> Finding:
+    free = psutil.virtual_memory().available
+    said = f"{free / 2**30:.1f} GiB free"
+    if free < ROOM:
+        return Finding("memory", "problem", said, "close other kernels; 2 GiB are needed")
+    return Finding("memory", "ok", said)
+
+
+def _disk(root: Path) -> Finding:
+    """Whether progress can be kept, and checkpoints of lesson 11 have room."""
+    try:
+        with tempfile.TemporaryFile(dir=root):
+            free = shutil.disk_usage(root).free
+    except OSError as error:
+        return Finding("folder", "problem", f"the course's own: {error.strerror}",
+                       "copy the course to a folder that you may write to")  # fmt: skip
+    said = f"{free / 2**30:.1f} GiB free where the course is"
+    if free < DISK:
+        return Finding("folder", "problem", said, "make room: checkpoints and traces need 1 GiB")
+    return Finding("folder", "ok", said)
+
+
+def _sum_of_indices(group: Group) -> float:
+    """What two ranks say after one all-reduce."""
+    mine = torch.tensor([float(group.index)], device=group.device)
+    all_reduce(mine, group)
+    return mine.item()
+
+
+def _ranks(server: ForkServer | None) -> Finding:
+    """Two real ranks, and one call."""
+    try:
+        found = run_on_ranks(_sum_of_indices, 2, server=server, timeout=30)
+    except (RanksError, OSError) as error:
+        first = str(error).strip().splitlines()
+        return Finding(
+            "ranks", "problem", first[0] if first else type(error).__name__,
+            "if they cannot reach each other: export GLOO_SOCKET_IFNAME=lo (macOS: lo0)",
+        )  # fmt: skip
+    if found != [1.0, 1.0]:
+        return Finding("ranks", "problem", f"0 + 1 is {found} on two ranks", "report this, please")
+    return Finding("ranks", "ok", "two processes started, and added 0 and 1")
+
+
+def _hosts() -> Finding:
+    reason = hosts.why_not()
+    if reason is None:
+        return Finding("slow links", "ok", "hosts can be emulated: `%ranks 4 --hosts 2 --mbit 300`")
+    return Finding("slow links", "note", f"{reason}; lessons show recorded runs instead")
+
+
+def _compiler() -> Finding:
+    there = next((name for name in COMPILERS if shutil.which(name)), None)
+    if there:
+        return Finding("C++ compiler", "ok", f"{there}, for torch.compile")
+    return Finding("C++ compiler", "note", "none: torch.compile cannot be tried (lesson 14)")
