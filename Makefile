@@ -5,7 +5,7 @@ AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 NBVAL := --nbval --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
-.PHONY: lab test lint unit nbval notebooks bench grade clean
+.PHONY: lab test lint unit nbval notebooks site bench grade clean
 
 lab: .venv/ready  ## open the course in JupyterLab
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/00_ranks_and_the_ledger.ipynb
@@ -25,6 +25,9 @@ nbval: .venv/ready
 
 notebooks: .venv/ready  ## run every notebook and keep its outputs
 	COURSE_LIVE=0 $(BIN)/jupyter execute --inplace $(NOTEBOOKS)
+
+site: .venv/ready  ## the executed course as pages to read, in site/; every link is checked
+	$(BIN)/python -m course_lib.site
 
 bench: .venv/ready  ## measure, side by side with the peers, into benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks --write

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ranks": {"comm", "trace"},
     "grade": {"ranks", "comm", "trace", "schedule", "model", "plan"},
     "plot": {"trace", "plan", "schedule"},
+    "site": set(),
 }
 # Schedules are data alone; who may draw or grade them may not import what runs them.
 SCHEDULE = "course_lib.parallel.schedule"
@@ -34,7 +35,7 @@ TALKERS = ("comm/", "ranks/", "grade/", "checkpoint/torch_reader.py")
 # Notebook software, and the only places that may know it.
 FRONT_END = {"IPython", "ipywidgets", "matplotlib"}
 FRONT_ROOMS = ("ranks/magic.py", "ranks/live.py", "ranks/figures.py", "grade/magic.py",
-               "grade/report.py", "grade/card.py", "plot/")  # fmt: skip
+               "grade/report.py", "grade/card.py", "plot/", "site/pages.py")  # fmt: skip
 
 
 def imports(path: Path) -> set[str]:
