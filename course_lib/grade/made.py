@@ -74,7 +74,15 @@ def states(config: ModelConfig, layout: Layout, stage: int) -> dict[str, int]:
 
 # --- activations ---------------------------------------------------------------------------------
 def kept(config: ModelConfig, layout: Layout, stage: int) -> dict[str, int]:
-    """Bytes of all that forwards keep, of as many micro-batches as 1F1B has in flight."""
+    """Bytes of all that forwards keep, of as many micro-batches as 1F1B has in flight.
+
+    Made twice, and the less counts: the thread that watches a rank now and then holds frames, and
+    with them tensors, for a moment longer than the rank does.
+    """
+    return {"activations": min(_kept_once(config, layout, stage) for _ in range(2))}
+
+
+def _kept_once(config: ModelConfig, layout: Layout, stage: int) -> int:
     dtype = torch.bfloat16 if layout.precision == "bf16" else torch.float32
     weights = cut_model(config, layout, stage)
     rank = _Forward(config, layout, {n: w.to(dtype).requires_grad_() for n, w in weights.items()})
@@ -83,7 +91,7 @@ def kept(config: ModelConfig, layout: Layout, stage: int) -> dict[str, int]:
         inputs = (torch.ones(shape, dtype=dtype) for _ in range(_in_flight(layout, stage)))
         graphs = [rank(x.requires_grad_(), last=stage == layout.pp - 1) for x in inputs]
         gc.collect()  # what nothing holds but a circle of references is not kept
-        return {"activations": live.now if graphs else 0}
+        return live.now if graphs else 0
 
 
 def _in_flight(layout: Layout, stage: int) -> int:
