@@ -12,7 +12,6 @@ without one there is none, and the note says so.
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -28,10 +27,10 @@ from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer, cross_entropy
 from course_lib.parallel import FSDP, BucketedDDP
 from course_lib.ranks import ForkServer, run_on_ranks
+from course_lib.ranks.doctor import compiler
 
 CONFIG = ModelConfig(layers=2, hidden=128, heads=4, kv_heads=4, ffn=352, sequence=64)
 ROWS, ROUNDS = 8, 12
-COMPILERS = ("c++", "g++", "clang++")
 MODES = ("default", "reduce-overhead", "max-autotune")
 PARALLEL = ("torch's DDP", "BucketedDDP", "FSDP2", "FSDP")
 EQUAL = 1e-4
@@ -106,7 +105,7 @@ def measure_wrapped(group: Group, way: str) -> dict[str, float]:
 
 def rows() -> Iterator[Row]:
     """Two rows for each mode and each way of data parallelism; about four minutes."""
-    if not any(map(shutil.which, COMPILERS)):
+    if compiler() is None:
         yield Row("compiled", "skipped", 1, 0, 0.0, None, "", "s", "there is no C++ compiler here")
         return
     tasks = [(mode, measure_alone, 1) for mode in MODES]

@@ -146,18 +146,16 @@ def answer(
     Raises:
         ValueError: no such model, cluster or precision, or nothing to train on.
     """
-    asked = problem(name, gpus, batch, sequence, precision)
+    config, cluster = _checked(name, gpus, batch, sequence, precision)
     steps: dict[Layout, Step] = {}
 
     def seconds(part: ModelConfig, layout: Layout) -> float:
-        steps[layout] = simulate(part, layout, replace(asked.cluster, count=layout.gpus))
+        steps[layout] = simulate(part, layout, replace(cluster, count=layout.gpus))
         return steps[layout].seconds
 
-    asked.seconds = seconds
-    found = plan(asked)
+    found = plan(Problem(config, cluster, batch, seconds, precision))
     best = tuple(steps[choice.layout] for choice in found.choices)
-    words = decide(Case(asked.config, asked.cluster, batch))
-    return Answer(name, asked.config, asked.cluster, batch, found, best, words)
+    return Answer(name, config, cluster, batch, found, best, decide(Case(config, cluster, batch)))
 
 
 def problem(
@@ -168,6 +166,18 @@ def problem(
     Raises:
         ValueError: as `answer` does.
     """
+    config, cluster = _checked(name, gpus, batch, sequence, precision)
+
+    def seconds(part: ModelConfig, layout: Layout) -> float:
+        return simulate(part, layout, replace(cluster, count=layout.gpus)).seconds
+
+    return Problem(config, cluster, batch, seconds, precision)
+
+
+def _checked(
+    name: str, gpus: str, batch: int, sequence: int | None, precision: str
+) -> tuple[ModelConfig, Cluster]:
+    """The model with its sequence, and the cluster, if there is anything to ask about them."""
     cluster, config = parse_cluster(gpus), model(name)
     config = replace(config, sequence=config.sequence if sequence is None else sequence)
     if batch < 1 or config.sequence < 1 or precision not in PRECISIONS:
@@ -176,11 +186,7 @@ def problem(
             f"found {', '.join(PRECISIONS)}\n"
             "a step has at least one sequence of one token, and a precision of that list"
         )
-
-    def seconds(part: ModelConfig, layout: Layout) -> float:
-        return simulate(part, layout, replace(cluster, count=layout.gpus)).seconds
-
-    return Problem(config, cluster, batch, seconds, precision)
+    return config, cluster
 
 
 def reasons(refused: Iterable[Refused], most: int = 8) -> list[str]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from course_lib.model.config import ModelConfig
 from course_lib.plan import exchange
 from course_lib.plan.block import tokens
-from course_lib.plan.cost import Span, span
+from course_lib.plan.cost import span
 from course_lib.plan.hardware import Cluster
 from course_lib.plan.layout import Layout
 from course_lib.plan.software import Software
@@ -65,11 +65,7 @@ def traffic(
         "dp": _gradients(config, layout, width),
         "pp": _messages(layout) * payload / layout.tp,
     }
-    return {axis: Traffic(sent[axis], places[axis].nodes) for axis in sent if _used(places[axis])}
-
-
-def _used(group: Span) -> bool:
-    return group.size > 1
+    return {axis: Traffic(sent[axis], places[axis].nodes) for axis in sent if places[axis].size > 1}
 
 
 def _others(ranks: int) -> float:

@@ -16,6 +16,7 @@ from course_lib.plan.calibration import band
 from course_lib.plan.planner import breaks_a_rule
 from course_lib.plan.traffic import Traffic, traffic
 from course_lib.plot import svg
+from course_lib.plot.picture import Picture
 from course_lib.plot.player import Frame, Player
 from course_lib.plot.style import (
     BLUE,
@@ -69,7 +70,6 @@ class LayoutBoard:
         self.problem, self.layout, self.cluster = problem, layout, problem.cluster
         self.why_not = self._impossible()
         if not self.why_not:
-            self.memory: Memory = problem.memory(layout)
             self.step: Step = simulate(problem.config, layout, self.cluster)
             self.sent: Mapping[str, Traffic] = traffic(problem.config, layout, self.cluster)
 
@@ -79,7 +79,7 @@ class LayoutBoard:
         if why := breaks_a_rule(self.problem, self.layout):
             return why
         try:
-            self.problem.memory(self.layout)
+            self.memory: Memory = self.problem.memory(self.layout)
         except (ScheduleError, ValueError) as error:
             return str(error).replace("\n", "; ")
         return ""
@@ -96,10 +96,11 @@ class LayoutBoard:
             return Frame((words,), f"This layout cannot run: {self.why_not}.")
         return Frame((self._memory() + self._time() + self._links(),), self._words())
 
-    def player(self) -> Player:
-        """The same as a picture for a page."""
-        frame = self.frame()
-        return Player(SIZE, "", [(0, 0)], [frame], title="a layout", alt=frame.caption)
+    def picture(self) -> Picture:
+        """The same for a page; its `alt` is the caption."""
+        frame, title = self.frame(), "a layout"
+        player = Player(SIZE, "", [(0, 0)], [frame], title=title, alt=frame.caption)
+        return Picture(player.frame_svg(0), frame.caption, title)
 
     # --- the three rows --------------------------------------------------------------------------
     def _memory(self) -> str:

@@ -71,9 +71,8 @@ def draw(at: dict[str, Any]) -> tuple[Picture, str]:
     Raises:
         ValueError: there is no such layout.
     """
-    player = board(at).player()
-    words = player.frames[0].caption
-    return Picture(player.frame_svg(0), words, player.title), words
+    picture = board(at).picture()
+    return picture, picture.alt
 
 
 def best(at: dict[str, Any]) -> dict[str, Any]:
@@ -188,5 +187,4 @@ def show_layout(name: str, gpus: str, layout: Layout, sequence: int | None = Non
         layout: how the model is spread.
         sequence: tokens in a sequence; the model's own if None.
     """
-    player = LayoutBoard(problem(name, gpus, layout.batch, sequence), layout).player()
-    return Picture(player.frame_svg(0), player.alt, player.title)
+    return LayoutBoard(problem(name, gpus, layout.batch, sequence), layout).picture()

@@ -15,8 +15,8 @@ from course_lib.plot.figure import nothing_recorded
 from course_lib.plot.player import Frame, Player
 from course_lib.plot.style import GREEN, PURPLE, VERMILLION, format_time, rank_color, text_on
 from course_lib.trace import Explanation, Trace, explain
-from course_lib.trace.intervals import Interval, clip, intersect, length, union
-from course_lib.trace.meetings import meetings
+from course_lib.trace.intervals import Interval, intersect, union
+from course_lib.trace.meetings import waits
 
 LEFT, TOP, WIDE, LANE = 78.0, 52.0, 690.0, 62.0
 FOOT = 40.0  # below the lanes: the axis
@@ -74,11 +74,8 @@ class Board:
     # --- the four looks --------------------------------------------------------------------------
     def happened(self) -> Frame:
         """Work and calls as they were recorded."""
-        out = [_heading("What happened: work (grey), below it calls (the rank's colour)")]
-        for rank, y in self.lane.items():
-            out += self._bars(self.trace.of(rank, "compute"), y, 20, kind="line")
-            calls = self.trace.of(rank, "communication")
-            out += self._bars(calls, y + 23, 20, fill=rank_color(rank))
+        head = _heading("What happened: work (grey), below it calls (the rank's colour)")
+        out = [head, *self._recorded()]
         names = dict.fromkeys(call.name for call in self.trace.calls())
         return Frame(
             ("".join(out),),
@@ -94,7 +91,7 @@ class Board:
         for rank, y in self.lane.items():
             for kind, fill in KINDS.items():
                 mine = [when for what, when in self.trace.doing(rank) if what == kind]
-                out += self._bars(mine, y, 30, fill=fill, kind="line")
+                out += self._bars(mine, y, 30, fill=fill)
             work, calls = self.trace.of(rank, "compute"), self.trace.of(rank, "communication")
             out += self._bars(intersect(calls, work), y + 34, 9, fill=GREEN)
         worst = max(self.found.shares, key=lambda share: share.exposed)
@@ -108,13 +105,10 @@ class Board:
         """In every call, how long a rank was there before the last one came."""
         out = [_heading("Waiting for the last: in the colour of the rank that was waited for")]
         lost: dict[int, dict[int, list[Interval]]] = {rank: {} for rank in self.lane}
-        for meeting in meetings(self.trace):
-            for rank, call in meeting.calls.items():
-                last = meeting.waited_for(rank)
-                alone = clip(self.trace.exposed(rank), call.begin, meeting.calls[last].begin)
-                lost[rank].setdefault(last, []).extend(alone)
+        for wait in waits(self.trace):
+            lost[wait.rank].setdefault(wait.last, []).extend(wait.times)
         for rank, y in self.lane.items():
-            out += self._bars(self.trace.of(rank, "compute"), y, 20, kind="line")
+            out += self._bars(self.trace.of(rank, "compute"), y, 20)
             for last, times in lost[rank].items():
                 out += self._bars(times, y + 23, 20, fill=rank_color(last))
         straggler = self.found.straggler
@@ -129,11 +123,8 @@ class Board:
 
     def critical(self) -> Frame:
         """The one chain of work and calls that the step could not be shorter than."""
-        out = [_heading("The critical path: only what lies on it, made shorter, shortens the step")]
-        for rank, y in self.lane.items():
-            out += self._bars(self.trace.of(rank, "compute"), y, 20, kind="line")
-            calls = self.trace.of(rank, "communication")
-            out += self._bars(calls, y + 23, 20, fill=rank_color(rank))
+        head = _heading("The critical path: only what lies on it, made shorter, shortens the step")
+        out = [head, *self._recorded()]
         points: list[svg.Point] = []
         on = dict.fromkeys(self.lane, 0.0)
         for segment in self.found.path:
@@ -154,18 +145,27 @@ class Board:
         )
 
     # --- marks -----------------------------------------------------------------------------------
+    def _recorded(self) -> list[str]:
+        """Work and calls of all ranks."""
+        out = []
+        for rank, y in self.lane.items():
+            out += self._bars(self.trace.of(rank, "compute"), y, 20)
+            calls = self.trace.of(rank, "communication")
+            out += self._bars(calls, y + 23, 20, fill=rank_color(rank))
+        return out
+
     def _x(self, moment: float) -> float:
         return LEFT + WIDE * (moment - self.trace.begin) / self.trace.seconds
 
-    def _bars(
-        self, times: Iterable[Interval], y: float, tall: float, fill: str = "", kind: str = "line"
-    ) -> list[str]:
+    def _bars(self, times: Iterable[Interval], y: float, tall: float, fill: str = "") -> list[str]:
+        """Bars of a colour, or grey."""
         pixel = self.trace.seconds / WIDE
         near = union((begin, max(end, begin + NARROW * pixel)) for begin, end in times)
         return [
-            svg.box(self._x(begin), y, (end - begin) / pixel, tall, fill=fill, kind=kind, radius=1)
+            svg.box(
+                self._x(begin), y, (end - begin) / pixel, tall, fill=fill, kind="line", radius=1
+            )
             for begin, end in near
-            if length([(begin, end)]) > 0
         ]
 
 

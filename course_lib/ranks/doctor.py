@@ -27,6 +27,7 @@ from course_lib.comm.start import choose_backend, choose_device
 from course_lib.ranks import hosts
 from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.outcome import RanksError
+from course_lib.ranks.recorded import core_count
 from course_lib.ranks.run import run_on_ranks
 
 OLDEST = (3, 11)
@@ -159,7 +160,7 @@ def _devices() -> Finding:
 
 
 def _cores() -> Finding:
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    count = core_count()
     said = f"{count} for {RANKS} ranks, each with one thread"
     if count == 1:
         return Finding("cores", "note", said, "everything works, and takes about twice as long")
@@ -217,8 +218,13 @@ def _hosts() -> Finding:
     return Finding("slow links", "note", f"{reason}; lessons show recorded runs instead")
 
 
+def compiler() -> str | None:
+    """A C++ compiler that torch.compile can use; None if there is none."""
+    return next((name for name in COMPILERS if shutil.which(name)), None)
+
+
 def _compiler() -> Finding:
-    there = next((name for name in COMPILERS if shutil.which(name)), None)
+    there = compiler()
     if there:
         return Finding("C++ compiler", "ok", f"{there}, for torch.compile")
     return Finding("C++ compiler", "note", "none: torch.compile cannot be tried (lesson 14)")

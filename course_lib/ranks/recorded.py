@@ -101,13 +101,18 @@ def run_live(
     return Run(world_size, hosts, mbit, machine_words(), json.loads(json.dumps(values)))
 
 
+def core_count() -> int | None:
+    """Processors that this process may use; None if the system does not say."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
 def machine_words() -> str:
     """This machine: cores, memory and versions; no names and no paths."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
-        f"{cores} cores, {memory:.0f} GiB of memory, {platform.system()} {platform.machine()}, "
-        f"Python {platform.python_version()}, torch {torch.__version__}"
+        f"{core_count()} cores, {memory:.0f} GiB of memory, "
+        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
+        f"torch {torch.__version__}"
     )
 
 

@@ -34,12 +34,16 @@ FORMULA = re.compile(r"(?<![\\$])(\${1,2})(?=\S)(.+?)(?<=\S)\1(?!\$)", re.S)
 SPELLED = {r"\Big(": r"\left(", r"\Big)": r"\right)", r"\;": r"\ "}
 HIDDEN = "hidden-source"
 CONFIG = Config({"TagRemovePreprocessor": {"enabled": True, "remove_input_tags": (HIDDEN,)}})
-LOOK = (
-    "<style>body{max-width:60em;margin:1em auto;padding:0 1em;font-family:system-ui,sans-serif;"
-    "line-height:1.5}pre{overflow-x:auto}table{border-collapse:collapse}"
+SHARED = (
+    "pre{overflow-x:auto}table{border-collapse:collapse}"
     "td,th{border:1px solid #c8ccd2;padding:2px 8px;text-align:left}img{max-width:100%}"
     ".way{display:flex;gap:1em;justify-content:space-between;font-family:system-ui,sans-serif;"
-    "padding:8px 1em}</style>"
+    "padding:8px 1em}"
+)
+# Of pages that have no template.
+PLAIN = (
+    "body{max-width:60em;margin:1em auto;padding:0 1em;font-family:system-ui,sans-serif;"
+    "line-height:1.5}"
 )
 
 
@@ -62,7 +66,7 @@ def notebook_page(path: Path, way: str) -> str:
     )
     for elsewhere in (REMOTE_SCRIPT, MATHJAX, MERMAID):
         body = elsewhere.sub("", body)
-    body = body.replace("</head>", f"{LOOK.replace('body{', 'body.site{')}</head>", 1)
+    body = body.replace("</head>", f"<style>{SHARED}</style></head>", 1)
     body = re.sub(r"(<body\b[^>]*>)", lambda found: found[1] + way, body, count=1)
     return body.replace("</body>", f"{way}</body>")
 
@@ -97,5 +101,5 @@ def markdown_page(path: Path, way: str) -> str:
 def _page(title: str, body: str) -> str:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"{LOOK}</head><body>{body}</body></html>"
+        f"<style>{PLAIN}{SHARED}</style></head><body>{body}</body></html>"
     )

@@ -10,7 +10,7 @@ The production version compares the arrival times of all ranks while the job run
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from course_lib.trace.intervals import Interval, clip, length, union
 from course_lib.trace.stretches import Stretch, Trace
@@ -78,6 +78,34 @@ def _key(call: Stretch) -> tuple[Any, ...] | None:
     return (call.group, *ends, call.seq)
 
 
+class Wait(NamedTuple):
+    """A rank stood still in a meeting.
+
+    Attributes:
+        rank: the one that stood still.
+        last: the one that it waited for.
+        meeting: the meeting's place among all.
+        times: when it communicated, had nothing to compute, and the last had not come.
+    """
+
+    rank: int
+    last: int
+    meeting: int
+    times: list[Interval]
+
+
+def waits(trace: Trace) -> list[Wait]:
+    """Everybody who lost time to somebody, meeting by meeting."""
+    exposed = {rank: trace.exposed(rank) for rank in trace.ranks}
+    found = []
+    for number, meeting in enumerate(meetings(trace)):
+        for rank, call in meeting.calls.items():
+            last = meeting.waited_for(rank)
+            if times := clip(exposed[rank], call.begin, meeting.calls[last].begin):
+                found.append(Wait(rank, last, number, times))
+    return found
+
+
 @dataclass(frozen=True)
 class Lateness:
     """How long others stood still because one rank came last.
@@ -95,21 +123,14 @@ class Lateness:
 
 def lateness(trace: Trace) -> list[Lateness]:
     """All ranks, the one that cost the others the most time first: that one is the straggler."""
-    exposed = {rank: trace.exposed(rank) for rank in trace.ranks}
     lost: dict[int, dict[int, list[Interval]]] = {rank: {} for rank in trace.ranks}
-    count = dict.fromkeys(trace.ranks, 0)
-    for meeting in meetings(trace):
-        late = set()
-        for rank, call in meeting.calls.items():
-            last = meeting.waited_for(rank)
-            if alone := clip(exposed[rank], call.begin, meeting.calls[last].begin):
-                lost[last].setdefault(rank, []).extend(alone)
-                late.add(last)
-        for rank in late:
-            count[rank] += 1
+    held: dict[int, set[int]] = {rank: set() for rank in trace.ranks}
+    for wait in waits(trace):
+        lost[wait.last].setdefault(wait.rank, []).extend(wait.times)
+        held[wait.last].add(wait.meeting)
     found = [
         # A rank that stands in two calls at once waits once.
-        Lateness(rank, sum(length(union(times)) for times in lost[rank].values()), count[rank])
+        Lateness(rank, sum(length(union(times)) for times in lost[rank].values()), len(held[rank]))
         for rank in trace.ranks
     ]
     return sorted(found, key=lambda late: (-late.seconds, late.rank))
