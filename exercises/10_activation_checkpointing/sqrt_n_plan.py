@@ -6,7 +6,7 @@ the activations of all its blocks are there together. Many short segments keep m
 ones have much to compute again at a time. In between there is a best.
 
 All memory is counted in inputs: the input of a block takes 1, whichever block. The activations of
-block i take `memories[i]`, a whole number (a transformer's block takes about 30 of its input).
+block i take `memories[i]`, a whole number (a transformer's block takes 17 of its input, or more).
 
 - A block that is *kept* holds its activations from its forward to its own backward.
 - A segment that is *recomputed* holds 1 from its forward to its own backward, and while that goes
