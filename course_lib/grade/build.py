@@ -25,6 +25,10 @@ class BuildError(ValueError):
     """A solution that no starter can be made of."""
 
 
+class NoSolutions(LookupError):
+    """A student's copy of the course: what was asked needs solutions, and it has none."""
+
+
 def starter(entry: Entry) -> str:
     """The starter's text, made of the solution.
 
@@ -84,7 +88,8 @@ def back_up(entry: Entry) -> Path | None:
         return None
     folder = entry.root / ".course" / "backup" / entry.exercise.lesson
     folder.mkdir(parents=True, exist_ok=True)
-    number = len(list(folder.glob(f"{entry.name}.*.py"))) + 1
+    taken = [path.name.split(".")[-2] for path in folder.glob(f"{entry.name}.*.py")]
+    number = 1 + max((int(text) for text in taken if text.isdecimal()), default=0)
     copy = folder / f"{entry.name}.{number}.py"
     shutil.copyfile(entry.path, copy)
     return copy
@@ -92,8 +97,8 @@ def back_up(entry: Entry) -> Path | None:
 
 def save_answer(entry: Entry, text: str) -> Path | None:
     """Writes the learner's file; returns the backup of what was there, if that was another text."""
-    old = None
-    if entry.path.exists() and entry.path.read_text(encoding="utf-8") != text:
+    data, old = text.encode("utf-8"), None
+    if entry.path.exists() and entry.path.read_bytes() != data:
         old = back_up(entry)
     write_atomically(entry.path, text)
     return old

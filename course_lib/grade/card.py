@@ -12,11 +12,12 @@ As JSON (`--json`), one object:
   source      SHA-256 of the graded text; "" if there was no file
   status      full, failed, not_written, no_load, broke, tampered, interrupted, running
   score       points got; null if the grader broke
-  points      points there are
+  points      points there are; in a student's copy without those of hidden checks
+  hidden      what a student's copy lacks: {"checks", "points"}; zeros in the whole course
   fault       null, or what made it impossible to go on (fields of `faults.Fault`)
   internal    "" or what broke in the grader
-  checks      list of: name, title, code, points, state (passed, failed, not_run), message, rank,
-              expected, measured, cause, printed, fault, seconds
+  checks      list of: name, title, code, points, hidden, state (passed, failed, not_run), message,
+              rank, expected, measured, cause, printed, fault, seconds
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,13 @@ class CheckResult:
         data = asdict(self)
         check = data.pop("check")
         return {**check, "score": self.score, **data}
+
+    @staticmethod
+    def from_dict(check: Check, data: dict[str, Any]) -> CheckResult:
+        """The result that `to_dict` made `data` of."""
+        names = {each.name for each in fields(CheckResult)} - {"check", "fault"}
+        fault = Fault.from_dict(data["fault"]) if data["fault"] else None
+        return CheckResult(check, fault=fault, **{name: data[name] for name in names})
 
 
 @dataclass
@@ -169,20 +177,60 @@ class Card:
             "schema": SCHEMA, "exercise": exercise.name, "lesson": exercise.lesson,
             "title": exercise.title, "core": exercise.core, "seed": self.seed,
             "source": self.digest, "status": self.status, "score": self.score,
-            "points": self.points, "fault": self.fault.to_dict() if self.fault else None,
+            "points": self.points,
+            "hidden": {"checks": exercise.hidden_checks, "points": exercise.hidden_points},
+            "fault": self.fault.to_dict() if self.fault else None,
             "internal": self.internal, "checks": [result.to_dict() for result in self.checks],
         }  # fmt: skip
 
+    @staticmethod
+    def from_dict(entry: Entry, data: dict[str, Any], source: str) -> Card:
+        """The finished card that `to_dict` made `data` of.
+
+        Args:
+            entry: the exercise, as it was.
+            data: the card.
+            source: the text that was graded, which the data holds the digest of.
+
+        Raises:
+            LookupError, TypeError: the data is of another exercise, or no card.
+        """
+        said = {result["name"]: result for result in data["checks"]}
+        return Card(
+            entry, data["seed"], source,
+            [CheckResult.from_dict(check, said[check.name]) for check in entry.checks],
+            Fault.from_dict(data["fault"]) if data["fault"] else None, data["internal"],
+            interrupted=data["status"] == "interrupted", complete=True,
+        )  # fmt: skip
+
 
 def write_atomically(path: Path, text: str) -> None:
-    """Writes a file so that it holds the old text or the new one, whatever happens."""
+    """Writes a file so that it holds the old text or the new one, whatever happens.
+
+    A killed writer leaves a draft beside it, which the next writer of the file removes.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{path.name}.*"):
+        writer = left.name.rpartition(".")[2]
+        if writer.isdecimal() and not _runs(int(writer)):
+            left.unlink(missing_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with draft.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
+
+
+def _runs(pid: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -74,6 +74,11 @@ class Entry:
         return self.root / "solutions" / self._place
 
     @property
+    def starter(self) -> Path:
+        """The starter in a student's copy, which has no solution to make it of."""
+        return self.root / "exercises" / ".starters" / self._place
+
+    @property
     def mutants(self) -> Path:
         """The folder of wrong answers and of other right ones."""
         return self.root / "tests" / "mutants" / self.exercise.lesson / self.name
@@ -136,7 +141,7 @@ def read_suite(path: Path, root: Path) -> Entry:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         exercise = Exercise(**_exercise_fields(tree))
-        checks = tuple(check for node in tree.body for check in _check_of(node))
+        checks = tuple(check for node in tree.body for check in check_of(node))
     except (SyntaxError, ValueError, TypeError, LookupError) as error:
         raise SuiteError(f"cannot read the suite {path}: {error}") from None
     if not checks or exercise.name != path.stem or exercise.lesson != path.parent.name:
@@ -153,7 +158,7 @@ def _exercise_fields(tree: ast.Module) -> dict[str, Any]:
     raise LookupError("it has no EXERCISE = Exercise(...)")
 
 
-def _check_of(node: ast.stmt) -> list[Check]:
+def check_of(node: ast.stmt) -> list[Check]:
     """The check that a statement defines, if it does."""
     if not isinstance(node, ast.FunctionDef):
         return []

@@ -42,6 +42,9 @@ class Exercise:
         minutes: how long it takes.
         order: its place in the lesson, from 1.
         defines: names that the learner's file must define; the exercise's name if empty.
+        hidden_checks: how many checks a student's copy of the course lacks; `course release`
+            writes these two numbers, nobody else.
+        hidden_points: what those count.
     """
 
     name: str
@@ -52,6 +55,8 @@ class Exercise:
     minutes: int
     order: int = 0
     defines: tuple[str, ...] = ()
+    hidden_checks: int = 0
+    hidden_points: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Check:
         points: what it counts.
         code: one of CODES.
         diagnosis: the likely cause of a failure, where the check itself finds none.
+        hidden: whether `course release` leaves it out of the students' copy.
     """
 
     name: str
@@ -71,10 +77,11 @@ class Check:
     points: int
     code: str
     diagnosis: str = ""
+    hidden: bool = False
 
 
 def check(
-    title: str, *, points: int, code: str, diagnosis: str = ""
+    title: str, *, points: int, code: str, diagnosis: str = "", hidden: bool = False
 ) -> Callable[[Function], Function]:
     """Makes a function `check_...(run)` of a suite one check of its exercise."""
     if code not in CODES:
@@ -82,7 +89,7 @@ def check(
 
     def mark(function: Function) -> Function:
         function.check = Check(  # type: ignore[attr-defined]
-            function.__name__, title, points, code, diagnosis
+            function.__name__, title, points, code, diagnosis, hidden
         )
         return function
 

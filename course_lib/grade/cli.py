@@ -1,4 +1,4 @@
-"""The command `course`: grade, watch, hints, progress, doctor, plan, and what authors need.
+"""The command `course`: grade, watch, hints, progress, doctor, plan; for instructors and authors.
 
 Notebook: each exercise names its command.
 Source: rustlings' watch mode, git's exit codes.
@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from course_lib.grade import build, dev, progress, report
+from course_lib.grade import build, dev, github, progress, report
 from course_lib.grade.card import Card, write_atomically, write_json
 from course_lib.grade.catalog import (
     Entry,
@@ -32,6 +32,8 @@ from course_lib.grade.catalog import (
 )
 from course_lib.grade.grader import Grader
 from course_lib.grade.progress import Progress
+from course_lib.grade.teach import Refusal
+from course_lib.grade.teach import commands as teach
 
 USAGE, BROKE, INTERRUPTED = 2, 4, 130
 SEVERITY = (130, 4, 5, 3, 1, 0)  # which exit code stands for several exercises
@@ -46,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else USAGE
-    except (NoSuchExercise, _Usage) as error:
+    except (NoSuchExercise, build.NoSolutions, Refusal, _Usage) as error:
         print(f"course: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
@@ -78,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     grade.add_argument("--seed", type=int, default=0, help="of the hidden inputs (default 0)")
     grade.add_argument("--json", metavar="FILE", help="write the result as JSON; - for stdout")
     grade.add_argument("--junit", metavar="FILE", help="write the result as JUnit XML")
+    grade.add_argument("--classroom", metavar="FILE", help="add the points for GitHub Classroom")
     watch = command("watch", do_watch, "grade whenever a file is saved")
     watch.add_argument("name", nargs="?")
     for name, do, text in (
@@ -98,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--seq", type=int, help="tokens in a sequence; the model's own if not said")
     ask.add_argument("--precision", default="bf16", help="of products: bf16 (default), fp8, ...")
     ask.add_argument("--json", action="store_true", help="the answer for programs")
+    teach.add_to(commands)
     dev.add_to(command("dev", None, "for authors: build, zoo, mutate"))
     return parser
 
@@ -150,9 +154,14 @@ def do_grade(args: argparse.Namespace) -> int:
         print(json.dumps(_json(cards, args.all), indent=1))
     if args.junit:
         write_atomically(Path(args.junit), report.as_junit(cards))
+    if args.classroom:
+        github.write(Path(args.classroom), cards)
     if args.all and args.json != "-":
         got, most = sum(card.score or 0 for card in cards), sum(card.points for card in cards)
-        print(f"{sum(c.status == 'full' for c in cards)} of {len(cards)} exercises in full, "
+        later = (
+            " before hidden checks" if any(c.entry.exercise.hidden_checks for c in cards) else ""
+        )
+        print(f"{sum(c.status == 'full' for c in cards)} of {len(cards)} exercises in full{later}, "
               f"{got} of {most} points")  # fmt: skip
     codes = {card.exit_code for card in cards}
     return next((code for code in SEVERITY if code in codes), 0)
@@ -238,14 +247,16 @@ def do_reset(args: argparse.Namespace) -> int:
 
 
 def starter_text(entry: Entry) -> str:
-    """The starter, made from the solution.
+    """The starter, made from the solution; a student's copy of the course has it as a file.
 
     Raises:
-        BuildError: this copy of the course has no solutions.
+        NoSolutions: there is neither.
     """
     if entry.solution.exists():
         return build.starter(entry)
-    raise build.BuildError(f"there is no solution of {entry.name} here to make its starter from")
+    if entry.starter.exists():
+        return entry.starter.read_text(encoding="utf-8")
+    raise build.NoSolutions(f"there is no solution of {entry.name} here to make its starter from")
 
 
 def do_progress(args: argparse.Namespace) -> int:
@@ -258,10 +269,11 @@ def do_progress(args: argparse.Namespace) -> int:
 def do_solution(args: argparse.Namespace) -> int:
     """The solution, for those who have one of their own."""
     entry = find(args.name)
+    if not entry.solution.exists():
+        raise build.NoSolutions("this copy of the course has no solutions; "
+                                f"`course hint {entry.name}` helps a step further")  # fmt: skip
     if not args.anyway and not Progress(entry.root).finished(entry):
         raise _Usage(f"{entry.name} is not solved yet; --anyway shows the solution all the same")
-    if not entry.solution.exists():
-        raise _Usage("this copy of the course has no solutions")
     print(entry.solution.read_text(encoding="utf-8"), end="")
     return 0
 

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from course_lib.grade import build, mutate, zoo
-from course_lib.grade.catalog import chosen
+from course_lib.grade.catalog import Entry, chosen
 from course_lib.grade.grader import Grader
 
 
@@ -37,9 +37,23 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def with_solutions(name: str | None) -> list[Entry]:
+    """The chosen exercises.
+
+    Raises:
+        NoSolutions: this is a student's copy of the course.
+    """
+    found = chosen(name)
+    if not any(entry.solution.exists() for entry in found):
+        raise build.NoSolutions(
+            "this command is for authors: it works from the solutions, and this copy has none"
+        )
+    return found
+
+
 def do_build(args: argparse.Namespace) -> int:
     """Starters from solutions."""
-    for entry in chosen(args.name):
+    for entry in with_solutions(args.name):
         print(f"{build.build(entry, force=args.force):<10} {entry.path.relative_to(entry.root)}")
     return 0
 
@@ -48,7 +62,7 @@ def do_zoo(args: argparse.Namespace) -> int:
     """Whether each file with a known verdict gets it."""
     wrong = 0
     with Grader() as grader, tempfile.TemporaryDirectory() as folder:
-        for entry in chosen(args.name):
+        for entry in with_solutions(args.name):
             for animal, card, complaint in zoo.inspect(entry, grader, Path(folder)):
                 wrong += bool(complaint)
                 print(f"{'✗' if complaint else '✓'} {entry.name}: {animal.kind:<8} "
@@ -62,7 +76,7 @@ def do_mutate(args: argparse.Namespace) -> int:
     """Which machine-made wrong answers survive."""
     killed = alive = 0
     with Grader() as grader, tempfile.TemporaryDirectory() as folder:
-        for entry in chosen(args.name):
+        for entry in with_solutions(args.name):
             found = list(mutate.mutants(entry.solution.read_text(encoding="utf-8")))
             step = max(1, len(found) // args.most) if args.most else 1
             for mutant in found[::step]:

@@ -15,6 +15,7 @@ from typing import Any
 # The file itself: nothing can be run, so one fault stands for the whole card.
 LOAD = {
     "missing_file": "the file is missing",
+    "refused_file": "the file is not taken",
     "syntax": "not valid Python",
     "import": "the file raises an exception when it is imported",
     "no_function": "the file does not define what was asked",

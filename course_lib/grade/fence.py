@@ -10,6 +10,7 @@ gets over it is still found: the verdict is computed in another process, from da
 from __future__ import annotations
 
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -26,6 +27,7 @@ PROCESS = (
 CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 FILE_BYTES = 1 << 30
+OTHERS = re.compile(r"/proc/([0-9]+)/(?:task/[0-9]+/)?(mem|maps|environ|fd|stack|syscall)\b")
 
 
 class Refused(PermissionError):
@@ -69,7 +71,7 @@ class Fence:
 
     Args:
         protected: folders in which nothing may be changed.
-        hidden: folders from which nothing may be read.
+        hidden: files, and folders from which nothing may be read.
 
     Attributes:
         tampering: what was tried against the grader, in sentences.
@@ -100,6 +102,9 @@ class Fence:
 
     def _opened(self, args: tuple[Any, ...]) -> None:
         path, _, flags = args
+        found = OTHERS.match(_plain(path)) if isinstance(path, (str, bytes)) else None
+        if found and int(found[1]) != os.getpid():
+            self._tamper(f"tried to open the {found[2]} of another process")
         if isinstance(flags, int) and flags & WRITING:
             self._changed(path)
         elif self._hidden and isinstance(path, (str, bytes)) and self._lies_in(path, self._hidden):
@@ -111,7 +116,7 @@ class Fence:
 
     @staticmethod
     def _lies_in(path: Any, folders: tuple[str, ...]) -> bool:
-        return os.path.realpath(os.fsdecode(path)).startswith(folders)
+        return (os.path.realpath(os.fsdecode(path)) + os.sep).startswith(folders)
 
     @staticmethod
     def _connected(address: Any) -> None:
@@ -125,6 +130,12 @@ class Fence:
     def _note(self, what: str) -> str:
         self.tampering.append(what)
         return what
+
+
+def _plain(path: str | bytes) -> str:
+    """An absolute path without dots, whose links are not followed: those of /proc lead nowhere."""
+    text = os.path.abspath(os.fsdecode(path))
+    return text.replace("/proc/self/", f"/proc/{os.getpid()}/")
 
 
 def _short(path: Any) -> str:

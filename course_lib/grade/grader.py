@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import select
-import tempfile
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,12 @@ from course_lib.grade.catalog import PACKAGE, Entry
 from course_lib.grade.faults import Fault
 from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.forkserver import Child, ForkServer, ServerDied
+from course_lib.ranks.outcome import ending
+from course_lib.ranks.scratch import scratch_folder
 
 SILENCE = 300.0  # seconds without a report after which the grader itself is stuck
 ATTEMPTS = 2
+LONGEST = 1 << 24  # bytes of an answer
 
 Watcher = Callable[[Card], None]
 
@@ -36,10 +40,16 @@ class Grader:
     Args:
         server_factory: returns the preloaded process to use, a live one each time it is called;
             None starts one on the first grading and ends it on `close`.
+        private: more files and folders that no answer may read or change: other people's work.
     """
 
-    def __init__(self, server_factory: Callable[[], ForkServer] | None = None) -> None:
+    def __init__(
+        self,
+        server_factory: Callable[[], ForkServer] | None = None,
+        private: Sequence[Path] = (),
+    ) -> None:
         self._factory = server_factory
+        self._private = tuple(str(path) for path in private)
         self._own: ForkServer | None = None
 
     def warm(self) -> None:
@@ -79,7 +89,7 @@ class Grader:
         Returns:
             The card. Whatever the file does, this returns; nothing that it started runs on.
         """
-        path = (path or entry.path).resolve()
+        path = Path(os.path.realpath(path or entry.path))
         card = Card(entry, seed)
         before = _digest(entry)
         _read(card, path)
@@ -96,8 +106,8 @@ class Grader:
         """Has the checks run; once more if the preloaded process was lost on the way."""
         for _ in range(ATTEMPTS):
             try:
-                with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                    Judging(self._server(), card, path, folder).run(each)
+                with scratch_folder() as folder:
+                    Judging(self._server(), card, path, str(folder), self._private).run(each)
                 return
             except KeyboardInterrupt:
                 card.interrupted = True
@@ -111,7 +121,7 @@ class Grader:
 def _read(card: Card, path: Path) -> None:
     """Reads the source, once; says what is wrong with it if it cannot be Python."""
     try:
-        card.source = path.read_text(encoding="utf-8")
+        card.source = _text(path)
         ast.parse(card.source)
     except FileNotFoundError:
         how = f"course reset {card.entry.name}"
@@ -124,6 +134,19 @@ def _read(card: Card, path: Path) -> None:
         card.fault = Fault("syntax", getattr(error, "msg", str(error)), line=line, rows=rows)
     except (OSError, MemoryError, RecursionError) as error:
         card.fault = Fault("missing_file", f"{path.name} cannot be read: {error}")
+
+
+def _text(path: Path) -> str:
+    """The text of a file; a pipe would never end, nor would a device.
+
+    Raises:
+        OSError: it is no ordinary file, or too long to be an answer.
+    """
+    info = path.stat()
+    if not stat.S_ISREG(info.st_mode) or info.st_size > LONGEST:
+        what = f"{info.st_size} bytes" if stat.S_ISREG(info.st_mode) else "no ordinary file"
+        raise OSError(f"it is {what}")
+    return path.read_text(encoding="utf-8")
 
 
 def _digest(entry: Entry) -> str:
@@ -142,10 +165,14 @@ class Judging:
         card: what its reports are entered in.
         path: the learner's file.
         folder: for the files of this grading.
+        private: what the ranks may neither read nor change, besides the course's own.
     """
 
-    def __init__(self, server: ForkServer, card: Card, path: Path, folder: str) -> None:
-        self._server, self._card, self._path, self._folder = server, card, path, folder
+    def __init__(
+        self, server: ForkServer, card: Card, path: Path, folder: str, private: tuple[str, ...]
+    ) -> None:
+        self._server, self._card, self._path = server, card, path
+        self._folder, self._private = folder, private
 
     def run(self, each: Watcher) -> None:
         """Starts it and takes its reports until it has ended.
@@ -162,7 +189,7 @@ class Judging:
             for end in (theirs, asks, serves):
                 end.close()
         try:
-            self._listen(channel, each)
+            self._listen(channel, child, each)
         finally:
             self._end(child)
             channel.close()
@@ -174,12 +201,12 @@ class Judging:
             "name": entry.name, "defines": entry.defines, "path": str(self._path),
             "source": self._card.source, "suite": str(entry.suite),
             "protected": [str(PACKAGE), str(entry.suite.parent), *(str(root / name) for name in (
-                "exercises", "solutions", "tests", "notebooks", ".course"))],
-            "hidden": [str(root / "solutions"), str(root / "tests")],
+                "exercises", "solutions", "tests", "notebooks", ".course")), *self._private],
+            "hidden": [str(root / "solutions"), str(root / "tests"), *self._private],
         }  # fmt: skip
         return {"subject": subject, "seed": self._card.seed, "folder": self._folder}
 
-    def _listen(self, channel: Channel, each: Watcher) -> None:
+    def _listen(self, channel: Channel, child: Child, each: Watcher) -> None:
         """Takes reports until the last one, or until nothing more can come."""
         deadline = time.monotonic() + SILENCE
         while True:
@@ -195,7 +222,7 @@ class Judging:
             try:
                 report, _, _ = channel.receive()
             except ChannelClosed:
-                self._broke("the trusted process ended in the middle of a grading")
+                self._broke(f"the trusted process {ending(child.wait(5.0))} in a grading")
                 return
             if self._take(report):
                 return

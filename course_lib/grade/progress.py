@@ -170,9 +170,15 @@ def as_text(entries: Sequence[Entry], progress: Progress) -> str:
             f"{row['done']}/{len(row['states'])} in all"
         )
         lines += [f"    {_mark(state)} {name:<32} {state}" for name, state in row["states"].items()]
-    if not progress.is_sealed():
-        lines.append(CHANGED)
+    lines += notes(entries, progress)
     return "\n".join(lines)
+
+
+def notes(entries: Sequence[Entry], progress: Progress) -> list[str]:
+    """What is to be said below the table."""
+    hidden = sum(entry.exercise.hidden_checks for entry in entries)
+    later = [f"Hidden checks, which run when this is handed in: {hidden}."] if hidden else []
+    return later + ([] if progress.is_sealed() else [CHANGED])
 
 
 def _mark(state: str) -> str:
@@ -198,10 +204,11 @@ def as_html(entries: Sequence[Entry], progress: Progress) -> str:
         parts.append(
             f'<tr style="background:none"><td {cell}>{_title(lesson)}</td>'
             f"<td {cell}>{html.escape(lesson.time)}</td><td {cell}>{bar}</td>"
-            f"<td {cell}>{row['core_done']}/{row['core']} core</td><td {cell}>{names}</td></tr>"
+            f"<td {cell}>{row['core_done']}/{row['core']}&nbsp;core</td>"
+            f"<td {cell}>{names}</td></tr>"
         )
-    note = "" if progress.is_sealed() else f"<div>{CHANGED}</div>"
-    return f'<table style="border-collapse:collapse">{"".join(parts)}</table>{note}'
+    below = "".join(f"<div>{note}</div>" for note in notes(entries, progress))
+    return f'<table style="border-collapse:collapse">{"".join(parts)}</table>{below}'
 
 
 def _title(lesson: Lesson) -> str:

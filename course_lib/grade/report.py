@@ -92,7 +92,19 @@ def _ending(card: Card) -> str:
     """What is said below the checks."""
     if card.status == "not_written" and card.score:
         return "Not all is written yet: a `raise NotImplementedError` is left."
+    if card.status == "full" and card.entry.exercise.hidden_checks:
+        return "All checks that are here passed."
     return ENDINGS[card.status]
+
+
+def hidden_line(card: Card) -> str:
+    """What a student's copy of the course cannot check; "" in the whole course."""
+    count, points = card.entry.exercise.hidden_checks, card.entry.exercise.hidden_points
+    if not count:
+        return ""
+    one = count == 1
+    return (f"{count} hidden check{'' if one else 's'} ({points} point{'s'[: points != 1]}) "
+            f"run{'s' if one else ''} when this is handed in.")  # fmt: skip
 
 
 def hint_line(card: Card, command: str) -> str:
@@ -106,7 +118,8 @@ def hint_line(card: Card, command: str) -> str:
 def headline(card: Card) -> str:
     """Name, title and points in one line."""
     exercise = card.entry.exercise
-    score = "no score" if card.score is None else f"{card.score} of {card.points} points"
+    here = " here" if exercise.hidden_checks else ""
+    score = "no score" if card.score is None else f"{card.score} of {card.points} points{here}"
     return f"{exercise.name} · {exercise.title} · {score}"
 
 
@@ -127,7 +140,7 @@ def as_text(card: Card, *, colour: bool = False, hint: str = "course hint") -> s
                   for i, line in enumerate(fault_lines(card.fault))]  # fmt: skip
     else:
         lines += _check_lines(card, colour)
-    for line in (_ending(card), card.internal, hint_line(card, hint)):
+    for line in (_ending(card), hidden_line(card), card.internal, hint_line(card, hint)):
         if line:
             lines += [f"  {part}" for part in line.splitlines()[-6:]]
     return "\n".join(lines)
@@ -163,7 +176,7 @@ def as_html(card: Card, *, hint: str = "%hint") -> str:
         seen: dict[tuple[str, ...], int] = {}
         for number, result in enumerate(card.checks, 1):
             rows.append(_html_check(result, number, seen))
-    ends = [_ending(card), card.internal[-600:], hint_line(card, hint)]
+    ends = [_ending(card), hidden_line(card), card.internal[-600:], hint_line(card, hint)]
     foot = "".join(f"<div>{html.escape(line)}</div>" for line in ends if line)
     bar = _html_bar(card)
     return (

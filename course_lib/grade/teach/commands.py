@@ -1,0 +1,131 @@
+"""The instructor's commands: `course release`, `course class`, `course export`.
+
+Notebook: none; INSTRUCTORS.md.
+Source: nbgrader's commands, in the same order.
+Costs: see `release`, `grading` and `gradescope`, which do the work.
+The production version is driven by a learning platform.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from course_lib.grade.card import Card
+from course_lib.grade.catalog import PACKAGE, Entry, entries, find, find_root
+from course_lib.grade.grader import Grader
+from course_lib.grade.teach import Refusal, gradescope
+from course_lib.grade.teach.grading import grade_class
+from course_lib.grade.teach.handed_in import Submission, submissions
+from course_lib.grade.teach.marks import Marks, Student
+from course_lib.grade.teach.release import release
+from course_lib.grade.teach.seed import read_secret, seed_of
+
+SEVERITY = ("interrupted", "broke", "tampered")  # what the exit code of a class tells, worst first
+EXIT = {"interrupted": 130, "broke": 4, "tampered": 5}
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the instructor's commands to `course`."""
+
+    def command(name: str, do: object, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(do=do)
+        return sub
+
+    copy = command("release", do_release, "for instructors: the course without its answers")
+    copy.add_argument("folder", type=Path, help="empty, or not there yet")
+    grade = command("class", do_class, "for instructors: grade what a class has handed in")
+    grade.add_argument("folder", type=Path, help="a folder or zip file for each student")
+    grade.add_argument("--out", type=Path, help="for results (default: FOLDER.grades)")
+    grade.add_argument("--student", help="FOLDER is the submission of this one student")
+    export = command("export", do_export, "for instructors: an autograder to upload")
+    export.add_argument("form", choices=["gradescope"])
+    export.add_argument("file", type=Path, help="the zip file to write")
+    for each in (grade, export):
+        each.add_argument("--exercises", help="names of exercises or lessons, as a,b (default all)")
+        each.add_argument("--secret-file", type=Path, help="what students' seeds are made of")
+
+
+def do_release(args: argparse.Namespace) -> int:
+    """The students' copy."""
+    known = release(find_root(), args.folder)
+    hidden = [check for entry in known for check in entry.checks if check.hidden]
+    print(f"{args.folder}: {len(known)} exercises, without solutions")
+    print(f"{len(hidden)} checks are hidden, {sum(check.points for check in hidden)} points")
+    return 0
+
+
+def do_export(args: argparse.Namespace) -> int:
+    """The autograder's zip file."""
+    secret = read_secret(args.secret_file) if args.secret_file else None
+    chosen = choose(args.exercises)
+    gradescope.autograder(PACKAGE.parent, args.file, chosen, secret)
+    points = sum(entry.points for entry in chosen)
+    print(f"{args.file}: {len(chosen)} exercises, {points} points; upload it as it is")
+    return 0
+
+
+def choose(words: str | None) -> list[Entry]:
+    """The exercises named, one by one or by lesson; all if nothing is said.
+
+    Raises:
+        NoSuchExercise: a name that neither an exercise nor a lesson has.
+    """
+    known = entries()
+    if not words:
+        return known
+    found: list[Entry] = []
+    for word in filter(None, words.split(",")):
+        lesson = [entry for entry in known if entry.exercise.lesson == word.strip()]
+        found += lesson or [find(word.strip())]
+    return list({entry.name: entry for entry in found}.values())
+
+
+# --- a class -------------------------------------------------------------------------------------
+def do_class(args: argparse.Namespace) -> int:
+    """Grades a class, and says a line for each exercise."""
+    folder = args.folder.resolve()
+    out = (args.out or folder.with_name(f"{folder.name}.grades")).resolve()
+    _refuse(folder, out, args.student)
+    found = [Submission(args.student, folder)] if args.student else submissions(folder)
+    secret = read_secret(args.secret_file) if args.secret_file else None
+    private = [folder, out, *([args.secret_file.resolve()] if secret else [])]
+    students = grade_class(
+        found, choose(args.exercises), lambda name: seed_of(name, secret) if secret else 0,
+        Marks(out), lambda: Grader(private=private), _say,
+    )  # fmt: skip
+    print(f"{len(students)} of {len(found)} students graded; marks are in {out / 'marks.csv'}")
+    return _ending(students, out)
+
+
+def _refuse(folder: Path, out: Path, student: str | None) -> None:
+    """Raises unless results can go to `out`."""
+    why = ""
+    if not folder.is_dir():
+        why = f"there is no folder {folder}\n  submissions are its folders and zip files"
+    elif out.is_relative_to(folder) or folder.is_relative_to(out):
+        why = f"results are to go to {out}\n  neither may lie in the other"
+    elif PACKAGE.is_relative_to(folder) or PACKAGE.is_relative_to(out):
+        why = "the course itself lies in that folder\n  answers may read nothing in it"
+    elif student is not None and (not student or student[0] == "." or os.sep in student):
+        why = f"the student is called {student!r}\n  the name is to be a folder's name as well"
+    if why:
+        raise Refusal(f"the class in {folder.name} is to be graded\n  {why}")
+
+
+def _say(student: str, card: Card, known: bool) -> None:
+    score = "no score" if card.score is None else f"{card.score}/{card.points}"
+    word = card.fault.message if card.fault and card.source is None else card.status
+    again = "  (as before)" if known else ""
+    print(f"{student:<24} {card.entry.name:<28} {score:>8}  {word}{again}", flush=True)
+
+
+def _ending(students: list[Student], out: Path) -> int:
+    """The exit code; what a person should look at is said."""
+    states = [card.status for student in students for card in student.cards]
+    for state in SEVERITY:
+        if state in states:
+            print(f"{states.count(state)} {state}: see {out / 'look_at.csv'}")
+    return next((EXIT[state] for state in SEVERITY if state in states), 0)

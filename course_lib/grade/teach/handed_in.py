@@ -1,0 +1,143 @@
+"""What students handed in: where their files are, and their bytes, taken with care.
+
+Notebook: none; `course class`.
+Source: open(2), O_NOFOLLOW; "zip slip", which cannot happen to who never unpacks.
+Costs reading each file once.
+The production version takes uploads one by one, and looks at each before it is stored.
+
+A submission is a folder or a zip file. The file of an exercise is `exercises/LESSON/NAME.py`, as
+in the course, or `LESSON/NAME.py`, or `NAME.py`; all of it may lie in one folder more, as downloads
+from git hosts have it. Nothing is unpacked, no link is followed, and nothing else is read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from course_lib.grade.catalog import Entry
+from course_lib.grade.teach import Refusal
+
+LARGEST = 1 << 20  # bytes; the longest solution of the course has a hundredth of it
+
+
+class NotTaken(ValueError):
+    """Something lies in the file's place, and it is not a file that one can grade."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What one student handed in.
+
+    Attributes:
+        student: the name of the folder or zip file.
+        path: the folder or zip file.
+    """
+
+    student: str
+    path: Path
+
+    def read(self, entry: Entry) -> bytes | None:
+        """The student's file of an exercise; None if there is none.
+
+        Raises:
+            NotTaken: it is a link, a folder, too large, or in a damaged zip file.
+        """
+        if self.path.is_symlink():
+            raise NotTaken("what was handed in is a link")
+        try:
+            if self.path.is_dir():
+                return _from_folder(self.path, entry)
+            with zipfile.ZipFile(self.path) as archive:
+                return _from_zip(archive, entry)
+        except NotTaken:
+            raise
+        except Exception as error:  # zipfile and zlib have many ways to say "damaged"
+            raise NotTaken(f"{self.path.name} cannot be read: {error}") from None
+
+
+def submissions(folder: Path) -> list[Submission]:
+    """All submissions in a folder, in the order of their names.
+
+    Raises:
+        Refusal: there are none, or a student has two.
+    """
+    found = [Submission(path.stem if path.suffix == ".zip" else path.name, path)
+             for path in sorted(folder.iterdir()) if _may_be_one(path)]  # fmt: skip
+    names = [each.student for each in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not found:
+        what = f"two submissions of {', '.join(twice)}" if twice else "no folder and no zip file"
+        raise Refusal(
+            f"the class in {folder.name} is to be graded\n"
+            f"  it has {what}\n"
+            "  each student has one folder, or one zip file, which is named after the student"
+        )
+    return found
+
+
+def _may_be_one(path: Path) -> bool:
+    return not path.name.startswith((".", "__")) and (path.is_dir() or path.suffix == ".zip")
+
+
+def _places(entry: Entry, tops: Iterable[str]) -> list[PurePosixPath]:
+    """Where the file may lie, the likeliest first.
+
+    Args:
+        entry: the exercise.
+        tops: the folders at the top of the submission.
+    """
+    mine = [name for name in tops if not name.startswith((".", "__"))]
+    wrapped = [PurePosixPath(mine[0])] if len(mine) == 1 else []
+    near = PurePosixPath(entry.exercise.lesson, f"{entry.name}.py")
+    ends = (PurePosixPath("exercises") / near, near, PurePosixPath(near.name))
+    return [top / end for top in (PurePosixPath(), *wrapped) for end in ends]
+
+
+# --- folders -------------------------------------------------------------------------------------
+def _from_folder(folder: Path, entry: Entry) -> bytes | None:
+    with os.scandir(folder) as found:
+        tops = [each.name for each in found if each.is_dir(follow_symlinks=False)]
+    for place in _places(entry, tops):
+        path = folder / place
+        if os.path.lexists(path):
+            if not path.parent.resolve().is_relative_to(folder.resolve()):
+                raise NotTaken(f"{place} lies behind a link that leads out of the submission")
+            return _regular(path, entry)
+    return None
+
+
+def _regular(path: Path, entry: Entry) -> bytes:
+    """The bytes of a plain file; opened first and looked at then, so that nobody can swap it."""
+    try:
+        # A pipe with nobody at its other end would keep us waiting for ever: hence O_NONBLOCK.
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        what = "is a link" if path.is_symlink() else f"cannot be opened: {error.strerror}"
+        raise NotTaken(f"{path.name} {what}") from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise NotTaken(f"{path.name} is a folder or a device, not a file")
+    with os.fdopen(number, "rb") as file:
+        return _short_enough(file.read(LARGEST + 1), entry)
+
+
+def _short_enough(data: bytes, entry: Entry) -> bytes:
+    if len(data) > LARGEST:
+        raise NotTaken(f"{entry.name}.py is larger than {LARGEST >> 20} MiB")
+    return data
+
+
+# --- zip files -----------------------------------------------------------------------------------
+def _from_zip(archive: zipfile.ZipFile, entry: Entry) -> bytes | None:
+    names = set(archive.namelist())
+    tops = sorted({name.partition("/")[0] for name in names if "/" in name})
+    for place in _places(entry, tops):
+        if str(place) in names:
+            with archive.open(str(place)) as file:
+                return _short_enough(file.read(LARGEST + 1), entry)
+    return None

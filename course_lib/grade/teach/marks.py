@@ -1,0 +1,133 @@
+"""What is kept of a class: a folder for each student, and one table of marks.
+
+Notebook: none; `course class`.
+Source: JUnit XML for programs, CSV for spreadsheets; Gradescope's form is in `gradescope`.
+Costs a few small files a student, each written whole or not at all.
+The production version is a database.
+
+  marks.csv                 a line a student: points in all and for each exercise, and what is odd
+  look_at.csv               a line for each card that a person should look at: tampering, breakage
+  STUDENT/grades.json       "course-class/1": student, seed, score, points, exercises (cards as
+                            `course grade --json` has them, each with its suite's SHA-256)
+  STUDENT/junit.xml, results.json (Gradescope), feedback.txt (the score cards)
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from course_lib.grade.card import Card, write_atomically, write_json
+from course_lib.grade.catalog import Entry
+from course_lib.grade.report import as_junit, as_text, fault_lines
+from course_lib.grade.teach import gradescope
+
+SCHEMA = "course-class/1"
+ODD = ("tampered", "broke")
+FORMULA = ("=", "+", "-", "@", "\t")  # a cell that begins so is run by spreadsheets
+
+
+def suite_digest(entry: Entry) -> str:
+    """SHA-256 of a suite; with seed and source, all that a verdict can be repeated from."""
+    return hashlib.sha256(entry.suite.read_bytes()).hexdigest()
+
+
+@dataclass
+class Student:
+    """One student and the cards so far.
+
+    Attributes:
+        name: as the submission is named.
+        seed: of the hidden inputs.
+        cards: one for each exercise graded.
+    """
+
+    name: str
+    seed: int
+    cards: list[Card] = field(default_factory=list)
+
+    @property
+    def score(self) -> int:
+        """Points got, in all."""
+        return sum(card.score or 0 for card in self.cards)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        return {
+            "schema": SCHEMA, "student": self.name, "seed": self.seed, "score": self.score,
+            "points": sum(card.points for card in self.cards),
+            "exercises": [
+                {**card.to_dict(), "suite": suite_digest(card.entry)} for card in self.cards
+            ],
+        }  # fmt: skip
+
+
+class Marks:
+    """The folder of results.
+
+    Args:
+        folder: made if it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def before(self, student: Student) -> dict[str, dict[str, Any]]:
+        """What an earlier run has found, exercise by exercise; empty if it cannot be read."""
+        try:
+            text = (self._folder / student.name / "grades.json").read_text(encoding="utf-8")
+            return {card["exercise"]: card for card in json.loads(text)["exercises"]}
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}
+
+    def keep(self, student: Student) -> None:
+        """Writes what is known of a student by now."""
+        write_json(self._folder / student.name / "grades.json", student.to_dict())
+
+    def finish(self, student: Student) -> None:
+        """Writes the other forms."""
+        place = self._folder / student.name
+        write_atomically(place / "junit.xml", as_junit(student.cards))
+        write_json(place / "results.json", gradescope.results(student.cards, student.seed))
+        write_atomically(place / "feedback.txt", "\n\n".join(map(as_text, student.cards)) + "\n")
+
+    def table(self, students: Sequence[Student], chosen: Sequence[Entry]) -> None:
+        """Writes the two tables of the class."""
+        names = [entry.name for entry in chosen]
+        rows = [_row(student, names) for student in students]
+        head = ["student", "seed", "score", "points", *names, "look at"]
+        write_atomically(self._folder / "marks.csv", _csv([head, *rows]))
+        odd = [[student.name, card.entry.name, card.status, _why(card)]
+               for student in students for card in student.cards if card.status in ODD]  # fmt: skip
+        look = _csv([["student", "exercise", "status", "why"], *odd])
+        write_atomically(self._folder / "look_at.csv", look)
+
+
+def _row(student: Student, names: Sequence[str]) -> list[object]:
+    got = {card.entry.name: "" if card.score is None else card.score for card in student.cards}
+    odd = [f"{card.entry.name} {card.status}" for card in student.cards if card.status in ODD]
+    points = sum(card.points for card in student.cards)
+    return [student.name, student.seed, student.score, points,
+            *(got.get(name, "") for name in names), "; ".join(odd)]  # fmt: skip
+
+
+def _why(card: Card) -> str:
+    """The sentence that says what was tried, or what broke."""
+    faults = [card.fault, *(result.fault for result in card.checks)]
+    tried = [" ".join(fault_lines(fault)) for fault in faults
+             if fault is not None and fault.kind == "tampering"]  # fmt: skip
+    return tried[0] if tried else card.internal.strip().rpartition("\n")[2]
+
+
+def _csv(rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        writer.writerow([f"'{cell}" if str(cell).startswith(FORMULA) else cell for cell in row])
+    return text.getvalue()
