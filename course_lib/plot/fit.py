@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from course_lib.plot.figure import as_picture, new_figure, style
 from course_lib.plot.picture import Picture
@@ -39,6 +39,7 @@ def alpha_beta_chart(sizes: Sequence[int], times: Mapping[str, Sequence[float]],
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_bytes(value)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
         axes.minorticks_off()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # powers of ten alone may be one
         axes.grid()
         axes.set_xlabel("message size S")
         axes.legend(loc="upper left", fontsize=9)
