@@ -3,9 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
+PLAYWRIGHT := playwright==1.65.2  # drives the system's browser; downloads none
 NBVAL := --nbval --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
-.PHONY: lab test lint unit nbval notebooks site bench grade clean
+.PHONY: lab test lint unit nbval notebooks browser site bench gpu grade clean
 
 lab: .venv/ready  ## open the course in JupyterLab
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/00_ranks_and_the_ledger.ipynb
@@ -26,8 +27,15 @@ nbval: .venv/ready
 notebooks: .venv/ready  ## run every notebook and keep its outputs
 	COURSE_LIVE=0 $(BIN)/jupyter execute --inplace $(NOTEBOOKS)
 
+browser: .venv/ready  ## the course in a real JupyterLab; needs Chromium, or Chrome, of the system
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PLAYWRIGHT)
+	$(BIN)/python -m pytest tests/browser tests/plot/test_player_browser.py
+
 site: .venv/ready  ## the executed course as pages to read, in site/; every link is checked
 	$(BIN)/python -m course_lib.site
+
+gpu: .venv/ready  ## what needs GPUs; says what it skipped, and why
+	$(BIN)/python -m pytest tests/gpu -rs
 
 bench: .venv/ready  ## measure, side by side with the peers, into benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks --write

@@ -120,7 +120,7 @@ class Kernel:
     def processes(self) -> list[psutil.Process]:
         """What runs under this kernel, without the kernel itself."""
         mine = int(self.manager.provisioner.process.pid)
-        return [process for process in _tagged(self.tag) if process.pid != mine]
+        return [process for process in tagged(self.tag) if process.pid != mine]
 
     def memory(self) -> float:
         """MB that those processes hold; a page that several share counts once (PSS)."""
@@ -137,7 +137,7 @@ class Kernel:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
         deadline = time.monotonic() + 3
-        while (left := _tagged(self.tag)) and time.monotonic() < deadline:
+        while (left := tagged(self.tag)) and time.monotonic() < deadline:
             time.sleep(0.05)
         for process in left:
             process.kill()
@@ -157,7 +157,8 @@ def _text(kind: str, content: dict[str, Any]) -> str:
     return str(content.get("data", {}).get("text/plain", "")) + "\n" if "data" in content else ""
 
 
-def _tagged(tag: str) -> list[psutil.Process]:
+def tagged(tag: str) -> list[psutil.Process]:
+    """The living processes whose environment has this tag."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -19,6 +19,7 @@ from benchmarks.own_runs import RUNS, measured
 from benchmarks.row import Row
 from course_lib.model import ModelConfig
 from course_lib.plan import Layout, Memory, memory
+from course_lib.plan.answer import answer
 from course_lib.plan.fit import curve, fit, leave_one_out
 from course_lib.plan.hardware import cluster
 from course_lib.plan.published_row import read
@@ -118,3 +119,9 @@ def rows() -> Iterator[Row]:
     note = f"pp 16, 4 chunks, dp 800, tp 8, 405B parameters: MFU {step.mfu:.2f}"
     seconds = time.perf_counter() - began
     yield Row("plan", "one layout simulated", LARGE.gpus, 0, seconds, None, "", "s", note)
+    began = time.perf_counter()
+    found = answer("llama3-405b", "100000xH100", 20_000).plan
+    degrees = len(found.choices) + len(found.refused)
+    seconds = time.perf_counter() - began
+    note = f"405B parameters, batch 20 000; {degrees} ways to cut it"
+    yield Row("plan", "all layouts planned", 100_000, 0, seconds, None, "", "s", note)

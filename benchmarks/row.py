@@ -37,8 +37,8 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Ours by the peer's: below 1 is better; None without a peer."""
-        return None if self.peer is None else self.ours / self.peer
+        """Ours by the peer's: below 1 is better; None without a peer, or where it is 0."""
+        return self.ours / self.peer if self.peer else None
 
     def to_json(self) -> str:
         """The row as one line of JSON."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import results, train
+from benchmarks import goals, results, train
 from benchmarks.__main__ import found
 from benchmarks.collectives import medians
 from benchmarks.row import Row, table
@@ -137,3 +137,25 @@ def test_layouts_that_do_not_train_alike_have_no_rows() -> None:
     alone = train.Case({"cp": 2}, config=SMALL, alone=train.NO_CP)
     only = [{"ours": side | {"losses": [2.0] * 5}}]
     assert all(row.peer is None and row.ratio is None for row in train.case_rows(alone, only))
+
+
+# --- goals ---------------------------------------------------------------------------------------
+def test_a_goal_reads_the_worst_row_that_counts() -> None:
+    rows = [
+        Row("c", "all_reduce", 2, 4096, 9.0, 1.0, "gloo", "ms"),  # too small to count
+        Row("c", "all_reduce", 2, 1 << 20, 2.0, 2.5, "gloo", "ms"),
+        Row("c", "all_reduce", 4, 1 << 22, 3.0, 2.5, "gloo", "ms"),
+        Row("c", "all_gather", 4, 1 << 22, 9.0, 2.5, "gloo", "ms"),
+    ]
+    goal = goals.Goal("a ring", "c", "all_reduce", 1.0, where=goals.at_least(1))
+    found = goals.worst(goal, {"c": f"About.\n\n{table(rows)}\n"})
+    assert found is not None
+    assert (found["world"], found["size"], found["ratio"]) == ("4", "4 MiB", "1.2")
+    assert goals.worst(goal, {}) is None
+
+
+def test_every_goal_has_its_rows_and_every_miss_its_reason() -> None:
+    sections = results.read()
+    assert [g.text for g in goals.GOALS if goals.worst(g, sections) is None] == []
+    missed = [row for row in goals.rows() if row.note]
+    assert [row.what for row in missed if row.note.endswith(": ")] == []

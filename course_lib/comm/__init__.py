@@ -24,10 +24,11 @@ from course_lib.comm.group import Group
 from course_lib.comm.halving_doubling import doubling_all_reduce, halving_doubling_all_reduce
 from course_lib.comm.hierarchical import hierarchical_all_reduce
 from course_lib.comm.mesh import Mesh
-from course_lib.comm.messages import Stream, Work, exchange, irecv, isend, recv, send
+from course_lib.comm.messages import Stream, exchange, irecv, isend, recv, send
 from course_lib.comm.pairwise import pairwise_all_to_all, pairwise_reduce_scatter
 from course_lib.comm.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from course_lib.comm.tree import tree_broadcast, tree_reduce
+from course_lib.comm.work import Work
 
 __all__ = [
     "CommError",

@@ -19,9 +19,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from course_lib.comm.carry import by_host, carried, place_for, wire_view
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
-from course_lib.comm.messages import Work, wire_view
+from course_lib.comm.work import Work
 from course_lib.trace import Event, wire_bytes
 
 OPS = {
@@ -51,7 +52,7 @@ def all_reduce(
         CommError: unknown `op`, an average of integers, or a dtype that cannot be reduced.
     """
     reduce_op = _reduce_op(tensor, op, "all_reduce")
-    data = tensor.contiguous()
+    data = carried(tensor, group)
     event = _book("all_reduce", tensor, group, payload=_bytes(tensor))
     handle = dist.all_reduce(data, reduce_op, group.handle, async_op=True)
 
@@ -61,7 +62,7 @@ def all_reduce(
         if data is not tensor:
             tensor.copy_(data)
 
-    return _result(handle, group, event, async_op, finish)
+    return _result(handle, data, group, event, async_op, finish)
 
 
 def reduce_scatter(
@@ -90,9 +91,9 @@ def reduce_scatter(
     reduce_op = _reduce_op(input, op, "reduce_scatter")
     _check_parts(output, input, group, "reduce_scatter")
     event = _book("reduce_scatter", input, group, payload=_bytes(input))
-    data = output if output.is_contiguous() else torch.empty_like(output).contiguous()
+    data = place_for(output, group)
     handle = dist.reduce_scatter_single(
-        data, input.contiguous(), reduce_op, group.handle, async_op=True
+        data.view(-1), carried(input, group).view(-1), reduce_op, group.handle, async_op=True
     )
 
     def finish() -> None:
@@ -101,7 +102,7 @@ def reduce_scatter(
         if data is not output:
             output.copy_(data)
 
-    return _result(handle, group, event, async_op, finish)
+    return _result(handle, data, group, event, async_op, finish)
 
 
 def all_gather(
@@ -123,12 +124,15 @@ def all_gather(
     """
     _check_parts(input, output, group, "all_gather")
     event = _book("all_gather", input, group, payload=_bytes(output))
-    data = output if output.is_contiguous() else torch.empty_like(output).contiguous()
+    data = place_for(output, group)
     handle = dist.all_gather_single(
-        wire_view(data), wire_view(input.contiguous()), group.handle, async_op=True
+        wire_view(data).view(-1),
+        wire_view(carried(input, group)).view(-1),
+        group.handle,
+        async_op=True,
     )
     finish = None if data is output else partial(_copy, output, data)
-    return _result(handle, group, event, async_op, finish)
+    return _result(handle, data, group, event, async_op, finish)
 
 
 def all_to_all(
@@ -162,12 +166,12 @@ def all_to_all(
     row = _bytes(input) // max(1, input.shape[0])
     event.sent = (sum(given) - given[group.index]) * row
     event.received = (sum(taken) - taken[group.index]) * row
-    data = output if output.is_contiguous() else torch.empty_like(output).contiguous()
+    data = place_for(output, group)
     handle = dist.all_to_all_single(
-        wire_view(data), wire_view(input.contiguous()), taken, given, group.handle, async_op=True
+        wire_view(data), wire_view(carried(input, group)), taken, given, group.handle, async_op=True
     )
     finish = None if data is output else partial(_copy, output, data)
-    return _result(handle, group, event, async_op, finish)
+    return _result(handle, data, group, event, async_op, finish)
 
 
 def broadcast(tensor: torch.Tensor, source: int, group: Group, *, async_op: bool = False) -> Work:
@@ -186,11 +190,11 @@ def broadcast(tensor: torch.Tensor, source: int, group: Group, *, async_op: bool
         CommError: `source` is not an index of the group.
     """
     root = group.ranks[group.check_index(source, "broadcast from index")]
-    data = tensor.contiguous()
+    data = carried(tensor, group)
     event = _book("broadcast", tensor, group, payload=_bytes(tensor), root=source)
     handle = dist.broadcast(wire_view(data), root, group.handle, async_op=True)
     finish = None if data is tensor else partial(_copy, tensor, data)
-    return _result(handle, group, event, async_op, finish)
+    return _result(handle, data, group, event, async_op, finish)
 
 
 def reduce(
@@ -213,7 +217,7 @@ def reduce(
     """
     reduce_op = _reduce_op(tensor, op, "reduce")
     root = group.ranks[group.check_index(target, "reduce to index")]
-    data = tensor.contiguous()
+    data = carried(tensor, group)
     event = _book("reduce", tensor, group, payload=_bytes(tensor), root=target)
     handle = dist.reduce(data, root, reduce_op, group.handle, async_op=True)
 
@@ -223,7 +227,7 @@ def reduce(
         if data is not tensor:
             tensor.copy_(data)
 
-    return _result(handle, group, event, async_op, finish)
+    return _result(handle, data, group, event, async_op, finish)
 
 
 def barrier(group: Group) -> None:
@@ -252,15 +256,20 @@ def _book(
     return group.ledger.begin(
         op, axis=group.axis, group=group.ranks, payload=payload, sent=sent, received=received,
         shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."),
-        item=tensor.element_size(),
-        peer=-1 if root is None else group.ranks[root],
+        item=tensor.element_size(), peer=-1 if root is None else group.ranks[root],
+        by_host=by_host(tensor, group),
     )  # fmt: skip
 
 
 def _result(
-    handle: Any, group: Group, event: Event, async_op: bool, finish: Callable[[], None] | None
+    handle: Any,
+    data: torch.Tensor,
+    group: Group,
+    event: Event,
+    async_op: bool,
+    finish: Callable[[], None] | None,
 ) -> Work:
-    work = Work(handle, group, event, finish, timed=async_op)
+    work = Work(handle, group, event, finish, timed=async_op, data=data)
     if not async_op:
         work.wait()
     return work

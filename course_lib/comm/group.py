@@ -32,7 +32,8 @@ class Group:
         axis: name of the mesh axis that this group lies on; `world` for all ranks.
         ledger: this rank's ledger, shared by all its groups.
         handle: torch's process group, as long as torch keeps it.
-        device: where tensors must be for this group's backend.
+        device: where this rank computes. Tensors on the CPU can be sent as well.
+        has_nccl: whether tensors on GPUs go from GPU to GPU in collectives.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Group:
         axis: str,
         ledger: Ledger,
         handle: dist.ProcessGroup,
+        device: torch.device | None = None,
     ) -> None:
         self.ranks = tuple(ranks)
         self.rank = rank
@@ -51,14 +53,17 @@ class Group:
         # torch alone keeps it alive. When it is destroyed, gloo's threads end there and then; one
         # that still runs while Python shuts down aborts the process (pytorch/pytorch #190489).
         self._handle = weakref.ref(handle)
-        self.device = _device_of(handle)
+        self.has_nccl = "nccl" in dist.get_backend(handle)
+        self.device = device or _device_of(self.has_nccl)
 
     @classmethod
-    def world(cls, ledger: Ledger | None = None) -> Group:
+    def world(cls, ledger: Ledger | None = None, device: torch.device | None = None) -> Group:
         """All ranks, over the default process group, which must be initialised.
 
         Args:
             ledger: the book to use; a new one if None.
+            device: where this rank computes; if None, its GPU if the ranks talk through NCCL, else
+                the CPU.
 
         Raises:
             CommError: `torch.distributed` is not initialised in this process.
@@ -73,7 +78,7 @@ class Group:
         handle = dist.group.WORLD
         assert handle is not None
         ranks = range(dist.get_world_size())
-        return cls(ranks, rank, "world", ledger or Ledger(rank), handle)
+        return cls(ranks, rank, "world", ledger or Ledger(rank), handle, device)
 
     @property
     def handle(self) -> dist.ProcessGroup:
@@ -131,7 +136,7 @@ class Group:
         for ranks in self._parts_of_all([[self.ranks[i] for i in part] for part in parts]):
             handle = dist.new_group(ranks)
             if self.rank in ranks:
-                mine = Group(ranks, self.rank, axis, self.ledger, handle)
+                mine = Group(ranks, self.rank, axis, self.ledger, handle, self.device)
         assert mine is not None
         return mine
 
@@ -144,7 +149,7 @@ class Group:
         if self.size == count:
             return parts
         numbered = [(number, rank) for number, part in enumerate(parts) for rank in part]
-        mine = torch.full((count, 2), -1, device=self.device)
+        mine = torch.full((count, 2), -1)
         mine[: self.size] = torch.tensor(numbered)
         said: dict[tuple[int, ...], None] = {}
         for rows in self._said_by_all(mine):
@@ -186,8 +191,6 @@ class Group:
         return f"Group({self.axis}: ranks {members}; this is rank {self.rank}, index {self.index})"
 
 
-def _device_of(handle: dist.ProcessGroup) -> torch.device:
-    """The device whose tensors this backend moves."""
-    if dist.get_backend(handle) == "nccl":
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
+def _device_of(has_nccl: bool) -> torch.device:
+    """Where a rank computes that has not said so."""
+    return torch.device("cuda", torch.cuda.current_device()) if has_nccl else torch.device("cpu")

@@ -5,70 +5,23 @@ Source: MPI's blocking and immediate sends; torch.distributed.P2POp for the pair
 Costs: S bytes for a message of S bytes, and one latency alpha; nothing else.
 The production version puts many messages in one NCCL group call, so that they cannot deadlock.
 
-Peers are named by their *index in the group*, as everywhere in this course.
+Peers are named by their *index in the group*, as everywhere in this course. Messages between GPUs
+go through the host (see `carry`), and are booked as such.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from course_lib.comm.carry import HOST, wire_view
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
+from course_lib.comm.work import Work
 from course_lib.trace import Event
-
-
-class Work:
-    """A call under way. Its buffers may be touched again only after `wait`.
-
-    Args:
-        handle: torch's work, or None if the call is already done.
-        group: whose ledger the call is booked in.
-        event: its entry there.
-        finish: what is left to do once the data are here (scale an average, copy back).
-        timed: note when the data are here, also if nobody waits yet; on CPU alone, where a call
-            has an end that this process sees.
-    """
-
-    def __init__(
-        self,
-        handle: Any,
-        group: Group,
-        event: Event,
-        finish: Callable[[], None] | None = None,
-        *,
-        timed: bool = False,
-    ) -> None:
-        self._handle = handle
-        self._group = group
-        self._finish = finish
-        self.event = event
-        self._arrived = arrived = []  # type: list[float]
-        if timed and group.device.type == "cpu":
-            # The callback holds the list and not this object, which holds the handle.
-            with suppress(RuntimeError):  # gloo's reduce-scatter has no future
-                handle.get_future().add_done_callback(lambda _: arrived.append(time.monotonic()))
-
-    def is_completed(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self._handle is None or bool(self._handle.is_completed())
-
-    def wait(self) -> None:
-        """Returns once the buffers hold the result. A second call does nothing."""
-        if self._handle is not None:
-            self.event.waited = time.monotonic()
-            self._handle.wait()
-            self._handle = None
-        if self._finish is not None:
-            self._finish()
-            self._finish = None
-        self._group.ledger.finish(self.event, *self._arrived)
 
 
 def isend(tensor: torch.Tensor, to: int, group: Group, *, step: int = -1, chunk: int = -1) -> Work:
@@ -88,7 +41,7 @@ def isend(tensor: torch.Tensor, to: int, group: Group, *, step: int = -1, chunk:
     Raises:
         CommError: `to` is not another member of the group.
     """
-    data = wire_view(tensor.contiguous())
+    data = wire_view(tensor.to(HOST).contiguous())
     event = _book("send", tensor, _peer(to, group, "send to"), group, step, chunk)
     return Work(dist.isend(data, event.peer, group.handle), group, event)
 
@@ -112,9 +65,9 @@ def irecv(
         CommError: `source` is not another member of the group.
     """
     event = _book("recv", tensor, _peer(source, group, "receive from"), group, step, chunk)
-    if tensor.is_contiguous():
+    if tensor.is_contiguous() and tensor.device == HOST:
         return Work(dist.irecv(wire_view(tensor), event.peer, group.handle), group, event)
-    buffer = torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    buffer = torch.empty(tensor.shape, dtype=tensor.dtype, device=HOST)
     work = dist.irecv(wire_view(buffer), event.peer, group.handle)
 
     def finish() -> None:
@@ -176,34 +129,35 @@ class Stream:
         self._start = group.handle.send if op == "send" else group.handle.recv
         self._peer, self._ledger = peer, group.ledger
         self._left = tensor.nbytes
-        self._under_way: deque[tuple[Any, int]] = deque()
+        self._under_way: deque[tuple[Any, torch.Tensor, torch.Tensor]] = deque()
         self._event: Event | None = None
 
     def post(self, piece: torch.Tensor) -> None:
         """Starts the next piece: sends it, or receives into it. It must be contiguous."""
-        self._under_way.append((self._start([wire_view(piece)], self._peer, 0), piece.nbytes))
+        data = piece if piece.device == HOST else self._on_host(piece)
+        self._under_way.append((self._start([wire_view(data)], self._peer, 0), data, piece))
         if self._event is None:  # booked while the piece travels
             self._event = _book(*self._entry)
 
     def wait(self) -> None:
         """Waits for the oldest piece under way; the message ends with its last one."""
-        handle, count = self._under_way.popleft()
+        handle, data, piece = self._under_way.popleft()
         handle.wait()
-        self._left -= count
+        if data is not piece and self._entry[0] == "recv":
+            piece.copy_(data)
+        self._left -= piece.nbytes
         if not self._left and self._event is not None:
             self._ledger.finish(self._event)
+
+    def _on_host(self, piece: torch.Tensor) -> torch.Tensor:
+        if self._entry[0] == "send":
+            return piece.to(HOST)
+        return torch.empty(piece.shape, dtype=piece.dtype, device=HOST)
 
     def wait_all(self) -> None:
         """Waits for every piece under way."""
         while self._under_way:
             self.wait()
-
-
-def wire_view(tensor: torch.Tensor) -> torch.Tensor:
-    """The same bytes in a dtype that every backend can move: gloo refuses 8-bit floats."""
-    if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
-        return tensor.view(torch.uint8)
-    return tensor
 
 
 def _peer(index: int, group: Group, asked: str) -> int:
@@ -220,6 +174,7 @@ def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chu
     count = tensor.numel() * tensor.element_size()
     return group.ledger.begin(
         op, axis=group.axis, group=group.ranks, payload=count, peer=peer, step=step, chunk=chunk,
+        by_host=tensor.device != HOST,
         sent=count if op == "send" else 0, received=count if op == "recv" else 0,
         shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."),
         item=tensor.element_size(),

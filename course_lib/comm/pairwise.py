@@ -16,10 +16,11 @@ import torch
 import torch.distributed as dist
 
 from course_lib.comm.assembly import swap
+from course_lib.comm.carry import by_host, carried, wire_view
 from course_lib.comm.collectives import reduce_scatter
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
-from course_lib.comm.messages import Work, wire_view
+from course_lib.comm.work import Work
 from course_lib.trace import Event, wire_bytes
 
 
@@ -83,18 +84,20 @@ def pairwise_reduce_scatter(
         "reduce_scatter", algorithm="pairwise", axis=group.axis, group=group.ranks,
         payload=input.nbytes, sent=sent, received=received, shape=tuple(input.shape),
         dtype=str(input.dtype).removeprefix("torch."), item=input.element_size(),
+        by_host=by_host(input, group),
     )  # fmt: skip
-    parts = input.new_empty(group.size, output.numel())
+    data = carried(input, group).view(group.size, -1)
+    parts = torch.empty_like(data)  # not `data` itself, which is under way to the others
     handle = dist.all_to_all_single(
-        wire_view(parts), wire_view(input.view(group.size, -1)), group=group.handle, async_op=True
+        wire_view(parts), wire_view(data), group=group.handle, async_op=True
     )
 
     def finish() -> None:
-        torch.sum(parts, 0, dtype=output.dtype, out=output.view(-1))
+        torch.sum(parts.to(output.device), 0, dtype=output.dtype, out=output.view(-1))
         if op == "avg":
             output.div_(group.size)
 
-    return Work(handle, group, event, finish, timed=True)
+    return Work(handle, group, event, finish, timed=True, data=parts)
 
 
 def _book(inputs: Sequence[torch.Tensor], group: Group) -> Event:

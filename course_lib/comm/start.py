@@ -4,6 +4,9 @@ Notebook: 00 Ranks and the ledger; every lesson's last run.
 Source: torchrun's environment variables (torch.distributed.run).
 Costs a connection of each rank to the store, and to the ranks that it talks to.
 The production version binds NCCL to the device here already, so that its communicators are split.
+
+Where each rank has a GPU of its own there are two backends in each group: NCCL for tensors on GPUs,
+gloo for those on the CPU, such as a count that is told to all, or a lesson's that never left it.
 """
 
 from __future__ import annotations
@@ -33,9 +36,9 @@ def choose_device(wanted: str, rank: int, world_size: int) -> torch.device:
 
 
 def choose_backend(device: torch.device, world_size: int) -> str:
-    """`nccl` if each rank of this machine has a GPU of its own, else `gloo`."""
+    """NCCL for GPUs beside gloo if each rank of this machine has a GPU of its own, else `gloo`."""
     alone = device.type == "cuda" and torch.cuda.device_count() >= world_size
-    return "nccl" if alone else "gloo"
+    return "cpu:gloo,cuda:nccl" if alone else "gloo"
 
 
 @contextmanager
@@ -55,6 +58,6 @@ def start_from_environment() -> Iterator[Group]:
     else:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     try:
-        yield Group.world()
+        yield Group.world(device=device)
     finally:
         dist.destroy_process_group()

@@ -95,14 +95,22 @@ class Bench:
         printed = _printed([view.tail for view in trial.ranks])
         if fault is not None:
             return Result(len(inputs), fault=fault, printed=printed)
-        answers = [view.answer for view in trial.ranks]
-        return Result(
-            len(inputs),
-            [payload.unpack(view.answer["output"], view.raw) for view in trial.ranks],
-            [Ledger.from_dict(answer["ledger"]) for answer in answers],
-            [[Call(**call) for call in answer["calls"]] for answer in answers],
-            printed=printed,
-        )
+        try:
+            return _result(trial, printed)
+        except Exception as error:  # of a value that can be written down, but not made again
+            text = f"what came back cannot be read: {type(error).__name__}: {error}"[:500]
+            return Result(len(inputs), fault=Fault("exception", text), printed=printed)
+
+
+def _result(trial: Trial, printed: str) -> Result:
+    answers = [view.answer for view in trial.ranks]
+    return Result(
+        len(answers),
+        [payload.unpack(view.answer["output"], view.raw) for view in trial.ranks],
+        [Ledger.from_dict(answer["ledger"]) for answer in answers],
+        [[Call(**call) for call in answer["calls"]] for answer in answers],
+        printed=printed,
+    )
 
 
 def _printed(tails: Sequence[bytes]) -> str:

@@ -9,7 +9,7 @@ The production version is the flight recorder inside NCCL's process group.
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ class Call:
 
     def to_dict(self) -> dict[str, Any]:
         """The call as JSON-ready data."""
-        return asdict(self)
+        return {"op": self.op, "bytes": self.bytes, "by": self.by, "line": self.line}
 
 
 class CallTrace(TorchDispatchMode):

@@ -66,7 +66,7 @@ class Inbox:
         del self._data[:end]
         try:
             message = json.loads(body[:text])
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Garbled("a message that is not JSON") from None
         if not isinstance(message, dict):
             raise Garbled("a message that is not an object")

@@ -70,7 +70,11 @@ class GradeMagics(Magics):
         entry = _entry(line)
         if entry is None:
             return
-        kept = save_answer(entry, cell if cell.endswith("\n") else cell + "\n")
+        try:
+            kept = save_answer(entry, cell if cell.endswith("\n") else cell + "\n")
+        except (OSError, UnicodeEncodeError) as error:
+            print(f"The cell was not saved as {entry.path.name}, and not graded: {error}")
+            return
         _show(self._graded(entry))
         if kept is not None:
             print(f"The file that was there is kept as {kept.relative_to(entry.root)}.")

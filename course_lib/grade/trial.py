@@ -23,6 +23,7 @@ from course_lib.grade.view import RankView
 from course_lib.ranks import autopsy
 from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.forkserver import ForkServer
+from course_lib.ranks.outcome import ending
 
 LOOK = 0.25  # seconds between two looks
 STILL = 0.6  # seconds without any movement that make a deadlock
@@ -207,7 +208,8 @@ class Trial:
         for view in self.ranks:
             if view.state == "killed" and not view.ready:
                 text = view.tail.decode(errors="replace")[-2000:]
-                raise RankLost(f"rank {view.index} did not start: {view.child.status} {text}")
+                why = f"{ending(view.child.status)} {text}".strip()
+                raise RankLost(f"rank {view.index} did not start: it {why}")
 
     def _judge(self, now: float, seconds: float) -> Fault | None:
         """Whether a limit is passed, or nothing moves any more."""

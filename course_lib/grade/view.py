@@ -12,6 +12,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from course_lib.grade.inbox import Garbled, Inbox
@@ -20,6 +21,16 @@ from course_lib.ranks.forkserver import Child
 
 FORKED = 256 << 20  # bytes of anonymous memory that a fork of the preloaded process has at most
 TAIL = 4096  # bytes of printed output that are kept
+# What a message must have, and of which kind the parts are that the judge looks at.
+NEEDED: dict[str, set[str]] = {
+    "ready": set(), "where": {"line", "source"}, "fault": {"kind", "error"},
+    "done": {"output", "ledger", "calls", "threads"},
+}  # fmt: skip
+PARTS: dict[str, Any] = {
+    "line": int, "seq": int, "peer": int, "made": int, "source": str, "call": str, "axis": str,
+    "error": str, "kind": str, "group": list, "shape": list, "tampering": list, "calls": list,
+    "ledger": dict, "threads": (list, dict),
+}  # fmt: skip
 
 
 @dataclass
@@ -58,6 +69,7 @@ class RankView:
         """Takes in messages and printed output that have come."""
         try:
             for message, raw in self.inbox.take():
+                _check_form(message)
                 if message.get("say") == "where":
                     self.look = message
                 elif message.get("say") == "ready":
@@ -103,3 +115,17 @@ class RankView:
             size, present, shared = (int(page) * os.sysconf("SC_PAGE_SIZE") for page in pages[:3])
             return size, present, shared
         return 0, 0, 0
+
+
+def _check_form(message: dict[str, Any]) -> None:
+    """Refuses what no rank of ours says: an answer that has found the channel may send anything.
+
+    Raises:
+        Garbled: a part is missing, or of another kind.
+    """
+    wrong = [
+        part for part, kind in PARTS.items() if not isinstance(message.get(part), (kind, NoneType))
+    ]
+    say = str(message.get("say"))
+    if wrong or say not in NEEDED or not message.keys() >= NEEDED[say]:
+        raise Garbled("a message of another form")

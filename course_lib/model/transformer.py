@@ -192,9 +192,10 @@ def generate(
         temperature: below 1 is more cautious.
     """
     tokens = torch.tensor([list(prompt)])
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)  # the CPU's: the same text on every device
+    where = next(model.parameters()).device
     for _ in range(count):
-        logits_V = model(tokens[:, -sequence:])[0, -1].float() / temperature
+        logits_V = model(tokens[:, -sequence:].to(where))[0, -1].float().cpu() / temperature
         new = torch.multinomial(logits_V.softmax(-1), 1, generator=generator)
         tokens = torch.cat([tokens, new[None]], 1)
     return bytes(tokens[0].tolist())

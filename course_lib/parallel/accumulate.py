@@ -83,7 +83,7 @@ def accumulate(
         with nullcontext() if last or group.size == 1 else model.no_sync():  # type: ignore[operator]
             loss = token_loss_sum(model(inputs), targets, ignore_index) / total
             (loss * group.size).backward()
-        part = part + loss.detach()
+        part = part + loss.detach().to(part.device)
     return part
 
 

@@ -260,12 +260,12 @@ class FSDP(nn.Module):
         grads = [p.grad for p in self._names if p.grad is not None]
         squares = torch.zeros((), dtype=torch.float64, device=self.group.device)
         for grad in grads:
-            squares += grad.double().pow(2).sum()
+            squares += grad.double().pow(2).sum().to(squares.device)
         all_reduce(squares, self.group)
         norm = squares.sqrt()
         scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
         for grad in grads:
-            grad.mul_(scale)
+            grad.mul_(scale.to(grad.device))
         return norm
 
     @torch.no_grad()

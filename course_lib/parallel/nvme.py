@@ -26,6 +26,7 @@ import torch
 
 MAGIC = b"COURSE05"
 PAGE = 4096  # the data begin here, so that they are aligned for the disk and for any dtype
+UNFINISHED = ".unfinished"  # ends the names of files that are being written
 PREFIX = struct.Struct("<8sII")  # magic, length of the JSON, checksum of the JSON
 
 
@@ -59,6 +60,8 @@ class NvmeStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.glob(f".*{UNFINISHED}"):  # by a process that was killed
+            left.unlink()
         self.read = self.written = 0
         self._thread = ThreadPoolExecutor(1, "nvme")
 
@@ -123,7 +126,7 @@ class NvmeStore:
 
 # --- one file ------------------------------------------------------------------------------------
 def _bytes(tensor: torch.Tensor) -> memoryview:
-    flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
     return memoryview(flat.numpy())  # type: ignore[arg-type]
 
 
@@ -135,7 +138,7 @@ def _write(path: Path, tensor: torch.Tensor) -> None:
     }  # fmt: skip
     text = json.dumps(about).encode()
     header = PREFIX.pack(MAGIC, len(text), zlib.crc32(text)) + text
-    unfinished = path.with_name(f".{path.name}")
+    unfinished = path.with_name(f".{path.name}{UNFINISHED}")
     with unfinished.open("wb") as file:
         file.write(header.ljust(PAGE, b"\0"))
         file.write(data)

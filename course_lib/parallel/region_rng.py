@@ -31,12 +31,15 @@ class RegionRng:
     """
 
     def __init__(self, seed: int, group: Group) -> None:
-        self._device = group.device
+        self._generators = {"": torch.default_generator}
+        if group.device.type == "cuda":  # what is drawn there; some may still be drawn on the CPU
+            self._generators[" on the GPU"] = torch.cuda.default_generators[group.device.index]
         # Far apart, so that the next seed's replicated stream is not this one's sharded stream.
         seeds = {"replicated": seed, "sharded": seed + 2718 * (group.index + 1)}
         self._states = {
-            name: torch.Generator(self._device).manual_seed(number).get_state()
+            name + where: torch.Generator(generator.device).manual_seed(number).get_state()
             for name, number in seeds.items()
+            for where, generator in self._generators.items()
         }
 
     @contextmanager
@@ -55,13 +58,15 @@ class RegionRng:
                 f"the regions {' and '.join(REGIONS)}",
                 "a tensor is the same on all ranks of the group, or cut over them",
             )
-        outside = self._get_state()
-        self._set_state(self._states[name])
+        outside = {where: g.get_state() for where, g in self._generators.items()}
+        for where, generator in self._generators.items():
+            generator.set_state(self._states[name + where])
         try:
             yield
         finally:
-            self._states[name] = self._get_state()
-            self._set_state(outside)
+            for where, generator in self._generators.items():
+                self._states[name + where] = generator.get_state()
+                generator.set_state(outside[where])
 
     def get_state(self) -> dict[str, torch.Tensor]:
         """Both streams' states: for a checkpoint, and for recomputation."""
@@ -70,9 +75,3 @@ class RegionRng:
     def set_state(self, states: dict[str, torch.Tensor]) -> None:
         """Goes on from where `get_state` was called."""
         self._states = dict(states)
-
-    def _get_state(self) -> torch.Tensor:
-        return (torch.cuda if self._device.type == "cuda" else torch.random).get_rng_state()
-
-    def _set_state(self, state: torch.Tensor) -> None:
-        (torch.cuda if self._device.type == "cuda" else torch.random).set_rng_state(state)

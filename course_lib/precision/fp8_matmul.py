@@ -23,13 +23,13 @@ def choose_way(a_MK: Scaled, b_NK: Scaled) -> Way:
     """How `scaled_matmul` computes a product; the one place that decides.
 
     `scaled_mm` is the 8-bit unit of a GPU (compute capability 8.9 and above). It wants one scale a
-    matrix, N and K in multiples of 16, and not two matrices of E5M2. `emulated` is a float32
-    product of the dequantized numbers: the same products, exact in float32, at float32's speed.
-    torch's own `_scaled_mm` for CPUs does the same inside, so there is nothing to choose there.
+    matrix, a float32, N and K in multiples of 16, and not two matrices of E5M2. `emulated` is a
+    float32 product of the dequantized numbers: the same products, exact in float32, at float32's
+    speed. torch's own `_scaled_mm` for CPUs does the same inside, so there is nothing to choose.
     """
     data = a_MK.data
     native = data.is_cuda and torch.cuda.get_device_capability(data.device) >= (8, 9)
-    one_scale = a_MK.scale.numel() == b_NK.scale.numel() == 1
+    one_scale = all(q.scale.numel() == 1 and q.scale.dtype == torch.float32 for q in (a_MK, b_NK))
     fits = all(size % 16 == 0 for size in b_NK.data.shape)
     both_e5m2 = data.dtype == b_NK.data.dtype == E5M2.dtype
     return "scaled_mm" if native and one_scale and fits and not both_e5m2 else "emulated"

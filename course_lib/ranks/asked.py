@@ -14,6 +14,8 @@ from typing import NamedTuple, NoReturn
 
 from course_lib.ranks.outcome import BadRequestError
 
+LONGEST_TIME = 1_000_000  # seconds; the system's own clocks of a wait end not much later
+
 
 class Form(NamedTuple):
     """What a pool is like: so many ranks, on so many hosts, with links of so many Mbit/s."""
@@ -66,17 +68,27 @@ class Parser(argparse.ArgumentParser):
         raise BadRequestError(f"{self.prog}: {message}; it is {usage}")
 
 
+def _is_number(text: str) -> bool:
+    """Whether it is a whole number as one writes it; `int` also takes ٣, 1_0 and a book of 9s."""
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 40 else f"{text[:40]!r}..."
+
+
 def _world_size(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 64:
-        raise argparse.ArgumentTypeError(f"the number of ranks must be 1 to 64, not {text!r}")
+    if not _is_number(text) or not 1 <= int(text) <= 64:
+        message = f"the number of ranks must be 1 to 64, not {_short(text)}"
+        raise argparse.ArgumentTypeError(message)
     return int(text)
 
 
 def _rank_list(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"ranks are numbers like 0,2, not {text!r}") from None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(map(_is_number, parts)):
+        raise argparse.ArgumentTypeError(f"ranks are numbers like 0,2, not {_short(text)}")
+    return [int(part) for part in parts]
 
 
 def _seconds(text: str) -> float:
@@ -84,14 +96,15 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"a time limit is a number of seconds, not {text!r}")
+    if not 0 < seconds <= LONGEST_TIME:
+        message = f"a time limit is a number of seconds, up to {LONGEST_TIME:,}, not {_short(text)}"
+        raise argparse.ArgumentTypeError(message)
     return seconds
 
 
 def _hosts(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"the number of hosts is a number, not {text!r}")
+    if not _is_number(text):
+        raise argparse.ArgumentTypeError(f"the number of hosts is a number, not {_short(text)}")
     return int(text)
 
 
@@ -99,7 +112,7 @@ def _mbit(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        message = f"the speed of a link is a number of Mbit/s, not {text!r}"
+        message = f"the speed of a link is a number of Mbit/s, not {_short(text)}"
         raise argparse.ArgumentTypeError(message) from None
 
 

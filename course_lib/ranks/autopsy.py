@@ -46,10 +46,13 @@ def standstill(earlier: Mapping[int, Report], later: Mapping[int, Report], secon
 
 def _same(earlier: Report, later: Report, seconds: float) -> bool:
     place = ("line", "call", "seq", "peer", "axis", "talking")
-    if not later.get("talking") or later.get("runnable"):
+    asks = later.get("asks", False)  # then only the place says whether it moves
+    if not later.get("talking") or (later.get("runnable") and not asks):
         return False
     if any(earlier.get(k) != later.get(k) for k in place):
         return False
+    if asks:
+        return True
     before, now = earlier["threads"], later["threads"]
     if before.get("main") != now.get("main"):
         return False
@@ -76,6 +79,8 @@ def _doing(report: Report) -> str:
         return "finished"
     if report["state"] in ("running", "interrupted"):
         return f"waits in {call_name(report)}" if report.get("talking") else "is at work"
+    if report["state"] == "stopped":
+        return "stopped by a signal"
     if lost_peer(report):
         return "lost its connection to a rank that ended"
     if report["state"] == "raised":

@@ -34,6 +34,8 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self._begun = bytearray()  # of the message that is coming in, and its open files
+        self._files: list[int] = []
 
     @classmethod
     def pair(cls) -> tuple[Channel, Channel]:
@@ -79,14 +81,12 @@ class Channel:
         """
         self._sock.settimeout(timeout)
         try:
-            head, fds, _, _ = socket.recv_fds(self._sock, HEADER.size, MAX_FDS)
-            self._sock.settimeout(None)
-            head += self._exactly(HEADER.size - len(head)) if head else b""
-            if not head:
-                raise ChannelClosed("closed")
-            text_size, raw_size = HEADER.unpack(head)
-            text = self._exactly(text_size)
-            return json.loads(text), self._exactly(raw_size), list(fds)
+            while len(self._begun) < HEADER.size:
+                self._read(HEADER.size)
+                self._sock.settimeout(None)
+            text, raw = HEADER.unpack_from(self._begun)
+            while len(self._begun) < HEADER.size + text + raw:
+                self._read(HEADER.size + text + raw)
         except BlockingIOError:
             raise TimeoutError("nothing came") from None
         except ConnectionResetError as error:
@@ -94,18 +94,33 @@ class Channel:
         finally:
             if self._sock.fileno() >= 0:
                 self._sock.settimeout(None)
+        data, files = self._begun, self._files
+        self._begun, self._files = bytearray(), []
+        middle = HEADER.size + text
+        return json.loads(data[HEADER.size : middle]), bytes(memoryview(data)[middle:]), files
 
-    def _exactly(self, count: int) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            piece = self._sock.recv(min(count - len(data), 1 << 20))
-            if not piece:
-                raise ChannelClosed("closed in the middle of a message")
-            data += piece
-        return bytes(data)
+    def _read(self, size: int) -> None:
+        """Takes the next bytes of a message that has `size` of them.
+
+        What has come stays with the channel, so that an interrupt loses nothing of it.
+        """
+        most = min(size - len(self._begun), 1 << 20)
+        if self._begun:
+            piece = self._sock.recv(most)
+        else:
+            piece, files, _, _ = socket.recv_fds(self._sock, most, MAX_FDS)
+            self._files += files
+        if not piece:
+            raise ChannelClosed("closed in the middle of a message" if self._begun else "closed")
+        self._begun += piece
 
     def close(self) -> None:
-        """Closes this end; the other end's next `receive` raises ChannelClosed."""
+        """Closes this end; the other end's next `receive` raises ChannelClosed.
+
+        So are the files of a message that never came whole.
+        """
+        while self._files:
+            os.close(self._files.pop())
         self._sock.close()
 
 

@@ -26,10 +26,10 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def die_with_parent() -> None:
-    """This process is killed when the thread that forked it ends."""
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """This process gets a signal when the thread that forked it ends."""
     parent = os.getppid()
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it ended before the call above
         os._exit(1)
 
@@ -111,7 +111,17 @@ def _signal(pid: int, number: int) -> None:
 
 def _is_dead(pid: int) -> bool:
     """Whether a process has ended and only waits to be reaped (or is gone)."""
+    return _state(pid) in "ZX"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal like SIGSTOP keeps a process from running; False without /proc."""
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
+    """The letter of a process's state in proc(5); X if it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return True
+        return "X"

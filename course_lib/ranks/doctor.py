@@ -150,7 +150,8 @@ def _devices() -> Finding:
     gpus = torch.cuda.device_count()
     names = ", ".join(sorted({torch.cuda.get_device_name(n) for n in range(gpus)}))
     there = f"{gpus} × {names}" if gpus else "no GPU"
-    said = f"{there}; {RANKS} ranks compute on {device.type} and talk through {backend}"
+    through = "NCCL, and gloo for what is on the CPU" if "nccl" in backend else backend
+    said = f"{there}; {RANKS} ranks compute on {device.type} and talk through {through}"
     if gpus and device.type == "cpu":
         return Finding(
             "devices", "note", said,

@@ -22,9 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from course_lib.ranks.channel import Channel, ChannelClosed
+from course_lib.ranks.outcome import ending
 
 # One thread a rank: two ranks on one core each lose several times more by fighting over it.
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # the device that gloo is to use
+# Whether there are GPUs is asked of the driver's library: CUDA's own answer would forbid the forks.
+CAREFUL = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 START = "from course_lib.ranks.preloaded import main; main()"
@@ -80,7 +83,8 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", START, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                start_new_session=True, env={**os.environ, **THREADS, "PYTHONPATH": path},
+                start_new_session=True,
+                env={**os.environ, **CAREFUL, **THREADS, "PYTHONPATH": path},
             )  # fmt: skip
             theirs.close()
         self._channel = channel
@@ -146,7 +150,7 @@ class ForkServer:
                 return
             except (ChannelClosed, OSError):
                 self._bury()
-                raise ServerDied("the preloaded process has ended") from None
+                raise self._died() from None
             self._take(message)
 
     def _bury(self) -> None:
@@ -172,7 +176,14 @@ class ForkServer:
         try:
             self._channel.send(message, fds=fds)
         except (ChannelClosed, OSError):
-            raise ServerDied("the preloaded process has ended") from None
+            raise self._died() from None
+
+    def _died(self) -> ServerDied:
+        """The error that says how the server ended, as far as is known."""
+        with suppress(subprocess.TimeoutExpired):
+            if self._process is not None:
+                return ServerDied(f"the preloaded process {ending(self._process.wait(1.0))}")
+        return ServerDied("the preloaded process has ended")
 
     def close(self) -> None:
         """Ends the server, if this client started it, and every child that it forked for it."""

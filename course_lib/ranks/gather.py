@@ -19,6 +19,7 @@ from typing import Any
 
 from course_lib.ranks import autopsy
 from course_lib.ranks.channel import ChannelClosed
+from course_lib.ranks.descend import is_stopped
 from course_lib.ranks.forkserver import ForkServer, ServerDied
 from course_lib.ranks.outcome import Outcome, ending
 from course_lib.ranks.pack import load_object
@@ -28,6 +29,7 @@ from course_lib.trace import FlightLog, Ledger
 LOOK = 0.5  # seconds between two looks at ranks that take long
 HASTE = 0.1  # the same once a rank has failed
 HOPE = 0.4  # seconds without a move after which the others of a failed rank are given up
+STOPPED = 3.0  # seconds after which a rank that a signal stopped is given up, as in a deadlock
 GRACE = 0.8  # seconds that ranks get to answer an interrupt, or to tell their last calls
 MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
 OTHER_SIZE = ": a message did not fit its tensor, so the shapes of the ranks differ"
@@ -44,7 +46,8 @@ class Gathering:
         outcome: is filled in.
         waiting: the ranks that are to answer.
         timeout: seconds for all of it; None for no limit.
-        stall: seconds after which ranks that stand still are a deadlock; None never judges.
+        stall: seconds after which ranks that stand still are a deadlock; None for ranks that start:
+            they stand still until all are there, and one that has ended never comes.
         watch: called now and then with the outcome so far.
     """
 
@@ -67,6 +70,8 @@ class Gathering:
         self.next_look, self.next_watch = now + LOOK, now + LOOK / 2
         self.last_look, self.still = now, 0.0
         self.interrupted = False
+        self.lost = ""  # how the preloaded process ended, if it did
+        self.stopped = 0.0  # seconds for which a rank has been stopped
         self.seen: dict[int, dict[str, Any]] = {}
         for index in waiting:
             outcome.reports[index] = {"state": "running"}
@@ -122,8 +127,10 @@ class Gathering:
         try:
             message, raw, fds = rank.channel.receive()
         except ChannelClosed:
-            with suppress(ServerDied):
+            try:
                 self.server.collect(1.0, until=lambda: rank.child.status is not None)
+            except ServerDied as error:
+                self.lost = f" with {error}"
             self._killed(rank)
             return
         if message["did"] == "display":
@@ -160,7 +167,8 @@ class Gathering:
         """Takes news of ranks that ended."""
         try:
             self.server.collect()
-        except ServerDied:
+        except ServerDied as error:
+            self.lost = f" with {error}"
             for rank in self.ranks.values():
                 rank.child.status = -signal.SIGKILL
         for index in list(self.waiting):
@@ -174,7 +182,7 @@ class Gathering:
         if b"gloo::EnforceNotMet" in self.outcome.output[rank.index]:
             at += OTHER_SIZE
         self.outcome.reports[rank.index] = {
-            "state": "killed", "error": ending(rank.child.status) + at,
+            "state": "killed", "error": ending(rank.child.status) + self.lost + at,
         }  # fmt: skip
         self.waiting.discard(rank.index)
         self._hurry()
@@ -187,15 +195,31 @@ class Gathering:
             with suppress(ChannelClosed):
                 self.ranks[index].questions.send({"do": "where", "asked": asked})
         for index in self.waiting:
+            if is_stopped(self.ranks[index].child.pid):
+                self.outcome.reports[index] = {**self.seen.get(index, {}), "state": "stopped"}
+                continue
             with suppress(ChannelClosed, TimeoutError):
                 told = self._told(index, asked, LOOK)
                 self.outcome.reports[index] = {**told, "state": "running"}
         now, reports = time.monotonic(), dict(self.outcome.reports)
+        self._judge(now, reports)
+
+    def _judge(self, now: float, reports: dict[int, dict[str, Any]]) -> None:
+        """Compares this look with the one before."""
+        pause = min(LOOK, now - self.last_look)
+        halted = any(report["state"] == "stopped" for report in reports.values())
+        self.stopped = self.stopped + pause if halted else 0.0
         stands = autopsy.standstill(self.seen, reports, now - self.last_look)
         # Not more than LOOK for one look: the machine itself may have paused in between.
-        self.still = self.still + min(LOOK, now - self.last_look) if stands else 0.0
+        self.still = self.still + pause if stands else 0.0
         self.seen, self.last_look = reports, now
-        if self.stall is None:
+        if halted and not self.interrupted and self.stopped > (self.stall or STOPPED):
+            self.outcome.verdict = "stopped"
+            return
+        if self.stall is None and self._failed() and not self.interrupted:
+            dead = any(report["state"] == "killed" for report in reports.values())
+            self.outcome.verdict = "died" if dead else "raised"  # those that start wait for all
+        if self.stall is None or halted:
             return
         patience = min(HOPE, self.stall) if self._failed() else self.stall
         if self.still > patience * 0.99:

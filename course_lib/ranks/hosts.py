@@ -13,6 +13,7 @@ when it is killed, and the machine's own network is never touched.
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import shutil
 import subprocess
@@ -103,7 +104,7 @@ class EmulatedHosts:
             )
         self.hosts = hosts
         self.mbit = mbit
-        self._namespaces: list[int] = []
+        self._namespaces: list[io.FileIO] = []  # one that an interrupt loses closes itself
 
     def __str__(self) -> str:
         return f"{self.hosts} hosts joined at {self.mbit:g} Mbit/s"
@@ -122,7 +123,7 @@ class EmulatedHosts:
         try:
             for _ in range(self.hosts + 1):  # the last one is the switch
                 self._namespaces.append(self._namespace())
-            self._join(self._namespaces[-1])
+            self._join(self._namespaces[-1].fileno())
         except BaseException:
             self.close()
             raise
@@ -130,7 +131,7 @@ class EmulatedHosts:
     def close(self) -> None:
         """Lets go of the hosts: the links are gone at once, a host with the last rank in it."""
         while self._namespaces:
-            os.close(self._namespaces.pop())
+            self._namespaces.pop().close()
 
     def __enter__(self) -> EmulatedHosts:
         self.start()
@@ -155,24 +156,24 @@ class EmulatedHosts:
 
     def namespace(self, host: int) -> int:
         """The open file that stands for a host's network; see `enter`. Stays this object's own."""
-        return self._namespaces[host]
+        return self._namespaces[host].fileno()
 
     def sent(self) -> list[int]:
         """Bytes that each host has put on its link so far, headers and acknowledgements included.
 
         What ranks of one host send each other is not among them.
         """
-        return [_inside(namespace, _bytes_sent) for namespace in self._namespaces[:-1]]
+        return [_inside(network.fileno(), _bytes_sent) for network in self._namespaces[:-1]]
 
     # --- inside ----------------------------------------------------------------------------------
-    def _namespace(self) -> int:
+    def _namespace(self) -> io.FileIO:
         """A new network, as an open file; nothing but the file keeps it."""
 
-        def make() -> int:
+        def make() -> io.FileIO:
             _libc("unshare", CLONE_NEWNET)
             with suppress(OSError):  # IPv6 would only chatter on the links
                 Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
-            return os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+            return io.FileIO("/proc/thread-self/ns/net")
 
         try:
             return _in_thread(make)
@@ -185,7 +186,8 @@ class EmulatedHosts:
         ports = range(self.hosts)
         limit = f"root tbf rate {self.mbit * 1e6:.0f}bit burst {BURST} latency {QUEUE}"
         self._run(switch, "ip", "link add bridge type bridge", "link set bridge up")
-        for port, namespace in zip(ports, self._namespaces, strict=False):
+        for port in ports:
+            namespace = self._namespaces[port].fileno()
             self._run(
                 switch, "ip",
                 f"link add port{port} mtu {MTU} type veth"
@@ -213,7 +215,7 @@ class EmulatedHosts:
             namespace,
             lambda: subprocess.run(
                 [path, "-batch", "-"], input="\n".join(lines) + "\n", text=True,
-                capture_output=True, pass_fds=self._namespaces, check=False,
+                capture_output=True, pass_fds=[n.fileno() for n in self._namespaces], check=False,
             ),
         )  # fmt: skip
         if done.returncode:

@@ -43,7 +43,8 @@ class Outcome:
 
     Attributes:
         reports: rank to what became of it: `state` is `finished`, `raised`, `interrupted`,
-            `killed`, or `running` if it had to be stopped; with `line`, `error`, `trace`, ...
+            `killed`, `stopped` (by SIGSTOP), or `running` if it had to be ended; with `line`,
+            `error`, `trace`, ...
         output: rank to the bytes it printed.
         displays: (rank, MIME bundle) in the order of arrival.
         ledgers: rank to its ledger of this cell, if it was asked for.
@@ -52,7 +53,8 @@ class Outcome:
             given up: `find_desync(outcome.flight_logs)` says where they parted.
         calls: rank to the calls on world that its backend has counted since it started.
         device: where the ranks compute, if they said so.
-        verdict: "" if all finished; else `raised`, `deadlock`, `timeout`, `died`, `interrupted`.
+        verdict: "" if all finished; else `raised`, `deadlock`, `timeout`, `died`, `stopped`,
+            `interrupted`.
         restarted: why the ranks had to be started anew; "" if they go on.
     """
 
@@ -84,6 +86,11 @@ class Outcome:
             dead = [r for r, report in self.reports.items() if report["state"] == "killed"]
             each = "; ".join(f"rank {r} {self.reports[r]['error']}" for r in dead)
             return [f"A rank ended: {each}.", *autopsy.table(self.reports)]
+        if self.verdict == "stopped":
+            halted = [r for r, report in self.reports.items() if report["state"] == "stopped"]
+            verb = "was" if len(halted) == 1 else "were"
+            head = f"{autopsy.names(halted)} {verb} stopped by a signal (SIGSTOP) and did not go on"
+            return [f"{head[0].upper()}{head[1:]}.", *autopsy.table(self.reports)]
         if self.verdict in ("deadlock", "timeout"):
             failed = any(report["state"] == "raised" for report in self.reports.values())
             head = "A rank failed" if failed else "Deadlock"

@@ -119,11 +119,15 @@ def _gap(size: int) -> int:
 def _file_of(views: list[memoryview]) -> int:
     """An anonymous file that holds the buffers, each aligned."""
     fd: int = anonymous_file(sum(view.nbytes + _gap(view.nbytes) for view in views))
-    for view in views:
-        gap = _gap(view.nbytes)
-        while view.nbytes:
-            view = view[os.write(fd, view) :]
-        os.lseek(fd, gap, os.SEEK_CUR)
+    try:
+        for view in views:
+            gap = _gap(view.nbytes)
+            while view.nbytes:
+                view = view[os.write(fd, view) :]
+            os.lseek(fd, gap, os.SEEK_CUR)
+    except BaseException:  # an interrupt, most likely: the memory must not stay
+        os.close(fd)
+        raise
     return fd
 
 

@@ -102,13 +102,12 @@ class Pool:
         self._calls, self._met = {}, {}
         try:
             self._fork()
+            outcome = self._gather(Outcome(), set(range(self.world_size)), timeout=120, stall=None)
+            if outcome.verdict:
+                raise RanksError(outcome)
         except BaseException:  # an interrupt, most likely: half a pool is none
             self.stop()
             raise
-        outcome = self._gather(Outcome(), set(range(self.world_size)), timeout=120, stall=None)
-        if outcome.verdict:
-            self.stop()
-            raise RanksError(outcome)
 
     def _fork(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -206,7 +205,7 @@ class Pool:
             BadRequestError: no such rank.
         """
         ranks = range(self.world_size) if rank is None else [rank]
-        if rank is not None and not 0 <= rank < self.world_size:
+        if rank is not None and rank not in range(self.world_size):
             raise BadRequestError(f"asked for rank {rank}; there are 0 to {self.world_size - 1}")
         outcome = self._work({"do": "pull", "name": name}, set(ranks), None)
         if outcome.verdict:
@@ -238,32 +237,33 @@ class Pool:
             outcome.restarted = f"{dead} since the last cell. {ANEW}."
         with packed(value) as parcel:
             self.start()
-            self._send(ranks, message, parcel)
-        outcome = self._gather(outcome, ranks, timeout, watch, stall=self.stall)
-        return self._after(outcome)
+            try:
+                self._send(ranks, message, parcel)
+                return self._after(self._gather(outcome, ranks, timeout, watch, stall=self.stall))
+            except BaseException:  # an interrupt: some ranks are at it, and some not
+                self.stop()
+                raise
 
     def _send(self, ranks: set[int], message: dict[str, Any], parcel: Packed) -> None:
-        try:
-            for index in sorted(ranks):
-                with suppress(ChannelClosed):
-                    parcel.send(self._ranks[index].channel, message)
-        except BaseException:  # an interrupt: some ranks have it and some do not
-            self.stop()
-            raise
+        for index in sorted(ranks):
+            with suppress(ChannelClosed):
+                parcel.send(self._ranks[index].channel, message)
 
     def _dead(self) -> str:
         """Ranks that have ended since they were last used, in words; "" if none."""
-        with suppress(ServerDied):
+        try:
             self.server.collect()
+        except ServerDied as error:
+            return f"T{str(error)[1:]}, and the ranks with it," if self._ranks else ""
         gone = [r for r in self._ranks if r.child.status is not None]
         return "; ".join(f"Rank {r.index} {ending(r.child.status)}" for r in gone)
 
     def _after(self, outcome: Outcome) -> Outcome:
         """Starts the ranks anew where they cannot go on together."""
         reports = outcome.reports
-        if outcome.verdict in ("deadlock", "timeout", "died"):
+        if outcome.verdict in ("deadlock", "timeout", "died", "stopped"):
             reason = "They could not go on"
-        elif any(report["state"] == "running" for report in reports.values()):
+        elif any(report["state"] in ("running", "stopped") for report in reports.values()):
             reason = "Some did not stop"
         elif self._in_step():
             return outcome
@@ -277,8 +277,8 @@ class Pool:
     def _in_step(self) -> bool:
         """Whether all ranks are at the same collective call of their world group.
 
-        The backend counts messages as well, which some ranks may rightly send and others not. So a
-        difference is only a suspicion, and the proof is whether they can meet in a barrier.
+        The backend counts messages as well, which some ranks may send and others not. So a
+        difference is only a suspicion; the proof is whether they can meet in a barrier.
         """
         if len({self._calls[rank] - self._met.get(rank, 0) for rank in self._calls}) <= 1:
             return True

@@ -23,6 +23,7 @@ from typing import Any
 
 from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.descend import die_with_parent, kill_family, strays, subreaper
+from course_lib.ranks.scratch import sweep
 
 
 class Server:
@@ -32,6 +33,7 @@ class Server:
         self.owner = owner
         self.clients = [owner]
         self.children: dict[int, Channel] = {}
+        self.served: dict[int, Channel] = {}  # children that may fork as well
         self.parent = os.getppid()
 
     def run(self, wakeup: int) -> None:
@@ -75,9 +77,11 @@ class Server:
 
     def fork(self, client: Channel, message: dict[str, Any], fds: list[int]) -> None:
         """Forks a child for `client`."""
+        load(message["target"])
         serve = message.get("serve")
-        if serve is not None:
-            self.clients.append(Channel.from_fd(fds.pop(serve)))
+        served = Channel.from_fd(fds.pop(serve)) if serve is not None else None
+        if served is not None:
+            self.clients.append(served)
         pid = os.fork()
         if pid == 0:
             for channel in self.clients:
@@ -86,6 +90,8 @@ class Server:
         for fd in fds:
             os.close(fd)
         self.children[pid] = client
+        if served is not None:
+            self.served[pid] = served
         self.tell(client, {"did": "fork", "pid": pid, "number": message["number"]})
 
     def reap(self) -> None:
@@ -102,6 +108,9 @@ class Server:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             client = self.children.pop(pid, None)
+            mine = self.served.pop(pid, None)
+            if mine in self.clients:  # whoever hears of its end finds nothing of it at work
+                self.drop(mine)
             if client is not None:
                 code = os.waitstatus_to_exitcode(status)
                 self.tell(client, {"did": "exit", "pid": pid, "status": code})
@@ -170,12 +179,25 @@ def preload() -> None:
     gc.freeze()  # a rank's collector would touch, and so copy, every page of what is shared
 
 
+def load(target: str) -> None:
+    """Imports the module of a target before the first fork that runs it, for all that follow.
+
+    An import that fails is left to the child, whose output says why.
+    """
+    module = target.partition(":")[0]
+    if module not in sys.modules:
+        with suppress(Exception):
+            importlib.import_module(module)
+            gc.freeze()
+
+
 def main() -> None:
     """Runs a server over the socket whose file number is the first argument."""
-    owner = Channel.from_fd(int(sys.argv[1]))
+    owner, parent = Channel.from_fd(int(sys.argv[1])), os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client to handle
     subreaper()
     preload()
     with _wakeup_on_child() as wakeup, suppress(ChannelClosed, OSError):
         Server(owner).run(wakeup)
+    sweep(parent)  # an owner that was killed has left its folders
     os._exit(0)  # nothing to tidy up, and torch's own tidying takes a second

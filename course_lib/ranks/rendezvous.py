@@ -41,7 +41,7 @@ def meet(
         world_size: how many there are.
         port: of the store.
         listen_fd: on rank 0, the socket bound to that port; None on the others.
-        backend: `gloo` or `nccl`.
+        backend: `gloo`, or NCCL beside it (see `comm.start.choose_backend`).
         patience: how long a collective may take before the backend gives up. Long, since what
             watches these ranks is quicker and says more.
         hosts: over how many hosts the ranks are dealt out, the same number to each.

@@ -13,8 +13,14 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-# Frames of these files are ours, not the reader's.
-HIDDEN = (str(Path(__file__).with_name("worker.py")), "<frozen")
+import cloudpickle
+
+# Frames of these files are ours, not the reader's: who runs a cell, and who packs its values.
+HIDDEN = (
+    *(str(Path(__file__).with_name(name)) for name in ("worker.py", "pack.py")),
+    str(Path(cloudpickle.__file__).parent),
+    "<frozen",
+)
 
 
 def own_traceback(error: BaseException) -> str:

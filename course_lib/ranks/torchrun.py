@@ -9,16 +9,18 @@ The production version is this, on every node, with a rendezvous that the nodes 
 from __future__ import annotations
 
 import os
-import signal
+import re
 import subprocess
 import sys
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.descend import kill_family
 from course_lib.ranks.forkserver import LOOPBACK, THREADS
+from course_lib.ranks.guard import guarded
+from course_lib.ranks.outcome import ending
+from course_lib.ranks.scratch import scratch_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,23 +49,21 @@ def run(source: str, world_size: int, timeout: float | None = None) -> TorchrunR
     Raises:
         KeyboardInterrupt: passed on, after all processes were ended.
     """
-    with tempfile.TemporaryDirectory(prefix="course-torchrun-") as folder:
-        script, logs = Path(folder) / "script.py", Path(folder) / "logs"
+    with scratch_folder() as folder:
+        script, logs, agent = folder / "script.py", folder / "logs", folder / "agent.log"
         script.write_text(source)
-        with (Path(folder) / "agent.log").open("wb") as agent:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "torch.distributed.run", "--standalone",
-                 f"--nproc-per-node={world_size}", f"--log-dir={logs}", "--redirects=3",
-                 str(script)],
-                stdin=subprocess.DEVNULL, stdout=agent, stderr=agent, start_new_session=True,
-                env=_environment(),
-            )  # fmt: skip
-            failure = _wait(process, timeout)
+        command = [
+            sys.executable, "-m", "torch.distributed.run", "--standalone",
+            f"--nproc-per-node={world_size}", f"--log-dir={logs}", "--redirects=3", str(script),
+        ]  # fmt: skip
+        guard, channel = guarded(command, agent, _environment())
+        status, failure = _wait(guard, channel, timeout)
         output = {rank: _printed(logs, rank) for rank in range(world_size)}
-        if process.returncode and not failure:
-            failure = f"torchrun ended with code {process.returncode}: see the ranks' output above"
+        if status:
+            said = agent.read_text(errors="replace")
+            failure = f"torchrun {ending(status)}{_killed(said)}: see the ranks' output above"
             if not any(output.values()):
-                failure += "\n" + (Path(folder) / "agent.log").read_text(errors="replace")[-2000:]
+                failure += "\n" + said[-2000:]
         return TorchrunResult(output, failure)
 
 
@@ -73,19 +73,32 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **THREADS, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": LOOPBACK}
 
 
-def _wait(process: subprocess.Popen[bytes], timeout: float | None) -> str:
-    """Waits for torchrun; ends it, and its ranks, when time is up or on an interrupt."""
+def _wait(
+    guard: subprocess.Popen[bytes], channel: Channel, timeout: float | None
+) -> tuple[int, str]:
+    """Waits for torchrun; ends it, and its ranks, when time is up or on an interrupt.
+
+    Returns:
+        Its exit code, or minus the signal that ended it; and why it has none, if it has not.
+    """
     try:
-        process.wait(timeout)
-        return ""
-    except subprocess.TimeoutExpired:
-        return f"torchrun was ended after {timeout:g} s"
+        return channel.receive(timeout)[0]["status"], ""
+    except TimeoutError:
+        return 0, f"torchrun was ended after {timeout:g} s"
+    except ChannelClosed:
+        pass
     finally:
-        if process.poll() is None:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGSTOP)
-            kill_family(process.pid)
-            process.wait()
+        channel.close()
+        kill_family(guard.pid)
+        guard.wait()
+    return 0, f"torchrun was ended, since its guard {ending(guard.returncode)}"
+
+
+def _killed(log: str) -> str:
+    """Which ranks a signal ended, as torchrun's agent has noted it; "" if none."""
+    found = re.findall(r"rank\s*: (\d+) \(local.*\n\s*exitcode\s*: -(\d+) ", log)
+    each = [f"rank {rank} {ending(-int(number))}" for rank, number in sorted(set(found))]
+    return f" ({'; '.join(each)})" if each else ""
 
 
 def _printed(logs: Path, rank: int) -> bytes:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from course_lib.comm import Work
 from course_lib.trace import Event, Ledger
 
 TORCH = str(Path(dist.__file__).parents[1]) + os.sep
@@ -28,6 +29,7 @@ COURSE = str(Path(__file__).parents[1]) + os.sep
 LIBRARIES = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib")})
 TALK = (TORCH + "distributed" + os.sep, COURSE + "comm" + os.sep)
 AUTOGRAD = TORCH + "autograd" + os.sep
+STARTED = threading.__file__  # the outermost frame of a thread that Python has started
 
 
 def report(thread: int, ledger: Ledger) -> dict[str, Any]:
@@ -42,12 +44,12 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
         `file`, `line`, `source`, `function`: the innermost line that is the program's own;
         `stack`: such lines, outermost first, at most 6; `talking`: whether the thread is inside a
         communication call; `call`, `axis`, `group`, `seq`, `peer`, `shape`: which, as far as known;
+        `asks`: it asks a GPU again and again whether the call has ended, and so never sleeps long;
         `made`: how many calls on world this rank has begun, as the backend counts them;
         `threads`: for each other thread how often it has slept and how long it has worked;
         `runnable`: whether the program would go on if it were given a processor.
     """
-    frame = sys._current_frames().get(thread)
-    chain = _chain(frame)
+    chain = _frames_of(thread)
     own = [f for f in chain if not _is_library(f.f_code.co_filename)]
     inner = own[-1] if own else None
     threads, runnable = _threads(thread)
@@ -60,6 +62,7 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
             [f.f_code.co_filename, f.f_lineno, f.f_code.co_name, _source(f)] for f in own[-6:]
         ],
         "talking": False,
+        "asks": False,
         "call": "",
         "made": calls_made(),
         "threads": threads,
@@ -73,7 +76,25 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
 def calls_made() -> int:
     """Calls begun so far on the group of all ranks, as its backend counts them; -1 without one."""
     handle: Any = dist.group.WORLD if dist.is_initialized() else None
-    return -1 if handle is None else int(handle._get_sequence_number_for_group())
+    if handle is None:
+        return -1
+    by_device = [handle._get_backend(device) for device in handle._device_types]
+    backends = {id(backend): backend for backend in by_device}  # one may be for several devices
+    return sum(int(backend._get_sequence_number_for_group()) for backend in backends.values())
+
+
+def _frames_of(thread: int) -> list[FrameType]:
+    """The frames of a thread, outermost first, and below a backward those of autograd's own.
+
+    The backward of what a GPU computed runs in a thread that autograd has started, with its hooks.
+    """
+    frames = sys._current_frames()
+    chain = _chain(frames.get(thread))
+    if not any(frame.f_code.co_filename.startswith(AUTOGRAD) for frame in chain):
+        return chain
+    known = (thread, threading.get_ident())
+    others = [_chain(frame) for ident, frame in frames.items() if ident not in known]
+    return chain + [f for o in others if o[0].f_code.co_filename != STARTED for f in o]
 
 
 def _chain(frame: FrameType | None) -> list[FrameType]:
@@ -100,8 +121,11 @@ def _call(beyond: list[FrameType], inner: FrameType | None, ledger: Ledger) -> d
     """The communication call that the thread is in, from the frames beyond its own code."""
     event = _event_waited_for(beyond, ledger)
     if event is not None:
+        work = _work_waited_for(beyond)
         return {
-            "talking": True, "call": event.label, "axis": event.axis, "group": list(event.group),
+            # What a GPU has not begun yet waits for its own work, and for no other rank.
+            "talking": work is None or work.has_begun, "asks": work is not None and work.asks,
+            "call": event.label, "axis": event.axis, "group": list(event.group),
             "seq": event.seq, "peer": event.peer, "shape": list(event.shape),
         }  # fmt: skip
     for frame in beyond:
@@ -114,6 +138,12 @@ def _call(beyond: list[FrameType], inner: FrameType | None, ledger: Ledger) -> d
     if inner is not None and beyond == [] and ".wait(" in _source(inner):
         return {"talking": True, "call": "work.wait()"}
     return {}
+
+
+def _work_waited_for(beyond: list[FrameType]) -> Work | None:
+    """The work whose `wait` the thread is in; None if it is in none."""
+    waiting = (f.f_locals.get("self") for f in reversed(beyond))
+    return next((work for work in waiting if isinstance(work, Work)), None)
 
 
 def _event_waited_for(beyond: list[FrameType], ledger: Ledger) -> Event | None:

@@ -96,13 +96,18 @@ class Worker:
             self.rank, self.world_size, self.port, listen_fd, backend,
             hosts=self.hosts, network=network,
         )  # fmt: skip
-        self.group = Group.world(self.ledger)
+        self.group = Group.world(self.ledger, self.device)
+        self._meet_on_gpus()  # NCCL takes a second to connect: here, and not in the first cell
         self.module.__dict__.update(
             rank=self.rank, world_size=self.world_size, device=self.device, dist=dist,
             torch=torch, group=self.group,
             comm=comm, display=self.display, __builtins__=builtins,
         )  # fmt: skip
         self._reply("ready", pid=os.getpid(), device=str(self.device), backend=backend)
+
+    def _meet_on_gpus(self) -> None:
+        if self.group.has_nccl:  # in a book of its own, which nobody reads
+            comm.all_reduce(torch.zeros(1, device=self.device), Group.world(device=self.device))
 
     # --- work ------------------------------------------------------------------------------------
     def serve(self) -> None:
@@ -171,6 +176,7 @@ class Worker:
     def do_meet(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Meets the other ranks once: a rank that is at another collective call never comes."""
         dist.barrier()
+        self._meet_on_gpus()  # a call that was interrupted may still block them
         self._finished()
 
     # --- answers ---------------------------------------------------------------------------------

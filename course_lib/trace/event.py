@@ -45,6 +45,8 @@ class Event:
         step: for a message, which round of the algorithm it belongs to; -1 if none.
         chunk: for a message, which chunk of the tensor it carries; -1 if none.
         parent: number of the collective that this message belongs to; -1 if none.
+        by_host: a GPU's tensor went through the host's memory and network, since the group's
+            backend could not move it from GPU to GPU.
     """
 
     rank: int
@@ -68,6 +70,7 @@ class Event:
     parent: int = -1
     arrived: float | None = None
     waited: float | None = None
+    by_host: bool = False
 
     @property
     def over(self) -> float | None:
@@ -79,9 +82,15 @@ class Event:
         """`all_reduce` or, for one built from messages, `ring all_reduce`."""
         return f"{self.algorithm} {self.op}".strip()
 
+    @property
+    def shown(self) -> str:
+        """The label as tables have it: `send by the host` for a detour that costs time."""
+        return f"{self.label} by the host" if self.by_host else self.label
+
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON-ready data."""
-        return asdict(self)
+        # Not `asdict`, which copies each value: ten times the time, on every rank of every grading.
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Event:

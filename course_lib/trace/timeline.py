@@ -84,11 +84,11 @@ class Timeline:
         """
         keys: dict[tuple[str, str, str], None] = {}
         for ledger in self.ledgers:
-            keys.update({(e.label, e.op, e.axis): None for e in ledger.calls()})
+            keys.update({(e.shown, e.op, e.axis): None for e in ledger.calls()})
         return [self._row(*key) for key in keys]
 
     def _row(self, label: str, op: str, axis: str) -> dict[str, Any]:
-        mine = [[e for e in book.calls(op, axis) if e.label == label] for book in self.ledgers]
+        mine = [[e for e in book.calls(op, axis) if e.shown == label] for book in self.ledgers]
         return {
             "op": label,
             "axis": axis,

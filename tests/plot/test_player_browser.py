@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.lab import Missing, chromium
 from course_lib.plot import collective_steps, predict
-
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
-    """A headless Chromium, the system's or Playwright's own."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    with playwright.sync_playwright() as engine:
-        try:
-            started = engine.chromium.launch(executable_path=path, args=FLAGS)
-        except playwright.Error:
-            pytest.skip("no Chromium was found")
-        yield started
-        started.close()
+    """A headless Chromium of this machine."""
+    try:
+        with chromium() as started:
+            yield started
+    except Missing as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture
 def show(browser) -> Iterator[object]:
     """`show(html)`: a page with it; at the end, nothing may have been an error or a request."""
     page, faults = browser.new_page(), []
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(60_000)
     page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("request", lambda r: None if r.url.startswith("data:") else faults.append(r.url))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -145,3 +146,45 @@ def test_an_object_is_packed_once_and_sent_to_several() -> None:
         assert torch.equal(got["a"], value["a"]), "one receiver's writing reached another"
         assert got["b"][0] is got["b"][1], "one object became two"
         assert got["c"] == "text"
+
+
+class Interrupt(Exception):
+    pass
+
+
+def test_an_interrupt_in_the_middle_of_a_message_loses_nothing_of_it() -> None:
+    """What came before it waits for the next call; an open file that came along as well."""
+    ours, theirs = socket.socketpair()
+    there, fd = Channel(theirs), anonymous_file(5)
+    socket.send_fds(ours, [b"\0\0\0\x02\0\0\0\x03{"], [fd])
+
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(Interrupt):
+            there.receive()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    ours.sendall(b"}raw")
+    message, raw, files = there.receive()
+    assert (message, raw) == ({}, b"raw")
+    assert [os.fstat(file).st_size for file in files] == [5]
+    for file in (fd, *files):
+        os.close(file)
+
+
+def test_the_files_of_a_message_that_never_came_whole_are_closed() -> None:
+    ours, theirs = socket.socketpair()
+    there, fd = Channel(theirs), anonymous_file(5)
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc").exists() else 0
+    socket.send_fds(ours, [b"\0\0\0\x02\0\0\0\x03{"], [fd])
+    ours.close()
+    with pytest.raises(ChannelClosed):
+        there.receive()
+    there.close()
+    assert not before or len(os.listdir("/proc/self/fd")) == before - 2, "two sockets, no file"
+    os.close(fd)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +20,9 @@ import torch.distributed as dist
 from course_lib import comm
 from course_lib.comm import Group
 from course_lib.ranks import BadRequestError, ForkServer, Pool, RanksError, run_on_ranks
+from course_lib.ranks.descend import descendants
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of other processes")
 
 
 @pytest.fixture(scope="module")
@@ -335,6 +340,51 @@ def test_death_between_two_calls(pool: Pool) -> None:
     works(pool)
 
 
+@linux
+def test_a_stopped_rank_is_named_and_replaced(pool: Pool) -> None:
+    outcome = pool.run_cell(
+        "import os, signal\nif rank == 1:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()"
+    )
+    assert outcome.verdict == "stopped"
+    first, *table, _ = outcome.story().splitlines()
+    assert first == "Rank 1 was stopped by a signal (SIGSTOP) and did not go on."
+    assert "waits in barrier" in table[0]
+    assert "stopped by a signal" in table[1]
+    works(pool)
+
+
+@linux
+def test_a_rank_that_was_stopped_and_goes_on_is_waited_for(server: ForkServer) -> None:
+    with Pool(2, server, stall=60) as patient:
+        outcome = patient.run_cell(
+            "import os, signal, subprocess\nif rank == 1:\n"
+            "    subprocess.Popen(['sh', '-c', f'sleep 1; kill -CONT {os.getpid()}'])\n"
+            "    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()\nprint('met')"
+        )
+    assert outcome.verdict == "", outcome.story()
+
+
+@linux
+def test_a_death_while_the_ranks_start_is_not_waited_out(server: ForkServer) -> None:
+    """The others wait for it in the rendezvous, where they would for minutes."""
+    pool = Pool(4, server)
+    before = set(descendants(server.pid))
+
+    def kill() -> None:
+        while len(new := sorted(set(descendants(server.pid)) - before)) < 2:
+            time.sleep(0.001)
+        os.kill(new[1], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(RanksError, match="rank 1 was killed by SIGKILL") as caught:
+        pool.start()
+    killer.join()
+    assert caught.value.outcome.verdict == "died", "not `timeout`"
+    with pool:
+        works(pool)
+
+
 @pytest.mark.parametrize(
     ("how", "words"),
     [
@@ -419,7 +469,9 @@ def test_a_pool_outlives_its_server_and_an_interrupted_start() -> None:
         assert gone_within(pool.pids, 20)
         outcome = pool.run_cell("print('fine')")
         assert outcome.verdict == "", outcome.story()
-        assert "Rank 0 was killed by SIGKILL; Rank 1 was killed" in outcome.restarted
+        assert outcome.restarted.startswith(
+            "The preloaded process was killed by SIGKILL, and the ranks with it, since the last"
+        )
         works(pool)
         left = [pool.server.pid, *pool.pids]
     assert gone_within(left, 20), "the pool left its own server behind"

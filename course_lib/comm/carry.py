@@ -1,0 +1,57 @@
+"""From where, and in what form, the bytes of a tensor leave: by the GPU's own links or by the host.
+
+Notebook: 00 Ranks and the ledger; every call of comm passes here.
+Source: torch.distributed's table of what each backend can do on each device.
+Costs: nothing for tensors on the CPU, and on GPUs where NCCL carries them; else a copy to the host
+and one back, and the speed of the host's network.
+The production version (NCCL) takes the bytes from the GPU in every case, and messages in batches.
+
+    tensor     group of GPUs (`cpu:gloo,cuda:nccl`)            group without NCCL (`gloo`)
+    on a GPU   collectives by NCCL, messages by the host       by the host
+    on the CPU by gloo                                         by gloo
+
+A message is posted here whenever the program likes: a receive long before what it waits for is
+sent, a send before its receive. NCCL carries out a GPU's messages one after another, so the first
+of two ranks that both send, or that both wait, would wait for ever. gloo keeps them apart.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from course_lib.comm.group import Group
+
+HOST = torch.device("cpu")
+
+
+def by_host(tensor: torch.Tensor, group: Group) -> bool:
+    """Whether a collective on this tensor goes through the host's memory."""
+    return tensor.device.type != "cpu" and not group.has_nccl
+
+
+def carried(tensor: torch.Tensor, group: Group) -> torch.Tensor:
+    """The tensor as a collective of this group's can move it: itself, or a copy of it.
+
+    Args:
+        tensor: any.
+        group: whose backend moves it.
+
+    Returns:
+        A contiguous tensor of the same shape and dtype, on the host if only gloo can be had.
+    """
+    return (tensor.to(HOST) if by_host(tensor, group) else tensor).contiguous()
+
+
+def place_for(tensor: torch.Tensor, group: Group) -> torch.Tensor:
+    """Where a collective may write what `tensor` is to get: itself, or a buffer like it."""
+    if tensor.is_contiguous() and not by_host(tensor, group):
+        return tensor
+    device = HOST if by_host(tensor, group) else tensor.device
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+
+
+def wire_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The same bytes in a dtype that every backend can move: gloo refuses 8-bit floats."""
+    if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
+        return tensor.view(torch.uint8)
+    return tensor

@@ -1,0 +1,100 @@
+"""A call under way, and what it means to wait for it on a CPU and on a GPU.
+
+Notebook: 00 Ranks and the ledger, 02 Data parallel training (overlap).
+Source: MPI's requests; torch.distributed's Work.
+Costs: on a GPU, the time in which the host could already have given it the next work.
+The production version lets only the GPU's stream wait, and the host runs ahead.
+
+NCCL's own `wait` returns at once. Here the host waits as well: then the ledger has the time at
+which the data were there, an autopsy sees who waits in which call, and an interrupt gets through.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from course_lib.comm.group import Group
+from course_lib.trace import Event
+
+PATIENCE = 2e-3  # seconds in which the host asks again and again whether the GPU is done
+PAUSE = 0.01  # then it asks a hundred times a second
+
+
+class Work:
+    """A call under way. Its buffers may be touched again only after `wait`.
+
+    Args:
+        handle: torch's work, or None if the call is already done.
+        group: whose ledger the call is booked in.
+        event: its entry there.
+        finish: what is left to do once the data are here (scale an average, copy back).
+        timed: note when the data are here, also if nobody waits yet; on CPU alone, where a call
+            has an end that this process sees.
+        data: what the backend works on; on a GPU, waiting is asking.
+    """
+
+    def __init__(
+        self,
+        handle: Any,
+        group: Group,
+        event: Event,
+        finish: Callable[[], None] | None = None,
+        *,
+        timed: bool = False,
+        data: torch.Tensor | None = None,
+    ) -> None:
+        self._handle = handle
+        self._group = group
+        self._finish = finish
+        self.event = event
+        self._arrived = arrived = []  # type: list[float]
+        self._on_gpu = data is not None and data.is_cuda
+        self._turn = _turn_of(data) if data is not None and data.is_cuda else None
+        if timed and not self._on_gpu:
+            # The callback holds the list and not this object, which holds the handle.
+            with suppress(RuntimeError):  # gloo's reduce-scatter has no future
+                handle.get_future().add_done_callback(lambda _: arrived.append(time.monotonic()))
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._handle is None or bool(self._handle.is_completed())
+
+    @property
+    def asks(self) -> bool:
+        """Whether waiting is asking a GPU again and again, and so never looks like sleep."""
+        return self._on_gpu
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it waits for other ranks: a GPU may still compute what it was given before."""
+        return self._turn is None or bool(self._turn.query())
+
+    def wait(self) -> None:
+        """Returns once the buffers hold the result. A second call does nothing."""
+        if self._handle is not None:
+            self.event.waited = time.monotonic()
+            if self._on_gpu:
+                self._ask_until_done()
+            self._handle.wait()
+            self._handle = None
+        if self._finish is not None:
+            self._finish()
+            self._finish = None
+        self._group.ledger.finish(self.event, *self._arrived)
+
+    def _ask_until_done(self) -> None:
+        soon = time.monotonic() + PATIENCE
+        while not self._handle.is_completed():
+            time.sleep(0 if time.monotonic() < soon else PAUSE)
+
+
+def _turn_of(data: torch.Tensor) -> torch.cuda.Event:
+    """An event that has happened once the GPU comes to what it is asked to do next."""
+    turn = torch.cuda.Event()
+    turn.record(torch.cuda.current_stream(data.device))
+    return turn
