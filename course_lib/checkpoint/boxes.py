@@ -146,11 +146,14 @@ def check_cover(name: str, shape: Sequence[int], boxes: Sequence[Box]) -> None:
 def overlap(boxes: Sequence[Box]) -> tuple[Box, Box] | None:
     """Two of the boxes that have an element in common, if there are two.
 
-    A sweep along dim 0: a box is compared with those only that begin before it and have not ended.
+    A sweep along the dim that is cut most often: a box is compared with those only that begin
+    before it and have not ended.
     """
+    dims = range(len(boxes[0].sizes)) if boxes else range(0)
+    dim = max(dims, key=lambda d: len({box.offsets[d] for box in boxes}), default=0)
     open_: list[Box] = []
-    for box in sorted(boxes):
-        open_ = [o for o in open_ if not o.sizes or o.ends[0] > box.offsets[0]]
+    for box in sorted(boxes, key=lambda box: (box.offsets[dim:], box)):
+        open_ = [o for o in open_ if not o.sizes or o.ends[dim] > box.offsets[dim]]
         for other in open_:
             if box.intersect(other) is not None:
                 return other, box

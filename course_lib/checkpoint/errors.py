@@ -8,6 +8,8 @@ The production version (torch.distributed.checkpoint) gathers one such error fro
 
 from __future__ import annotations
 
+LONGEST_LINE = 1000  # letters; the name of a file is there before them
+
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be written, read or trusted, in three lines.
@@ -19,4 +21,11 @@ class CheckpointError(ValueError):
     """
 
     def __init__(self, asked: str, found: str, why: str) -> None:
+        asked, found, why = map(_line, (asked, found, why))
         super().__init__(f"asked: {asked}\nfound: {found}\nwhy: {why}")
+
+
+def _line(text: str) -> str:
+    """One line, however many there are in the name that a stranger has given to a tensor."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..."

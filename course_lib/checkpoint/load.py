@@ -61,7 +61,14 @@ def find_checkpoint(folder: Path | str, step: int | None = None) -> Checkpoint:
             "this step was never saved to its end, or was removed for newer ones",
         )
     path = latest(folder) if step is None else steps[step]
-    return Checkpoint(path, read_manifest(path))
+    manifest = read_manifest(path)
+    if manifest.step not in steps or steps[manifest.step] != path:
+        raise CheckpointError(
+            f"load {path}",
+            f"a manifest of step {manifest.step}",
+            "the folder was renamed or copied",
+        )
+    return Checkpoint(path, manifest)
 
 
 def open_checkpoint(folder: Path | str, group: Group, step: int | None = None) -> Checkpoint:

@@ -25,6 +25,13 @@ from typing import Any
 import torch
 
 from course_lib.checkpoint.boxes import Box, check_cover
+from course_lib.checkpoint.distrust import (
+    LONGEST,
+    MOST_DIMS,
+    Wrong,
+    index_bytes,
+    no_key_twice,
+)
 from course_lib.checkpoint.errors import CheckpointError
 
 MANIFEST = "manifest.json"
@@ -39,7 +46,6 @@ DTYPES = {
     )
 }  # fmt: skip
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,200}")
-_LONGEST = 2**62  # what a size or an offset may be at most
 
 
 @dataclass(frozen=True)
@@ -138,15 +144,14 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     asked = f"read {path}"
     try:
-        body = _checked_body(path.read_bytes())
-        manifest = parse(body)
+        manifest = parse(_checked_body(index_bytes(path)))
         check_pieces(manifest)
         _check_files(manifest)
     except OSError as error:
         raise CheckpointError(asked, str(error), "without its manifest it is incomplete") from error
-    except (Wrong, CheckpointError) as error:
+    except (Wrong, CheckpointError, RecursionError) as error:
         why = "it is damaged, or it was not made by this library"
-        raise CheckpointError(asked, " ".join(str(error).split("\n")), why) from error
+        raise CheckpointError(asked, str(error), why) from error
     for name, size in manifest.files.items():
         check_file(folder / name, size)
     return manifest
@@ -169,10 +174,6 @@ def check_file(path: Path, size: int) -> None:
         )
 
 
-class Wrong(Exception):
-    """Something in a file is not as it should be; whoever catches it knows the file's name."""
-
-
 def _canonical(body: Any) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
@@ -184,7 +185,7 @@ def _refuse(text: str) -> Any:
 def _checked_body(raw: bytes) -> dict[str, Any]:
     """The JSON inside, if it is what its checksum says."""
     try:
-        outer = json.loads(raw, parse_constant=_refuse)
+        outer = json.loads(raw, parse_constant=_refuse, object_pairs_hook=no_key_twice)
         if type(outer) is not dict or outer.keys() != {"crc32", "manifest"}:
             raise Wrong("JSON of another form")
         good = outer["crc32"] == zlib.crc32(_canonical(outer["manifest"]))
@@ -203,7 +204,7 @@ def _typed(value: Any, kind: type, what: str) -> Any:
 
 
 def _whole(value: Any, what: str) -> int:
-    if not 0 <= _typed(value, int, what) <= _LONGEST:
+    if not 0 <= _typed(value, int, what) <= LONGEST:
         raise Wrong(f"{what} is {value}")
     return value
 
@@ -239,7 +240,10 @@ def parse(body: dict[str, Any]) -> Manifest:
 def _tensor(name: str, entry: Any) -> TensorEntry:
     if len(_typed(entry, list, name)) != 2 or _typed(entry[1], str, name) not in DTYPES:
         raise Wrong(f"the tensor {name} is {entry}")
-    return TensorEntry(_numbers(entry[0], f"shape of {name}"), entry[1])
+    shape = _numbers(entry[0], f"shape of {name}")
+    if len(shape) > MOST_DIMS:
+        raise Wrong(f"{name} has {len(shape)} dims")
+    return TensorEntry(shape, entry[1])
 
 
 def _piece(entry: Any, tensors: Mapping[str, TensorEntry]) -> StoredPiece:

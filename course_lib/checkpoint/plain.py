@@ -70,14 +70,24 @@ def from_plain(plain: Any, name: str) -> Any:
     Raises:
         CheckpointError: `plain` is nothing that `to_plain` makes.
     """
+    try:
+        return _from_plain(plain, name)
+    except RecursionError as error:
+        why = "it was made by something else, which wanted this program to fail"
+        raise CheckpointError(f"the state {name} from JSON", "nesting without end", why) from error
+
+
+def _from_plain(plain: Any, name: str) -> Any:
     if isinstance(plain, list):
-        return [from_plain(item, f"{name}[{at}]") for at, item in enumerate(plain)]
+        return [_from_plain(item, f"{name}[{at}]") for at, item in enumerate(plain)]
     if not isinstance(plain, dict):
         return plain
     kind = next(iter(plain), "")
     if not kind.startswith(MARK):
-        return {key: from_plain(item, f"{name}.{key}") for key, item in plain.items()}
+        return {key: _from_plain(item, f"{name}.{key}") for key, item in plain.items()}
     try:
+        if len(plain) > 1:
+            raise ValueError(f"{len(plain) - 1} keys beside it")
         return _marked(kind, plain[kind], name)
     except (ArithmeticError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(
@@ -94,7 +104,7 @@ def _marked(kind: str, content: Any, name: str) -> Any:
         return torch.tensor(raw, dtype=torch.uint8).view(DTYPES[dtype]).view(shape)
     if kind == "!float":
         return float(content)
-    items = from_plain(content, name)
+    items = _from_plain(content, name)
     if kind == "!Counter":
         return Counter(dict(items))
     return {"!tuple": tuple, "!dict": dict}[kind](items)

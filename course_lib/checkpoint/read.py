@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from course_lib.checkpoint.boxes import Box, boxes_of_range
+from course_lib.checkpoint.distrust import open_ordinary
 from course_lib.checkpoint.errors import CheckpointError
 from course_lib.checkpoint.manifest import BLOCK, DTYPES, Manifest, StoredPiece, TensorEntry
 from course_lib.checkpoint.plan import Piece
@@ -114,7 +115,10 @@ class Reader:
         view = memoryview(block.numpy())  # type: ignore[arg-type]
         done = 0
         while done < size:
-            count = os.preadv(self._open(stored.file), [view[done:]], place + done)
+            try:
+                count = os.preadv(self._open(stored.file), [view[done:]], place + done)
+            except OSError as error:
+                raise self._damaged(stored, str(error)) from error
             if not count:
                 raise self._damaged(stored, f"its end, {size - done} bytes too early")
             done += count
@@ -126,7 +130,7 @@ class Reader:
 
     def _open(self, name: str) -> int:
         if name not in self._handles:
-            self._handles[name] = os.open(self.folder / name, os.O_RDONLY | os.O_NOFOLLOW)
+            self._handles[name] = open_ordinary(self.folder / name)
         return self._handles[name]
 
     def _damaged(self, stored: StoredPiece, found: str) -> CheckpointError:

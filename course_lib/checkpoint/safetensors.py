@@ -23,6 +23,12 @@ from typing import Any
 import torch
 
 from course_lib.checkpoint.boxes import Box
+from course_lib.checkpoint.distrust import (
+    LONGEST,
+    MOST_DIMS,
+    no_key_twice,
+    open_ordinary,
+)
 from course_lib.checkpoint.errors import CheckpointError
 from course_lib.checkpoint.load import Checkpoint
 from course_lib.checkpoint.manifest import DTYPES, Manifest, StoredPiece, TensorEntry
@@ -110,14 +116,14 @@ def open_safetensors(path: Path | str, *, prefix: str = "model.") -> Checkpoint:
     """
     path = Path(path)
     try:
-        with open(path, "rb") as file:
+        with open(open_ordinary(path.resolve()), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             start, header = _read_header(file.read(8), file, size)
         spans = {n: _span(n, entry, size - start) for n, entry in header.items() if n != METADATA}
         _check_no_gaps([span for _, span in spans.values()], size - start)
     except (OSError, ValueError, RecursionError, struct.error) as error:
         raise CheckpointError(
-            f"read {path}", " ".join(str(error).split("\n")), "it is no whole safetensors file"
+            f"read {path}", str(error), "it is no whole safetensors file"
         ) from error
     tensors = {prefix + name: entry for name, (entry, _) in spans.items()}
     real = path.resolve()  # a file that the caller names may be a link
@@ -134,7 +140,7 @@ def _read_header(first: bytes, file: Any, size: int) -> tuple[int, dict[str, Any
     (length,) = struct.unpack("<Q", first)
     if not 2 <= length <= min(LONGEST_HEADER, size - 8):
         raise ValueError(f"a header of {length} bytes in a file of {size}")
-    header = json.loads(file.read(length))
+    header = json.loads(file.read(length), object_pairs_hook=no_key_twice)
     if type(header) is not dict:
         raise ValueError("a header that is no JSON object")
     return 8 + length, header
@@ -156,7 +162,8 @@ def _span(name: str, entry: Any, size: int) -> tuple[TensorEntry, range]:
 
 
 def _sizes(name: str, value: Any) -> tuple[int, ...]:
-    if type(value) is not list or any(type(n) is not int or n < 0 for n in value):
+    good = type(value) is list and len(value) <= MOST_DIMS
+    if not good or any(type(n) is not int or not 0 <= n <= LONGEST for n in value):
         raise ValueError(f"{name} has {str(value)[:40]} where sizes should be")
     return tuple(value)
 

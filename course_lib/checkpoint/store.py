@@ -17,11 +17,12 @@ import secrets
 import shutil
 from pathlib import Path
 
+from course_lib.checkpoint.distrust import LONGEST
 from course_lib.checkpoint.errors import CheckpointError
 from course_lib.checkpoint.manifest import MANIFEST
 
-_COMPLETE = re.compile(r"step-(\d{8,19})")
-_UNFINISHED = re.compile(r"step-\d{8,19}\.tmp-.*")
+_COMPLETE = re.compile(r"step-([0-9]{8,19})")
+_UNFINISHED = re.compile(r"step-[0-9]{8,19}\.tmp-.*")
 
 
 def complete_steps(folder: Path | str) -> dict[int, Path]:
@@ -52,13 +53,14 @@ def begin(folder: Path | str, step: int) -> Path:
     """An empty folder to write the checkpoint of `step` into; what was left unfinished goes.
 
     Raises:
-        CheckpointError: the step has been saved, or is no number from 0 on.
+        CheckpointError: the step has been saved, is below 0, or is too large to be read again.
     """
     folder = Path(folder)
-    if step < 0 or step in complete_steps(folder):
+    possible = 0 <= step <= LONGEST
+    if not possible or step in complete_steps(folder):
         raise CheckpointError(
             f"save step {step} in {folder}",
-            "it is there already" if step >= 0 else "a step below 0",
+            "it is there already" if possible else f"a step that is not from 0 to {LONGEST}",
             "a complete checkpoint is never written to: remove it first, or save a later step",
         )
     folder.mkdir(parents=True, exist_ok=True)

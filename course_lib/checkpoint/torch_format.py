@@ -8,8 +8,9 @@ The production version unpickles the index, so that whoever made it may run code
 
 A pickle is a small program that may call any function by its name. Here it finds, under the names
 that such an index needs, only classes that keep what they are given; any other name is an error.
-The tensors are not unpickled at all: torch.save puts their bytes into a zip without compressing,
-so what is needed is the place where they begin.
+Values are kept small as well: a tuple of tuples of tuples, each twice in the next, is a short file
+that takes longer than a life to hash or to print. The tensors are not unpickled at all: torch.save
+puts their bytes into a zip without compressing, so what is needed is the place where they begin.
 """
 
 from __future__ import annotations
@@ -20,13 +21,21 @@ import math
 import pickle
 import struct
 import zipfile
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from course_lib.checkpoint.boxes import Box
+from course_lib.checkpoint.distrust import (
+    LONGEST,
+    MOST_DIMS,
+    Wrong,
+    index_bytes,
+    open_ordinary,
+)
 from course_lib.checkpoint.errors import CheckpointError
 from course_lib.checkpoint.load import Checkpoint
-from course_lib.checkpoint.manifest import DTYPES, FORMAT, Manifest, Wrong, check_pieces, parse
+from course_lib.checkpoint.manifest import DTYPES, FORMAT, Manifest, check_pieces, parse
 
 INDEX = ".metadata"
 LONGEST_PICKLE = 1 << 16  # bytes that describe one tensor
@@ -36,6 +45,7 @@ _HOME = "torch.distributed.checkpoint"
 class _Record:
     """Keeps what a pickle gives to a class or a function, and does nothing with it."""
 
+    args: tuple[Any, ...] = ()
     state: Any = None
 
     def __init__(self, *args: Any) -> None:
@@ -61,16 +71,44 @@ _KNOWN: dict[tuple[str, str], Any] = {
         f"{_HOME}.filesystem": ("_StorageInfo",),
         "torch.serialization": ("_get_layout",),
         "torch._utils": ("_rebuild_tensor_v2",),
+        "torch": ("Size",),
         "pathlib": ("PosixPath", "PurePosixPath", "WindowsPath"),
         "collections": ("OrderedDict",),
     }.items()
     for name in names
 }  # fmt: skip
-_KNOWN[("torch", "Size")] = tuple
 _KNOWN |= {("torch", name): name for name in DTYPES}
 
 
-class _Unpickler(pickle.Unpickler):
+# What such pickles are made of; others make room for as many bytes as they say will follow.
+_WORDS = [
+    getattr(pickle, name)[0]
+    for name in (
+        "PROTO", "FRAME", "STOP", "MARK", "MEMOIZE", "BINPUT", "LONG_BINPUT", "BINGET",
+        "LONG_BINGET", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1",
+        "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "EMPTY_TUPLE", "EMPTY_LIST", "APPEND",
+        "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS", "GLOBAL", "STACK_GLOBAL", "REDUCE",
+        "NEWOBJ", "BUILD", "BINPERSID",
+    )
+]  # fmt: skip
+_TUPLES = [pickle.TUPLE[0], pickle.TUPLE1[0], pickle.TUPLE2[0], pickle.TUPLE3[0]]
+
+
+def _small_tuple(code: int, unpickler: Any) -> None:
+    """Makes a tuple as usual, and refuses one that would take long to hash."""
+    pickle._Unpickler.dispatch[code](unpickler)
+    made = unpickler.stack[-1]
+    inner = [item for part in made[:MOST_DIMS] if type(part) is tuple for item in part]
+    if len(made) > MOST_DIMS or tuple in map(type, inner):
+        raise Wrong("a tuple that is too long or too deep")
+
+
+class _Unpickler(pickle._Unpickler):
+    """Knows few words. In C it would make room for as many values as a pickle says."""
+
+    dispatch: ClassVar = {code: pickle._Unpickler.dispatch[code] for code in _WORDS}
+    dispatch |= {code: partial(_small_tuple, code) for code in _TUPLES}
+
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name.endswith("Storage"):
             return _Record
@@ -97,7 +135,7 @@ def open_torch_checkpoint(folder: Path | str) -> Checkpoint:
     folder = Path(folder)
     path = folder / INDEX
     try:
-        index = _unpickle(path.read_bytes())
+        index = _unpickle(index_bytes(path))
         tensors, listed = _tensors(index["state_dict_metadata"])
         pieces = []
         for key, info in _typed(index["storage_data"], dict).items():
@@ -113,7 +151,7 @@ def open_torch_checkpoint(folder: Path | str) -> Checkpoint:
     except (OSError, Wrong, CheckpointError, *_BROKEN) as error:
         raise CheckpointError(
             f"read {path}",
-            " ".join(f"{type(error).__name__}: {error}".split("\n")),
+            f"{type(error).__name__}: {error}",
             "it is damaged, or not as torch.distributed.checkpoint saves contiguous tensors",
         ) from error
 
@@ -146,16 +184,27 @@ def _tensors(entries: Any) -> tuple[dict[str, Any], dict[tuple[str, Any], Box]]:
     for name, entry in _typed(entries, dict).items():
         if type(entry).__name__ != "TensorStorageMetadata":
             continue
-        dtype = _typed(entry["properties"].state, tuple)[0]
-        tensors[_typed(name, str)] = [list(_typed(entry["size"], tuple)), dtype]
+        dtype = _typed(_typed(entry["properties"].state, tuple)[0], str)
+        tensors[_typed(name, str)] = [list(_sizes(entry["size"])), dtype]
         for chunk in _typed(entry["chunks"], list):
-            offsets = _typed(chunk["offsets"], tuple)
-            boxes[name, offsets] = Box(offsets, _typed(chunk["sizes"], tuple))
+            offsets = _sizes(chunk["offsets"])
+            boxes[name, offsets] = Box(offsets, _sizes(chunk["sizes"]))
     return tensors, boxes
 
 
+def _sizes(value: Any) -> tuple[int, ...]:
+    """A tuple of whole numbers, or the `torch.Size` of one."""
+    if isinstance(value, _KNOWN["torch", "Size"]):
+        (value,) = value.args
+    for number in _typed(value, tuple):
+        if not 0 <= _typed(number, int) <= LONGEST:
+            raise Wrong("a size that no tensor has")
+    return value
+
+
 def _index_of(key: Any) -> tuple[str, Any]:
-    return _typed(key["fqn"], str), key.state.get("offset")  # what is no tensor has none
+    offset = key.state.get("offset")  # what is no tensor has none
+    return _typed(key["fqn"], str), None if offset is None else _sizes(offset)
 
 
 def _file_of(info: Any) -> str:
@@ -169,14 +218,16 @@ def _locate(path: Path, info: Any, name: str, box: Box | None, offset: Any) -> l
     """One stored box, as a manifest has it: where its bytes begin, and how many they are."""
     if box is None or "transform_descriptors" in info.state:
         raise Wrong(f"{name} at {offset}, which is not in the list or is compressed")
-    with open(path, "rb") as file:
+    with open(open_ordinary(path), "rb") as file:
         window = _Window(file, _typed(info["offset"], int), _typed(info["length"], int))
         with zipfile.ZipFile(window) as archive:
             entries = {entry.filename.partition("/")[2]: entry for entry in archive.infolist()}
             about, data = entries["data.pkl"], entries.get("data/0")
-            order = archive.read(entries["byteorder"]) if "byteorder" in entries else b"little"
-            stored = {e.compress_type for e in (about, data) if e} == {zipfile.ZIP_STORED}
-            if about.file_size > LONGEST_PICKLE or order != b"little" or not stored:
+            order = entries.get("byteorder")
+            small = [entry for entry in (about, order) if entry]
+            stored = {e.compress_type for e in (*small, data) if e} == {zipfile.ZIP_STORED}
+            short = max(entry.file_size for entry in small) <= LONGEST_PICKLE
+            if not stored or not short or (order and archive.read(order) != b"little"):
                 raise Wrong(f"{name} in a zip that torch.save would not make here")
             _check_contiguous(_unpickle(archive.read(about)), box, name)
         if data is None:
@@ -190,6 +241,7 @@ def _locate(path: Path, info: Any, name: str, box: Box | None, offset: Any) -> l
 def _check_contiguous(tensor: Any, box: Box, name: str) -> None:
     """Refuses a tensor whose bytes are not in the order of its elements."""
     _, start, sizes, strides = tensor.args[:4]
+    sizes, strides = _sizes(sizes), _sizes(strides)
     expected = [math.prod(box.sizes[dim + 1 :]) for dim in range(len(box.sizes))]
     same = all(s == e for n, s, e in zip(box.sizes, strides, expected, strict=True) if n > 1)
     if type(tensor).__name__ != "_rebuild_tensor_v2" or start or sizes != box.sizes or not same:

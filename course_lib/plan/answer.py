@@ -26,6 +26,8 @@ from course_lib.plan.simulate import Step, simulate
 HEAD = ("pp", "dp", "ep", "cp", "tp", "rows", "micro", "schedule", "ZeRO", "recompute",
         "memory", "step", "TFLOP/s", "MFU", "bubble", "exposed")  # fmt: skip
 
+LONGEST = 2**27  # tokens of a sequence; cuts of longer ones are too many to be tried
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -180,11 +182,11 @@ def _checked(
     """The model with its sequence, and the cluster, if there is anything to ask about them."""
     cluster, config = parse_cluster(gpus), model(name)
     config = replace(config, sequence=config.sequence if sequence is None else sequence)
-    if batch < 1 or config.sequence < 1 or precision not in PRECISIONS:
+    if batch < 1 or not 1 <= config.sequence <= LONGEST or precision not in PRECISIONS:
         raise ValueError(
             f"asked for {batch} sequences of {config.sequence} tokens in {precision}\n"
             f"found {', '.join(PRECISIONS)}\n"
-            "a step has at least one sequence of one token, and a precision of that list"
+            "a step has at least one sequence, of 1 to 2^27 tokens, and a precision of that list"
         )
     return config, cluster
 

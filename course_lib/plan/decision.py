@@ -21,6 +21,8 @@ The questions, in order:
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from course_lib.model.config import ModelConfig
@@ -260,8 +262,6 @@ def _rows(case: Case, words: set[str], recompute: str) -> int:
     gpus = case.cluster.count
     ranks = case.cluster.node if "HSDP" in words else gpus if "FSDP" in words else 1
     layout = Layout(dp=ranks, zero=3 if ranks > 1 else 0, recompute=recompute)
-    each = max(1, case.batch // gpus)
-    fitting = (
-        n for n in range(each, 0, -1) if _bytes(case, replace(layout, rows=n)) <= _room(case)
-    )
-    return next(fitting, 0)
+    counts = range(1, 1 + min(max(1, case.batch // gpus), sys.maxsize - 1))
+    # More sequences never take less: it is enough to halve, however many are asked for.
+    return bisect_right(counts, _room(case), key=lambda n: _bytes(case, replace(layout, rows=n)))

@@ -56,9 +56,10 @@ class Parser(argparse.ArgumentParser):
             BadRequestError: it cannot be understood.
         """
         try:
-            return self.parse_args(shlex.split(line, comments=True))
+            words = shlex.split(line, comments=True)
         except ValueError as error:
             raise BadRequestError(f"{self.prog}: {error}") from None
+        return self.parse_args(words)
 
     def error(self, message: str) -> NoReturn:
         """Raises BadRequestError, where argparse would end the process."""

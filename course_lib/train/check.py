@@ -20,6 +20,9 @@ from course_lib.parallel.schedule import Schedule, ScheduleError
 from course_lib.train.config import PRECISIONS, RECOMPUTE, SCHEDULES, RunConfig
 from course_lib.train.mesh_model import zero_refusal
 
+MOST_RANKS = 4096  # and micro-batches, for which the nearest run that can work is looked for
+SHOWN = 3  # problems that are written out: the plainest come first
+
 
 class Problem(NamedTuple):
     """Why a run cannot work: what was asked, what was found, and why the two do not fit."""
@@ -42,7 +45,9 @@ class ConfigError(ValueError):
 
     def __init__(self, problems: list[Problem], nearest: RunConfig | None) -> None:
         self.problems, self.nearest = problems, nearest
-        lines = [str(problem) for problem in problems]
+        lines = [str(problem) for problem in problems[:SHOWN]]
+        if len(problems) > SHOWN:
+            lines.append(f"and {len(problems) - SHOWN} more of this kind")
         if nearest is not None:
             lines.append(f"the nearest that can: {nearest.command()}")
         super().__init__("\n".join(lines))
@@ -228,6 +233,8 @@ def _neighbours(config: RunConfig, ranks: int) -> Iterator[tuple[float, RunConfi
         "micro_batches": _near(config.micro_batches, config.batch),
         "sequence_parallel": (config.sequence_parallel, False),
     }
+    if ranks > MOST_RANKS or config.micro_batches > MOST_RANKS:
+        return  # there are millions of ways, and who asks for so many has mistyped
     for sizes in _factors(ranks, len(config.degrees)):
         changes: dict[str, Any] = dict(zip(config.degrees, sizes, strict=True))
         moved = sum(abs(log2(changes[axis] / size)) for axis, size in config.degrees.items())

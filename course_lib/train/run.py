@@ -34,7 +34,8 @@ from course_lib.train.loop import train
 def parse(words: Sequence[str]) -> tuple[RunConfig, bool]:
     """The run that a command line asks for, and whether it is to be checked only."""
     about = (__doc__ or "").split("\n\n")[0]
-    parser = argparse.ArgumentParser("course_lib.train.run", description=about)
+    usage = "%(prog)s [--check] [--OPTION N ...]; --help lists the options"
+    parser = argparse.ArgumentParser("course_lib.train.run", usage=usage, description=about)
     for each in fields(RunConfig):
         assert each.default is not MISSING
         name, about = f"--{each.name.replace('_', '-')}", each.metadata["about"]

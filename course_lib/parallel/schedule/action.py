@@ -13,7 +13,9 @@ import re
 from dataclasses import dataclass
 
 KINDS = "FBIW"
-_TEXT = re.compile(r"(\d+)([FBIW])(\d+)")
+# Numbers as `str` writes them: digits of ASCII, at most nine, no zero before others.
+_NUMBER = "(0|[1-9][0-9]{0,8})"
+_TEXT = re.compile(f"{_NUMBER}([FBIW]){_NUMBER}")
 
 
 class ScheduleError(ValueError):
@@ -58,7 +60,7 @@ class Action:
         if not found:
             raise ScheduleError(
                 "an action like 0F1: stage 0, forward, micro-batch 1",
-                repr(text),
+                repr(text) if len(text) <= 40 else f"{text[:40]!r}...",
                 "the letter is F, B, I or W, with the stage before it and the micro-batch after",
             )
         return Action(int(found[1]), found[2], int(found[3]))

@@ -16,19 +16,22 @@ from __future__ import annotations
 from course_lib.parallel.schedule.action import Action, ScheduleError
 from course_lib.parallel.schedule.schedule import Schedule
 
+LARGEST = 10**7  # forwards of all ranks: about 2 GB of actions
+
 
 def check_sizes(name: str, p: int, m: int, v: int = 1) -> None:
-    """Sizes of a pipeline are at least 1.
+    """Sizes of a pipeline are whole numbers, at least 1, and the schedule fits into memory.
 
     Raises:
-        ScheduleError: one is not.
+        ScheduleError: they are not, or it does not.
     """
-    if min(p, m, v) < 1:
-        raise ScheduleError(
-            f"{name} of {p} ranks, {m} micro-batches and {v} chunks a rank",
-            f"{min(p, m, v)}",
-            "there is at least one of each",
-        )
+    asked = f"{name} of {p} ranks, {m} micro-batches and {v} chunks a rank"
+    wrong = [size for size in (p, m, v) if not isinstance(size, int) or size < 1]
+    if wrong:
+        raise ScheduleError(asked, f"{wrong[0]!r}", "there is at least one of each")
+    if p * m * v > LARGEST:
+        why = f"a schedule lists every action: it has at most {LARGEST:,} forwards"
+        raise ScheduleError(asked, f"{p * m * v:,} forwards", why)
 
 
 def gpipe(p: int, m: int) -> Schedule:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from course_lib.parallel.schedule.action import Action, ScheduleError
+from course_lib.parallel.schedule.action import KINDS, Action, ScheduleError
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Schedule:
         micro_batches: m, how many there are.
 
     Raises:
-        ScheduleError: a forward without its backward, an action twice, a stage on two ranks, a
-            stage or micro-batch left out, or a backward before its forward. That the ranks do
-            not wait for each other in a circle is shown by `simulate`.
+        ScheduleError: a rank without an action, a forward without its backward, an action twice,
+            a stage on two ranks, a stage or micro-batch left out, or a backward before its
+            forward. That the ranks do not wait for each other in a circle is shown by `simulate`.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Schedule:
     micro_batches: int
 
     def __post_init__(self) -> None:
+        self._check_entries()
         self._check_homes()
         self._check_complete()
         for rank in range(self.ranks):
@@ -115,6 +116,21 @@ class Schedule:
         pairs = ((self.comes_from(user), user) for line in self.actions for user in line)
         return {source: user for source, user in pairs if source is not None}
 
+    def _check_entries(self) -> None:
+        """Refuses what is no entry of a schedule, so that the other checks need not think of it."""
+        asked = f"the schedule {self.name} of {self.micro_batches} micro-batches"
+        idle = [rank for rank, line in enumerate(self.actions) if not line]
+        if idle or not self.actions:
+            where = f"rank {idle[0]}" if idle else "any rank"
+            raise ScheduleError(asked, f"no action of {where}", "a rank of a pipeline has a stage")
+        for action in (action for line in self.actions for action in line):
+            numbers = type(action.stage) is int and type(action.micro) is int
+            if not numbers or action.stage < 0 or action.kind not in tuple(KINDS):
+                why = "stages and micro-batches count from 0, the letter is F, B, I or W"
+                raise ScheduleError(asked, f"{action!r}", why)
+            if not 0 <= action.micro < self.micro_batches:
+                raise ScheduleError(asked, f"{action}", "there is no micro-batch of that number")
+
     def _check_homes(self) -> None:
         home: dict[int, int] = {}
         for rank, line in enumerate(self.actions):
@@ -126,10 +142,11 @@ class Schedule:
                         f"{home[action.stage]} too",
                         "a stage's weights are on one rank, which runs all of its actions",
                     )
-        if missing := set(range(self.stages)) - set(home):
+        if len(home) < self.stages:
+            missing = next(stage for stage in range(self.stages) if stage not in home)
             raise ScheduleError(
                 f"the schedule {self.name} of {self.stages} stages",
-                f"no action of stage {min(missing)}",
+                f"no action of stage {missing}",
                 "every micro-batch goes through every stage",
             )
 

@@ -8,6 +8,7 @@ The production version measures the layers, and gives the ends of the model stag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from course_lib.parallel.schedule.action import ScheduleError
@@ -27,9 +28,10 @@ def split_stages(costs: Sequence[float], p: int) -> list[range]:
         For each stage its layers; none is empty.
 
     Raises:
-        ScheduleError: fewer layers than stages, or p below 1.
+        ScheduleError: fewer layers than stages, p below 1, or a cost that is none.
     """
     count = len(costs)
+    _check_costs(costs, p)
     if not 1 <= p <= count:
         raise ScheduleError(
             f"{p} stages of {count} layers",
@@ -54,6 +56,13 @@ def split_stages(costs: Sequence[float], p: int) -> list[range]:
     return [range(start, end) for start, end in zip(cuts, cuts[1:], strict=False)]
 
 
+def _check_costs(costs: Sequence[float], p: int) -> None:
+    for layer, cost in enumerate(costs):
+        if not 0 <= cost < math.inf:
+            asked = f"{p} stages of {len(costs)} layers"
+            raise ScheduleError(asked, f"{cost} for layer {layer}", "a cost is a number from 0 on")
+
+
 def split_model(costs: Sequence[float], p: int) -> list[range]:
     """The blocks of each stage of a model; the ends stay with the first and with the last block.
 
@@ -62,8 +71,12 @@ def split_model(costs: Sequence[float], p: int) -> list[range]:
         p: stages.
 
     Raises:
-        ScheduleError: there are more stages than blocks.
+        ScheduleError: there are more stages than blocks, no block, or a cost that is none.
     """
+    _check_costs(costs, p)
+    if len(costs) < 3:
+        why = "the ends of a model stay with its first and its last block"
+        raise ScheduleError(f"{p} stages of a model", f"{len(costs)} costs, no block's", why)
     blocks = list(costs[1:-1])
     blocks[0] += costs[0]
     blocks[-1] += costs[-1]

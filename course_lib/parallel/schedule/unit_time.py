@@ -9,6 +9,7 @@ The production version is a planner that also knows what messages cost on each l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -113,10 +114,10 @@ def simulate(schedule: Schedule, costs: Costs | Sequence[Costs] | None = None) -
         costs: of every stage, or one for each stage; by default 1 for each of F, I and W.
 
     Raises:
-        ScheduleError: ranks wait for each other in a circle; it names the action of each.
+        ScheduleError: ranks wait for each other in a circle, and it names the action of each; or
+            there are not as many costs as stages, or one is none.
     """
-    costs = costs or Costs()
-    by_stage = [costs] * schedule.stages if isinstance(costs, Costs) else list(costs)
+    by_stage = _of_stages(schedule, Costs() if costs is None else costs)
     ends: dict[Action, float] = {}
     home = schedule.placement
     slots: list[list[Slot]] = [[] for _ in schedule.actions]
@@ -151,6 +152,19 @@ def simulate(schedule: Schedule, costs: Costs | Sequence[Costs] | None = None) -
         if not moved:
             raise _deadlock(schedule, [len(line) for line in slots], ends)
     return Simulation(schedule, tuple(tuple(line) for line in slots))
+
+
+def _of_stages(schedule: Schedule, costs: Costs | Sequence[Costs]) -> list[Costs]:
+    """The costs of every stage."""
+    by_stage = [costs] * schedule.stages if isinstance(costs, Costs) else list(costs)
+    asked = f"a run of the schedule {schedule.name} of {schedule.stages} stages"
+    if len(by_stage) != schedule.stages:
+        raise ScheduleError(asked, f"the costs of {len(by_stage)} stages", "each stage has its own")
+    for stage, cost in enumerate(by_stage):
+        times = (cost.forward, cost.input, cost.weight, cost.message)
+        if not all(0 <= time < math.inf for time in times):
+            raise ScheduleError(asked, f"{cost} for stage {stage}", "times are numbers from 0 on")
+    return by_stage
 
 
 def _deadlock(schedule: Schedule, done: Sequence[int], ends: dict[Action, float]) -> ScheduleError:

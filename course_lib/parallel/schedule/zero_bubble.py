@@ -66,10 +66,11 @@ def zb_v(p: int, m: int) -> Schedule:
             ranks wait.
 
     Raises:
-        ScheduleError: p or m is below 1.
+        ScheduleError: p or m is below 1, or there are more forwards than fit into memory.
     """
     check_sizes("ZB-V", p, m)
     full = max(m, 2 * p - 1)
+    check_sizes("ZB-V", p, full)
     lines = []
     for r in range(p):
         rising, steady = 2 * (p - r) - 1, full - (2 * p - 1) + r
