@@ -56,6 +56,31 @@ def small(row: Cells) -> bool:
     return row["size"] in ("4 KiB", "16 KiB", "64 KiB")
 
 
+POOL = (
+    "ranks share the pages of the preloaded process, whose objects are frozen before forks; what "
+    "is left is that process, which ipyparallel does not have, and the pages that each rank "
+    "touches: counts of references, gloo"
+)
+RING = (
+    "tried: pieces of 256 KiB to 2 MiB, two or four posted ahead; 1 MiB and two is best on 2 "
+    "ranks, 2 MiB 5 % better on 4. Torch adds what has come after it came, gloo inside its own "
+    "loop; on 2 ranks no other message hides that"
+)
+FLAT = (
+    "FSDP: at a block's end its gradients and their flat copy are both there; copying each as it "
+    "comes was worse: the flat buffer then lives while activations do"
+)
+FORKS = (
+    "9 runs on 25 processes, each of which is forked, meets the others, copies the pages that it "
+    "touches and ends. Tried: modules imported before the fork, one seed, records without copies "
+    "(8 % less, side by side). Checks that share processes would cost less, and could disturb "
+    "each other"
+)
+ROUND_TRIP = (
+    "the kernel takes 1 to 10 ms of it; the rest is the way there and back over the server's "
+    "socket, ipywidgets and the browser, which draws without a GPU here. Tried: style rules once "
+    "and not with each picture (median 6 ms less)"
+)
 GOALS = (
     Goal("start of 4 ranks, preloaded, by torchrun's", "launch", "start", 0.05),
     Goal("start of 4 ranks, cold, by torchrun's", "launch", "start_cold", 1.0),
@@ -65,11 +90,12 @@ GOALS = (
     Goal("deadlock to autopsy, after its limit", "launch", "deadlock_s", 3.0, "ours"),
     Goal("interrupt to prompt", "launch", "interrupt_s|interrupt_deadlock_s", 1.0, "ours"),
     Goal("dead rank to report", "launch", "dead_rank_s", 1.0, "ours"),
-    Goal("memory of a pool by ipyparallel's", "launch", "pool_memory", 0.25, where=against("ipy")),
+    Goal("memory of a pool by ipyparallel's", "launch", "pool_memory", 0.25,
+         where=against("ipy"), why=POOL),
     Goal("pulling 64 MiB by ipyparallel's", "launch", "pull_64MiB_s", 0.5, where=against("ipy")),
     Goal("restart after a dead rank", "launch", "restart_s", 1.0, "ours"),
     Goal("ring all-reduce from 1 MiB by gloo's", "collectives", "all_reduce", 1.0,
-         where=at_least(1)),
+         where=at_least(1), why=RING),
     Goal("all-reduce of 4 to 64 KiB by gloo's", "collectives", "all_reduce", 2.0, where=small),
     Goal("reduce-scatter + all-gather from 1 MiB by gloo's", "collectives", "reduce_scatter",
          0.67, where=at_least(1)),
@@ -77,18 +103,18 @@ GOALS = (
     Goal("ZeRO-1 step by ZeroRedundancyOptimizer's", "data_parallel", "zero1 step", 0.9),
     Goal("FSDP step by FSDP2's", "data_parallel", "fsdp.* step", 0.8),
     Goal("bytes of data parallelism by torch's", "data_parallel", ".* sent", 1.0),
-    Goal("peaks of data parallelism by torch's", "data_parallel", ".* peak", 1.0),
+    Goal("peaks of data parallelism by torch's", "data_parallel", ".* peak", 1.0, why=FLAT),
     Goal("TP step by DTensor's", "model_parallel", "[ts]p step", 0.8),
     Goal("pipeline step, worst schedule, by torch's", "model_parallel",
          "(gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe-v) step", 1.0),
     Goal("peaks of model parallelism by torch's", "model_parallel", ".* peak", 1.0),
     Goal("sharded save and load by torch's", "checkpoint", "save|load", 1.0),
     Goal("bytes of a checkpoint by torch's", "checkpoint", "on the disk", 1.0),
-    Goal("an exercise graded, warm, median", "grading", "grade_s_p50", 1.0, "ours"),
+    Goal("an exercise graded, warm, median", "grading", "grade_s_p50", 1.0, "ours", why=FORKS),
     Goal("an exercise graded, warm, p95", "grading", "grade_s_p95", 2.0, "ours"),
     Goal("an exercise graded, cold", "grading", "grade_cold_s_p50", 6.0, "ours"),
     Goal("move of a stepper, p95", "browser", "stepper.*_p95", 20.0, "ours"),
-    Goal("move of an explorer, p95", "browser", "explorer.*_p95", 50.0, "ours"),
+    Goal("move of an explorer, p95", "browser", "explorer.*_p95", 50.0, "ours", why=ROUND_TRIP),
     Goal("frames dropped under a held key", "browser", "held key.*", 0.0, "ours"),
     Goal("100 000 GPUs planned", "plan", "all layouts planned", 10.0, "ours"),
 )  # fmt: skip

@@ -9,12 +9,11 @@ The production version runs in continuous integration, on a sample.
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 
 from course_lib.grade import build, mutate, zoo
 from course_lib.grade.catalog import Entry, chosen
 from course_lib.grade.grader import Grader
+from course_lib.ranks.scratch import scratch_folder
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -61,9 +60,9 @@ def do_build(args: argparse.Namespace) -> int:
 def do_zoo(args: argparse.Namespace) -> int:
     """Whether each file with a known verdict gets it."""
     wrong = 0
-    with Grader() as grader, tempfile.TemporaryDirectory() as folder:
+    with Grader() as grader, scratch_folder() as folder:
         for entry in with_solutions(args.name):
-            for animal, card, complaint in zoo.inspect(entry, grader, Path(folder)):
+            for animal, card, complaint in zoo.inspect(entry, grader, folder):
                 wrong += bool(complaint)
                 print(f"{'✗' if complaint else '✓'} {entry.name}: {animal.kind:<8} "
                       f"{animal.path.name:<36} {card.status}", flush=True)  # fmt: skip
@@ -75,12 +74,12 @@ def do_zoo(args: argparse.Namespace) -> int:
 def do_mutate(args: argparse.Namespace) -> int:
     """Which machine-made wrong answers survive."""
     killed = alive = 0
-    with Grader() as grader, tempfile.TemporaryDirectory() as folder:
+    with Grader() as grader, scratch_folder() as folder:
         for entry in with_solutions(args.name):
             found = list(mutate.mutants(entry.solution.read_text(encoding="utf-8")))
             step = max(1, len(found) // args.most) if args.most else 1
             for mutant in found[::step]:
-                path = Path(folder) / f"{entry.name}.py"
+                path = folder / f"{entry.name}.py"
                 path.write_text(mutant.source, encoding="utf-8")
                 survived = grader.grade(entry, path).status == "full"
                 killed, alive = killed + (not survived), alive + survived

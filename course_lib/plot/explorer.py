@@ -18,6 +18,8 @@ from IPython.display import display
 from course_lib.plot.picture import Picture
 from course_lib.plot.style import ROLE_CSS
 
+COLOURS = f"<style>{ROLE_CSS}</style>"
+
 
 class Explorer(ABC):
     """What a cell shows whose last line makes one.
@@ -62,20 +64,25 @@ def still_html(name: str, picture: Picture, words: str, lines: float) -> str:
     return f'<div class="{name} cp">{picture._repr_html_()}{_caption(words, lines)}</div>'
 
 
-def live_html(name: str, picture: Picture, words: str, lines: float) -> str:
-    """What the controls show, in place of the still picture; arguments as of `still_html`."""
-    return _instead(name, picture.svg + _caption(words, lines))
+def rules(name: str) -> ipywidgets.HTML:
+    """What stays on the page while pictures come and go: their colours, and no still picture.
 
-
-def refusal_html(name: str, why: str) -> str:
-    """Why there is no picture, in place of it."""
-    return _instead(name, f'<p class="ink" role="status">{escape(why)}</p>')
-
-
-def _instead(name: str, body: str) -> str:
+    Rules that came with each picture would make the browser look at the whole page anew.
+    """
     # While the live picture is on the page, the still one above it would say the same twice.
-    hide = f"<style>.{name}{{display:none}}</style><style>{ROLE_CSS}</style>"
-    return f'{hide}<div class="cp">{body}</div>'
+    return ipywidgets.HTML(f"<style>.{name}{{display:none}}</style>{COLOURS}")
+
+
+def live_html(picture: Picture, words: str = "", lines: float = 0) -> str:
+    """A picture without its rules, and a caption if there are words; `lines` as of `still_html`."""
+    caption = _caption(words, lines) if words else ""
+    return f'<div class="cp">{picture.svg.replace(COLOURS, "", 1)}{caption}</div>'
+
+
+def refusal_html(why: str, height: int = 0) -> str:
+    """Why there is no picture, in place of it, at least so many pixels high."""
+    body = f'<p class="ink" role="status">{escape(why)}</p>'
+    return f'<div class="cp" style="min-height:{height}px">{body}</div>'
 
 
 def _caption(words: str, lines: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import ipywidgets
 
-from course_lib.plot.explorer import Explorer, live_html, refusal_html, still_html
+from course_lib.plot.explorer import Explorer, live_html, refusal_html, rules, still_html
 from course_lib.plot.mesh_explorer import Board
 from course_lib.plot.mesh_groups import AXES, MeshGroups
 from course_lib.plot.picture import Picture
@@ -88,9 +88,9 @@ class MeshControls:
         try:
             picture, words = draw(at)
         except ValueError as error:
-            self.view.value = refusal_html(STILL, reason(error))
+            self.view.value = refusal_html(reason(error))
         else:
-            self.view.value = live_html(STILL, picture, words, LINES)
+            self.view.value = live_html(picture, words, LINES)
         self._limit(at)
 
     def _limit(self, at: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ class MeshControls:
         """Controls in two columns, and the picture below."""
         sliders = list(self.sliders.values())
         columns = [ipywidgets.VBox(sliders[:5]), ipywidgets.VBox(sliders[5:])]
-        return ipywidgets.VBox([ipywidgets.HBox(columns), self.view])
+        return ipywidgets.VBox([ipywidgets.HBox(columns), rules(STILL), self.view])
 
 
 class MeshExplorer(Explorer):

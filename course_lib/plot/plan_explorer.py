@@ -15,7 +15,7 @@ import ipywidgets
 from course_lib.plan import MODELS, Layout, answer, problem
 from course_lib.plan.hardware import GPUS
 from course_lib.plan.layout import PRECISIONS, RECOMPUTE
-from course_lib.plot.explorer import Explorer, live_html, refusal_html, still_html
+from course_lib.plot.explorer import Explorer, live_html, refusal_html, rules, still_html
 from course_lib.plot.picture import Picture
 from course_lib.plot.plan_board import LayoutBoard
 
@@ -133,16 +133,16 @@ class PlanControls:
         try:
             picture, words = draw(self.at())
         except ValueError as error:
-            self.view.value = refusal_html(STILL, f"{error}.")
+            self.view.value = refusal_html(f"{error}.")
         else:
-            self.view.value = live_html(STILL, picture, words, LINES)
+            self.view.value = live_html(picture, words, LINES)
 
     def take_best(self, _: object = None) -> None:
         """Moves the sliders to the planner's first choice, and draws once."""
         try:
             wanted = best(self.at())
         except ValueError as error:
-            self.view.value = refusal_html(STILL, f"{error}.")
+            self.view.value = refusal_html(f"{error}.")
             return
         for slider in self.sliders.values():
             slider.unobserve(self.show, names="value")
@@ -157,7 +157,7 @@ class PlanControls:
         """Controls in two columns, and the picture below."""
         sliders = list(self.sliders.values())
         columns = [ipywidgets.VBox(sliders[:8]), ipywidgets.VBox(sliders[8:])]
-        return ipywidgets.VBox([ipywidgets.HBox(columns), self.button, self.view])
+        return ipywidgets.VBox([ipywidgets.HBox(columns), self.button, rules(STILL), self.view])
 
 
 class PlanExplorer(Explorer):

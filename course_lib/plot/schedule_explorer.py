@@ -8,7 +8,6 @@ The production version is a planner that searches all sizes for the best.
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import ipywidgets
@@ -20,10 +19,9 @@ from course_lib.parallel.schedule import (
     make_schedule,
     simulate,
 )
-from course_lib.plot.explorer import Explorer
+from course_lib.plot.explorer import Explorer, live_html, refusal_html, rules
 from course_lib.plot.picture import Picture
 from course_lib.plot.schedule_picture import schedule_picture
-from course_lib.plot.style import ROLE_CSS
 
 CUT = ("ZB-H1", "ZB-V", "DualPipeV")  # those whose backward is in two halves
 START: dict[str, Any] = {"kind": "1F1B", "p": 4, "m": 8, "v": 2, "ratio": 2.0, "share": 0.5}
@@ -35,8 +33,6 @@ RANGES = {  # least, most, step, words
     "share": (0.0, 1.0, 0.1, "W's share of tB"),
 }
 STILL = "cp-explorer-still"
-# While the live picture is on the page, the still one above it would say the same twice.
-HIDE = f"<style>.{STILL}{{display:none}}</style>"
 
 
 def explore(kind: str, p: int, m: int, v: int, ratio: float, share: float) -> Picture:
@@ -93,17 +89,15 @@ class Controls:
         self.sliders["v"].disabled = at["kind"] != "interleaved 1F1B"
         self.sliders["share"].disabled = at["kind"] not in CUT
         try:
-            body = explore(**at).svg
+            self.view.value = live_html(explore(**at))
         except ScheduleError as error:
-            body = f'<p class="ink" role="status">{escape(reason(error))}</p>'
-            body = f'<style>{ROLE_CSS}</style><div class="cp" style="min-height:200px">{body}</div>'
-        self.view.value = HIDE + body
+            self.view.value = refusal_html(reason(error), 200)
 
     def widget(self) -> ipywidgets.Widget:
         """Controls in two columns, and the picture below."""
         sliders = list(self.sliders.values())
         columns = [ipywidgets.VBox(sliders[:3]), ipywidgets.VBox(sliders[3:])]
-        return ipywidgets.VBox([ipywidgets.HBox(columns), self.view])
+        return ipywidgets.VBox([ipywidgets.HBox(columns), rules(STILL), self.view])
 
 
 class ScheduleExplorer(Explorer):

@@ -247,5 +247,5 @@ class RanksMagics(Magics):
     def close(self) -> None:
         """Ends the ranks and the preloaded process."""
         if self._pool is not None:
-            self._pool.stop()
+            self._pool.close()
         self._server.close()
