@@ -49,10 +49,12 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
         `threads`: for each other thread how often it has slept and how long it has worked;
         `runnable`: whether the program would go on if it were given a processor.
     """
+    threads, runnable = _threads(thread)
+    made = calls_made()
+    # Last, and not for long: a frame that is held here keeps its tensors alive when it has ended.
     chain = _frames_of(thread)
     own = [f for f in chain if not _is_library(f.f_code.co_filename)]
     inner = own[-1] if own else None
-    threads, runnable = _threads(thread)
     answer: dict[str, Any] = {
         "file": inner.f_code.co_filename if inner else "",
         "line": inner.f_lineno if inner else 0,
@@ -64,7 +66,7 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
         "talking": False,
         "asks": False,
         "call": "",
-        "made": calls_made(),
+        "made": made,
         "threads": threads,
         "runnable": runnable,
     }
@@ -89,11 +91,12 @@ def _frames_of(thread: int) -> list[FrameType]:
     The backward of what a GPU computed runs in a thread that autograd has started, with its hooks.
     """
     frames = sys._current_frames()
-    chain = _chain(frames.get(thread))
+    # This function's own frame holds `frames`: a circle, which would keep all of them for long.
+    del frames[threading.get_ident()]
+    chain = _chain(frames.pop(thread, None))
     if not any(frame.f_code.co_filename.startswith(AUTOGRAD) for frame in chain):
         return chain
-    known = (thread, threading.get_ident())
-    others = [_chain(frame) for ident, frame in frames.items() if ident not in known]
+    others = [_chain(frame) for frame in frames.values()]
     return chain + [f for o in others if o[0].f_code.co_filename != STARTED for f in o]
 
 
@@ -142,8 +145,9 @@ def _call(beyond: list[FrameType], inner: FrameType | None, ledger: Ledger) -> d
 
 def _work_waited_for(beyond: list[FrameType]) -> Work | None:
     """The work whose `wait` the thread is in; None if it is in none."""
-    waiting = (f.f_locals.get("self") for f in reversed(beyond))
-    return next((work for work in waiting if isinstance(work, Work)), None)
+    # To ask a frame for its locals copies them, and so keeps its tensors alive: only this one's.
+    waits = [frame for frame in beyond if frame.f_code is Work.wait.__code__]
+    return waits[-1].f_locals["self"] if waits else None
 
 
 def _event_waited_for(beyond: list[FrameType], ledger: Ledger) -> Event | None:

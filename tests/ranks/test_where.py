@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +14,8 @@ import torch
 import torch.distributed as dist
 
 from course_lib import comm
-from course_lib.ranks import ForkServer, Pool, RanksError, gather
+from course_lib.ranks import ForkServer, Pool, RanksError, gather, where
+from course_lib.trace import Ledger
 
 LOOK, STALL = 0.1, 0.3  # seconds: five times quicker than in a notebook
 
@@ -268,3 +272,18 @@ def sleeps_while_others_wait(group: comm.Group) -> None:
 def test_waiting_for_a_slow_rank_is_no_standstill(server: ForkServer, function: Function) -> None:
     with Pool(2, server, stall=STALL) as pool:
         assert pool.run(function, timeout=30) == [None, None]
+
+
+def test_a_look_keeps_nothing_alive() -> None:
+    def look_while_a_tensor_is_here() -> weakref.ref[torch.Tensor]:
+        tensor = torch.zeros(4)
+        look = threading.Thread(target=where.report, args=(threading.get_ident(), Ledger(0)))
+        look.start()
+        look.join()
+        return weakref.ref(tensor)
+
+    gc.disable()  # a circle of references would be freed by it, some time or other
+    try:
+        assert look_while_a_tensor_is_here()() is None
+    finally:
+        gc.enable()
