@@ -67,11 +67,11 @@ def test_a_slider_changes_the_picture(pipeline: Notebook) -> None:
     picture, page = output.locator(PICTURE), pipeline.page
     assert "4 ranks, 8 micro-batches" in (picture.get_attribute("aria-label") or "")
     row = output.locator(".widget-inline-hbox", has_text="m, micro-batches")
-    with redrawn(page, output.locator(".widget-html")):
+    with redrawn(page, output.locator(".widget-html").last):
         row.locator(".noUi-handle").press("ArrowRight")
     assert row.locator(".widget-readout").inner_text() == "9"
     assert "9 micro-batches" in (picture.get_attribute("aria-label") or "")
-    with redrawn(page, output.locator(".widget-html")):
+    with redrawn(page, output.locator(".widget-html").last):
         output.locator("select").select_option("ZB-H1")
     assert "ZB-H1" in (picture.get_attribute("aria-label") or "")
     # One picture of two is to be seen: the still one is for those without a kernel.
