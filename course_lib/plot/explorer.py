@@ -16,9 +16,7 @@ import ipywidgets
 from IPython.display import display
 
 from course_lib.plot.picture import Picture
-from course_lib.plot.style import ROLE_CSS
-
-COLOURS = f"<style>{ROLE_CSS}</style>"
+from course_lib.plot.style import ROLE_STYLE
 
 
 class Explorer(ABC):
@@ -70,13 +68,13 @@ def rules(name: str) -> ipywidgets.HTML:
     Rules that came with each picture would make the browser look at the whole page anew.
     """
     # While the live picture is on the page, the still one above it would say the same twice.
-    return ipywidgets.HTML(f"<style>.{name}{{display:none}}</style>{COLOURS}")
+    return ipywidgets.HTML(f"<style>.{name}{{display:none}}</style>{ROLE_STYLE}")
 
 
 def live_html(picture: Picture, words: str = "", lines: float = 0) -> str:
     """A picture without its rules, and a caption if there are words; `lines` as of `still_html`."""
     caption = _caption(words, lines) if words else ""
-    return f'<div class="cp">{picture.svg.replace(COLOURS, "", 1)}{caption}</div>'
+    return f'<div class="cp">{picture.svg.replace(ROLE_STYLE, "", 1)}{caption}</div>'
 
 
 def refusal_html(why: str, height: int = 0) -> str:

@@ -22,7 +22,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from course_lib.plot.picture import Picture
-from course_lib.plot.style import INK, LINE, PANEL, PAPER, ROLE_CSS, SOFT
+from course_lib.plot.style import INK, LINE, PANEL, PAPER, ROLE_STYLE, SOFT
 
 LOOK: dict[Any, Any] = {
     "svg.hashsalt": "course",  # ids in the SVG come from its content alone
@@ -89,5 +89,5 @@ def as_picture(figure: Figure, title: str, alt: str, *, measured: bool = False) 
         drawing = re.sub(f"(fill|stroke): {color}", rf"\1: var(--cp-{role})", drawing)
     head = f'<svg class="cp" role="img" aria-label="{escape(alt)}" '
     drawing = drawing.replace("<svg ", head, 1)
-    drawing = drawing.replace(">", f"><style>{ROLE_CSS}</style>", 1)
+    drawing = drawing.replace(">", f">{ROLE_STYLE}", 1)
     return Picture(re.sub(r"\n\s*", " ", drawing), alt, title, measured=measured)

@@ -44,6 +44,7 @@ ROLE_CSS = (
     + "".join(f".cp .{n}-edge{{stroke:var(--cp-{n});fill:none}}" for n in ("ink", "line"))
     + ".cp .halo{paint-order:stroke;stroke:var(--cp-paper);stroke-width:8;stroke-linejoin:round}"
 )
+ROLE_STYLE = f"<style>{ROLE_CSS}</style>"  # as each picture brings it, to stand alone
 
 
 def rank_color(rank: int) -> str:

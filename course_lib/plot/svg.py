@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from html import escape
 from urllib.parse import quote
 
-from course_lib.plot.style import ROLE_CSS
+from course_lib.plot.style import ROLE_STYLE
 
 Point = tuple[float, float]
 
@@ -78,7 +78,7 @@ def document(width: float, height: float, body: str, alt: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="cp" viewBox="0 0 {number(width)} '
         f'{number(height)}" width="{number(width)}" height="{number(height)}" role="img" '
-        f'aria-label="{escape(alt)}"><style>{ROLE_CSS}</style>'
+        f'aria-label="{escape(alt)}">{ROLE_STYLE}'
         f"{box(0, 0, width, height, kind='paper', radius=6)}{body}</svg>"
     )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -56,6 +58,40 @@ def fuzz(request: pytest.FixtureRequest) -> Fuzz:
                 raise
 
     return run
+
+
+class Witness:
+    """Hears of what must not happen; an audit hook stays for good, so it listens only when asked.
+
+    Args:
+        forbidden: whether an event with its arguments is one that must not happen.
+    """
+
+    def __init__(self, forbidden: Callable[[str, tuple[Any, ...]], bool]) -> None:
+        self._forbidden = forbidden
+        self.watching, self.seen = False, list[str]()
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+        if self.watching and self._forbidden(event, args):
+            self.seen.append(f"{event} {str(args)[:99]}")
+
+    @contextmanager
+    def look(self) -> Iterator[None]:
+        """Nothing forbidden happens inside."""
+        self.seen.clear()
+        self.watching = True
+        try:
+            yield
+        finally:
+            self.watching = False
+        assert self.seen == []
+
+
+@pytest.fixture(scope="session")
+def listen() -> type[Witness]:
+    """`listen(forbidden)`: a witness; a test file cannot import it from here."""
+    return Witness
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import fields
 from io import StringIO
 from random import Random
@@ -60,31 +60,10 @@ WORDS = [
 ]
 
 
-class Witness:
-    """Hears, through Python's audit events, of every process and socket."""
-
-    def __init__(self) -> None:
-        self.watching, self.seen = False, list[str]()
-        sys.addaudithook(self._hear)
-
-    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
-        if self.watching and event in STARTS:
-            self.seen.append(event)
-
-    @contextmanager
-    def look(self) -> Iterator[None]:
-        self.seen.clear()
-        self.watching = True
-        try:
-            yield
-        finally:
-            self.watching = False
-        assert self.seen == []
-
-
 @pytest.fixture(scope="module")
-def witness() -> Witness:
-    return Witness()
+def witness(listen: Any) -> Any:
+    """Hears of every process and socket."""
+    return listen(lambda event, _: event in STARTS)
 
 
 def answer(call: Callable[[], int | None], words: list[str]) -> tuple[int, str, str]:
@@ -104,7 +83,7 @@ def answer(call: Callable[[], int | None], words: list[str]) -> tuple[int, str, 
     return code, out.getvalue(), said
 
 
-def test_training_is_checked_without_a_process(fuzz: Any, witness: Witness) -> None:
+def test_training_is_checked_without_a_process(fuzz: Any, witness: Any) -> None:
     """Every option with every kind of value; what is accepted is a run whose line is accepted."""
     options = {f"--{each.name.replace('_', '-')}": each for each in fields(RunConfig)}
 
@@ -128,7 +107,7 @@ def test_training_is_checked_without_a_process(fuzz: Any, witness: Witness) -> N
 
 
 def test_the_course_command(
-    fuzz: Any, witness: Witness, double: Entry, monkeypatch: pytest.MonkeyPatch
+    fuzz: Any, witness: Any, double: Entry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Grading itself is left out: arguments that ask for it end there."""
 
@@ -150,7 +129,7 @@ def test_the_course_command(
     fuzz(120, case)
 
 
-def test_plans(fuzz: Any, witness: Witness) -> None:
+def test_plans(fuzz: Any, witness: Any) -> None:
     models = ["llama3-70b", "llama3-8b", "gpt3-175b", "nothing", "", "x" * 999]
     gpus = ["8xH100", "1xA100", "16xH100", "0xH100", "-8xH100", "8", "H100", "xH100", "8x", "8xX",
             "7xH100", "٨xH100", "1.5xH100", "9" * 30 + "xH100", "9" * 5000 + "xH100", "8xh100",
@@ -171,7 +150,7 @@ def test_plans(fuzz: Any, witness: Witness) -> None:
     fuzz(25, case)
 
 
-def test_benchmarks(fuzz: Any, witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmarks(fuzz: Any, witness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No benchmark is run: those that would be are counted."""
     started: list[str] = []
     monkeypatch.setattr(bench, "run", lambda name, *a, **k: started.append(name))

@@ -13,12 +13,12 @@ import pytest
 from course_lib.comm.mesh import axis_lines, coordinates
 from course_lib.plot import Player, axis_bytes, explore_mesh, mesh_explorer, split_bytes
 from course_lib.plot.axis_bytes import ByteBars, Place
-from course_lib.plot.explorer import COLOURS, Explorer
+from course_lib.plot.explorer import Explorer
 from course_lib.plot.mesh_controls import PLACES, START, MeshControls, draw, reason
 from course_lib.plot.mesh_explorer import ASIDE, OTHERS, TOP, Board
 from course_lib.plot.mesh_floor import Floor
 from course_lib.plot.mesh_groups import MeshGroups, links
-from course_lib.plot.style import BLUE, INK, PAPER
+from course_lib.plot.style import BLUE, INK, PAPER, ROLE_STYLE
 from course_lib.plot.svg import number
 
 MIB = 1 << 20
@@ -375,7 +375,7 @@ def test_impossible_meshes_are_refused(sizes, per_node, rank, found):
 def test_moving_a_slider_draws_the_new_mesh():
     controls = MeshControls()
     sliders, view = controls.sliders, controls.view
-    assert draw(START)[0].svg.replace(COLOURS, "") in view.value
+    assert draw(START)[0].svg.replace(ROLE_STYLE, "") in view.value
     assert "the ranks 0, 1, 2, 3; stride 1; all in node 0." in view.value
     sliders["innermost"].value = "dp"
     assert "the ranks 0, 2, 4, 6; stride 2; all in node 0." in view.value

@@ -30,10 +30,11 @@ from course_lib.plot import (
     schedule_picture,
     simulated_and_measured,
 )
-from course_lib.plot.explorer import COLOURS, Explorer
+from course_lib.plot.explorer import Explorer
 from course_lib.plot.grid import COLORS, Clock, nice_step, tint
 from course_lib.plot.schedule_explorer import START, Controls, explore, reason
 from course_lib.plot.schedule_grid import messages
+from course_lib.plot.style import ROLE_STYLE
 from course_lib.trace import Ledger, Span, Timeline
 
 KIND_OF = {tint(color, c, v): kind for kind, color in COLORS.items() for v in (1, 2, 3, 4)
@@ -244,7 +245,7 @@ def test_a_shorter_run_after_a_longer_one_stands_alone():
 # --- the explorer --------------------------------------------------------------------------------
 def test_moving_a_slider_draws_the_new_schedule():
     controls = Controls()
-    assert explore(**START).svg.replace(COLOURS, "") in controls.view.value
+    assert explore(**START).svg.replace(ROLE_STYLE, "") in controls.view.value
     controls.sliders["m"].value = 12
     assert "m = 12" in controls.view.value and "makespan 45 tF" in controls.view.value
     controls.sliders["ratio"].value = 1.0

@@ -12,10 +12,8 @@ the file, the suite or the seed has changed.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from course_lib.grade.card import Card
@@ -24,6 +22,7 @@ from course_lib.grade.faults import Fault
 from course_lib.grade.grader import Grader
 from course_lib.grade.teach.handed_in import NotTaken, Submission
 from course_lib.grade.teach.marks import Marks, Student, suite_digest
+from course_lib.ranks.scratch import scratch_folder
 
 Said = Callable[[str, Card, bool], None]
 
@@ -96,8 +95,8 @@ def _card(
     if known is not None:
         return known, True
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / f"{entry.name}.py"
+        with scratch_folder() as folder:
+            copy = folder / f"{entry.name}.py"
             copy.write_bytes(data)
             return judge.grade(entry, copy, seed=seed), False
     except Exception:  # one bad submission never stops the class
