@@ -4,14 +4,24 @@ BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 PLAYWRIGHT := playwright==1.65.2  # drives the system's browser; downloads none
+PYTEST := $(BIN)/python -m pytest
+JOBS ?= 3  # tests side by side: more than cores, since much of a test is waiting
+BESIDE = -n $(JOBS) --dist loadgroup
 NBVAL := --nbval --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
-.PHONY: lab test lint unit nbval notebooks browser site bench gpu grade clean
+.PHONY: lab test test-all lint unit nbval cpu-default cpu-avx2 cpu-avx512 notebooks browser site bench \
+	gpu grade clean
 
 lab: .venv/ready  ## open the course in JupyterLab
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/00_ranks_and_the_ledger.ipynb
 
-test: lint unit nbval  ## everything that CI runs
+test: lint  ## what a newcomer and CI run: twelve minutes on two cores
+	$(PYTEST) $(NBVAL) $(BESIDE) -m "not slow and not alone" tests notebooks
+	$(PYTEST) -m "alone and not slow" tests
+
+test-all: lint  ## every night: every wrong answer, right ones under ten seeds, kills, fuzz
+	COURSE_ZOO=all COURSE_FUZZ=300 $(PYTEST) $(NBVAL) $(BESIDE) -m "not alone" tests notebooks
+	COURSE_KILLS=60 $(PYTEST) -m alone tests
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -19,10 +29,21 @@ lint: .venv/ready
 	$(BIN)/mypy
 
 unit: .venv/ready
-	$(BIN)/python -m pytest tests
+	$(PYTEST) $(BESIDE) -m "not slow and not alone" tests
+	$(PYTEST) -m "alone and not slow" tests
 
 nbval: .venv/ready
-	$(BIN)/python -m pytest $(NBVAL) notebooks
+	$(PYTEST) $(NBVAL) $(BESIDE) notebooks
+
+# The last bits of a product depend on the processor. These make torch, oneDNN and MKL compute as on
+# one with no more than the named instructions; a processor that has fewer computes with what it has.
+CPU_default := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
+CPU_avx2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
+CPU_avx512 := ATEN_CPU_CAPABILITY=avx512 ONEDNN_MAX_CPU_ISA=AVX512_CORE MKL_ENABLE_INSTRUCTIONS=AVX512
+
+cpu-default cpu-avx2 cpu-avx512: cpu-%: .venv/ready  ## verdicts and outputs on another processor
+	$(CPU_$*) $(PYTEST) $(BESIDE) tests/grade/test_zoo.py -k solution
+	$(CPU_$*) $(PYTEST) $(NBVAL) $(BESIDE) notebooks
 
 notebooks: .venv/ready  ## run every notebook and keep its outputs
 	COURSE_LIVE=0 $(BIN)/jupyter execute --inplace $(NOTEBOOKS)

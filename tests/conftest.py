@@ -10,6 +10,11 @@ import pytest
 from course_lib.ranks import ForkServer, run_on_ranks
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A function is named by its name: by its address, no two processes would name a test alike."""
+    return getattr(val, "__qualname__", None)
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[ForkServer]:
     """The preloaded process."""

@@ -108,7 +108,12 @@ def well_formed(card: Card) -> str:
     return shown
 
 
-@pytest.mark.parametrize("name", FILES)
+LONG = {"ten megabytes of lines"}  # to compile
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in FILES]
+)
 def test_a_file_of_any_kind_has_a_card(name: str, grader: Grader, double: Entry) -> None:
     data, statuses = FILES[name]
     double.path.write_bytes(data)

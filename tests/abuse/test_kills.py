@@ -36,7 +36,11 @@ scenes = importlib.import_module("scenes")
 remains = importlib.import_module("remains")
 Kind = scenes.Kind
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the census reads /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the census reads /proc"),
+    pytest.mark.slow,
+    pytest.mark.alone,  # it counts what is left on the machine
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("COURSE_KILLS", "8"))

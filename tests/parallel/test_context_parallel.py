@@ -310,7 +310,6 @@ def train(group: Any, kind: str, way: Any) -> Any:
     ("world", "kind", "way"),
     [(4, "zigzag", ring_attention), (3, "contiguous", ring_attention),
      (2, "zigzag", ulysses_attention)],
-    ids=str,
 )  # fmt: skip
 def test_the_whole_model_trains_as_one_process_does(
     ranks: Any, world: int, kind: str, way: Any

@@ -72,6 +72,7 @@ def test_full_by_selective_recomputation(scored: list[Scored]) -> None:
         assert ours == pytest.approx(published, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["H100 bf16", "B200"])
 def test_constants_are_what_the_fit_gives(name: str, scored: list[Scored]) -> None:
     runs = of_set(scored, name)
