@@ -143,7 +143,13 @@ def test_zoo_and_mutate(course: Entry, capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main(["dev", "zoo"]) == 1
     out = capsys.readouterr().out
     assert "✓ double: mutant   square.py" in out
-    assert "✗ double: mutant   wrongly_named.py" in out
+    assert "✗ double: mutant   wrongly_named.py" in out and "1 of 4 verdicts are wrong" in out
+    assert cli.main(["dev", "zoo", "--right", "--seeds", "0-1,5", "--jobs", "2", "double"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split("seed ")[1] for line in out.splitlines()[:-1]] == [
+        f"{seed}  full" for seed in (0, 1, 5)
+    ]
+    assert "mutant" not in out and "0 of 3 verdicts are wrong" in out
     assert cli.main(["dev", "mutate", "double", "--most", "3"]) == 0
     assert "killed" in capsys.readouterr().out
 

@@ -42,10 +42,10 @@ CHOSEN = chosen()
 
 
 @pytest.mark.parametrize(
-    ("entry", "animal"), CHOSEN, ids=[f"{e.name}-{a.kind}-{a.path.stem}" for e, a in CHOSEN]
+    ("entry", "animal"), CHOSEN, ids=[f"{e.name}-{a.kind}-{Path(a.name).stem}" for e, a in CHOSEN]
 )
-def test_verdict(entry: Entry, animal: zoo.Animal, grader: Grader) -> None:
-    card = grader.grade(entry, animal.path)
+def test_verdict(entry: Entry, animal: zoo.Animal, grader: Grader, tmp_path: Path) -> None:
+    card = grader.grade(entry, animal.file(tmp_path))
     assert animal.complaint(card) == ""
 
 
