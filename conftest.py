@@ -1,7 +1,17 @@
 """For every run of pytest, `--nbval` included: what a kernel under test inherits."""
 
+from __future__ import annotations
+
 import os
 import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from course_lib.grade.build import untouched_course
+
+HERE = Path(__file__).parent
 
 # A shell starts what runs in the background deaf to Ctrl-C, and so would be all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -9,3 +19,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Cells that take long show their output once, at the end, so that it can be compared.
 os.environ["COURSE_LIVE"] = "0"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Notebooks under test grade fresh starters: a reader's answers and progress stay unread."""
+    if config.getoption("nbval", False) and "COURSE_ROOT" not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="course-untouched-")
+        config.add_cleanup(folder.cleanup)
+        os.environ["COURSE_ROOT"] = str(untouched_course(HERE, Path(folder.name)))
+
+
+@pytest.fixture(scope="session")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The course as nobody has worked on it: for tests that look at exercises."""
+    return untouched_course(HERE, tmp_path_factory.mktemp("untouched"))

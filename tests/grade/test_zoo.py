@@ -49,9 +49,18 @@ def test_verdict(entry: Entry, animal: zoo.Animal, grader: Grader, tmp_path: Pat
     assert animal.complaint(card) == ""
 
 
+def test_the_starters_are_built_from_the_solutions() -> None:
+    """Holds whatever the reader has written, since it looks at the list of digests alone."""
+    built = {entry.place: build.digest(build.starter(entry).encode()) for entry in ENTRIES}
+    assert build.known_digests(ROOT) == built, "run `course dev build` and commit what it writes"
+
+
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_the_committed_starter_is_the_one_that_is_built(entry: Entry) -> None:
-    assert entry.path.read_text(encoding="utf-8") == build.starter(entry)
+    there = entry.path.read_bytes() if entry.path.exists() else b""
+    if build.digest(there) != build.known_digests(ROOT)[entry.place]:
+        pytest.skip(f"needs the starter; exercises/{entry.place} has been worked on")
+    assert there.decode() == build.starter(entry)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
