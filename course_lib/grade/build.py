@@ -105,7 +105,7 @@ def build(entry: Entry, *, force: bool = False) -> str:
         digest is noted in any case.
     """
     text = starter(entry)
-    there = entry.path.read_bytes() if entry.path.exists() else b""
+    there = entry.path.read_bytes() if entry.path.is_file() else b""
     untouched = not there or digest(there) == known_digests(entry.root).get(entry.place)
     _note_digest(entry, digest(text.encode("utf-8")))
     if there == text.encode("utf-8"):

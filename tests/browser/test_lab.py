@@ -106,7 +106,7 @@ def test_a_stepper_steps_and_keeps_its_keys(pipeline: Notebook) -> None:
 def test_an_exercise_is_solved_on_the_page(notebook: Open, course: Path) -> None:
     entry = find("hello_mesh", ROOT)
     place = entry.path.relative_to(ROOT)
-    mine = entry.path.read_bytes() if entry.path.exists() else None
+    mine = entry.path.read_bytes() if entry.path.is_file() else None
     lesson = notebook("notebooks/00_ranks_and_the_ledger.ipynb")
     lesson.run("%load_ext course_lib")
     index = lesson.run("%grade hello_mesh")
