@@ -15,12 +15,10 @@ NBVAL := --nbval --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sani
 lab: .venv/ready  ## open the course in JupyterLab
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/00_ranks_and_the_ledger.ipynb
 
-test: lint  ## what a newcomer and CI run: twelve minutes on two cores
-	$(PYTEST) $(NBVAL) $(BESIDE) -m "not slow and not alone" tests notebooks
-	$(PYTEST) -m "alone and not slow" tests
+test: lint unit nbval  ## what a newcomer and CI run: twelve minutes on two cores
 
-test-all: lint  ## every night: every wrong answer, right ones under ten seeds, kills, fuzz
-	COURSE_ZOO=all COURSE_FUZZ=300 $(PYTEST) $(NBVAL) $(BESIDE) -m "not alone" tests notebooks
+test-all: lint nbval  ## every night: wrong answers, right ones under ten seeds, kills, fuzz
+	COURSE_ZOO=all COURSE_FUZZ=300 $(PYTEST) $(BESIDE) -m "not alone" tests
 	COURSE_KILLS=60 $(PYTEST) -m alone tests
 
 lint: .venv/ready

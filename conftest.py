@@ -1,9 +1,19 @@
 """For every run of pytest, `--nbval` included: what a kernel under test inherits."""
 
+from __future__ import annotations
+
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
+
+from course_lib.grade.build import untouched_course
+
+HERE = Path(__file__).parent
+# Tests that share nothing but the preloaded process: side by side, any worker may take any of them.
+SEPARATE = {"test_zoo.py"}
 
 # A shell starts what runs in the background deaf to Ctrl-C, and so would be all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -12,9 +22,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Cells that take long show their output once, at the end, so that it can be compared.
 os.environ["COURSE_LIVE"] = "0"
 
-# Tests that share nothing but the preloaded process: side by side, any worker may take any of them.
-SEPARATE = {"test_zoo.py"}
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Notebooks under test grade fresh starters: a reader's answers and progress stay unread."""
+    if config.getoption("nbval", False) and "COURSE_ROOT" not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="course-untouched-")
+        config.add_cleanup(folder.cleanup)
+        os.environ["COURSE_ROOT"] = str(untouched_course(HERE, Path(folder.name)))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,3 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name not in SEPARATE:
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
+@pytest.fixture(scope="session")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The course as nobody has worked on it: for tests that look at exercises."""
+    return untouched_course(HERE, tmp_path_factory.mktemp("untouched"))

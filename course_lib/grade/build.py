@@ -8,16 +8,18 @@ The production version also strips the instructor's notes.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from pathlib import Path
 
 from course_lib.grade.card import write_atomically
-from course_lib.grade.catalog import Entry
+from course_lib.grade.catalog import Entry, entries
 from course_lib.grade.mutate import EQUIVALENT
 
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 GIVEN = "#:"
+DIGESTS = "exercises/starters.sha256"
 BLOCK = re.compile(rf"^(?P<indent>[ \t]*){BEGIN}[^\n]*\n.*?^[ \t]*{END}[^\n]*\n", re.M | re.S)
 
 
@@ -56,6 +58,36 @@ def starter(entry: Entry) -> str:
     return re.sub(rf" *{re.escape(EQUIVALENT)}$", "", BLOCK.sub(replace, text), flags=re.M)
 
 
+def starter_text(entry: Entry) -> str:
+    """The starter, made from the solution; a student's copy of the course has it as a file.
+
+    Raises:
+        NoSolutions: there is neither.
+    """
+    if entry.solution.exists():
+        return starter(entry)
+    if entry.starter.exists():
+        return entry.starter.read_text(encoding="utf-8")
+    raise NoSolutions(f"there is no solution of {entry.name} here to make its starter from")
+
+
+def untouched_course(root: Path, folder: Path) -> Path:
+    """Makes the course as nobody has worked on it: fresh starters, no progress, links to the rest.
+
+    Args:
+        root: the course.
+        folder: an empty folder for it; it is returned.
+    """
+    for source in root.resolve().iterdir():
+        if source.name not in ("exercises", ".course"):
+            (folder / source.name).symlink_to(source)
+    for entry in entries(root):
+        place = folder / entry.path.relative_to(root)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(starter_text(entry), encoding="utf-8")
+    return folder
+
+
 def is_given(entry: Entry) -> bool:
     """Whether the starter is code to repair: it runs and is wrong, where others are not written."""
     return "raise NotImplementedError(" not in starter(entry)
@@ -69,19 +101,45 @@ def build(entry: Entry, *, force: bool = False) -> str:
         force: overwrite a file that is neither missing nor the starter.
 
     Returns:
-        `written`, `unchanged`, or `kept` for a file that somebody has worked on.
+        `written`, `unchanged`, or `kept` for a file that somebody has worked on. The starter's
+        digest is noted in any case.
     """
     text = starter(entry)
-    if entry.path.exists():
-        there = entry.path.read_text(encoding="utf-8")
-        if there == text:
-            return "unchanged"
-        if not force:
-            return "kept"
+    there = entry.path.read_bytes() if entry.path.is_file() else b""
+    untouched = not there or digest(there) == known_digests(entry.root).get(entry.place)
+    _note_digest(entry, digest(text.encode("utf-8")))
+    if there == text.encode("utf-8"):
+        return "unchanged"
+    if not (untouched or force):
+        return "kept"
     write_atomically(entry.path, text)
     return "written"
 
 
+# --- which files are starters that nobody has worked on ------------------------------------------
+def known_digests(root: Path) -> dict[str, str]:
+    """File in `exercises` to the SHA-256 of its starter, as `sha256sum -c starters.sha256` reads.
+
+    The list is committed with the starters: by it, a reader's work is known from a starter that
+    is not the one that its solution makes.
+    """
+    path = root / DIGESTS
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {name: value for value, name in (line.split("  ", 1) for line in lines)}
+
+
+def digest(data: bytes) -> str:
+    """SHA-256, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _note_digest(entry: Entry, value: str) -> None:
+    known = known_digests(entry.root) | {entry.place: value}
+    lines = [f"{each}  {name}\n" for name, each in sorted(known.items())]
+    write_atomically(entry.root / DIGESTS, "".join(lines))
+
+
+# --- the learner's file --------------------------------------------------------------------------
 def back_up(entry: Entry) -> Path | None:
     """Copies the learner's file to `.course/backup`, under the next free number."""
     if not entry.path.exists():

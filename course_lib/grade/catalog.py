@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,23 +61,24 @@ class Entry:
         return self.exercise.defines or (self.name,)
 
     @property
-    def _place(self) -> Path:
-        return Path(self.exercise.lesson) / f"{self.name}.py"
+    def place(self) -> str:
+        """The learner's file, as seen from `exercises`."""
+        return f"{self.exercise.lesson}/{self.name}.py"
 
     @property
     def path(self) -> Path:
         """The learner's file."""
-        return self.root / "exercises" / self._place
+        return self.root / "exercises" / self.place
 
     @property
     def solution(self) -> Path:
         """The solution; a student's copy of the course may not have it."""
-        return self.root / "solutions" / self._place
+        return self.root / "solutions" / self.place
 
     @property
     def starter(self) -> Path:
         """The starter in a student's copy, which has no solution to make it of."""
-        return self.root / "exercises" / ".starters" / self._place
+        return self.root / "exercises" / ".starters" / self.place
 
     @property
     def mutants(self) -> Path:
@@ -87,8 +89,11 @@ class Entry:
 def find_root(start: Path | None = None) -> Path:
     """The course's folder: the nearest one above `start` with exercises in it.
 
-    Where there is none, the folder that this package lies in.
+    Where there is none, the folder that this package lies in. Without `start`, COURSE_ROOT in the
+    environment says another, as tests of notebooks do.
     """
+    if start is None and os.environ.get("COURSE_ROOT"):
+        return Path(os.environ["COURSE_ROOT"])
     start = (start or Path.cwd()).resolve()
     for folder in (start, *start.parents):
         if any((folder / "exercises").glob("[0-9][0-9]_*")):

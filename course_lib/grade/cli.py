@@ -238,25 +238,12 @@ def hint_text(entry: Entry) -> str:
 def do_reset(args: argparse.Namespace) -> int:
     """The starter again; the learner's file is kept."""
     entry = find(args.name)
-    text = starter_text(entry)
+    text = build.starter_text(entry)
     kept = build.save_answer(entry, text)
     print(f"{entry.path.name} is the starter again.")
     if kept:
         print(f"What was there is now {kept.relative_to(entry.root)}.")
     return 0
-
-
-def starter_text(entry: Entry) -> str:
-    """The starter, made from the solution; a student's copy of the course has it as a file.
-
-    Raises:
-        NoSolutions: there is neither.
-    """
-    if entry.solution.exists():
-        return build.starter(entry)
-    if entry.starter.exists():
-        return entry.starter.read_text(encoding="utf-8")
-    raise build.NoSolutions(f"there is no solution of {entry.name} here to make its starter from")
 
 
 def do_progress(args: argparse.Namespace) -> int:

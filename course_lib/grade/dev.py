@@ -9,9 +9,11 @@ The production version runs in continuous integration, on a sample.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 from course_lib.grade import build, mutate, zoo
-from course_lib.grade.catalog import Entry, chosen
+from course_lib.grade.catalog import Entry, entries, find
 from course_lib.grade.grader import Grader
 from course_lib.ranks.scratch import scratch_folder
 
@@ -27,22 +29,40 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     ):
         parsers[name] = commands.add_parser(name, help=text, description=text)
         parsers[name].set_defaults(do=do)
-        parsers[name].add_argument("name", nargs="?")
+        parsers[name].add_argument("names", nargs="*", metavar="NAME", help="default: all")
     parsers["build"].add_argument(
         "--force", action="store_true", help="overwrite files that were worked on"
     )
+    animals = parsers["zoo"]
+    animals.add_argument("--right", action="store_true", help="only solutions and variants")
+    animals.add_argument(
+        "--seeds",
+        type=_numbers,
+        default=[0],
+        help="of the hidden inputs, as 0-9 or 1,5 (default 0)",
+    )
+    animals.add_argument("--jobs", type=int, default=1, help="gradings side by side (default 1)")
     parsers["mutate"].add_argument(
         "--most", type=int, default=0, help="at most about this many of an exercise, evenly chosen"
     )
 
 
-def with_solutions(name: str | None) -> list[Entry]:
-    """The chosen exercises.
+def _numbers(text: str) -> list[int]:
+    """Whole numbers written as `0-3,7`."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def with_solutions(names: Sequence[str]) -> list[Entry]:
+    """The chosen exercises; all if none is named.
 
     Raises:
         NoSolutions: this is a student's copy of the course.
     """
-    found = chosen(name)
+    found = [find(name) for name in names] or entries()
     if not any(entry.solution.exists() for entry in found):
         raise build.NoSolutions(
             "this command is for authors: it works from the solutions, and this copy has none"
@@ -52,30 +72,41 @@ def with_solutions(name: str | None) -> list[Entry]:
 
 def do_build(args: argparse.Namespace) -> int:
     """Starters from solutions."""
-    for entry in with_solutions(args.name):
+    for entry in with_solutions(args.names):
         print(f"{build.build(entry, force=args.force):<10} {entry.path.relative_to(entry.root)}")
     return 0
 
 
 def do_zoo(args: argparse.Namespace) -> int:
     """Whether each file with a known verdict gets it."""
-    wrong = 0
-    with Grader() as grader, scratch_folder() as folder:
-        for entry in with_solutions(args.name):
-            for animal, card, complaint in zoo.inspect(entry, grader, folder):
-                wrong += bool(complaint)
-                print(f"{'✗' if complaint else '✓'} {entry.name}: {animal.kind:<8} "
-                      f"{animal.path.name:<36} {card.status}", flush=True)  # fmt: skip
-                if complaint:
-                    print(f"    {complaint}".replace("\n", "\n    "))
+    known = [animal for entry in with_solutions(args.names) for animal in zoo.animals(entry)]
+    known = zoo.right_answers(known) if args.right else known
+    wrong = count = 0
+    with ExitStack() as stack:
+        graders = [stack.enter_context(Grader()) for _ in range(args.jobs)]
+        folder = stack.enter_context(scratch_folder())
+        for verdict in zoo.verdicts(known, args.seeds, graders, folder):
+            wrong, count = wrong + bool(verdict.complaint), count + 1
+            _tell(verdict)
+    print(f"{wrong} of {count} verdicts are wrong")
     return 1 if wrong else 0
+
+
+def _tell(verdict: zoo.Verdict) -> None:
+    """A line for a verdict, and what is wrong with it."""
+    animal = verdict.animal
+    mark = "✗" if verdict.complaint else "✓"
+    print(f"{mark} {animal.entry.name}: {animal.kind:<8} {animal.name:<36} "
+          f"seed {verdict.seed}  {verdict.card.status}", flush=True)  # fmt: skip
+    if verdict.complaint:
+        print(f"    {verdict.complaint}".replace("\n", "\n    "), flush=True)
 
 
 def do_mutate(args: argparse.Namespace) -> int:
     """Which machine-made wrong answers survive."""
     killed = alive = 0
     with Grader() as grader, scratch_folder() as folder:
-        for entry in with_solutions(args.name):
+        for entry in with_solutions(args.names):
             found = list(mutate.mutants(entry.solution.read_text(encoding="utf-8")))
             step = max(1, len(found) // args.most) if args.most else 1
             for mutant in found[::step]:

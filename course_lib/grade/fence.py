@@ -52,7 +52,7 @@ def set_limits(memory: int, cpu: float, processes: int) -> None:
         processes: processes and threads of this user, on the whole machine; 0 sets no limit.
     """
     wanted = {
-        resource.RLIMIT_CPU: int(cpu) + 1,
+        resource.RLIMIT_CPU: 2 * int(cpu) + 2,  # the judge, who knows the line, is quicker
         resource.RLIMIT_FSIZE: FILE_BYTES,
         resource.RLIMIT_CORE: 0,
     }

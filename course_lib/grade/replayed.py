@@ -22,6 +22,7 @@ PRODUCTS = ("mm", "addmm", "bmm")
 STACK = 4  # blocks whose memory is measured
 STATE = 6000  # bytes, more than a random state takes
 Call = Callable[..., torch.Tensor]  # a checkpoint: call(fn, *args) is fn(*args)
+Runs = list[list[torch.Tensor]]  # what each run of a block has seen
 
 
 class Work(TorchDispatchMode):
@@ -45,19 +46,19 @@ class Work(TorchDispatchMode):
 class Noted:
     """A block that notes in each run what its products are, and what it draws."""
 
-    def __init__(self, runs: list[list[float]]) -> None:
+    def __init__(self, runs: Runs) -> None:
         self.runs = runs
 
     def note(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, whose sum is noted in the last run."""
-        self.runs[-1].append(float(tensor.detach().sum()))
+        """The tensor, of which a copy is noted in the last run."""
+        self.runs[-1].append(tensor.detach().clone())
         return tensor
 
 
 class Chain(Noted):
     """Equal products one after the other; its backward needs the last operation's result."""
 
-    def __init__(self, runs: list[list[float]], weights: list[torch.Tensor]) -> None:
+    def __init__(self, runs: Runs, weights: list[torch.Tensor]) -> None:
         super().__init__(runs)
         self.weights = [weight.clone().requires_grad_() for weight in weights]
 
@@ -73,7 +74,7 @@ class Chain(Noted):
 class Layer(Noted):
     """A transformer block with dropout in its attention, and norms after its two halves."""
 
-    def __init__(self, runs: list[list[float]], weights: dict[str, torch.Tensor]) -> None:
+    def __init__(self, runs: Runs, weights: dict[str, torch.Tensor]) -> None:
         super().__init__(runs)
         named = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
         self.weights, self.at = list(named.values()), named
@@ -125,10 +126,10 @@ def walk_chains(call: Call, given: dict[str, Any]) -> dict[str, Any]:
             [rows, width].
 
     Returns:
-        What `measured` does; `runs`, the sums that each run noted: its input, then its products;
-        and the gradients.
+        What `measured` does; `runs`, what each run noted: its input, then its products; and the
+        gradients.
     """
-    runs: list[list[float]] = []
+    runs: Runs = []
     first, second = (Chain(runs, weights) for weights in given["chains"])
     inner = given["inner"].clone().requires_grad_()
 
@@ -151,11 +152,11 @@ def walk_layers(call: Call, given: dict[str, Any]) -> dict[str, Any]:
             `upstream`, the output's gradient; `seed`.
 
     Returns:
-        What `measured` does; `runs`, the sums that each run noted: what it drew, then its wide
-        activations before and after `relu_`; and the gradients.
+        What `measured` does; `runs`, what each run noted: what it drew, then its wide activations
+        before and after `relu_`; and the gradients.
     """
     torch.manual_seed(given["seed"])
-    runs: list[list[float]] = []
+    runs: Runs = []
     layers = [Layer(runs, weights) for weights in given["layers"]]
 
     def loss() -> torch.Tensor:
@@ -220,14 +221,17 @@ def live_bytes_are(run: Any, found: dict[str, int], size: int, rank: int | None 
 
 # --- what the runs have seen ---------------------------------------------------------------------
 def runs_agree(
-    run: Any, runs: list[list[float]], first: int, second: int, words: str = "",
-    rank: int | None = None,
-) -> None:  # fmt: skip
+    run: Any, runs: Runs, first: int, second: int, words: str = "", rank: int | None = None
+) -> None:
     """Each second run must see what the first run of the same call has seen.
+
+    Which call that is, its input tells, all of it and bit for bit: a checkpoint hands the second
+    run the tensor that the first one got. A sum of it would not do: layer norm makes every sum
+    zero, but for rounding.
 
     Args:
         run: of the check.
-        runs: the sums that each run noted, of its input and then of what is kept.
+        runs: what each run noted: its input, then tensors of one shape.
         first: how many first runs there are: the first of `runs`.
         second: how many second runs there must be.
         words: of the case.
@@ -237,22 +241,24 @@ def runs_agree(
     run.equal(len(seconds), second, f"the number of second runs of {first} calls{words}", rank=rank,
               likely={"nothing is recomputed": 0,
                       "a call is run again twice": 2 * second})  # fmt: skip
-    seen = {value for values in firsts for value in values[1:]}
+    seen = [tensor for noted in firsts for tensor in noted[1:]]
     for again in seconds:
-        number = next((i for i, once in enumerate(firsts) if once[0] == again[0]), -1)
+        number = next((i for i, once in enumerate(firsts) if torch.equal(once[0], again[0])), -1)
         run.true(number >= 0, f"a call is run again with another input{words}", rank=rank)
         once, count = firsts[number], len(firsts[number]) - 1
+        known = all(any(torch.equal(each, other) for other in seen) for each in again[1:])
         wrong = {
             "they come back in reverse order: first in, first out": once[:0:-1],
             "always the last one kept comes back: each has its own place": once[-1:] * count,
             "always the first one kept comes back: each has its own place": once[1:2] * count,
             "some of these are results of another call: each call has its own":
-                again[1:] if seen.issuperset(again[1:]) else [],
+                again[1:] if known else [],
         }  # fmt: skip
-        run.close(_numbers(again[1:]), _numbers(once[1:]), rank=rank,
-                  what=f"what the second run of call {number + 1} sees (sums of it){words}",
-                  likely={why: _numbers(sums) for why, sums in wrong.items()})  # fmt: skip
+        run.close(_rows(again[1:]), _rows(once[1:]), rank=rank,
+                  what=f"what the second run of call {number + 1} sees, a row for each,{words}",
+                  likely={why: _rows(tensors) for why, tensors in wrong.items()})  # fmt: skip
 
 
-def _numbers(values: list[float]) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
+def _rows(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """One tensor of all, a row each."""
+    return torch.stack([tensor.flatten() for tensor in tensors]) if tensors else torch.empty(0)

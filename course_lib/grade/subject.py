@@ -45,7 +45,7 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
 
     Args:
         args: rank, world, port, path (the learner's file), suite, name, defines, folder, protected,
-            hidden, memory, cpu, wall, processes.
+            hidden, memory, cpu, longest, processes.
         fds: the judge's channel, the pipe for printed output, and on rank 0 the store's socket.
     """
     os.close(fds[1])  # it is already this process's standard output
@@ -88,7 +88,7 @@ class Rank:
         torch.set_num_threads(1)
         # `torch.manual_seed` also seeds devices that are not used here, which takes 8 ms.
         torch.default_generator.manual_seed(1000 + args["rank"])
-        patience = timedelta(seconds=args["wall"] + 60)  # the judge is quicker
+        patience = timedelta(seconds=args["longest"] + 60)  # the judge is quicker
         meet(args["rank"], args["world"], args["port"], listen, patience=patience)
 
     def work(self) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch.nn.functional import layer_norm
 
 from course_lib.comm.autograd import copy_to_group
+from course_lib.grade.replayed import Runs
 
 ORDER = (0, 1, 2, 0)  # blocks of the stack: the last is the first once more
 CUTS = [1, 3, 2]  # columns of a block's matrices on each rank
@@ -23,15 +24,15 @@ Add = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Block:
-    """A tensor-parallel block with two sums; it notes them in each run.
+    """A tensor-parallel block with two sums; it notes its input and them in each run.
 
     Args:
         weights: this rank's slices.
         group: None for one process that has all of them.
-        runs: where the sums of each run go.
+        runs: where what each run has seen goes.
     """
 
-    def __init__(self, weights: Values, group: Any, runs: list[list[float]]) -> None:
+    def __init__(self, weights: Values, group: Any, runs: Runs) -> None:
         self.at = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
         self.group, self.runs = group, runs
 
@@ -41,14 +42,14 @@ class Block:
         Raises:
             TypeError: `add` returns no tensor.
         """
-        self.runs.append([float(x.detach().sum())])
+        self.runs.append([x.detach().clone()])
         for name in ("first", "second"):
             h = x if self.group is None else copy_to_group(x, self.group)
             part = torch.tanh(h @ self.at[f"{name}.in"]) @ self.at[f"{name}.out"]
             total = add(part)
             if not isinstance(total, torch.Tensor):
                 raise TypeError(f"add must return a tensor, not {type(total).__name__}")
-            self.runs[-1].append(float(total.detach().sum()))
+            self.runs[-1].append(total.detach().clone())
             x = layer_norm(x + total, x.shape[-1:])
         return x
 

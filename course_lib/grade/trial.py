@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course_lib.grade import payload, verdict
+from course_lib.grade.clock import Clock
 from course_lib.grade.faults import Fault
 from course_lib.grade.inbox import Inbox
 from course_lib.grade.view import RankView
@@ -28,6 +29,7 @@ from course_lib.ranks.outcome import ending
 LOOK = 0.25  # seconds between two looks
 STILL = 0.6  # seconds without any movement that make a deadlock
 GRACE = 0.25  # seconds that the other ranks get to say what happened to them
+STARVED = 5  # times the seconds of a run may pass, if others have the processors for so long
 
 
 class RankLost(RuntimeError):
@@ -40,7 +42,7 @@ class Limits:
 
     Attributes:
         cpu: processor seconds.
-        wall: seconds.
+        wall: seconds that the run may have (see `Clock`).
         memory: bytes beyond what a rank has at its start.
         output: bytes printed.
     """
@@ -49,6 +51,11 @@ class Limits:
     wall: float = 20.0
     memory: int = 2 << 30
     output: int = 1 << 20
+
+    @property
+    def longest(self) -> float:
+        """Seconds after which it ends on any machine."""
+        return STARVED * self.wall
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ class Trial:
             "suite": subject.suite, "name": subject.name, "defines": subject.defines,
             "folder": self._folder, "protected": subject.protected, "hidden": subject.hidden,
             "processes": subject.processes, "memory": limits.memory, "cpu": limits.cpu,
-            "wall": limits.wall,
+            "longest": limits.longest,
         }  # fmt: skip
         mine, theirs = Channel.pair()
         read, write = os.pipe()
@@ -162,7 +169,7 @@ class Trial:
     # --- watching --------------------------------------------------------------------------------
     def _watch(self) -> Fault | None:
         """Waits until all have answered, or until one thing has gone wrong."""
-        begin = asked = time.monotonic()
+        asked, clock = time.monotonic(), Clock(self.ranks)
         going = False
         while True:
             for key, _ in self._selector.select(LOOK / 2):
@@ -181,7 +188,8 @@ class Trial:
             now = time.monotonic()
             if now - asked >= LOOK:
                 asked = now
-                fault = self._judge(now, now - begin)
+                clock.look()
+                fault = self._judge(now, clock)
                 if fault is not None:
                     return fault
                 self._tell({"ask": "where"})
@@ -195,13 +203,15 @@ class Trial:
 
     def _last_words(self) -> None:
         """Lets the other ranks fail as well, so that a fault of all is not called one of one."""
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and any(view.state == "running" for view in self.ranks):
+        clock = Clock([view for view in self.ranks if view.state == "running"])
+        while (clock.had < GRACE and clock.passed < STARVED * 4 * GRACE
+               and any(view.state == "running" for view in self.ranks)):  # fmt: skip
             self._selector.select(0.02)
             self._take()
+            clock.look()
         for view in self.ranks:
             if view.state == "killed":
-                view.child.wait(1.0)
+                view.child.wait(10.0)  # without it there is nothing to say how it ended
 
     def _check_start(self) -> None:
         """A rank that ends before it has come to the learner's code is the grader's fault."""
@@ -211,24 +221,27 @@ class Trial:
                 why = f"{ending(view.child.status)} {text}".strip()
                 raise RankLost(f"rank {view.index} did not start: it {why}")
 
-    def _judge(self, now: float, seconds: float) -> Fault | None:
+    def _judge(self, now: float, clock: Clock) -> Fault | None:
         """Whether a limit is passed, or nothing moves any more."""
         for view in self.ranks:
             if view.printed > self._limits.output:
                 return verdict.of_flood(view, self._limits.output)
             if view.resident() > self._limits.memory // 2:
                 return verdict.of_memory(view, view.resident())
-        busy = [view for view in self.ranks if view.cpu() > self._limits.cpu]
+        late = clock.had > self._limits.wall or clock.passed > self._limits.longest
+        busy = [view for view in self.ranks if view.cpu() > self._limits.cpu
+                or (late and view.worked > clock.passed / 2)]  # fmt: skip
         # Where fresh pages are slow, the clock runs out before the memory does.
         for view in busy:
             if view.grown() > self._limits.memory // 16:
                 return verdict.of_memory(view, view.grown())
         if busy:
-            return verdict.of_cpu(busy, self._limits.cpu)
+            return verdict.of_cpu(busy, self._limits.cpu, clock.passed)
         reports = {view.index: view.report() for view in self.ranks}
-        if seconds > self._limits.wall:
+        if late:
             return verdict.of_wall(reports, self._limits.wall)
-        self._looks = [(t, r) for t, r in self._looks if now - t < 4 * STILL] + [(now, reports)]
+        recent = [(t, r) for t, r in self._looks if now - t < 4 * STILL] or self._looks[-1:]
+        self._looks = [*recent, (now, reports)]
         for then, earlier in self._looks:
             if now - then >= STILL and autopsy.standstill(earlier, reports, now - then):
                 return verdict.of_deadlock(reports)

@@ -112,12 +112,16 @@ def of_flood(view: RankView, limit: int) -> Fault:
     )  # fmt: skip
 
 
-def of_cpu(busy: Sequence[RankView], limit: float) -> Fault:
-    """Ranks that have used up their processor time."""
+def of_cpu(busy: Sequence[RankView], limit: float, seconds: float) -> Fault:
+    """Ranks that have used up their processor time, or have got less of it for so many seconds."""
     ranks = tuple(view.index for view in busy)
     rows = tuple(_last_seen(view.index, view.look) for view in busy)
     verb = "has" if len(ranks) == 1 else "have"
     used = f"{verb} used {limit:g} s of processor time without an answer"
+    most = max(view.cpu() for view in busy)
+    if most < limit:
+        used = (f"{verb} used {most:.1f} s of processor time in {seconds:.0f} s on this busy "
+                "machine, without an answer")  # fmt: skip
     return Fault(
         "cpu", f"{autopsy.names(ranks)} {used}", ranks, int(busy[0].look.get("line") or 0), rows,
         "does the loop ever end?",

@@ -48,6 +48,7 @@ class RankView:
         ready: whether it has come to the learner's code.
         garbled: what was wrong with its messages.
         start: bytes of address space when it came to the learner's code.
+        worked: seconds for which it ran, or would have if it had got a processor.
     """
 
     index: int
@@ -64,6 +65,7 @@ class RankView:
     ready: bool = False
     garbled: str = ""
     start: int = 0
+    worked: float = 0.0
 
     def take(self) -> None:
         """Takes in messages and printed output that have come."""
@@ -94,10 +96,17 @@ class RankView:
 
     def cpu(self) -> float:
         """Processor seconds it has used; 0 where the system does not tell."""
-        with suppress(OSError, IndexError, ValueError):
-            fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        return 0.0
+        fields = self._stat()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    def runs(self) -> bool:
+        """Whether its program runs, or waits for a processor; False where nobody tells."""
+        return self._stat()[:1] == ["R"]
+
+    def _stat(self) -> list[str]:
+        with suppress(OSError):
+            return Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return []
 
     def resident(self) -> int:
         """Bytes of memory of its own; 0 where the system does not tell."""

@@ -25,11 +25,11 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reader's files, copied: notebooks, exercises, and what notebooks read beside them."""
+def course(tmp_path_factory: pytest.TempPathFactory, untouched: Path) -> Path:
+    """A reader's files at the start: notebooks, exercises, and what notebooks read beside them."""
     copy = tmp_path_factory.mktemp("reader") / "course"
     for folder in ("notebooks", "exercises"):
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns(".*"))
+        shutil.copytree(untouched / folder, copy / folder, ignore=shutil.ignore_patterns(".*"))
     return copy
 
 

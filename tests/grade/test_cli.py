@@ -13,9 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from course_lib.grade import catalog, cli
-from course_lib.grade.catalog import PACKAGE, Entry
+from course_lib.grade import build, catalog, cli
+from course_lib.grade.catalog import PACKAGE, Entry, find
 from course_lib.grade.grader import Grader
+from course_lib.grade.progress import Progress
 from course_lib.ranks import ForkServer
 
 RIGHT = "def double(tensor, group):\n    return tensor + tensor\n"
@@ -134,6 +135,30 @@ def test_build_never_overwrites_work(course: Entry, capsys: pytest.CaptureFixtur
     assert "unchanged" in capsys.readouterr().out
 
 
+def test_build_knows_an_untouched_starter(
+    course: Entry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["dev", "build", "--force"])
+    course.solution.write_text(SOLUTION.replace("BEGIN SOLUTION", "BEGIN SOLUTION: anew"))
+    capsys.readouterr()
+    assert cli.main(["dev", "build"]) == 0
+    assert "written" in capsys.readouterr().out and "anew" in course.path.read_text()
+    course.path.write_bytes(b"\xff mine")
+    cli.main(["dev", "build"])
+    assert "kept" in capsys.readouterr().out and course.path.read_bytes() == b"\xff mine"
+
+
+def test_the_environment_says_where_the_course_is(
+    untouched: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So do notebooks under test grade starters, whatever a reader has written."""
+    monkeypatch.setenv("COURSE_ROOT", str(untouched))
+    entry = find("hello_mesh")
+    assert entry.path.read_text() == build.starter_text(entry)
+    assert not Progress(entry.root).records()
+    assert find("hello_mesh", PACKAGE.parent).root == PACKAGE.parent
+
+
 def test_zoo_and_mutate(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
     course.mutants.mkdir(parents=True)
     (course.mutants / "square.py").write_text(
@@ -143,7 +168,13 @@ def test_zoo_and_mutate(course: Entry, capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main(["dev", "zoo"]) == 1
     out = capsys.readouterr().out
     assert "✓ double: mutant   square.py" in out
-    assert "✗ double: mutant   wrongly_named.py" in out
+    assert "✗ double: mutant   wrongly_named.py" in out and "1 of 4 verdicts are wrong" in out
+    assert cli.main(["dev", "zoo", "--right", "--seeds", "0-1,5", "--jobs", "2", "double"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split("seed ")[1] for line in out.splitlines()[:-1]] == [
+        f"{seed}  full" for seed in (0, 1, 5)
+    ]
+    assert "mutant" not in out and "0 of 3 verdicts are wrong" in out
     assert cli.main(["dev", "mutate", "double", "--most", "3"]) == 0
     assert "killed" in capsys.readouterr().out
 
@@ -175,10 +206,10 @@ def test_watch_grades_on_save(
     assert "double · Twice as much" in capsys.readouterr().out
 
 
-def test_the_command_as_a_process(tmp_path: Path) -> None:
+def test_the_command_as_a_process(tmp_path: Path, untouched: Path) -> None:
     """From the shell, without any set-up: the real starter fails with its friendly card."""
     command = [sys.executable, "-m", "course_lib.grade.cli", "grade", "ring_all_reduce"]
-    starter = PACKAGE.parent / "exercises" / "01_collectives" / "ring_all_reduce.py"
+    starter = untouched / "exercises" / "01_collectives" / "ring_all_reduce.py"
     done = subprocess.run(
         [*command, "--file", str(starter), "--json", str(tmp_path / "card.json")],
         cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60,

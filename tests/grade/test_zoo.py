@@ -42,16 +42,25 @@ CHOSEN = chosen()
 
 
 @pytest.mark.parametrize(
-    ("entry", "animal"), CHOSEN, ids=[f"{e.name}-{a.kind}-{a.path.stem}" for e, a in CHOSEN]
+    ("entry", "animal"), CHOSEN, ids=[f"{e.name}-{a.kind}-{Path(a.name).stem}" for e, a in CHOSEN]
 )
-def test_verdict(entry: Entry, animal: zoo.Animal, grader: Grader) -> None:
-    card = grader.grade(entry, animal.path)
+def test_verdict(entry: Entry, animal: zoo.Animal, grader: Grader, tmp_path: Path) -> None:
+    card = grader.grade(entry, animal.file(tmp_path))
     assert animal.complaint(card) == ""
+
+
+def test_the_starters_are_built_from_the_solutions() -> None:
+    """Holds whatever the reader has written, since it looks at the list of digests alone."""
+    built = {entry.place: build.digest(build.starter(entry).encode()) for entry in ENTRIES}
+    assert build.known_digests(ROOT) == built, "run `course dev build` and commit what it writes"
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_the_committed_starter_is_the_one_that_is_built(entry: Entry) -> None:
-    assert entry.path.read_text(encoding="utf-8") == build.starter(entry)
+    there = entry.path.read_bytes() if entry.path.is_file() else b""
+    if build.digest(there) != build.known_digests(ROOT)[entry.place]:
+        pytest.skip(f"needs the starter; exercises/{entry.place} has been worked on")
+    assert there.decode() == build.starter(entry)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)

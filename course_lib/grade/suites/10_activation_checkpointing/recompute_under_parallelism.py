@@ -81,7 +81,7 @@ def drive_stack(
         count: then this many are recomputed.
     """
     count = count if plan is None else learner.agreed_count(group=group, **plan)
-    runs: list[list[float]] = []
+    runs: replayed.Runs = []
     blocks = [summed.Block(each, group, runs) for each in weights]
     leaf = x.clone().requires_grad_()
     y, marks = leaf, [len(group.ledger.events)]

@@ -191,10 +191,10 @@ def check_same(run: Any) -> None:
               likely={"nothing is recomputed": 0})  # fmt: skip
     run.close(firsts, plain["runs"], "what the first run of blocks sees, entry")
     for (drawn, before, after), again in zip(firsts, seconds, strict=True):
-        run.true(again[0] == drawn, "the second run draws other random numbers than the first",
-                 expected=f"{drawn:.6g}", measured=f"{again[0]:.6g}",
-                 cause="random numbers are not restored: let `checkpoint` do it")  # fmt: skip
-        what = "the sum of a kept result, before the block's `relu_` in the second run,"
+        run.equal(again[0], drawn, "what the second run draws", likely={
+            "the second run draws other random numbers than the first: let `checkpoint` restore "
+            "their state": again[0]})  # fmt: skip
+        what = "a kept result, before the block's `relu_` in the second run,"
         run.close(again[1], before, what, likely={
             "the block has changed it in place since: keep a copy": after})  # fmt: skip
 

@@ -84,13 +84,14 @@ def design_memo(
         if name in ("embedding.weight", "head.weight"):
             end = size
         if ".experts." in name:
-            experts += size // sizes["ep"]
+            experts += size
         elif name == "embedding.weight":
             dense += size * (first or (config.tied and last))
         elif name in ("norm.weight", "head.weight"):
             dense += size * last
         else:
             dense += size
+    experts //= sizes["ep"]  # whole experts go to a rank, not a slice of each of their matrices
     both = sizes["dp"] * sizes["ep"]
     a, b = (math.ceil(Fraction(dense, both)), math.ceil(Fraction(experts, sizes["dp"])))
     token = rows * config.sequence * item
