@@ -30,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(folder.cleanup)
         os.environ["COURSE_ROOT"] = str(untouched_course(HERE, Path(folder.name)))
 
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With `-n`, a file stays on one worker: cells of a notebook and fixtures of a module do."""

@@ -1,12 +1,11 @@
 """Every exercise's suite: its starter fails kindly, right answers pass, wrong ones are named.
 
-By default each exercise is tried with its solution, one variant and two mutants; with
-COURSE_ZOO=all in the environment every file is graded (`course dev zoo` does the same).
+Of each exercise, its starter, its solution and one other file are graded; every file of all of them
+in `make test-all` (`course dev zoo` does the same).
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -17,32 +16,23 @@ from course_lib.grade.grader import Grader
 
 ROOT = PACKAGE.parent
 ENTRIES = entries(ROOT)
-VARIANTS, MUTANTS = 1, 2  # how many of an exercise's files are graded by default
 
 
-def chosen() -> list[tuple[Entry, zoo.Animal]]:
-    """The files to grade; which mutants, goes by the exercise's name."""
-    found = []
-    for number, entry in enumerate(ENTRIES):
-        known = zoo.animals(entry)
-        if os.environ.get("COURSE_ZOO") != "all":
-            mutants = [animal for animal in known if animal.kind == "mutant"]
-            mutants = [mutants[(number + 7 * i) % len(mutants)] for i in range(MUTANTS) if mutants]
-            variants = [animal for animal in known if animal.kind == "variant"][:VARIANTS]
-            known = (
-                [a for a in known if a.kind in ("starter", "broken", "solution")]
-                + variants
-                + mutants
-            )
-        found += [(entry, animal) for animal in dict.fromkeys(known)]
-    return found
-
-
-CHOSEN = chosen()
+def files(number: int, entry: Entry) -> list[object]:
+    """An exercise's files with known verdicts; all but a few are slow, and which is drawn by lot."""
+    known = zoo.animals(entry)
+    others = [animal for animal in known if animal.kind in ("variant", "mutant")]
+    drawn = others[7 * number % len(others)]
+    return [
+        pytest.param(entry, animal, id=f"{entry.name}-{animal.kind}-{Path(animal.name).stem}",
+                     marks=[pytest.mark.slow] * (animal in others and animal is not drawn))
+        for animal in known
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("entry", "animal"), CHOSEN, ids=[f"{e.name}-{a.kind}-{Path(a.name).stem}" for e, a in CHOSEN]
+    ("entry", "animal"),
+    [file for number, entry in enumerate(ENTRIES) for file in files(number, entry)],
 )
 def test_verdict(entry: Entry, animal: zoo.Animal, grader: Grader, tmp_path: Path) -> None:
     card = grader.grade(entry, animal.file(tmp_path))
