@@ -19,7 +19,7 @@ ENTRIES = entries(ROOT)
 
 
 def files(number: int, entry: Entry) -> list[object]:
-    """An exercise's files with known verdicts; all but a few are slow, and which is drawn by lot."""
+    """Files with known verdicts. All but three of an exercise are slow; one is drawn by lot."""
     known = zoo.animals(entry)
     others = [animal for animal in known if animal.kind in ("variant", "mutant")]
     drawn = others[7 * number % len(others)]
