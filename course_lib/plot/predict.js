@@ -1,8 +1,5 @@
 // The answer field of a prediction. Nothing is sent anywhere; the answer lies in the output itself.
-function ask(task, script) {
-  const root = script && script.previousElementSibling;
-  if (!root || root.dataset.ready) return;
-  root.dataset.ready = "yes";
+function live(root, task) {
   const form = document.createElement("form");
   root.insertBefore(form, root.querySelector("details"));
   root.insertBefore(document.createElement("style"), form).textContent = task.css;
