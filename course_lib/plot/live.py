@@ -23,8 +23,8 @@ def live_script(kind: str, name: str = "", data: Mapping[str, Any] | None = None
         name: the element's `aria-label`, which tells it from others of its kind in the output.
         data: what `KIND.js` is given.
     """
-    code = "".join(_source(part) for part in ("place", kind))
-    find = f"place({_literal(f'cp-{kind}')}, {_literal(name)})"
+    code = "".join(_source(part) for part in ("claim", kind))
+    find = f"claim({_literal(f'cp-{kind}')}, {_literal(name)})"
     return (
         f"<script>(function(){{\n{code}const root = {find};\n"
         f"if (root) live(root, {_literal(data or {})});\n}})()</script>"

@@ -70,7 +70,6 @@ function live(root, film) {
     if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
     keys[event.key]();
     event.preventDefault();
-    event.stopPropagation();
   });
   slider.addEventListener("input", () => go(+slider.value));
   stage.addEventListener("click", () => slider.focus());

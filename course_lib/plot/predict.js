@@ -44,7 +44,6 @@ function live(root, task) {
   field.addEventListener("keydown", event => {
     if (event.key !== "Enter") return;
     event.preventDefault();
-    event.stopPropagation();
     check();
   });
   form.addEventListener("submit", event => {

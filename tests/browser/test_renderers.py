@@ -160,6 +160,7 @@ def page(browser: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("way", WAYS)
 def test_every_output_is_live_however_it_is_shown(page: Any, executed: Path, way: str) -> None:
     WAYS[way](page, executed)
+    page.evaluate("window.heard = []; addEventListener('keydown', e => heard.push(e.key))")
     players, fields = page.locator(".cp-player"), page.locator(".cp-predict")
     assert (players.count(), fields.count()) == (PLAYERS, FIELDS)
     for number, player in enumerate(players.all()):
@@ -178,6 +179,11 @@ def test_every_output_is_live_however_it_is_shown(page: Any, executed: Path, way
     pictures = page.locator(".cp-picture")
     assert pictures.count() == PICTURES == pictures.locator("> svg[role=img]").count()
     assert page.locator(".cp-player img, .cp-picture img").count() == 0
+    # What a page hears, VS Code acts on: Home would leave for another cell, Delete would delete it.
+    for key in ("Home", "Delete", "y"):
+        page.keyboard.press(key)
+    assert fields.last.locator("input").input_value() == "y"
+    assert page.evaluate("heard") == []
 
 
 def test_without_scripts_every_picture_is_still_there(browser: Any, executed: Path) -> None:
