@@ -85,4 +85,4 @@ def refusal_html(why: str, height: int = 0) -> str:
 
 def _caption(words: str, lines: float) -> str:
     look = f"max-width:760px;min-height:{lines:g}em;margin:0;padding:8px 0;line-height:1.45"
-    return f'<p style="{look};color:var(--cp-ink)">{escape(words)}</p>'
+    return f'<p style="{look}">{escape(words)}</p>'

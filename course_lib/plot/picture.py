@@ -10,15 +10,9 @@ from __future__ import annotations
 
 from html import escape
 
+from course_lib.plot.live import live_script
 from course_lib.plot.svg import data_uri
 
-# Where scripts run, the image becomes the SVG it holds, which sees the page's light or dark theme.
-# Where they do not (untrusted notebooks, static pages), the image stays: opaque and light.
-SWAP = (
-    "<script>(s=>{const f=s&&s.previousElementSibling,i=f&&f.querySelector('img');if(!i)return;"
-    "i.insertAdjacentHTML('afterend',decodeURIComponent(i.src.slice(i.src.indexOf(',')+1)));"
-    "i.nextSibling.style.cssText=i.style.cssText;i.remove()})(document.currentScript)</script>"
-)
 FIT = "max-width:100%;height:auto;display:block"
 
 
@@ -48,5 +42,9 @@ class Picture:
         return f'<img {mark}alt="{escape(self.alt)}" style="{FIT}" src="{data_uri(self.svg)}">'
 
     def _repr_html_(self) -> str:
-        """What the notebook shows."""
-        return f"<div>{self.image()}</div>{SWAP}"
+        """What the notebook shows.
+
+        Where scripts run, the drawing itself takes the image's place. Where they do not (untrusted
+        notebooks, static pages), the image stays: opaque and light.
+        """
+        return f'<div class="cp-picture">{self.image()}</div>{live_script("picture")}'

@@ -1,10 +1,7 @@
 // The player of precomputed frames: everything it needs is in `film`, nothing is asked of a kernel.
 // A frame is a row of numbers: which drawing of `film.table` each part of the picture shows. A step
 // redraws only the parts that differ, which takes about a millisecond.
-function play(film, script) {
-  const root = script && script.previousElementSibling;
-  if (!root || root.dataset.ready) return;
-  root.dataset.ready = "yes";
+function live(root, film) {
   const make = (tag, parent, attributes) => {
     const element = parent.appendChild(document.createElement(tag));
     for (const name in attributes) element.setAttribute(name, attributes[name]);
@@ -73,7 +70,6 @@ function play(film, script) {
     if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
     keys[event.key]();
     event.preventDefault();
-    event.stopPropagation();
   });
   slider.addEventListener("input", () => go(+slider.value));
   stage.addEventListener("click", () => slider.focus());

@@ -9,13 +9,12 @@ The production version is a trace viewer (Perfetto); it shows what happened, not
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
 from typing import Any
 
+from course_lib.plot.live import live_script
 from course_lib.plot.picture import FIT
 from course_lib.plot.style import ROLE_CSS
 from course_lib.plot.svg import Point, data_uri, document, number
@@ -35,8 +34,8 @@ BAR_CSS = (
     ".cp-bar input::-moz-range-thumb{width:18px;height:18px;border:0;"
     "border-radius:50%;background:#0072B2}"
     ".cp-bar :focus-visible{outline:3px solid #56B4E9;outline-offset:1px}"
-    ".cp-count{color:var(--cp-soft);font-size:13px;font-variant-numeric:tabular-nums}"
-    ".cp-caption{color:var(--cp-ink);font-size:14px;line-height:1.45;min-height:2.9em;"
+    ".cp-count{opacity:.75;font-size:13px;font-variant-numeric:tabular-nums}"
+    ".cp-caption{font-size:14px;line-height:1.45;min-height:2.9em;"
     "max-width:760px;margin:0;padding:8px 0 0}"
 )  # fmt: skip
 
@@ -127,14 +126,10 @@ class Player:
     def _repr_html_(self) -> str:
         """What the notebook shows: an image and a caption, which the script makes a player of."""
         still = self.frames[self.still]
-        film = json.dumps(self.film(), ensure_ascii=False, separators=(",", ":"))
-        code = files("course_lib.plot").joinpath("player.js").read_text(encoding="utf-8")
         return (
             f'<div class="cp cp-player" role="group" aria-label="{escape(self.title)}" '
             f'data-lm-suppress-shortcuts="true">'
             f'<img alt="{escape(self.alt)}" style="{FIT}" '
             f'src="{data_uri(self.frame_svg(self.still))}">'
-            f"<p>{escape(still.caption)}</p></div>"
-            f"<script>(function(){{\n{code}play({film.replace('</', '<' + chr(92) + '/')},"
-            "document.currentScript)})()</script>"
+            f"<p>{escape(still.caption)}</p></div>{live_script('player', self.title, self.film())}"
         )

@@ -1,8 +1,5 @@
 // The answer field of a prediction. Nothing is sent anywhere; the answer lies in the output itself.
-function ask(task, script) {
-  const root = script && script.previousElementSibling;
-  if (!root || root.dataset.ready) return;
-  root.dataset.ready = "yes";
+function live(root, task) {
   const form = document.createElement("form");
   root.insertBefore(form, root.querySelector("details"));
   root.insertBefore(document.createElement("style"), form).textContent = task.css;
@@ -47,7 +44,6 @@ function ask(task, script) {
   field.addEventListener("keydown", event => {
     if (event.key !== "Enter") return;
     event.preventDefault();
-    event.stopPropagation();
     check();
   });
   form.addEventListener("submit", event => {

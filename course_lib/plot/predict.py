@@ -9,11 +9,10 @@ The production version is a quiz server; here there is nothing to win by looking
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from html import escape
-from importlib.resources import files
 
+from course_lib.plot.live import live_script
 from course_lib.plot.style import ROLE_CSS
 
 FIELD_CSS = (
@@ -80,13 +79,11 @@ class Prediction:
             "tolerance": self.tolerance,
             "css": FIELD_CSS,
         }
-        data = json.dumps(task, ensure_ascii=False).replace("</", "<\\/")
-        code = files("course_lib.plot").joinpath("predict.js").read_text(encoding="utf-8")
         return (
-            f'<div class="cp cp-predict" style="{FRAME}" data-lm-suppress-shortcuts="true">'
+            f'<div class="cp cp-predict" role="group" aria-label="{escape(self.question)}" '
+            f'style="{FRAME}" data-lm-suppress-shortcuts="true">'
             f'<p style="margin:0 0 6px"><strong>Predict.</strong> {escape(self.question)}</p>'
             f"<details><summary>Show the answer and why</summary>"
             f'<p style="margin:6px 0 0"><strong>{escape(self.shown())}.</strong> '
-            f"{escape(self.why)}</p></details></div>"
-            f"<script>(function(){{\n{code}ask({data},document.currentScript)}})()</script>"
+            f"{escape(self.why)}</p></details></div>{live_script('predict', self.question, task)}"
         )

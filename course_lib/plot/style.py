@@ -26,7 +26,8 @@ MEMORY_COLORS = {
 FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 # What is not a palette colour has a role, and the page says what the role looks like: JupyterLab
-# (--jp-...), a static site (--pst-...), or, in an <img> that knows no page, the light fallback.
+# (--jp-...), a static site (--pst-...), VS Code, or, in an <img> that knows no page, the fallback,
+# which is light. Words that stand on the page itself have the page's colour and no role.
 # Paper is not quite white, so that it can be told from white text on blue.
 INK, SOFT, LINE, PANEL, PAPER = "#1b1b1f", "#62666d", "#c8ccd2", "#eceef1", "#fefefe"
 ROLES = {
@@ -36,10 +37,20 @@ ROLES = {
     "panel": ("--jp-layout-color2", "--pst-color-surface", PANEL),
     "paper": ("--jp-layout-color0", "--pst-color-background", PAPER),
 }
+# VS Code's themes agree on two colours, text and paper; what is between them is mixed.
+VS_CODE = {
+    "ink": "var(--vscode-editor-foreground)",
+    "paper": "var(--vscode-editor-background)",
+    "soft": "color-mix(in srgb,var(--cp-ink) 70%,var(--cp-paper))",
+    "line": "color-mix(in srgb,var(--cp-ink) 25%,var(--cp-paper))",
+    "panel": "color-mix(in srgb,var(--cp-ink) 9%,var(--cp-paper))",
+}
 ROLE_CSS = (
     ".cp{"
     + "".join(f"--cp-{n}:var({jp},var({pst},{c}));" for n, (jp, pst, c) in ROLES.items())
-    + f"font-family:{FONT}}}"
+    + f"font-family:{FONT}}}[data-vscode-theme-kind] .cp{{"
+    + "".join(f"--cp-{name}:{color};" for name, color in VS_CODE.items())
+    + "}"
     + "".join(f".cp .{n}{{fill:var(--cp-{n})}}" for n in ROLES)
     + "".join(f".cp .{n}-edge{{stroke:var(--cp-{n});fill:none}}" for n in ("ink", "line"))
     + ".cp .halo{paint-order:stroke;stroke:var(--cp-paper);stroke-width:8;stroke-linejoin:round}"

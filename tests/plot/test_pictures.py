@@ -178,7 +178,7 @@ def test_a_prediction_can_be_read_without_scripts():
     still, _, script = html.partition("<script>")
     assert "How many &lt;b&gt;?" in still and "<details>" in still
     assert "1.5 MiB" in still and "3/4 &amp; 3/4" in still
-    assert json.loads(re.search(r"ask\((\{.*\}),document", script)[1])["answer"] == 1.5
+    assert json.loads(re.search(r"live\(root, (\{.*\})\)", script)[1])["answer"] == 1.5
 
 
 def test_white_text_on_blue_is_not_taken_for_paper():
