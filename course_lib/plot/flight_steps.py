@@ -24,7 +24,7 @@ from course_lib.plot.style import (
     rank_color,
     text_on,
 )
-from course_lib.trace import FlightLog, Record, find_desync
+from course_lib.trace import FlightLog, Record, find_desync, program_order
 from course_lib.trace.flight import Channel
 
 LEFT, TOP, CELL, ROW, FOOT = 86.0, 76.0, 112.0, 50.0, 30.0
@@ -65,12 +65,13 @@ class Board:
     def __init__(self, logs: Sequence[FlightLog]) -> None:
         self.logs = logs
         self.made: dict[Place, dict[int, Record]] = {}
-        for record in sorted((r for log in logs for r in log.records), key=lambda r: r.begin):
-            self.made.setdefault((record.channel, record.seq), {})[record.rank] = record
+        for record in (record for log in logs for record in log.records):
+            self.made.setdefault(_place(record), {})[record.rank] = record
         if not self.made:
             raise nothing_recorded("flight logs", "no call of any rank")
-        self.columns = list(self.made)[-SHOWN:]
-        ops = dict.fromkeys(record.op for made in self.made.values() for record in made.values())
+        order = program_order([list(map(_place, log.records)) for log in logs])
+        self.columns = order[-SHOWN:]
+        ops = dict.fromkeys(record.op for at in order for record in self.made[at].values())
         self.color = {op: COLORS[number % len(COLORS)] for number, op in enumerate(ops)}
         self.finding = find_desync(logs)
         self.size = (LEFT + CELL * len(self.columns) + 16, TOP + ROW * len(logs) + FOOT)
@@ -161,6 +162,10 @@ class Board:
         axis = next(iter(self.made[place].values())).axis
         members = ",".join(map(str, channel.group))
         return f"{axis or 'group'} [{members}], call {seq}"
+
+
+def _place(record: Record) -> Place:
+    return record.channel, record.seq
 
 
 def _call(record: Record) -> str:

@@ -19,14 +19,16 @@ from course_lib.plot import svg
 from course_lib.plot.fates import FATES, LARGE, NORMAL, SUBNORMAL, painted
 from course_lib.plot.magnitudes import check_counts, magnitudes, sort_out
 from course_lib.plot.number_range import NumberRange, read_formats
-from course_lib.plot.number_words import percent, plain, power_of_two
+from course_lib.plot.number_words import percent, plain, power_of_two, tenths
 from course_lib.plot.player import Frame, Player
 from course_lib.plot.power_axis import axis_for, range_ends
 from course_lib.plot.style import VERMILLION, text_on
 
 WIDE, TOP, ROW, TALL, BASE = 920, 76, 158, 100, 110
 AXIS, TABLE = 570, 668
-TAIL = 1e-3  # of the gradients, the smallest: those left of the axis are in its first bar
+# Of the gradients, the smallest: all of these are in the first bar. Where a sum should be zero and
+# is not, they are what rounding left, another number and another size on another processor.
+TAIL = 2e-3
 SCALES = (1.0, 2.0**4, 2.0**8, 2.0**12, 2.0**16)
 
 
@@ -40,7 +42,8 @@ def gradient_histogram(
 
     Each format has a histogram of its own, whose bars are coloured and striped by what becomes of
     the gradients in it; below it is the format's range. A bar that is not empty is at least two
-    pixels high. The outline is the histogram of the first frame.
+    pixels high. The outline is the histogram of the first frame. Heights are whole pixels and
+    shares tenths of a percent, which rounding in the gradients does not change.
 
     Args:
         gradients: of one step, or their counts by lower edge of a bin (`magnitudes`), which ranks
@@ -86,12 +89,13 @@ class Histograms:
         self.zeros = counts.get(0.0, 0)
         self.total = sum(counts.values()) - self.zeros
         edges = sorted(edge for edge, count in counts.items() if count and 0 < edge < math.inf)
-        self.least = edges[0]
+        self.first, self.last = _power(self._tail(edges)), _power(edges[-1])
+        self.has_tail = _power(edges[0]) < self.first
         self.axis = axis_for(
-            ranges, self._tail(edges) * min(scales), edges[-1] * max(scales), 60, AXIS
+            ranges, 2.0**self.first * min(scales), edges[-1] * max(scales), 60, AXIS
         )
         self.sorted = {
-            (scale, each.name): self._bars(sort_out(counts, scale, each))
+            (scale, each.name): self._bars(sort_out(counts, scale, each), scale)
             for scale in scales
             for each in ranges
         }
@@ -110,9 +114,11 @@ class Histograms:
                 return edge
         return edges[-1]
 
-    def _bars(self, fates: Mapping[str, Mapping[float, int]]) -> dict[str, Counter[int]]:
-        """The same counts by powers that are on the axis; what is outside is in the last bar."""
-        first, last = self.axis.low, self.axis.high - 1
+    def _bars(
+        self, fates: Mapping[str, Mapping[float, int]], scale: float
+    ) -> dict[str, Counter[int]]:
+        """The same counts by powers that are on the axis: a tail is in the bar that it ends in."""
+        first, last = max(self.axis.low, self.first + _power(scale)), self.axis.high - 1
         out: dict[str, Counter[int]] = {}
         for name, powers in fates.items():
             out[name] = Counter()
@@ -133,7 +139,7 @@ class Histograms:
         """The axes, the formats' ranges, and the words of the tables."""
         title = "Magnitudes of gradients, times the loss scale"
         out = [svg.text(16, 26, title, size=15, anchor="start", bold=True)]
-        words = f"{plain(self.total)} gradients; {self._not_shown()}"
+        words = f"{self._count()}; {self._not_shown()}"
         out.append(svg.text(16, 47, words, size=11.5, kind="soft", anchor="start"))
         out.append(self.axis.draw(self.foot, TOP))
         for row, each in enumerate(self.ranges):
@@ -203,14 +209,14 @@ class Histograms:
                 below[power] += count
             out.append(painted(name, boxes) if boxes else "")
         for place, name in enumerate(reversed(FATES)):
-            words = percent(bars[name].total(), self.total)
+            words = tenths(bars[name].total(), self.total)
             y = 26 + 19 * place + 11 - TALL
             out.append(svg.text(TABLE + 220, y, words, size=12, anchor="end", bold=True))
         return "".join(out)
 
     def _height(self, count: int) -> float:
-        """Of a bar; one that is not empty can be seen."""
-        return max(2.0, TALL * count / self.most) if count else 0.0
+        """Of a bar, in whole pixels; one that is not empty can be seen."""
+        return float(max(2, round(TALL * count / self.most))) if count else 0.0
 
     # --- words ---------------------------------------------------------------------------------
     def caption(self, scale: float) -> str:
@@ -219,33 +225,37 @@ class Histograms:
         for each in self.ranges:
             bars = self.sorted[scale, each.name]
             many = {name: bars[name].total() for name in FATES}
-            shares = [f"{percent(many[name], self.total)} {_word(name, each)}"
+            shares = [f"{tenths(many[name], self.total)} {_word(name, each)}"
                       for name in FATES if many[name]]  # fmt: skip
             last = f" ({plain(many[LARGE])} of them)" if many[LARGE] else ""
             none = "" if many[LARGE] else f", none {_word(LARGE, each)}"
             out.append(f"{each.name}: {', '.join(shares)}{last}{none}.")
         return " ".join(out)
 
+    def _count(self) -> str:
+        """All gradients, also those that are zero."""
+        return f"{plain(self.total + self.zeros)} gradients"
+
     def _not_shown(self) -> str:
         """How many gradients are in no bar, and what is in a bar that is not its own."""
         broken = self.counts.get(math.inf, 0)
         words = f"; {plain(broken)} are infinite or NaN without any scale" if broken else ""
-        left_out = f"{plain(self.zeros)} more are exactly 0 and left out"
-        if self.least * min(self.scales) < 2.0**self.axis.low:
+        share = tenths(self.zeros, self.total + self.zeros)
+        left_out = f"{share} are exactly 0 and left out"
+        if self.has_tail:
             words += "; the first bar has all smaller ones, too"
         return (left_out if self.zeros else "none is exactly 0") + words
 
     def alt(self) -> str:
         """How many gradients, their sizes, and the shares in all frames."""
-        sizes = Counter({edge: n for edge, n in self.counts.items() if 0 < edge < math.inf})
         powers = Counter[int]()
-        for edge, count in sizes.items():
-            powers[math.frexp(edge)[1] - 1] += count
-        used = sorted(power for power, count in powers.items() if count)
+        for edge, count in self.counts.items():
+            if 0 < edge < math.inf:
+                powers[_power(edge)] += count
         common = powers.most_common(1)[0][0]
         head = (
-            f"Histogram of the magnitudes of {plain(self.total)} gradients in powers of two, from "
-            f"{power_of_two(used[0])} to {power_of_two(used[-1] + 1)}, most of them from "
+            f"Histogram of the magnitudes of {self._count()} in powers of two, from "
+            f"{power_of_two(self.first)} to {power_of_two(self.last + 1)}, most of them from "
             f"{power_of_two(common)} to {power_of_two(common + 1)}; {self._not_shown()}. "
             "A loss scale moves all of them to the right."
         )
@@ -257,6 +267,11 @@ def _word(name: str, each: NumberRange) -> str:
     return ("saturate" if each.saturates else "overflow") if name == LARGE else name
 
 
+def _power(value: float) -> int:
+    """The power of two that a number begins with."""
+    return math.frexp(value)[1] - 1
+
+
 def _scale_words(scale: float) -> str:
     """`loss scale 2⁸ = 256`."""
-    return f"loss scale {power_of_two(math.frexp(scale)[1] - 1)} = {plain(scale)}"
+    return f"loss scale {power_of_two(_power(scale))} = {plain(scale)}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from course_lib.trace import Event, Timeline, chunk_sizes
+from course_lib.trace import Event, Timeline, chunk_sizes, program_order
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def find_call(timeline: Timeline, op: str, call: int) -> dict[int, Event]:
     Args:
         timeline: ledgers of all ranks.
         op: the collective.
-        call: which of its calls, in order of time.
+        call: which of its calls, in the order of the ranks' programs.
 
     Returns:
         The entries; none at all if the records have no such collective.
@@ -50,18 +50,17 @@ def find_call(timeline: Timeline, op: str, call: int) -> dict[int, Event]:
     Raises:
         ValueError: there are fewer calls.
     """
-    calls: dict[tuple[tuple[int, ...], int], dict[int, Event]] = {}
-    for ledger in timeline.ledgers:
-        for event in ledger.events:
-            if event.op == op and event.algorithm and event.parent < 0:
-                calls.setdefault((event.group, event.seq), {})[event.rank] = event
-    in_time = sorted(calls.values(), key=lambda found: min(e.begin for e in found.values()))
-    if not in_time:
+    made = [
+        {(e.group, e.seq): e for e in book.events if e.op == op and e.algorithm and e.parent < 0}
+        for book in timeline.ledgers
+    ]
+    order = program_order([list(mine) for mine in made])
+    if not order:
         return {}
-    if not -len(in_time) <= call < len(in_time):
-        found = f"{len(in_time)} recorded calls"
+    if not -len(order) <= call < len(order):
+        found = f"{len(order)} recorded calls"
         raise refusal(f"call {call} of {op}", found, "calls are counted from 0, or from the end")
-    return in_time[call]
+    return {mine[order[call]].rank: mine[order[call]] for mine in made if order[call] in mine}
 
 
 def messages_of(timeline: Timeline, events: dict[int, Event], op: str) -> list[Message]:

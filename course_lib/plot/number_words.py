@@ -44,3 +44,16 @@ def percent(part: float, whole: float = 1.0) -> str:
         return f"{tenths:.3g}{THIN}%" if share < 0.999 else f"over 99.9{THIN}%"
     digits = 3 if share >= 0.1 else 2
     return f"{plain(100 * share, digits)}{THIN}%"
+
+
+def tenths(part: float, whole: float) -> str:
+    """`6.1 %`, to a tenth; for counts of measured numbers, whose last ones rounding decides.
+
+    `under 0.1 %` and `over 99.9 %` where `0 %` and `100 %` would not be exactly that.
+    """
+    digits = f"{100 * part / whole if whole else 0.0:.1f}".removesuffix(".0")
+    if digits == "0" and part:
+        digits = "under 0.1"
+    if digits == "100" and part < whole:
+        digits = "over 99.9"
+    return f"{digits}{THIN}%"

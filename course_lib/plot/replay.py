@@ -84,7 +84,8 @@ def replay(timeline: Timeline, op: str = "all_reduce", call: int = -1) -> Replay
         timeline: ledgers of all ranks, with a collective built from messages that carry a `step`.
             Messages outside any collective are taken if there is no such collective.
         op: the collective: one of all_reduce, reduce_scatter, reduce, all_gather, broadcast.
-        call: which of the recorded calls, in order of time; the last by default.
+        call: which of the recorded calls, in the order of the ranks' programs; the last by
+            default.
 
     Raises:
         ValueError: the records have no such call, or its messages carry no step.

@@ -7,6 +7,7 @@ from course_lib.trace.event import Event, Span
 from course_lib.trace.explanation import Explanation, Flops, explain
 from course_lib.trace.flight import FlightLog, Record, flight_log
 from course_lib.trace.ledger import Ledger
+from course_lib.trace.program_order import program_order
 from course_lib.trace.stretches import Stretch, Trace
 from course_lib.trace.timeline import Timeline, spread
 from course_lib.trace.torch_flight import read_torch_flight
@@ -33,6 +34,7 @@ __all__ = [
     "flight_log",
     "formula_text",
     "open_traces",
+    "program_order",
     "read_torch_flight",
     "read_traces",
     "spread",

@@ -65,7 +65,7 @@ class RunConfig:
     max_norm: float = option(1.0, "gradients are clipped to")
     decay: float = option(0.1, "weight decay")
     seed: int = option(0, "of weights and of the order of the windows")
-    corpus_mib: int = option(12, "of Python's standard library to read")
+    corpus_mib: int = option(12, "of text to read: Python's standard library, the course's copy")
 
     folder: str = option("", "for the log, checkpoints and traces; nothing is written without one")
     save_every: int = option(0, "steps; 0 saves nothing")

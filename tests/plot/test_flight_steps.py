@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from course_lib.plot import flight_steps
@@ -58,6 +60,25 @@ def test_only_the_last_calls_are_drawn() -> None:
     assert len(player.frames) == SHOWN + 1
     assert player.frames[-1].caption == "All ranks made the same calls."
     assert player.frames[0].caption.startswith(f"world [0,1,2], call {20 - SHOWN}.")
+
+
+def test_the_words_do_not_depend_on_who_came_first() -> None:
+    """Ranks of two groups overtake each other; the same programs are the same picture."""
+
+    def made(*late: int) -> str:
+        logs = []
+        for rank in range(4):
+            pair = (0, 1) if rank < 2 else (2, 3)
+            ledger = Ledger(rank)
+            for number, op in enumerate(("all_reduce", "broadcast" if rank == 2 else "barrier")):
+                event = ledger.begin(op, axis="dp", group=pair, payload=8, shape=(2,))
+                event.begin = event.waited = number + 0.1 * late.index(rank)
+            logs.append(flight_log(ledger))
+        player = flight_steps(logs)
+        return player.background + "".join(f"{f.caption}{f.parts}" for f in player.frames)
+
+    assert len({made(*late) for late in permutations(range(4))}) == 1
+    assert "dp [2,3], call 1. rank 2: broadcast" in made(3, 2, 1, 0)
 
 
 def test_no_calls_are_refused() -> None:

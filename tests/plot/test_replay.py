@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from course_lib.plot.messages import find_call
 from course_lib.plot.replay import join, replay
 from course_lib.trace import Ledger, Timeline
 
@@ -99,6 +100,18 @@ def test_the_last_call_is_taken_unless_another_is_asked_for(record, ring):
     assert len(replay(timeline, call=0).states) == 5
     with pytest.raises(ValueError, match="2 recorded calls"):
         replay(timeline, call=2)
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_which_call_is_the_last_does_not_depend_on_who_came_first(late):
+    """Two groups make a call of their own at once: the last one is that of the higher ranks."""
+    ledgers = [Ledger(rank) for rank in range(4)]
+    for rank, ledger in enumerate(ledgers):
+        pair = (rank // 2 * 2, rank // 2 * 2 + 1)
+        call = ledger.begin("all_reduce", axis="dp", group=pair, payload=8, algorithm="ring")
+        call.begin = 1.0 + (pair[0] == late)
+    assert find_call(Timeline(ledgers), "all_reduce", -1).keys() == {2, 3}
+    assert find_call(Timeline(ledgers), "all_reduce", 0).keys() == {0, 1}
 
 
 def test_messages_outside_a_collective_are_taken_too(record, ring):
