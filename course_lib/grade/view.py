@@ -47,6 +47,7 @@ class RankView:
         ready: whether it has come to the learner's code.
         garbled: what was wrong with its messages.
         start: bytes of address space, and of its own in memory, when it came to the learner's code.
+        moves: whether its program had worked when it last said where it is, since the time before.
         worked: seconds for which it ran, or would have if it had got a processor.
     """
 
@@ -64,6 +65,7 @@ class RankView:
     ready: bool = False
     garbled: str = ""
     start: tuple[int, int] = (0, 0)
+    moves: bool = False
     worked: float = 0.0
 
     def take(self) -> None:
@@ -72,6 +74,7 @@ class RankView:
             for message, raw in self.inbox.take():
                 _check_form(message)
                 if message.get("say") == "where":
+                    self.moves = _program_time(message) > _program_time(self.look)
                     self.look = message
                 elif message.get("say") == "ready":
                     self.ready, self.start = True, PROCESSES.memory(self.child.pid)
@@ -98,8 +101,8 @@ class RankView:
         return PROCESSES.cpu(self.child.pid)
 
     def runs(self) -> bool:
-        """Whether its program runs, or waits for a processor; False where nobody tells."""
-        return PROCESSES.is_runnable(self.child.pid)
+        """Whether its program runs, or waits for a processor, as far as the system and it tell."""
+        return self.moves or PROCESSES.is_runnable(self.child.pid)
 
     def grown(self) -> tuple[int, int]:
         """Bytes that the learner's code has asked for and not given back, and those in memory."""
@@ -107,6 +110,14 @@ class RankView:
             return 0, 0
         size, own = PROCESSES.memory(self.child.pid)
         return size - self.start[0], own - self.start[1]
+
+
+def _program_time(look: dict[str, Any]) -> float:
+    """Processor seconds of the rank's program, as it says; 0 if it does not."""
+    threads = look.get("threads")
+    main = threads.get("main") if isinstance(threads, dict) else None
+    told = main[-1] if isinstance(main, list) and main else None
+    return told if isinstance(told, (int, float)) else 0.0
 
 
 def _check_form(message: dict[str, Any]) -> None:
