@@ -20,6 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from course_lib.ranks.processes import LINUX, PROCESSES
+
 PROCESS = (
     "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "os.spawn",
     "subprocess.Popen", "pty.spawn",
@@ -56,9 +58,8 @@ def set_limits(memory: int, cpu: float, processes: int) -> None:
         resource.RLIMIT_FSIZE: FILE_BYTES,
         resource.RLIMIT_CORE: 0,
     }
-    with suppress(OSError):  # without /proc the size is unknown, and the limit is not set
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        wanted[resource.RLIMIT_AS] = pages * resource.getpagesize() + memory
+    if LINUX:  # other kernels take this limit and ignore it: there, only the judge looks
+        wanted[resource.RLIMIT_AS] = PROCESSES.memory(os.getpid())[0] + memory
     if processes:
         wanted[resource.RLIMIT_NPROC] = processes
     for name, value in wanted.items():

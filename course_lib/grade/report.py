@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 from course_lib.grade.card import Card, CheckResult
 from course_lib.grade.faults import KINDS, Fault
+from course_lib.ranks.processes import LACKS
 
 WIDTH = 96
 MOST_LINES = 14  # of one failed check, its title not counted
@@ -107,6 +108,11 @@ def hidden_line(card: Card) -> str:
             f"run{'s' if one else ''} when this is handed in.")  # fmt: skip
 
 
+def lacks_line(card: Card) -> str:
+    """What this machine cannot do while answers run; "" if nothing, or if none has run."""
+    return LACKS.capitalize() + "." if LACKS and card.status in ("full", "failed") else ""
+
+
 def hint_line(card: Card, command: str) -> str:
     """Where help is; "" if none is needed."""
     if card.status not in ("failed", "not_written"):
@@ -140,7 +146,14 @@ def as_text(card: Card, *, colour: bool = False, hint: str = "course hint") -> s
                   for i, line in enumerate(fault_lines(card.fault))]  # fmt: skip
     else:
         lines += _check_lines(card, colour)
-    for line in (_ending(card), hidden_line(card), card.internal, hint_line(card, hint)):
+    ends = (
+        _ending(card),
+        hidden_line(card),
+        card.internal,
+        lacks_line(card),
+        hint_line(card, hint),
+    )
+    for line in ends:
         if line:
             lines += [f"  {part}" for part in line.splitlines()[-6:]]
     return "\n".join(lines)
@@ -176,7 +189,8 @@ def as_html(card: Card, *, hint: str = "%hint") -> str:
         seen: dict[tuple[str, ...], int] = {}
         for number, result in enumerate(card.checks, 1):
             rows.append(_html_check(result, number, seen))
-    ends = [_ending(card), hidden_line(card), card.internal[-600:], hint_line(card, hint)]
+    ends = (_ending(card), hidden_line(card), card.internal[-600:], lacks_line(card),
+            hint_line(card, hint))  # fmt: skip
     foot = "".join(f"<div>{html.escape(line)}</div>" for line in ends if line)
     bar = _html_bar(card)
     return (

@@ -13,7 +13,6 @@ import os
 import resource
 import sys
 import traceback
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from course_lib.grade.run import Run
 from course_lib.grade.trial import RankLost, Subject
 from course_lib.ranks.channel import Channel
 from course_lib.ranks.forkserver import ForkServer, ServerDied
+from course_lib.ranks.processes import PROCESSES
 
 # Plugins of pytest itself that do nothing here; one collects garbage for 0.3 s at the end.
 UNUSED = ("cacheprovider", "unraisableexception", "threadexception", "faulthandler", "doctest",
@@ -63,13 +63,9 @@ def _options(args: dict[str, Any]) -> list[str]:
 
 def _process_limit() -> int:
     """RLIMIT_NPROC for the ranks: what this user runs now and some more; 0 for root."""
-    if os.getuid() == 0 or not Path("/proc/self").exists():
+    if os.getuid() == 0:
         return 0
-    count, mine = 0, os.getuid()
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if entry.stat().st_uid == mine:
-                count += len(list((entry / "task").iterdir()))
+    count = PROCESSES.count(os.getuid())
     _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     return count + SPARE_PROCESSES if hard < 0 else min(hard, count + SPARE_PROCESSES)
 

@@ -15,12 +15,13 @@ import json
 import math
 import tracemalloc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from course_lib.ranks.processes import PROCESSES
 from course_lib.trace.memory import LiveMemory
 
 PART = {"name": str, "shape": list, "dtype": str, "offsets": list, "sizes": list, "bytes": int,
@@ -105,9 +106,7 @@ def measured_memory(found: dict[str, Any]) -> Iterator[LiveMemory]:
 
 def bytes_read() -> int:
     """Bytes that this process has read from files so far; 0 where the system does not say."""
-    with suppress(OSError):
-        return int(Path("/proc/self/io").read_text().split()[1])
-    return 0
+    return PROCESSES.bytes_read()
 
 
 def write_checkpoint(folder: str | Path, step: int, ranks: Sequence[Sequence[Given]]) -> None:

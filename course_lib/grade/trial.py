@@ -226,15 +226,16 @@ class Trial:
         for view in self.ranks:
             if view.printed > self._limits.output:
                 return verdict.of_flood(view, self._limits.output)
-            if view.resident() > self._limits.memory // 2:
-                return verdict.of_memory(view, view.resident())
         late = clock.had > self._limits.wall or clock.passed > self._limits.longest
         busy = [view for view in self.ranks if view.cpu() > self._limits.cpu
                 or (late and view.worked > clock.passed / 2)]  # fmt: skip
-        # Where fresh pages are slow, the clock runs out before the memory does.
-        for view in busy:
-            if view.grown() > self._limits.memory // 16:
-                return verdict.of_memory(view, view.grown())
+        for view in self.ranks:
+            asked, present = view.grown()
+            # Where fresh pages are slow, a clock runs out before the memory does.
+            over = late or view in busy
+            most = self._limits.memory // (16 if over else 1)  # more than all: no kernel refuses it
+            if asked > most or present > self._limits.memory // 2:
+                return verdict.of_memory(view, max(asked, present))
         if busy:
             return verdict.of_cpu(busy, self._limits.cpu, clock.passed)
         reports = {view.index: view.report() for view in self.ranks}

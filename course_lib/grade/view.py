@@ -1,8 +1,8 @@
 """One rank as the judge sees it: its last word, its printed output, its time and its memory.
 
 Notebook: none.
-Source: proc(5) for a process seen from outside.
-Costs: two small files of /proc for each look.
+Source: getrusage(2), for a process seen from outside.
+Costs: two questions to the system for each look.
 The production version reads a cgroup, which counts all processes of a rank.
 """
 
@@ -11,15 +11,14 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from course_lib.grade.inbox import Garbled, Inbox
 from course_lib.ranks.channel import Channel
 from course_lib.ranks.forkserver import Child
+from course_lib.ranks.processes import PROCESSES
 
-FORKED = 256 << 20  # bytes of anonymous memory that a fork of the preloaded process has at most
 TAIL = 4096  # bytes of printed output that are kept
 # What a message must have, and of which kind the parts are that the judge looks at.
 NEEDED: dict[str, set[str]] = {
@@ -29,7 +28,7 @@ NEEDED: dict[str, set[str]] = {
 PARTS: dict[str, Any] = {
     "line": int, "seq": int, "peer": int, "made": int, "source": str, "call": str, "axis": str,
     "error": str, "kind": str, "group": list, "shape": list, "tampering": list, "calls": list,
-    "ledger": dict, "threads": (list, dict),
+    "ledger": dict, "threads": (list, dict), "at": (int, float), "carried": int,
 }  # fmt: skip
 
 
@@ -47,7 +46,8 @@ class RankView:
         look: the latest report of where it is.
         ready: whether it has come to the learner's code.
         garbled: what was wrong with its messages.
-        start: bytes of address space when it came to the learner's code.
+        start: bytes of address space, and of its own in memory, when it came to the learner's code.
+        moves: whether its program had worked when it last said where it is, since the time before.
         worked: seconds for which it ran, or would have if it had got a processor.
     """
 
@@ -64,7 +64,8 @@ class RankView:
     look: dict[str, Any] = field(default_factory=dict)
     ready: bool = False
     garbled: str = ""
-    start: int = 0
+    start: tuple[int, int] = (0, 0)
+    moves: bool = False
     worked: float = 0.0
 
     def take(self) -> None:
@@ -73,9 +74,10 @@ class RankView:
             for message, raw in self.inbox.take():
                 _check_form(message)
                 if message.get("say") == "where":
+                    self.moves = _program_time(message) > _program_time(self.look)
                     self.look = message
                 elif message.get("say") == "ready":
-                    self.ready, self.start = True, self._statm()[0]
+                    self.ready, self.start = True, PROCESSES.memory(self.child.pid)
                 elif self.state == "running":
                     self.answer, self.raw = message, raw
                     self.state = "finished" if message.get("say") == "done" else "raised"
@@ -96,34 +98,26 @@ class RankView:
 
     def cpu(self) -> float:
         """Processor seconds it has used; 0 where the system does not tell."""
-        fields = self._stat()
-        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+        return PROCESSES.cpu(self.child.pid)
 
     def runs(self) -> bool:
-        """Whether its program runs, or waits for a processor; False where nobody tells."""
-        return self._stat()[:1] == ["R"]
+        """Whether its program runs, or waits for a processor, as far as the system and it tell."""
+        return self.moves or PROCESSES.is_runnable(self.child.pid)
 
-    def _stat(self) -> list[str]:
-        with suppress(OSError):
-            return Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
-        return []
+    def grown(self) -> tuple[int, int]:
+        """Bytes that the learner's code has asked for and not given back, and those in memory."""
+        if not self.ready:
+            return 0, 0
+        size, own = PROCESSES.memory(self.child.pid)
+        return size - self.start[0], own - self.start[1]
 
-    def resident(self) -> int:
-        """Bytes of memory of its own; 0 where the system does not tell."""
-        _, present, shared = self._statm()
-        return present - shared - FORKED
 
-    def grown(self) -> int:
-        """Bytes of address space that the learner's code has asked for and not given back."""
-        return self._statm()[0] - self.start if self.ready else 0
-
-    def _statm(self) -> tuple[int, int, int]:
-        """Bytes of address space, present in memory, and shared with others."""
-        with suppress(OSError, IndexError, ValueError):
-            pages = Path(f"/proc/{self.child.pid}/statm").read_text().split()
-            size, present, shared = (int(page) * os.sysconf("SC_PAGE_SIZE") for page in pages[:3])
-            return size, present, shared
-        return 0, 0, 0
+def _program_time(look: dict[str, Any]) -> float:
+    """Processor seconds of the rank's program, as it says; 0 if it does not."""
+    threads = look.get("threads")
+    main = threads.get("main") if isinstance(threads, dict) else None
+    told = main[-1] if isinstance(main, list) and main else None
+    return told if isinstance(told, (int, float)) else 0.0
 
 
 def _check_form(message: dict[str, Any]) -> None:

@@ -11,7 +11,6 @@ Everything here is a function of reports (`where.report` of each rank), so it is
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -22,8 +21,6 @@ LOST = re.compile("Connection (closed|reset|refused)|Broken pipe|Connect timeout
 
 IDLE_WAKEUPS = 200  # per second: gloo's own thread looks around 100 times a second while idle
 
-TICKS = os.sysconf("SC_CLK_TCK")  # in which the system counts a thread's time
-
 PAIRED = ("send", "recv", "isend", "irecv")
 
 
@@ -31,9 +28,10 @@ def standstill(earlier: Mapping[int, Report], later: Mapping[int, Report], secon
     """Whether no rank can ever move again, judged from two looks `seconds` apart.
 
     A rank stands still if it has finished, raised or died, or if it is inside a communication
-    call, at the same place in both looks, its program did not wake up in between, and no other
-    thread of it was at work. While one rank still computes, the others may wait: that is no
-    deadlock. If all have ended there is nothing left that could be stuck.
+    call, at the same place in both looks (its own, and not one told twice), its connections
+    carried nothing, its program did not wake up in between, and no other thread of it was at work.
+    While one rank still computes, the others may wait: that is no deadlock. If all have ended
+    there is nothing left that could be stuck.
     """
     if not earlier or earlier.keys() != later.keys():
         return False
@@ -51,14 +49,18 @@ def _same(earlier: Report, later: Report, seconds: float) -> bool:
         return False
     if any(earlier.get(k) != later.get(k) for k in place):
         return False
+    if later.get("at", 0.0) - earlier.get("at", 0.0) < seconds / 2:
+        return False  # it had no turn to answer again, and so none to move
     if asks:
         return True
+    if earlier.get("carried") != later.get("carried"):
+        return False
     before, now = earlier["threads"], later["threads"]
     if before.get("main") != now.get("main"):
         return False
     for thread, (slept, worked) in now.items():
         was = before.get(thread, (slept, worked))
-        if slept - was[0] > IDLE_WAKEUPS * seconds or (worked - was[1]) / TICKS > seconds / 4:
+        if slept - was[0] > IDLE_WAKEUPS * seconds or worked - was[1] > seconds / 4:
             return False
     return True
 

@@ -27,6 +27,7 @@ from course_lib.comm.start import choose_backend, choose_device
 from course_lib.ranks import hosts
 from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.outcome import RanksError
+from course_lib.ranks.processes import LACKS
 from course_lib.ranks.recorded import core_count
 from course_lib.ranks.run import run_on_ranks
 
@@ -104,6 +105,7 @@ def examine(root: Path, server: ForkServer | None = None) -> Report:
         _memory,
         lambda: _disk(root),
         lambda: _ranks(server),
+        _limits,
         _hosts,
         _compiler,
     )
@@ -210,6 +212,16 @@ def _ranks(server: ForkServer | None) -> Finding:
     if found != [1.0, 1.0]:
         return Finding("ranks", "problem", f"0 + 1 is {found} on two ranks", "report this, please")
     return Finding("ranks", "ok", "two processes started, and added 0 and 1")
+
+
+def _limits() -> Finding:
+    """What holds an answer while it is graded."""
+    if not LACKS:
+        return Finding("limits", "ok", "the kernel limits an answer's time and memory")
+    return Finding(
+        "limits", "note",
+        f"{LACKS}; of what an answer starts, a process that hides from it may stay",
+    )  # fmt: skip
 
 
 def _hosts() -> Finding:

@@ -19,10 +19,10 @@ from typing import Any
 
 from course_lib.ranks import autopsy
 from course_lib.ranks.channel import ChannelClosed
-from course_lib.ranks.descend import is_stopped
 from course_lib.ranks.forkserver import ForkServer, ServerDied
 from course_lib.ranks.outcome import Outcome, ending
 from course_lib.ranks.pack import load_object
+from course_lib.ranks.processes import PROCESSES
 from course_lib.ranks.rank import RankEnd
 from course_lib.trace import FlightLog, Ledger
 
@@ -195,7 +195,7 @@ class Gathering:
             with suppress(ChannelClosed):
                 self.ranks[index].questions.send({"do": "where", "asked": asked})
         for index in self.waiting:
-            if is_stopped(self.ranks[index].child.pid):
+            if PROCESSES.is_stopped(self.ranks[index].child.pid):
                 self.outcome.reports[index] = {**self.seen.get(index, {}), "state": "stopped"}
                 continue
             with suppress(ChannelClosed, TimeoutError):

@@ -7,7 +7,8 @@ The production version is the container itself.
 
 If the owner is gone, also killed, the program and its descendants are killed. If the program is
 gone, so are descendants that it left. If this process is killed, the program gets SIGTERM, at which
-torchrun ends its ranks; the owner is told last, since the program holds the channel as well.
+torchrun ends its ranks; the owner is told last, since the program holds the channel as well. Only
+Linux tells the program: elsewhere the owner hears of it at once, and has to end the guard's family.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.descend import die_with_parent, kill_family, subreaper
+from course_lib.ranks.processes import LINUX
 from course_lib.ranks.scratch import sweep
 
 LOOK = 0.025  # seconds between two looks at the program
@@ -60,7 +62,7 @@ def main() -> None:
     subreaper()
     program = subprocess.Popen(
         sys.argv[2:],
-        pass_fds=[owner.fileno()],
+        pass_fds=[owner.fileno()] if LINUX else [],
         preexec_fn=partial(die_with_parent, signal.SIGTERM),
     )
     gone: list[Channel] = []

@@ -17,7 +17,6 @@ import io
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from course_lib.ranks.outcome import BadRequestError
+from course_lib.ranks.processes import LINUX
 
 LINK = "eth0"  # a host's device, as its own ranks see it
 SUBNET = "10.77.0"
@@ -118,8 +118,8 @@ class EmulatedHosts:
         """
         if self._namespaces:
             return
-        if sys.platform != "linux":
-            raise HostsError(str(self), f"only Linux has network namespaces, not {sys.platform}")
+        if not LINUX:
+            raise HostsError(str(self), "only Linux, with /proc, has network namespaces")
         try:
             for _ in range(self.hosts + 1):  # the last one is the switch
                 self._namespaces.append(self._namespace())

@@ -96,7 +96,7 @@ class Server:
 
     def reap(self) -> None:
         """Collects children that have ended, and kills what they left behind."""
-        ended = False
+        ended = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -104,7 +104,7 @@ class Server:
                 break
             if pid == 0:
                 break
-            ended = True
+            ended.append(pid)
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             client = self.children.pop(pid, None)
@@ -115,7 +115,7 @@ class Server:
                 code = os.waitstatus_to_exitcode(status)
                 self.tell(client, {"did": "exit", "pid": pid, "status": code})
         if ended:
-            for pid in strays(set(self.children)):
+            for pid in strays(set(self.children), ended):
                 kill_family(pid)
 
     def tell(self, client: Channel, message: dict[str, Any]) -> None:

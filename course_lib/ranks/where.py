@@ -14,6 +14,7 @@ import os
 import sys
 import sysconfig
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -22,6 +23,8 @@ from typing import Any
 import torch.distributed as dist
 
 from course_lib.comm import Work
+from course_lib.ranks.carried import bytes_carried
+from course_lib.ranks.processes import PROCESSES
 from course_lib.trace import Event, Ledger
 
 TORCH = str(Path(dist.__file__).parents[1]) + os.sep
@@ -46,10 +49,12 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
         communication call; `call`, `axis`, `group`, `seq`, `peer`, `shape`: which, as far as known;
         `asks`: it asks a GPU again and again whether the call has ended, and so never sleeps long;
         `made`: how many calls on world this rank has begun, as the backend counts them;
+        `at`: when this was, on the machine's clock; `carried`: bytes that its connections have;
         `threads`: for each other thread how often it has slept and how long it has worked;
         `runnable`: whether the program would go on if it were given a processor.
     """
-    threads, runnable = _threads(thread)
+    threads, runnable = PROCESSES.threads(thread)
+    carried = bytes_carried()
     made = calls_made()
     # Last, and not for long: a frame that is held here keeps its tensors alive when it has ended.
     chain = _frames_of(thread)
@@ -67,6 +72,8 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
         "asks": False,
         "call": "",
         "made": made,
+        "at": time.monotonic(),
+        "carried": carried,
         "threads": threads,
         "runnable": runnable,
     }
@@ -184,29 +191,3 @@ def _torch_call(frame: FrameType) -> dict[str, Any]:
     if hasattr(tensor, "shape"):
         found["shape"] = list(tensor.shape)
     return found
-
-
-# --- is anything moving --------------------------------------------------------------------------
-def _threads(main: int) -> tuple[dict[str, Any], bool]:
-    """How often every thread but the one that asks has slept, and its processor time.
-
-    Keys are `main` for the rank's program and the thread's id for the others; values are
-    (voluntary context switches, processor time in clock ticks). Empty where there is no /proc.
-
-    And whether the program does not sleep, though on a busy machine it may wait long for its turn.
-    """
-    asking, found, runnable = threading.get_native_id(), {}, False
-    native = {thread.ident: thread.native_id for thread in threading.enumerate()}
-    # In a forked child, Python 3.11 still has the parent's number for the only thread it kept.
-    native[threading.main_thread().ident] = os.getpid()
-    for entry in Path("/proc/self/task").glob("*"):
-        if int(entry.name) == asking:
-            continue
-        with suppress(OSError, ValueError, IndexError):
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            lines = (entry / "status").read_text().splitlines()
-            slept = next(line for line in lines if line.startswith("voluntary_ctxt_switches"))
-            key = "main" if int(entry.name) == native.get(main) else entry.name
-            found[key] = [int(slept.split()[1]), int(fields[11]) + int(fields[12])]
-            runnable = runnable or (key == "main" and fields[0] == "R")
-    return found, runnable

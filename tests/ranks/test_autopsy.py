@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from course_lib.ranks.autopsy import TICKS, explain, names, standstill, table
+from course_lib.ranks.autopsy import explain, names, standstill, table
 
 Report = dict[str, Any]
 
 
 def waits(call: str = "all_reduce", seq: int = 0, **more: Any) -> Report:
-    """A rank inside a communication call; its program slept 5 times and worked 7 ticks so far."""
-    threads = {"main": [5, 7], "11": [100, 3], **more.pop("threads", {})}
+    """A rank inside a communication call; its program slept 5 times and worked 0.07 s so far."""
+    threads = {"main": [5, 0.07], "11": [100, 0.03], **more.pop("threads", {})}
     return {
         "state": "running", "talking": True, "call": call, "seq": seq, "axis": "world",
         "group": [0, 1, 2, 3], "peer": -1, "line": 3, "source": f"{call}(...)",
-        "shape": [4], "threads": threads, **more,
+        "shape": [4], "at": 10.0, "carried": 1000, "threads": threads, **more,
     }  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def receives(source: int, **more: Any) -> Report:
 def computes(**more: Any) -> Report:
     return {
         "state": "running", "talking": False, "call": "", "line": 9, "source": "heavy()",
-        "threads": {"main": [5, 7]}, **more,
+        "at": 10.0, "threads": {"main": [5, 0.07]}, **more,
     }  # fmt: skip
 
 
@@ -43,7 +43,9 @@ KILLED: Report = {"state": "killed", "error": "was killed by SIGKILL"}
 
 # --- is it a deadlock ----------------------------------------------------------------------------
 def still(earlier: list[Report], later: list[Report], seconds: float = 0.5) -> bool:
-    return standstill(dict(enumerate(earlier)), dict(enumerate(later)), seconds)
+    """Whether they stand still between two looks; each rank has answered anew for the later one."""
+    renewed = [{**report, "at": report.get("at", 10.0) + seconds} for report in later]
+    return standstill(dict(enumerate(earlier)), dict(enumerate(renewed)), seconds)
 
 
 def test_everybody_waits_and_nothing_moves() -> None:
@@ -63,6 +65,13 @@ def test_a_rank_that_waits_for_a_processor_is_never_a_deadlock() -> None:
 def test_a_rank_that_does_not_answer_is_never_a_deadlock() -> None:
     ranks = [waits(), {"state": "running"}]
     assert not still(ranks, ranks)
+
+
+def test_an_answer_that_is_old_says_nothing() -> None:
+    """A rank that gets no turn cannot answer: its last answer must not stand for a second look."""
+    earlier, told_again = {0: waits(), 1: waits()}, {0: waits(at=10.5), 1: waits(at=10.0)}
+    assert not standstill(earlier, told_again, 0.5)
+    assert standstill(earlier, {0: waits(at=10.5), 1: waits(at=10.4)}, 0.5)
 
 
 @pytest.mark.parametrize("gone", [FINISHED, RAISED, KILLED])
@@ -88,10 +97,11 @@ def test_one_look_is_not_enough() -> None:
         {"call": "broadcast"},
         {"peer": 2},
         {"axis": "dp"},
-        {"threads": {"main": [6, 7]}},  # its program woke up
-        {"threads": {"main": [5, 8]}},  # its program worked
-        {"threads": {"11": [100 + 200, 3]}},  # a backend's thread wakes up often: data arrive
-        {"threads": {"11": [100, 3 + TICKS // 4]}},  # a backend's thread works
+        {"carried": 1001},  # a byte went out or came in
+        {"threads": {"main": [6, 0.07]}},  # its program woke up
+        {"threads": {"main": [5, 0.08]}},  # its program worked
+        {"threads": {"11": [100 + 200, 0.03]}},  # a backend's thread wakes up often: data arrive
+        {"threads": {"11": [100, 0.03 + 0.25]}},  # a backend's thread works
     ],
 )
 def test_what_counts_as_moving(change: dict[str, Any]) -> None:
@@ -99,12 +109,12 @@ def test_what_counts_as_moving(change: dict[str, Any]) -> None:
 
 
 def test_a_backends_thread_that_idles_is_no_movement() -> None:
-    looking_around = waits(threads={"11": [100 + 50, 4]})  # gloo's does so 100 times a second
+    looking_around = waits(threads={"11": [100 + 50, 0.04]})  # gloo's does so 100 times a second
     assert still([waits(), waits()], [looking_around, waits()])
 
 
 def test_a_thread_that_is_new_is_no_movement_by_itself() -> None:
-    assert still([waits()], [waits(threads={"12": [1000, 1000]})])
+    assert still([waits()], [waits(threads={"12": [1000, 10.0]})])
 
 
 # --- in words ------------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ import pytest
 
 from course_lib.ranks.channel import Channel
 from course_lib.ranks.forkserver import ForkServer, ServerDied
+from course_lib.ranks.processes import LINUX
 
 HERE = str(Path(__file__).parent)
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux finds every descendant")
+linux = pytest.mark.skipif(not LINUX, reason="only Linux finds every descendant")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from course_lib.ranks.channel import Channel, ChannelClosed
+from course_lib.ranks.descend import kill_family
 from course_lib.ranks.guard import guarded
+from course_lib.ranks.processes import LINUX
 
 ROOT = str(Path(__file__).resolve().parents[2])
 PROGRAM = (
@@ -23,7 +26,7 @@ PROGRAM = (
     "time.sleep(float(sys.argv[1]))\nsys.exit(7)\n"
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux finds every descendant")
+linux = pytest.mark.skipif(not LINUX, reason="only Linux finds every descendant")
 
 
 def start(folder: Path, seconds: float) -> tuple[subprocess.Popen[bytes], Channel, list[int]]:
@@ -44,6 +47,7 @@ def gone(pids: list[int]) -> bool:
     return not any(map(psutil.pid_exists, pids))
 
 
+@linux
 def test_a_program_that_ends_leaves_nothing(tmp_path: Path) -> None:
     guard, channel, pids = start(tmp_path, 0.1)
     assert channel.receive(60)[0] == {"status": 7}
@@ -51,6 +55,7 @@ def test_a_program_that_ends_leaves_nothing(tmp_path: Path) -> None:
     assert gone(pids)
 
 
+@linux
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_killed_program_leaves_nothing(tmp_path: Path, number: int) -> None:
     guard, channel, pids = start(tmp_path, 600)
@@ -67,13 +72,18 @@ def test_an_owner_that_is_gone_ends_all(tmp_path: Path) -> None:
     assert gone(pids)
 
 
-def test_a_killed_guard_ends_the_program_and_the_owner_hears_of_it_then(tmp_path: Path) -> None:
+def test_when_the_guard_is_killed_the_owner_hears_of_it_and_the_program_ends(
+    tmp_path: Path,
+) -> None:
     guard, channel, pids = start(tmp_path, 600)
     try:
         guard.kill()
         with pytest.raises(ChannelClosed):
             channel.receive(60)
+        if not LINUX:
+            kill_family(guard.pid)
         assert guard.wait(20) == -signal.SIGKILL
-        assert gone(pids[:1]), "it got SIGTERM, at which torchrun ends its own"
+        assert gone(pids[:1]), "on Linux by SIGTERM, at which torchrun ends its own"
     finally:
-        os.kill(pids[1], signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pids[1], signal.SIGKILL)

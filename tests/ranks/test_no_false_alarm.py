@@ -15,7 +15,8 @@ import torch.distributed as dist
 
 from course_lib import comm
 from course_lib.comm import Group
-from course_lib.ranks import ForkServer, Pool, gather
+from course_lib.ranks import ForkServer, Pool, RanksError, gather
+from course_lib.ranks.hosts import why_not
 
 LOOK, STALL = 0.05, 0.3  # seconds: ten times stricter than in a notebook
 REPETITIONS = 100
@@ -75,3 +76,67 @@ def test_no_false_alarm_under_load(
             if time.monotonic() > end:
                 break
     assert done >= 10
+
+
+@pytest.fixture(scope="module")
+def without_proc() -> Iterator[ForkServer]:
+    """A preloaded process whose ranks do not know /proc, also where there is one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COURSE_NO_PROC", "1")
+        with ForkServer() as started:
+            started.wait_ready(120)
+            yield started
+
+
+def sums_much(group: Group, niceness: int) -> float:
+    """One collective that takes much longer than STALL; the first rank seldom gets its turn."""
+    if group.rank == 0:
+        os.nice(niceness - os.nice(0))
+    tensor = torch.ones(1 << 24)  # 64 MiB; a few copies of it are made on the way
+    comm.all_reduce(tensor, group, "avg")
+    return float(tensor[0])
+
+
+@pytest.mark.parametrize("niceness", [0, 19])
+def test_a_long_collective_moves_though_nobody_reads_proc(
+    without_proc: ForkServer, monkeypatch: pytest.MonkeyPatch, load: None, niceness: int
+) -> None:
+    monkeypatch.setattr(gather, "LOOK", LOOK)
+    end = time.monotonic() + SECONDS / 2
+    with Pool(2, without_proc, stall=STALL) as pool:
+        for _ in range(20):
+            assert pool.run(sums_much, niceness) == [1.0, 1.0]
+            if time.monotonic() > end:
+                break
+
+
+def waits_for_ever(group: Group) -> None:
+    if group.rank == 0:
+        comm.all_reduce(torch.ones(1 << 20), group)
+
+
+def test_a_deadlock_is_found_though_nobody_reads_proc(
+    without_proc: ForkServer, monkeypatch: pytest.MonkeyPatch, load: None
+) -> None:
+    monkeypatch.setattr(gather, "LOOK", LOOK)
+    with (
+        Pool(2, without_proc, stall=STALL) as pool,
+        pytest.raises(RanksError, match="Rank 0 waits in all_reduce"),
+    ):
+        pool.run(waits_for_ever, timeout=60)
+
+
+def sums_over_a_slow_link(group: Group) -> float:
+    tensor = torch.ones(1 << 18)
+    comm.all_reduce(tensor, group, "avg")
+    return float(tensor[0])
+
+
+@pytest.mark.skipif(why_not() is not None, reason=f"no emulated hosts here: {why_not()}")
+def test_a_message_that_takes_hardly_any_processor_time_moves(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 MiB at 2 Mbit/s: four seconds, with a packet every 36 ms, and pauses where one is lost."""
+    monkeypatch.setattr(gather, "LOOK", 2 * LOOK)
+    with Pool(2, server, stall=4 * STALL, hosts=2, mbit=2) as pool:
+        assert pool.run(sums_over_a_slow_link) == [1.0, 1.0]

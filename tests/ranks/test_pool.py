@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +20,6 @@ from course_lib import comm
 from course_lib.comm import Group
 from course_lib.ranks import BadRequestError, ForkServer, Pool, RanksError, run_on_ranks
 from course_lib.ranks.descend import descendants
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of other processes")
 
 
 @pytest.fixture(scope="module")
@@ -340,7 +337,6 @@ def test_death_between_two_calls(pool: Pool) -> None:
     works(pool)
 
 
-@linux
 def test_a_stopped_rank_is_named_and_replaced(pool: Pool) -> None:
     outcome = pool.run_cell(
         "import os, signal\nif rank == 1:\n    os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()"
@@ -353,7 +349,6 @@ def test_a_stopped_rank_is_named_and_replaced(pool: Pool) -> None:
     works(pool)
 
 
-@linux
 def test_a_rank_that_was_stopped_and_goes_on_is_waited_for(server: ForkServer) -> None:
     with Pool(2, server, stall=60) as patient:
         outcome = patient.run_cell(
@@ -364,7 +359,6 @@ def test_a_rank_that_was_stopped_and_goes_on_is_waited_for(server: ForkServer) -
     assert outcome.verdict == "", outcome.story()
 
 
-@linux
 def test_a_death_while_the_ranks_start_is_not_waited_out(server: ForkServer) -> None:
     """The others wait for it in the rendezvous, where they would for minutes."""
     pool = Pool(4, server)

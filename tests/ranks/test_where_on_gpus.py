@@ -87,6 +87,7 @@ def test_asking_again_and_again_is_waiting(held: _Held) -> None:
     assert (first["talking"], first["asks"]) == (True, True)
     assert (first["call"], first["axis"], first["seq"]) == ("all_reduce", "dp", 0)
     second["threads"] = {"main": [10**6, 10**6]}  # it wakes up all the time, and must not count
+    second["at"] = first["at"] + 0.5
     running = {"state": "running"}
     assert standstill({0: {**first, **running}}, {0: {**second, **running}}, 0.5)
     moved = {**second, **running, "seq": 1}

@@ -1,0 +1,118 @@
+"""What Linux says of processes, from its own files.
+
+Notebook: none; `processes` chooses between this and `portable`.
+Source: proc(5).
+Costs: one small file for each question, tens of microseconds.
+The production version is a cgroup, which the kernel keeps for all processes of a job together.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds: in these the kernel counts processor time
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Proc:
+    """The twin that reads /proc; what its methods mean is said at `Processes`."""
+
+    def cpu(self, pid: int) -> float:
+        """User's and system's time."""
+        return _cpu(_fields(Path(f"/proc/{pid}/stat")))
+
+    def memory(self, pid: int) -> tuple[int, int]:
+        """What is its own are anonymous pages, also those that it shares with who forked it."""
+        with suppress(OSError, IndexError, ValueError):
+            pages = Path(f"/proc/{pid}/statm").read_text().split()
+            size, present, shared = (int(page) * PAGE for page in pages[:3])
+            return size, present - shared
+        return 0, 0
+
+    def threads(self, program: int) -> tuple[dict[str, list[float]], bool]:
+        """Voluntary context switches count as sleeps; the thread that asks is left out."""
+        asking, runnable = threading.get_native_id(), False
+        found: dict[str, list[float]] = {}
+        main = str(_native_ids().get(program))
+        for entry in Path("/proc/self/task").glob("*"):
+            if entry.name == str(asking):
+                continue
+            with suppress(OSError, ValueError, IndexError, StopIteration):
+                fields = _fields(entry / "stat")
+                lines = (entry / "status").read_text().splitlines()
+                slept = next(line for line in lines if line.startswith("voluntary_ctxt_switches"))
+                key = "main" if entry.name == main else entry.name
+                found[key] = [int(slept.split()[1]), _cpu(fields)]
+                runnable = runnable or (key == "main" and fields[0] == "R")
+        return found, runnable
+
+    def children(self, pid: int) -> list[int]:
+        """Orphans are among them where this process is their subreaper."""
+        lists = list(Path(f"/proc/{pid}/task").glob("*/children"))
+        if not lists and Path(f"/proc/{pid}").exists():  # a kernel without these lists
+            return [child for child, parent in _parents().items() if parent == pid]
+        found: list[int] = []
+        for path in lists:
+            with suppress(OSError):
+                found += map(int, path.read_text().split())
+        return found
+
+    def is_dead(self, pid: int) -> bool:
+        """Zombies are dead."""
+        return _state(pid) in "ZX"
+
+    def is_stopped(self, pid: int) -> bool:
+        """Stopped by a signal, and not by a debugger."""
+        return _state(pid) == "T"
+
+    def is_runnable(self, pid: int) -> bool:
+        """The scheduler's own word."""
+        return _state(pid) == "R"
+
+    def count(self, user: int) -> int:
+        """Each thread is one, as for RLIMIT_NPROC."""
+        found = 0
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if entry.stat().st_uid == user:
+                    found += len(os.listdir(entry / "task"))
+        return found
+
+    def bytes_read(self) -> int:
+        """Also what came out of the cache, and what is no file."""
+        with suppress(OSError):
+            return int(Path("/proc/self/io").read_text().split()[1])
+        return 0
+
+
+def _fields(path: Path) -> list[str]:
+    """The fields of a `stat` file from the state on; none if the process is gone."""
+    with suppress(OSError):
+        return path.read_text().rpartition(")")[2].split()
+    return []
+
+
+def _cpu(fields: list[str]) -> float:
+    return (int(fields[11]) + int(fields[12])) * TICK if fields else 0.0
+
+
+def _state(pid: int) -> str:
+    """The letter of a process's state in proc(5); X if it is gone."""
+    return (_fields(Path(f"/proc/{pid}/stat")) or ["X"])[0]
+
+
+def _parents() -> dict[int, int]:
+    """Process id to parent's, of every process that can be seen."""
+    entries = [(entry.name, _fields(entry / "stat")) for entry in Path("/proc").glob("[0-9]*")]
+    return {int(name): int(fields[1]) for name, fields in entries if fields}
+
+
+def _native_ids() -> dict[int | None, int | None]:
+    """Python's numbers of threads to the kernel's."""
+    native = {thread.ident: thread.native_id for thread in threading.enumerate()}
+    # In a forked child, Python 3.11 still has the parent's number for the only thread it kept.
+    native[threading.main_thread().ident] = os.getpid()
+    return native
