@@ -48,6 +48,7 @@ class RankView:
         ready: whether it has come to the learner's code.
         garbled: what was wrong with its messages.
         start: bytes of address space when it came to the learner's code.
+        spent: processor seconds that it had used by then; a spawned rank has imported torch.
         worked: seconds for which it ran, or would have if it had got a processor.
     """
 
@@ -65,6 +66,7 @@ class RankView:
     ready: bool = False
     garbled: str = ""
     start: int = 0
+    spent: float = 0.0
     worked: float = 0.0
 
     def take(self) -> None:
@@ -74,8 +76,9 @@ class RankView:
                 _check_form(message)
                 if message.get("say") == "where":
                     self.look = message
-                elif message.get("say") == "ready":
+                elif message.get("say") == "ready" and not self.ready:  # an answer may say it too
                     self.ready, self.start = True, self._statm()[0]
+                    self.spent = self.cpu()
                 elif self.state == "running":
                     self.answer, self.raw = message, raw
                     self.state = "finished" if message.get("say") == "done" else "raised"

@@ -23,6 +23,7 @@ from course_lib.ranks.pack import Packed, by_value, packed
 from course_lib.ranks.rank import RankEnd
 
 MOST_RANKS = 64
+START = 300.0  # seconds that ranks get to meet for the first time: they may import torch first
 MEETING = 2.0  # seconds that ranks get to show that they can still meet
 ANEW = "All ranks were started anew; their variables are gone"
 
@@ -102,7 +103,9 @@ class Pool:
         self._calls, self._met = {}, {}
         try:
             self._fork()
-            outcome = self._gather(Outcome(), set(range(self.world_size)), timeout=120, stall=None)
+            outcome = self._gather(
+                Outcome(), set(range(self.world_size)), timeout=START, stall=None
+            )
             if outcome.verdict:
                 raise RanksError(outcome)
         except BaseException:  # an interrupt, most likely: half a pool is none
