@@ -34,6 +34,7 @@ THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS
 START = "from course_lib.ranks.preloaded import main; main()"
 WAYS = ("fork", "spawn")
 PATIENCE = 5.0  # seconds of waiting without a word
+MEET_WITHIN = 300.0  # seconds that ranks get to meet at first: each may have to import torch
 
 
 def start_method() -> str:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from course_lib.ranks.channel import ChannelClosed
-from course_lib.ranks.forkserver import ForkServer, ServerDied
+from course_lib.ranks.forkserver import MEET_WITHIN, ForkServer, ServerDied
 from course_lib.ranks.gather import Gathering
 from course_lib.ranks.hosts import network_of
 from course_lib.ranks.outcome import BadRequestError, Outcome, RanksError, ending
@@ -23,7 +23,6 @@ from course_lib.ranks.pack import Packed, by_value, packed
 from course_lib.ranks.rank import RankEnd
 
 MOST_RANKS = 64
-START = 300.0  # seconds that ranks get to meet for the first time: they may import torch first
 MEETING = 2.0  # seconds that ranks get to show that they can still meet
 ANEW = "All ranks were started anew; their variables are gone"
 
@@ -103,9 +102,7 @@ class Pool:
         self._calls, self._met = {}, {}
         try:
             self._fork()
-            outcome = self._gather(
-                Outcome(), set(range(self.world_size)), timeout=START, stall=None
-            )
+            outcome = self._gather(Outcome(), set(range(self.world_size)), MEET_WITHIN, stall=None)
             if outcome.verdict:
                 raise RanksError(outcome)
         except BaseException:  # an interrupt, most likely: half a pool is none

@@ -196,24 +196,18 @@ def _wakeup_on_child() -> Iterator[int]:
     yield read
 
 
-def preload_least() -> None:
-    """Imports what no rank can do without."""
+def preload() -> None:
+    """Imports what every rank needs; the slow part of starting one."""
     import torch
+    import torch._dynamo  # noqa: F401  the first optimizer step imports it: seconds, in every rank
     import torch.distributed
 
     import course_lib.comm
     import course_lib.ranks.worker  # noqa: F401
 
-    torch.set_num_threads(1)
-
-
-def preload() -> None:
-    """Imports what ranks need; the slow part of starting one."""
-    preload_least()
-    import torch._dynamo  # noqa: F401  the first optimizer step imports it: seconds, in every rank
-
     # By name: this room knows nothing of what lessons import, a sixth of a second in every rank.
     importlib.import_module("course_lib.train")
+    torch.set_num_threads(1)
     gc.collect()
     gc.freeze()  # a rank's collector would touch, and so copy, every page of what is shared
 

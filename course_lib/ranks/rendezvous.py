@@ -19,7 +19,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from course_lib.ranks.forkserver import LOOPBACK
+from course_lib.ranks.forkserver import LOOPBACK, MEET_WITHIN
 from course_lib.ranks.hosts import LINK, enter
 
 HOST = "127.0.0.1"
@@ -65,7 +65,7 @@ def meet(
         # one that it woke up, and a small all-reduce of 4 ranks on 2 cores takes 5 ms, not 1.
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    soon = timedelta(minutes=5)  # the others may still import torch; who waits for them says so
+    soon = timedelta(seconds=MEET_WITHIN)
     if listen_fd is None:
         store = dist.TCPStore(HOST, port, world_size, False, soon)
     else:

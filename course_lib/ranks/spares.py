@@ -2,8 +2,7 @@
 
 Notebook: 00 Ranks and the ledger, on macOS and wherever COURSE_START=spawn is set.
 Source: the spare servers of Apache; multiprocessing's spawn, which starts none ahead of need.
-Costs: 1.5 s of processor time and 150 MB for a process that takes a job at once, 3 s and 220 MB for
-one that also imports what is only sometimes needed. Nothing is shared with the others.
+Costs: 3 s of processor time and 220 MB of memory for each process; nothing of it is shared.
 The production version is torchrun, which starts a fresh interpreter for each rank, when asked.
 
 A process leaves the stock with its first job and is then what a fork would be: the same function is
@@ -173,17 +172,15 @@ class Spares:
 # --- in the process itself -----------------------------------------------------------------------
 def main() -> None:
     """Waits for a job over the channel whose file number is the first argument, and does it."""
-    from course_lib.ranks.preloaded import begin, preload, preload_least
+    from course_lib.ranks.preloaded import begin, preload
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
     channel = Channel.from_fd(int(sys.argv[1]))
     jobs: queue.SimpleQueue[tuple[dict[str, Any], list[int]]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(channel, jobs), daemon=True, name="course end").start()
-    preload_least()
-    if jobs.empty():
-        preload()
-        channel.send({"did": "warm"})
+    preload()  # all of it, also when a job waits: an import must not fall into the job's own time
+    channel.send({"did": "warm"})
     message, fds = jobs.get()
     channel.send({"did": "begin"})
     begin(message, fds)

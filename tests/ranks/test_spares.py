@@ -15,9 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from course_lib.grade.inbox import Inbox
+from course_lib.grade.view import RankView
 from course_lib.ranks import BadRequestError, ForkServer, forkserver, spares
 from course_lib.ranks.channel import Channel
-from course_lib.ranks.forkserver import ServerDied, start_method
+from course_lib.ranks.forkserver import Child, ServerDied, start_method
 from course_lib.ranks.spares import Spares
 
 HERE = Path(__file__).parent
@@ -196,6 +198,29 @@ def test_a_child_ends_with_its_server_where_the_kernel_does_not_see_to_it() -> N
     assert select.select([read], [], [], 20)[0]
     assert os.read(read, 1) == b"", "what it had started is gone too"
     os.close(read)
+
+
+def test_only_the_first_ready_is_believed() -> None:
+    """An answer that has found the channel could else forget what it has used."""
+    judge, rank = Channel.pair()
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    child = Child(os.getpid(), None)  # type: ignore[arg-type]  nobody ends it
+    view = RankView(0, child, judge, Inbox(judge), read)
+    rank.send({"say": "ready"})
+    view.take()
+    spent = view.spent
+    assert view.ready and spent > 0.0
+    while view.cpu() < spent + 0.1:
+        pass
+    rank.send({"say": "ready"})
+    view.take()
+    assert view.spent == spent
+    view.inbox.close()
+    for end in (judge, rank):
+        end.close()
+    os.close(read)
+    os.close(write)
 
 
 def test_processor_time_before_the_answer_is_not_counted_against_it() -> None:
