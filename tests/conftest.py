@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
+import psutil
 import pytest
 
 from course_lib.ranks import ForkServer, run_on_ranks
@@ -19,8 +22,25 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 def server() -> Iterator[ForkServer]:
     """The preloaded process."""
     with ForkServer() as started:
-        started.wait_ready(120)
+        started.wait_ready(240)
         yield started
+
+
+@pytest.fixture(scope="session")
+def spares_of() -> Callable[[int], list[int]]:
+    """`spares_of(server.pid)`: children without a job, which are none where they are forked.
+
+    What a child does first is to begin a session of its own.
+    """
+
+    def call(server: int) -> list[int]:
+        found = []
+        for child in psutil.Process(server).children():
+            with suppress(ProcessLookupError):
+                found += [child.pid] if os.getsid(child.pid) == server else []
+        return found
+
+    return call
 
 
 @pytest.fixture(scope="session")

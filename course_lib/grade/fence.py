@@ -14,6 +14,7 @@ import re
 import resource
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -50,11 +51,12 @@ def set_limits(memory: int, cpu: float, processes: int) -> None:
 
     Args:
         memory: bytes of address space beyond what is used now.
-        cpu: processor seconds.
+        cpu: processor seconds beyond what is used by now.
         processes: processes and threads of this user, on the whole machine; 0 sets no limit.
     """
     wanted = {
-        resource.RLIMIT_CPU: 2 * int(cpu) + 2,  # the judge, who knows the line, is quicker
+        # The judge, who knows the line, is quicker.
+        resource.RLIMIT_CPU: int(time.process_time() + 2 * cpu) + 2,
         resource.RLIMIT_FSIZE: FILE_BYTES,
         resource.RLIMIT_CORE: 0,
     }

@@ -23,7 +23,7 @@ from course_lib.grade.inbox import Inbox
 from course_lib.grade.view import RankView
 from course_lib.ranks import autopsy
 from course_lib.ranks.channel import Channel, ChannelClosed
-from course_lib.ranks.forkserver import ForkServer
+from course_lib.ranks.forkserver import MEET_WITHIN, ForkServer
 from course_lib.ranks.outcome import ending
 
 LOOK = 0.25  # seconds between two looks
@@ -169,15 +169,15 @@ class Trial:
     # --- watching --------------------------------------------------------------------------------
     def _watch(self) -> Fault | None:
         """Waits until all have answered, or until one thing has gone wrong."""
-        asked, clock = time.monotonic(), Clock(self.ranks)
-        going = False
+        begin = asked = time.monotonic()
+        clock: Clock | None = None  # goes once the learner's code does
         while True:
             for key, _ in self._selector.select(LOOK / 2):
                 if key.data is None:
                     self._server.collect()
             self._take()
-            if not going and all(view.ready for view in self.ranks):
-                going = True
+            if clock is None and all(view.ready for view in self.ranks):
+                clock = Clock(self.ranks)
                 self._tell({"ask": "go"})
             if all(view.state == "finished" for view in self.ranks):
                 return verdict.of_finished(self.ranks)
@@ -188,8 +188,9 @@ class Trial:
             now = time.monotonic()
             if now - asked >= LOOK:
                 asked = now
-                clock.look()
-                fault = self._judge(now, clock)
+                if clock is None and now - begin > MEET_WITHIN:
+                    raise RankLost(f"not all ranks have started within {MEET_WITHIN:g} s")
+                fault = self._judge(now, clock) if clock is not None else None
                 if fault is not None:
                     return fault
                 self._tell({"ask": "where"})
@@ -223,11 +224,12 @@ class Trial:
 
     def _judge(self, now: float, clock: Clock) -> Fault | None:
         """Whether a limit is passed, or nothing moves any more."""
+        clock.look()
         for view in self.ranks:
             if view.printed > self._limits.output:
                 return verdict.of_flood(view, self._limits.output)
         late = clock.had > self._limits.wall or clock.passed > self._limits.longest
-        busy = [view for view in self.ranks if view.cpu() > self._limits.cpu
+        busy = [view for view in self.ranks if view.cpu() - view.spent > self._limits.cpu
                 or (late and view.worked > clock.passed / 2)]  # fmt: skip
         for view in self.ranks:
             asked, present = view.grown()

@@ -48,6 +48,7 @@ class RankView:
         garbled: what was wrong with its messages.
         start: bytes of address space, and of its own in memory, when it came to the learner's code.
         moves: whether its program had worked when it last said where it is, since the time before.
+        spent: processor seconds that it had used by then; a spawned rank has imported torch.
         worked: seconds for which it ran, or would have if it had got a processor.
     """
 
@@ -66,6 +67,7 @@ class RankView:
     garbled: str = ""
     start: tuple[int, int] = (0, 0)
     moves: bool = False
+    spent: float = 0.0
     worked: float = 0.0
 
     def take(self) -> None:
@@ -76,8 +78,9 @@ class RankView:
                 if message.get("say") == "where":
                     self.moves = _program_time(message) > _program_time(self.look)
                     self.look = message
-                elif message.get("say") == "ready":
+                elif message.get("say") == "ready" and not self.ready:  # an answer may say it too
                     self.ready, self.start = True, PROCESSES.memory(self.child.pid)
+                    self.spent = self.cpu()
                 elif self.state == "running":
                     self.answer, self.raw = message, raw
                     self.state = "finished" if message.get("say") == "done" else "raised"

@@ -24,8 +24,8 @@ import torch
 
 from course_lib.comm import Group, all_reduce
 from course_lib.comm.start import choose_backend, choose_device
-from course_lib.ranks import hosts
-from course_lib.ranks.forkserver import ForkServer
+from course_lib.ranks import hosts, spares
+from course_lib.ranks.forkserver import ForkServer, start_method
 from course_lib.ranks.outcome import RanksError
 from course_lib.ranks.processes import LACKS
 from course_lib.ranks.recorded import core_count
@@ -211,7 +211,11 @@ def _ranks(server: ForkServer | None) -> Finding:
         )  # fmt: skip
     if found != [1.0, 1.0]:
         return Finding("ranks", "problem", f"0 + 1 is {found} on two ranks", "report this, please")
-    return Finding("ranks", "ok", "two processes started, and added 0 and 1")
+    said = "two processes started, and added 0 and 1"
+    if start_method() == "spawn":
+        said += "; each rank imports torch for itself, and so do up to"
+        said += f" {spares.MOST} that wait ready (0.2 GiB each)"
+    return Finding("ranks", "ok", said)
 
 
 def _limits() -> Finding:

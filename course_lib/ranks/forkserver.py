@@ -1,4 +1,4 @@
-"""A preloaded process that forks ranks: torch is imported once, and a new rank costs 30 ms.
+"""A preloaded process that starts ranks: torch is imported ahead, and a new rank costs 30 ms.
 
 Notebook: 00 Ranks and the ledger uses it for every cell.
 Source: the zygote of Android and the forkserver of Python's multiprocessing, which this replaces
@@ -7,7 +7,8 @@ Costs: one process of about 250 MB, whose pages the ranks share; a fork of it ab
 The production version is torchrun, which starts a fresh interpreter for each rank (seconds).
 
 The server has no threads and no CUDA context, so that a fork of it is safe. It ends, with all it
-forked, when its owner does: also when the owner was killed.
+forked, when its owner does: also when the owner was killed. On macOS a fork is never safe once
+torch is there; the process then keeps no torch but a stock of `spares`, and hands these out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from course_lib.ranks.channel import Channel, ChannelClosed
-from course_lib.ranks.outcome import ending
+from course_lib.ranks.outcome import BadRequestError, ending
 
 # One thread a rank: two ranks on one core each lose several times more by fighting over it.
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # the device that gloo is to use
@@ -31,6 +32,25 @@ CAREFUL = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 START = "from course_lib.ranks.preloaded import main; main()"
+WAYS = ("fork", "spawn")
+PATIENCE = 5.0  # seconds of waiting without a word
+MEET_WITHIN = 300.0  # seconds that ranks get to meet at first: each may have to import torch
+
+
+def start_method() -> str:
+    """How processes start here: `fork` or `spawn`.
+
+    Raises:
+        BadRequestError: COURSE_START is neither.
+    """
+    default = "spawn" if sys.platform == "darwin" else "fork"
+    asked = os.environ.get("COURSE_START") or default
+    if asked not in WAYS:
+        raise BadRequestError(
+            f"asked: COURSE_START={asked}\nfound: processes start by {' or by '.join(WAYS)}\n"
+            f"why: there is no third way; leave it unset for {default}, which is right here"
+        )
+    return asked
 
 
 class ServerDied(RuntimeError):
@@ -38,7 +58,7 @@ class ServerDied(RuntimeError):
 
 
 class Child:
-    """A process that the server forked for a client.
+    """A process that the server started for a client.
 
     Attributes:
         pid: its process id, which is also its process group and session.
@@ -66,7 +86,10 @@ class ForkServer:
     Starting returns at once; the first `fork` waits until torch has been imported there.
 
     Args:
-        channel: a channel to a server that already runs (see `client_of_parent`); None starts one.
+        channel: a channel to a server that already runs; None starts one.
+
+    Raises:
+        BadRequestError: COURSE_START names no way to start processes.
     """
 
     def __init__(self, channel: Channel | None = None) -> None:
@@ -77,11 +100,12 @@ class ForkServer:
         self._forked: dict[int, Child] = {}
         self._unwanted: set[int] = set()
         if channel is None:
+            way = start_method()
             channel, theirs = Channel.pair()
             root = Path(__file__).resolve().parents[2]
             path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
             self._process = subprocess.Popen(
-                [sys.executable, "-c", START, str(theirs.fileno())],
+                [sys.executable, "-c", START, str(theirs.fileno()), way],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 start_new_session=True,
                 env={**os.environ, **CAREFUL, **THREADS, "PYTHONPATH": path},
@@ -97,7 +121,7 @@ class ForkServer:
     def fork(
         self, target: str, args: dict[str, Any], fds: tuple[int, ...] = (), **options: Any
     ) -> Child:
-        """Forks the server, and calls a function in the child.
+        """Forks the server, or takes one of its spares, and calls a function in the child.
 
         Args:
             target: `module:function`; it is called as function(args, fds) and its process then
@@ -119,6 +143,9 @@ class ForkServer:
         number = self._asked
         self._send({"do": "fork", "target": target, "args": args, "number": number, **options}, fds)
         try:
+            self.collect(PATIENCE, until=lambda: number in self._forked)
+            if number not in self._forked:
+                _say("Waiting for the preloaded process to import torch.")
             self.collect(None, until=lambda: number in self._forked)
         except KeyboardInterrupt:
             self._unwanted.add(number)
@@ -164,6 +191,8 @@ class ForkServer:
     def _take(self, message: dict[str, Any]) -> None:
         if message["did"] == "ready":
             self.ready = True
+        elif message["did"] == "wait":
+            _say(message["text"])
         elif message["did"] == "fork":
             child = self._children[message["pid"]] = Child(message["pid"], self)
             self._forked[message["number"]] = child
@@ -205,3 +234,9 @@ class ForkServer:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _say(text: str) -> None:
+    """Tells whoever waits, unless what comes out is to be compared."""
+    if os.environ.get("COURSE_LIVE", "1") != "0":
+        print(text, file=sys.stderr, flush=True)

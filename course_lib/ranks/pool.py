@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from course_lib.ranks.channel import ChannelClosed
-from course_lib.ranks.forkserver import ForkServer, ServerDied
+from course_lib.ranks.forkserver import MEET_WITHIN, ForkServer, ServerDied
 from course_lib.ranks.gather import Gathering
 from course_lib.ranks.hosts import network_of
 from course_lib.ranks.outcome import BadRequestError, Outcome, RanksError, ending
@@ -102,7 +102,7 @@ class Pool:
         self._calls, self._met = {}, {}
         try:
             self._fork()
-            outcome = self._gather(Outcome(), set(range(self.world_size)), timeout=120, stall=None)
+            outcome = self._gather(Outcome(), set(range(self.world_size)), MEET_WITHIN, stall=None)
             if outcome.verdict:
                 raise RanksError(outcome)
         except BaseException:  # an interrupt, most likely: half a pool is none

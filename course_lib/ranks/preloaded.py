@@ -6,6 +6,7 @@ Costs 3 s to start, once; 10 ms a fork.
 The production version is a fresh interpreter for each rank, which pays the imports each time.
 
 It must stay forkable: no threads, no CUDA context, no autograd run, and nothing kept open for long.
+Where no process that has torch may be forked, it imports nothing and deals out `Spares` instead.
 """
 
 from __future__ import annotations
@@ -19,38 +20,63 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.descend import die_with_parent, kill_family, strays, subreaper
 from course_lib.ranks.scratch import sweep
+from course_lib.ranks.spares import Spare, Spares
 
 
 class Server:
-    """Forks on request; tells the client that asked how its child ended."""
+    """Starts children on request; tells the client that asked how its child ended.
 
-    def __init__(self, owner: Channel) -> None:
-        self.owner = owner
+    Args:
+        owner: the first client; the server ends with it.
+        spares: where children come from; None forks them.
+    """
+
+    def __init__(self, owner: Channel, spares: Spares | None) -> None:
+        self.owner, self.spares = owner, spares
         self.clients = [owner]
         self.children: dict[int, Channel] = {}
         self.served: dict[int, Channel] = {}  # children that may fork as well
         self.parent = os.getppid()
+        self.said_ready = False
 
     def run(self, wakeup: int) -> None:
         """Serves until the owner is gone."""
-        self.owner.send({"did": "ready"})
+        if self.spares is None:
+            self.owner.send({"did": "ready"})
         while self.owner in self.clients and os.getppid() == self.parent:
-            sources: list[Any] = [wakeup, *self.clients]
+            speakers = self.tend(self.spares) if self.spares is not None else []
+            sources: list[Any] = [wakeup, *self.clients, *speakers]
             readable, _, _ = select.select(sources, [], [], 1.0)
             for source in readable:
                 if source is wakeup:
                     os.read(wakeup, 4096)
+                elif isinstance(source, Spare):
+                    source.hear()
                 else:
                     self.serve(source)
             self.reap()
-        for pid in list(self.children):
+        for pid in self.own():
             kill_family(pid)
         kill_family(0)
+
+    def tend(self, spares: Spares) -> list[Spare]:
+        """Keeps the stock full and the owner informed; returns those that may say something."""
+        if spares.ready and not self.said_ready:
+            self.said_ready = True
+            self.owner.send({"did": "ready"})
+        if complaint := spares.complaint():
+            self.owner.send({"did": "wait", "text": complaint})
+        spares.refill()
+        return spares.speakers()
+
+    def own(self) -> set[int]:
+        """Process ids of everything that was started here and is not reaped."""
+        return {*self.children, *(self.spares.pids() if self.spares is not None else ())}
 
     def serve(self, client: Channel) -> None:
         """Carries out one request of a client, or forgets one that is gone."""
@@ -76,23 +102,29 @@ class Server:
                 kill_family(pid)
 
     def fork(self, client: Channel, message: dict[str, Any], fds: list[int]) -> None:
-        """Forks a child for `client`."""
-        load(message["target"])
+        """Starts a child for `client`."""
         serve = message.get("serve")
         served = Channel.from_fd(fds.pop(serve)) if serve is not None else None
         if served is not None:
             self.clients.append(served)
-        pid = os.fork()
-        if pid == 0:
-            for channel in self.clients:
-                channel.close()
-            _child(message, fds)
-        for fd in fds:
-            os.close(fd)
+        pid = self.forked(message, fds) if self.spares is None else self.spares.give(message, fds)
         self.children[pid] = client
         if served is not None:
             self.served[pid] = served
         self.tell(client, {"did": "fork", "pid": pid, "number": message["number"]})
+
+    def forked(self, message: dict[str, Any], fds: list[int]) -> int:
+        """Forks this process; the process id of the child."""
+        load(message["target"])
+        pid = os.fork()
+        if pid == 0:
+            for channel in self.clients:
+                channel.close()
+            die_with_parent()
+            begin(message, fds)
+        for fd in fds:
+            os.close(fd)
+        return pid
 
     def reap(self) -> None:
         """Collects children that have ended, and kills what they left behind."""
@@ -105,6 +137,8 @@ class Server:
             if pid == 0:
                 break
             ended.append(pid)
+            if self.spares is not None:
+                self.spares.ended(pid)
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             client = self.children.pop(pid, None)
@@ -115,7 +149,7 @@ class Server:
                 code = os.waitstatus_to_exitcode(status)
                 self.tell(client, {"did": "exit", "pid": pid, "status": code})
         if ended:
-            for pid in strays(set(self.children), ended):
+            for pid in strays(self.own(), ended):
                 kill_family(pid)
 
     def tell(self, client: Channel, message: dict[str, Any]) -> None:
@@ -125,12 +159,11 @@ class Server:
                 client.send(message)
 
 
-def _child(message: dict[str, Any], fds: list[int]) -> None:
-    """What the forked process does; never returns."""
+def begin(message: dict[str, Any], fds: list[int]) -> NoReturn:
+    """What a child does: it calls the function that it was asked for, and ends."""
     code = 1
     try:
         os.setsid()
-        die_with_parent()
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
@@ -192,12 +225,14 @@ def load(target: str) -> None:
 
 
 def main() -> None:
-    """Runs a server over the socket whose file number is the first argument."""
+    """Runs a server: arguments are the file number of its socket, and how children start."""
     owner, parent = Channel.from_fd(int(sys.argv[1])), os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client to handle
     subreaper()
-    preload()
+    forks = sys.argv[2] == "fork"
+    if forks:
+        preload()
     with _wakeup_on_child() as wakeup, suppress(ChannelClosed, OSError):
-        Server(owner).run(wakeup)
+        Server(owner, None if forks else Spares()).run(wakeup)
     sweep(parent)  # an owner that was killed has left its folders
     os._exit(0)  # nothing to tidy up, and torch's own tidying takes a second

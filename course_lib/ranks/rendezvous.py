@@ -13,12 +13,13 @@ store's connections are made and stay on the loopback, the group's are made on t
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from datetime import timedelta
 
 import torch.distributed as dist
 
-from course_lib.ranks.forkserver import LOOPBACK
+from course_lib.ranks.forkserver import LOOPBACK, MEET_WITHIN
 from course_lib.ranks.hosts import LINK, enter
 
 HOST = "127.0.0.1"
@@ -59,12 +60,12 @@ def meet(
         MASTER_PORT=str(port),
         GLOO_SOCKET_IFNAME=LOOPBACK if network is None else LINK,
     )
-    if hasattr(os, "SCHED_BATCH"):
+    if sys.platform == "linux":
         # More ranks than cores: without this, a rank that has just sent is often preempted by the
         # one that it woke up, and a small all-reduce of 4 ranks on 2 cores takes 5 ms, not 1.
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    soon = timedelta(seconds=60)
+    soon = timedelta(seconds=MEET_WITHIN)
     if listen_fd is None:
         store = dist.TCPStore(HOST, port, world_size, False, soon)
     else:

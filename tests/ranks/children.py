@@ -34,6 +34,11 @@ def shows(args: dict[str, Any], fds: list[int]) -> None:
     os.system("echo from a program of its own")
 
 
+def hashes(args: dict[str, Any], fds: list[int]) -> None:
+    """Tells what the order of a set of names follows from."""
+    os.write(fds[0], f"{hash('a name')}\n".encode())
+
+
 def sleeps(args: dict[str, Any], fds: list[int]) -> None:
     """Says that it is there, and stays; its `subprocesses` and it have the pipe open."""
     for _ in range(args.get("subprocesses", 0)):
@@ -85,6 +90,6 @@ def asks(args: dict[str, Any], fds: list[int]) -> None:
     server = ForkServer(Channel.from_fd(fds[1]))
     failing = server.fork("children:ends", {"exit": 9})
     staying = server.fork("children:sleeps", {}, (fds[0],))
-    status = failing.wait(10)
+    status = failing.wait(240)
     os.write(fds[0], f"{status} {staying.status} {os.getppid()}\n".encode())
     time.sleep(600)

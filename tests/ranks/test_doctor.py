@@ -12,6 +12,7 @@ import torch
 from course_lib.grade.cli import main
 from course_lib.ranks import doctor
 from course_lib.ranks.doctor import MARKS, Finding, Report, examine
+from course_lib.ranks.forkserver import start_method
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +26,9 @@ def test_this_machine() -> None:
     report = examine(ROOT)
     assert report.healthy, report
     assert found(report)["packages"].state == "ok"
-    assert found(report)["ranks"].found == "two processes started, and added 0 and 1"
+    said, _, spawned = found(report)["ranks"].found.partition("; ")
+    assert said == "two processes started, and added 0 and 1"
+    assert bool(spawned) == (start_method() == "spawn")
     assert len(repr(report).splitlines()) >= len(report.findings) == len(found(report))
 
 

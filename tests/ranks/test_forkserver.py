@@ -16,11 +16,13 @@ import psutil
 import pytest
 
 from course_lib.ranks.channel import Channel
-from course_lib.ranks.forkserver import ForkServer, ServerDied
+from course_lib.ranks.forkserver import ForkServer, ServerDied, start_method
 from course_lib.ranks.processes import LINUX
 
 HERE = str(Path(__file__).parent)
+WAIT = 20 if start_method() == "fork" else 240  # seconds: a spawned child may import torch first
 
+forks = pytest.mark.skipif(start_method() != "fork", reason="about the fork itself")
 linux = pytest.mark.skipif(not LINUX, reason="only Linux finds every descendant")
 
 
@@ -36,7 +38,7 @@ def importable() -> Iterator[None]:
 def mine(importable: None) -> Iterator[ForkServer]:
     """A server for the tests that leave it alive."""
     with ForkServer() as started:
-        assert started.wait_ready(60)
+        assert started.wait_ready(240)
         yield started
 
 
@@ -59,7 +61,7 @@ class Family:
         """The next bytes that the family writes."""
         data = b""
         while len(data) < count:
-            assert select.select([self.read], [], [], 20)[0], f"only {data!r} came"
+            assert select.select([self.read], [], [], WAIT)[0], f"only {data!r} came"
             piece = os.read(self.read, count - len(data))
             assert piece, "the family is gone"
             data += piece
@@ -89,12 +91,12 @@ class Family:
     ],
 )
 def test_how_a_child_ended(mine: ForkServer, args: dict[str, Any], status: int) -> None:
-    assert mine.fork("children:ends", args).wait(20) == status
+    assert mine.fork("children:ends", args).wait(WAIT) == status
 
 
 def test_ends_of_many_children_are_told_apart(mine: ForkServer) -> None:
     children = [mine.fork("children:ends", {"exit": code}) for code in range(12)]
-    assert [child.wait(20) for child in children] == list(range(12))
+    assert [child.wait(WAIT) for child in children] == list(range(12))
     assert len({child.pid for child in children}) == 12
 
 
@@ -106,7 +108,7 @@ def test_a_running_child_has_no_status_until_it_is_killed(mine: ForkServer) -> N
     child.kill(signal.SIGTERM)
     assert child.wait(0.3) is None, "it ignores SIGTERM"
     child.kill()
-    assert child.wait(20) == -signal.SIGKILL
+    assert child.wait(WAIT) == -signal.SIGKILL
     child.kill()  # of a child that has ended: nothing
     assert family.is_gone()
 
@@ -116,7 +118,7 @@ def test_output_environment_and_session_of_a_child(mine: ForkServer) -> None:
     env = {"GIVEN": "to it"}
     child = mine.fork("children:shows", {"text": "hello"}, (write,), stdout=0, env=env)
     os.close(write)
-    assert child.wait(20) == 0
+    assert child.wait(WAIT) == 0
     assert os.read(read, 4096).split(b"\n") == [
         b"hello to it True", b"from a program of its own", b"",
     ]  # fmt: skip
@@ -124,15 +126,16 @@ def test_output_environment_and_session_of_a_child(mine: ForkServer) -> None:
     assert "GIVEN" not in os.environ
 
 
+@forks
 def test_the_server_stays_safe_to_fork(mine: ForkServer) -> None:
-    assert mine.fork("children:ends", {}).wait(20) == 0
+    assert mine.fork("children:ends", {}).wait(WAIT) == 0
     process = psutil.Process(mine.pid)
     assert process.num_threads() == 1
     before = process.num_fds()
     for _ in range(5):
         family = Family()
         child = family.fork(mine, "ends")
-        assert child.wait(20) == 0
+        assert child.wait(WAIT) == 0
         assert family.is_gone()
     deadline = time.monotonic() + 5
     while process.num_fds() > before and time.monotonic() < deadline:
@@ -147,7 +150,7 @@ def test_descendants_that_hide_in_sessions_of_their_own(mine: ForkServer, number
     child = family.fork(mine, "hides")
     family.says(3)
     child.kill(number)  # SIGTERM goes to the child alone, as if it had ended by itself
-    assert child.wait(20) == -number
+    assert child.wait(WAIT) == -number
     assert family.is_gone()
 
 
@@ -156,9 +159,9 @@ def test_a_process_that_runs_away_by_forking(mine: ForkServer) -> None:
     family = Family()
     child = family.fork(mine, "runs_away")
     family.says(1)
-    assert child.wait(20) == 0
+    assert child.wait(WAIT) == 0
     assert family.is_gone()
-    assert mine.fork("children:ends", {"exit": 3}).wait(20) == 3
+    assert mine.fork("children:ends", {"exit": 3}).wait(WAIT) == 3
 
 
 @linux
@@ -171,7 +174,7 @@ def test_a_family_that_multiplies(mine: ForkServer) -> None:
     family.says(1)
     time.sleep(0.1)  # let it grow
     child.kill()
-    assert child.wait(20) == -signal.SIGKILL
+    assert child.wait(WAIT) == -signal.SIGKILL
     assert family.is_gone()
     os.close(tokens)
     os.close(supply)
@@ -188,7 +191,7 @@ def test_a_child_that_may_fork_too(mine: ForkServer) -> None:
     told = family.says(len(f"!9 None {mine.pid}\n")).replace(b"!", b"").decode().split()
     assert told == ["9", "None", str(mine.pid)]
     child.kill()
-    assert child.wait(20) == -signal.SIGKILL
+    assert child.wait(WAIT) == -signal.SIGKILL
     assert family.is_gone(), "what was forked for it must end with it"
 
 
@@ -200,7 +203,7 @@ def test_killed_server_takes_its_children_along() -> None:
             family.says(1)
         os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(ServerDied):
-            children[0].wait(20)
+            children[0].wait(WAIT)
         assert [child.status for child in children] == [-signal.SIGKILL] * 3
         assert all(family.is_gone() for family in families)
         with pytest.raises(ServerDied):
@@ -242,6 +245,7 @@ def test_closing_the_server_ends_its_children() -> None:
     assert family.is_gone()
 
 
+@forks
 def test_an_interrupted_fork_leaves_no_child_and_no_mix_up() -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -264,5 +268,5 @@ def test_an_interrupted_fork_leaves_no_child_and_no_mix_up() -> None:
         assert abandoned.is_gone()
         assert child.wait(0.05) is None, "the wrong child was killed"
         child.kill()
-        assert child.wait(20) == -signal.SIGKILL
+        assert child.wait(WAIT) == -signal.SIGKILL
         assert kept.is_gone()

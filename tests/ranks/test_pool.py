@@ -19,7 +19,6 @@ import torch.distributed as dist
 from course_lib import comm
 from course_lib.comm import Group
 from course_lib.ranks import BadRequestError, ForkServer, Pool, RanksError, run_on_ranks
-from course_lib.ranks.descend import descendants
 
 
 @pytest.fixture(scope="module")
@@ -362,12 +361,11 @@ def test_a_rank_that_was_stopped_and_goes_on_is_waited_for(server: ForkServer) -
 def test_a_death_while_the_ranks_start_is_not_waited_out(server: ForkServer) -> None:
     """The others wait for it in the rendezvous, where they would for minutes."""
     pool = Pool(4, server)
-    before = set(descendants(server.pid))
 
     def kill() -> None:
-        while len(new := sorted(set(descendants(server.pid)) - before)) < 2:
+        while len(pool.pids) < 2:
             time.sleep(0.001)
-        os.kill(new[1], signal.SIGKILL)
+        os.kill(pool.pids[1], signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -450,13 +448,16 @@ def test_bad_arguments(
         make(server)
 
 
-def test_a_pool_outlives_its_server_and_an_interrupted_start() -> None:
+def test_a_pool_outlives_its_server_and_an_interrupted_start(
+    spares_of: Callable[[int], list[int]],
+) -> None:
     with Pool(2) as pool:
         with interrupt_after(0.1), pytest.raises(KeyboardInterrupt):
             works(pool)  # torch is still being imported
         works(pool)
         server = psutil.Process(pool.server.pid)
-        others = [c.pid for c in server.children() if c.pid not in pool.pids]
+        mine = {*pool.pids, *spares_of(server.pid)}
+        others = [c.pid for c in server.children() if c.pid not in mine]
         assert gone_within(others, 20), "a rank of the interrupted start lives on"
         pool.push(keep=1)
         server.kill()
