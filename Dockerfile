@@ -1,7 +1,7 @@
 # The course in a container, for CPUs or for GPUs.
 #
 #   docker build -t course .                                   # CPU
-#   docker build -t course --build-arg TORCH_INDEX= .          # CUDA: PyPI's own build of torch
+#   docker build -t course --build-arg TORCH=cuda .            # GPUs
 #   docker run --rm -it -p 127.0.0.1:8888:8888 --shm-size 2g course
 #   docker run --rm -it -p 127.0.0.1:8888:8888 --shm-size 8g --gpus all course
 #
@@ -23,18 +23,17 @@ RUN useradd --create-home --uid 1000 learner \
 USER learner
 WORKDIR /course
 
-# Beside PyPI; builds with a suffix, such as +cpu, win over those without.
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-ENV PIP_EXTRA_INDEX_URL=${TORCH_INDEX} \
+# No GPU can be seen while an image is built, so it is said which torch is wanted: cpu or cuda.
+ARG TORCH=cpu
+ENV TORCH=${TORCH} \
     PIP_NO_CACHE_DIR=1 \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     PATH=/course/.venv/bin:${PATH}
 
 # First what changes seldom: an edit of the course does not install torch again.
-COPY --chown=learner requirements.txt constraints.txt ./
-RUN python3 -m venv .venv \
-    && .venv/bin/python -m pip install --quiet --requirement requirements.txt
+COPY --chown=learner install.py requirements.txt constraints.txt ./
+RUN python3 install.py --torch ${TORCH}
 
 COPY --chown=learner . .
 RUN make .venv/ready

@@ -62,12 +62,15 @@ bench: .venv/ready  ## measure, side by side with the peers, into benchmarks/RES
 grade: .venv/ready  ## grade every exercise
 	$(BIN)/course grade --all
 
+# Which torch: cpu, cuda, or keep, which is the one that .venv has; auto looks for a GPU.
+TORCH ?= auto
+ifneq ($(filter $(TORCH),auto $(shell cat .venv/ready 2>/dev/null)),$(TORCH))
+.venv/ready: FORCE
+endif
+.PHONY: FORCE
+
 .venv/ready: requirements.txt constraints.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "This course needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Say 'make PYTHON=python3.12 ...'."; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
-	@touch $@
+	@$(PYTHON) install.py --torch $(TORCH)
 
 clean:  ## remove what was built; your exercises and your progress stay
 	rm -rf .venv .ruff_cache .mypy_cache *.egg-info site

@@ -39,7 +39,7 @@ def test_versions_come_from_the_pinned_files_alone() -> None:
     pins = (ROOT / "constraints.txt").read_text()
     (torch_pin,) = re.findall(r"^torch==(\S+)$", pins, re.M)
     assert f"torch=={torch_pin}\n" in (ROOT / "requirements.txt").read_text()
-    assert "requirements.txt" in " ".join(instructions("RUN"))
+    assert "python3 install.py --torch ${TORCH}" in instructions("RUN")
 
 
 def test_what_it_copies_and_makes_is_there() -> None:
@@ -53,7 +53,9 @@ def test_what_it_copies_and_makes_is_there() -> None:
 
 def test_nobody_is_root_and_nothing_is_secret() -> None:
     users = [i for i, line in enumerate(LINES) if line.startswith("USER ")]
-    commands = [i for i, line in enumerate(LINES) if line.startswith(("CMD", "RUN make"))]
+    commands = [
+        i for i, line in enumerate(LINES) if line.startswith(("CMD", "RUN make", "RUN python3"))
+    ]
     assert len(users) == 1 and users[0] < min(commands)
     assert instructions("USER") == ["learner"]
     given = " ".join(instructions("ARG") + instructions("ENV")).lower()
@@ -86,5 +88,7 @@ def test_only_the_one_for_cuda_asks_for_gpus() -> None:
     assert "--gpus=all" in configs["cuda"]["runArgs"]
     assert "--gpus=all" not in configs[".devcontainer"]["runArgs"]
     assert all(any(a.startswith("--shm-size") for a in c["runArgs"]) for c in configs.values())
+    assert configs["cuda"]["build"]["args"] == {"TORCH": "cuda"}
+    assert "ARG TORCH=cpu" in LINES and "args" not in configs[".devcontainer"]["build"]
     volumes = [config["mounts"] for config in configs.values()]
     assert volumes[0] != volumes[1], "a build of torch for CPUs is none for GPUs"

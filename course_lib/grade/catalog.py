@@ -12,6 +12,7 @@ import ast
 import difflib
 import os
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ SUITES = PACKAGE / "grade" / "suites"
 
 class NoSuchExercise(LookupError):
     """A name that no exercise has; the text says which ones are near."""
+
+
+class NoCheckout(LookupError):
+    """The package alone, without exercises; the text says where they are to be had."""
 
 
 class SuiteError(ValueError):
@@ -86,10 +91,11 @@ class Entry:
         return self.root / "tests" / "mutants" / self.exercise.lesson / self.name
 
 
-def find_root(start: Path | None = None) -> Path:
+def checkout(start: Path | None = None) -> Path | None:
     """The course's folder: the nearest one above `start` with exercises in it.
 
-    Where there is none, the folder that this package lies in. Without `start`, COURSE_ROOT in the
+    Where there is none, the one that this package lies in; None if that holds installed packages,
+    where nothing of the course is to be looked for, or written. Without `start`, COURSE_ROOT in the
     environment says another, as tests of notebooks do.
     """
     if start is None and os.environ.get("COURSE_ROOT"):
@@ -98,7 +104,24 @@ def find_root(start: Path | None = None) -> Path:
     for folder in (start, *start.parents):
         if any((folder / "exercises").glob("[0-9][0-9]_*")):
             return folder
-    return PACKAGE.parent
+    return PACKAGE.parent if (PACKAGE.parent / "pyproject.toml").exists() else None
+
+
+def find_root(start: Path | None = None) -> Path:
+    """The course's folder, as `checkout` finds it.
+
+    Raises:
+        NoCheckout: the package is installed by itself, and `start` is in no course.
+    """
+    found = checkout(start)
+    if found is None:
+        raise NoCheckout(
+            f"exercises, or the progress in them, are asked for in {start or Path.cwd()}\n"
+            "  there is no exercises/ here or above, and course_lib is installed by itself\n"
+            "  only the whole course has them: git clone "
+            f"{metadata.metadata('course-lib')['Project-URL'].rpartition(', ')[2]}, then `make lab`"
+        )
+    return found
 
 
 def entries(root: Path | None = None) -> list[Entry]:

@@ -19,12 +19,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from course_lib.grade import build, dev, github, progress, report
+from course_lib.grade import build, dev, github, origin, progress, report
 from course_lib.grade.card import Card, write_atomically, write_json
 from course_lib.grade.catalog import (
     Entry,
+    NoCheckout,
     NoSuchExercise,
     SuiteError,
+    checkout,
     chosen,
     entries,
     find,
@@ -48,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else USAGE
-    except (NoSuchExercise, build.NoSolutions, Refusal, _Usage) as error:
+    except REFUSED as error:
         print(f"course: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
@@ -61,6 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 class _Usage(Exception):
     """The command line asks for something that cannot be."""
+
+
+REFUSED = (NoCheckout, NoSuchExercise, build.NoSolutions, origin.NoOrigin, Refusal, _Usage)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,7 +116,7 @@ def do_doctor(args: argparse.Namespace) -> int:
     """Looks at versions, devices, memory and folder, and starts two ranks."""
     from course_lib.ranks.doctor import examine  # imports torch, which most commands do without
 
-    found = examine(find_root())
+    found = examine(checkout())
     print(found)
     return 0 if found.healthy else 1
 

@@ -1,7 +1,7 @@
-"""What the course's authors run: starters from solutions, and the proof of each suite.
+"""What the course's authors run: starters from solutions, the proof of each suite, the address.
 
-Notebook: none; `course dev build | zoo | mutate`.
-Source: see `build`, `zoo` and `mutate`, which do the work.
+Notebook: none; `course dev build | zoo | mutate | origin`.
+Source: see `build`, `zoo`, `mutate` and `origin`, which do the work.
 Costs: a grading, one or two seconds, for each file.
 The production version runs in continuous integration, on a sample.
 """
@@ -12,8 +12,8 @@ import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from course_lib.grade import build, mutate, zoo
-from course_lib.grade.catalog import Entry, entries, find
+from course_lib.grade import build, mutate, origin, zoo
+from course_lib.grade.catalog import Entry, entries, find, find_root
 from course_lib.grade.grader import Grader
 from course_lib.ranks.scratch import scratch_folder
 
@@ -33,6 +33,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parsers["build"].add_argument(
         "--force", action="store_true", help="overwrite files that were worked on"
     )
+    text = "write where this copy can be cloned from, into every file that says it"
+    address = commands.add_parser("origin", help=text, description=text)
+    address.set_defaults(do=do_origin)
+    address.add_argument("address", nargs="?", help="OWNER/REPO; if not said, git's origin")
     animals = parsers["zoo"]
     animals.add_argument("--right", action="store_true", help="only solutions and variants")
     animals.add_argument(
@@ -118,3 +122,11 @@ def do_mutate(args: argparse.Namespace) -> int:
                 print(f"{word} {entry.name} {mutant.what}", flush=True)
     print(f"{killed} of {killed + alive} killed")
     return 1 if alive else 0
+
+
+def do_origin(args: argparse.Namespace) -> int:
+    """The address of this copy, in every file that has it."""
+    root = find_root()
+    for path in origin.move(root, args.address):
+        print(path.relative_to(root))
+    return 0

@@ -17,7 +17,15 @@ from IPython.display import display
 from course_lib.grade import progress, report
 from course_lib.grade.build import save_answer
 from course_lib.grade.card import Card
-from course_lib.grade.catalog import Entry, NoSuchExercise, entries, find, find_root
+from course_lib.grade.catalog import (
+    Entry,
+    NoCheckout,
+    NoSuchExercise,
+    checkout,
+    entries,
+    find,
+    find_root,
+)
 from course_lib.grade.cli import hint_text
 from course_lib.grade.grader import Grader
 from course_lib.grade.progress import Progress
@@ -87,15 +95,19 @@ class GradeMagics(Magics):
             print(hint_text(entry))
 
     @line_magic("progress")
-    def progress(self, line: str) -> Shown:
+    def progress(self, line: str) -> Shown | None:
         """%progress: what is done."""
-        return progress_table()
+        try:
+            return progress_table()
+        except NoCheckout as error:
+            print(error)
+            return None
 
     @line_magic("doctor")
     def doctor(self, line: str) -> Report:
         """%doctor: whether the course can run here, and what to do if not."""
         server = self._server_factory() if self._server_factory else None
-        return examine(find_root(), server)
+        return examine(checkout(), server)
 
     def _graded(self, entry: Entry) -> Card:
         card = self._grader.grade(entry)
@@ -116,7 +128,7 @@ def _entry(line: str) -> Entry | None:
         return None
     try:
         return find(line.strip())
-    except NoSuchExercise as error:
+    except (NoCheckout, NoSuchExercise) as error:
         print(error)
         return None
 

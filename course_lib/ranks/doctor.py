@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 import psutil
 import torch
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from course_lib.comm import Group, all_reduce
 from course_lib.comm.start import choose_backend, choose_device
@@ -36,7 +39,7 @@ RANKS = 4  # of most lessons
 ROOM = 2 << 30  # bytes of memory that four ranks and a notebook take, with something to spare
 DISK = 1 << 30
 COMPILERS = ("c++", "g++", "clang++")
-PIN = re.compile(r"^(?P<name>[\w-]+)==(?P<version>\S+)", re.M)
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 MARKS = {"ok": "✓", "note": "·", "problem": "✗"}
 
 
@@ -90,20 +93,20 @@ class Report:
         return f"<table>{rows}</table>"
 
 
-def examine(root: Path, server: ForkServer | None = None) -> Report:
+def examine(root: Path | None, server: ForkServer | None = None) -> Report:
     """Looks at everything; nothing that it finds stops it.
 
     Args:
-        root: the course's folder.
+        root: the course's folder; None if there is only the installed package.
         server: a preloaded process to start two ranks from; None starts one, in seconds.
     """
     looks: tuple[Callable[[], Finding], ...] = (
         _python,
-        lambda: _versions(root / "requirements.txt"),
+        lambda: versions(tested()),
         _devices,
         _cores,
         _memory,
-        lambda: _disk(root),
+        lambda: _disk(root) if root else _no_course(),
         lambda: _ranks(server),
         _limits,
         _hosts,
@@ -121,28 +124,46 @@ def _python() -> Finding:
     return Finding("Python", "problem", found, f"make PYTHON=python{needed}, after `make clean`")
 
 
-def _versions(pins: Path) -> Finding:
-    """What is installed, against what the notebooks were run with."""
-    if not pins.exists():
-        return Finding("packages", "note", f"there is no {pins.name} to compare with")
-    wrong = list(_differing(pins.read_text(encoding="utf-8")))
-    if not wrong:
-        return Finding("packages", "ok", f"as in {pins.name}; torch {torch.__version__}")
-    return Finding(
-        "packages", "problem", "; ".join(wrong), "make clean, then make lab: it installs these"
-    )
+def tested() -> list[Requirement]:
+    """Which versions the course was tested with: pyproject.toml says it, or what was built of it.
+
+    The upper bound is the first version that was not.
+    """
+    if PROJECT.exists():
+        lines = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]
+    else:
+        lines = importlib.metadata.requires("course-lib") or []
+    return [need for need in map(Requirement, lines) if need.marker is None]
 
 
-def _differing(text: str) -> Iterator[str]:
-    """Packages with another version than the pinned one, or none; `+cu130` does not count."""
-    for pin in PIN.finditer(text):
+def versions(needs: Iterable[Requirement]) -> Finding:
+    """What is installed, against what the course was tested with."""
+    wrong, newer = [], []
+    for need in needs:
         try:
-            found = importlib.metadata.version(pin["name"])
+            found = Version(importlib.metadata.version(need.name))
         except importlib.metadata.PackageNotFoundError:
-            yield f"{pin['name']} is not installed"
+            wrong.append(f"{need.name} is not installed")
             continue
-        if found.partition("+")[0] != pin["version"]:
-            yield f"{pin['name']} {found} instead of {pin['version']}"
+        if not all(found in one for one in _bounds(need, ">=")):
+            wrong.append(f"{need.name} {found} is older than what the course was tested with")
+        elif not all(found in one for one in _bounds(need, "<")):
+            newer.append(f"{need.name} {found}")
+    if wrong:
+        return Finding("packages", "problem", "; ".join(wrong),
+                       "`make clean`, then `make lab`: it installs the right ones")  # fmt: skip
+    if newer:
+        return Finding(
+            "packages", "note", f"newer than what was tested: {', '.join(newer)}",
+            "if something fails, `make clean`, then `make lab`; outputs of notebooks may differ",
+        )  # fmt: skip
+    return Finding("packages", "ok", f"tested with these; torch {torch.__version__}")
+
+
+def _bounds(need: Requirement, operator: str) -> list[SpecifierSet]:
+    """One side of a range. `+cu130` does not count, and neither does being a pre-release."""
+    return [SpecifierSet(str(one), prereleases=True)
+            for one in need.specifier if one.operator == operator]  # fmt: skip
 
 
 def _devices() -> Finding:
@@ -190,6 +211,10 @@ def _disk(root: Path) -> Finding:
     if free < DISK:
         return Finding("folder", "problem", said, "make room: checkpoints and traces need 1 GiB")
     return Finding("folder", "ok", said)
+
+
+def _no_course() -> Finding:
+    return Finding("folder", "note", "the package by itself, without lessons and exercises")
 
 
 def _sum_of_indices(group: Group) -> float:

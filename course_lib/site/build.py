@@ -16,6 +16,8 @@ from urllib.parse import unquote
 
 from course_lib.site.pages import markdown_page, notebook_page, python_page
 
+REPOSITORY = re.compile(r'^Repository = "https://github\.com/(?!OWNER/)([^"]+)"', re.M)
+COLAB = '<a href="https://colab.research.google.com/github/{0}/blob/main/{1}">run it in Colab</a>'
 LINK = re.compile(r'(?P<before>\b(?:href|src)=")(?P<to>[^"#]+)(?P<anchor>#[^"]*)?"')
 PAGES: dict[str, Callable[[Path, str], str]] = {
     ".ipynb": notebook_page,
@@ -78,7 +80,13 @@ class Site:
         after = self.lessons[here + 1].name if here + 1 < len(self.lessons) else ""
         links = [f'<a href="{name}">{words}</a>' if name else "<span></span>"
                  for name, words in ((before, "← before"), (after, "next →"))]  # fmt: skip
-        return f'<div class="way">{links[0]}{home}{links[1]}</div>'
+        return f'<div class="way">{links[0]}{home}{self._colab(source)}{links[1]}</div>'
+
+    def _colab(self, source: Path) -> str:
+        """A link that runs a lesson elsewhere; "" while nobody said where the course is kept."""
+        project = self.root / "pyproject.toml"
+        found = REPOSITORY.search(project.read_text(encoding="utf-8")) if project.exists() else None
+        return COLAB.format(found[1], source.relative_to(self.root)) if found else ""
 
     def _linked(self, text: str, source: Path) -> str:
         """The page with its links led to pages; files that it links to are waiting then."""

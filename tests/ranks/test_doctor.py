@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 from course_lib.grade.cli import main
 from course_lib.ranks import doctor
@@ -32,19 +34,35 @@ def test_this_machine() -> None:
     assert len(repr(report).splitlines()) >= len(report.findings) == len(found(report))
 
 
-def test_other_versions_are_named(tmp_path: Path) -> None:
-    (tmp_path / "requirements.txt").write_text(
-        f"# a comment\ntorch=={torch.__version__.partition('+')[0]}\nnumpy==1.0.0\nno-such==2.0\n"
-    )
-    wrong = found(examine(tmp_path))["packages"]
-    assert wrong.state == "problem"
-    assert "numpy" in wrong.found and "instead of 1.0.0" in wrong.found
-    assert "no-such is not installed" in wrong.found and "torch" not in wrong.found
-    assert wrong.advice == "make clean, then make lab: it installs these"
+def versions_with(*needs: str) -> Finding:
+    return doctor.versions([Requirement(need) for need in needs])
 
 
-def test_without_pins_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    assert found(examine(tmp_path))["packages"].state == "note"
+def test_what_was_tested_is_said_in_one_place() -> None:
+    """And the pinned versions, which the tests run with, are inside it."""
+    needs = {need.name: need.specifier for need in doctor.tested()}
+    pins = re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M)
+    held = {name: version for name, version in pins if name in needs}
+    assert set(held) == set(needs) and "torch" in needs
+    assert all(held[name] in needs[name] for name in held), held
+
+
+def test_newer_than_tested_is_a_note_and_older_a_problem() -> None:
+    inside = versions_with("torch>=2,<99", "numpy>=1")
+    assert inside.state == "ok" and torch.__version__ in inside.found
+    newer = versions_with("torch>=1,<2", "numpy>=1")
+    assert newer.state == "note" and newer.found.startswith("newer than what was tested: torch 2.")
+    assert "numpy" not in newer.found
+    older = versions_with("torch>=99,<100", "numpy>=1,<2")
+    assert older.state == "problem" and "is older than what the course" in older.found
+    missing = versions_with("no-such>=2")
+    assert (missing.state, missing.found) == ("problem", "no-such is not installed")
+
+
+def test_without_a_course_only_the_folder_is_different() -> None:
+    report = examine(None)
+    assert report.healthy
+    assert found(report)["folder"].state == "note"
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -53,6 +53,17 @@ def test_pages_follow_links(course: Path, tmp_path: Path) -> None:
     assert "return" in (target / "exercises" / "01_first" / "sum.html").read_text()
 
 
+def test_lessons_can_be_run_elsewhere_once_the_address_is_known(
+    course: Path, tmp_path: Path
+) -> None:
+    project = course / "pyproject.toml"
+    for repository, links in (("OWNER/REPO", 0), ("ada/course", 2)):
+        project.write_text(f'[project.urls]\nRepository = "https://github.com/{repository}"\n')
+        assert broken_links(build(course, tmp_path / "site")) == []
+        first = (tmp_path / "site" / "notebooks" / "01_first.html").read_text()
+        assert first.count("/github/ada/course/blob/main/notebooks/01_first.ipynb") == links
+
+
 def test_formulas_are_pictures_and_prices_are_not(course: Path, tmp_path: Path) -> None:
     build(course, tmp_path / "site")
     first = (tmp_path / "site" / "notebooks" / "01_first.html").read_text()

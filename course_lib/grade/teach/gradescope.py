@@ -20,7 +20,7 @@ from course_lib.grade.teach import Refusal
 from course_lib.grade.teach.release import NEVER
 
 LATER = "after_due_date"  # when hidden checks are shown
-NEEDED = ("requirements.txt", "constraints.txt", "pyproject.toml")
+NEEDED = ("install.py", "requirements.txt", "constraints.txt", "pyproject.toml")
 
 SETUP = """\
 #!/usr/bin/env bash
@@ -28,12 +28,8 @@ SETUP = """\
 set -euo pipefail
 apt-get update
 apt-get install -y python3 python3-venv
-python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-    echo "The course needs Python 3.11 or newer: choose a newer base image"; exit 1; }
-python3 -m venv /opt/course
 cd /autograder/source/course
-/opt/course/bin/python -m pip install -r requirements.txt
-/opt/course/bin/python -m pip install --no-deps --editable .
+python3 install.py --venv /opt/course --torch cpu
 """
 
 RUN = """\

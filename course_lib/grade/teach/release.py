@@ -21,10 +21,11 @@ from course_lib.grade.catalog import Entry, entries
 from course_lib.grade.teach import Refusal
 from course_lib.grade.teach.hide import visible
 
-FOLDERS = ("course_lib", "notebooks", "benchmarks", "tests", ".devcontainer")
+FOLDERS = ("course_lib", "notebooks", "benchmarks", "tests", "docs", "binder", ".devcontainer")
 FILES = (
-    "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "Dockerfile", "requirements.txt",
-    "constraints.txt", "pyproject.toml", "conftest.py", ".gitignore", ".dockerignore",
+    "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "Dockerfile", "install.py",
+    "requirements.txt", "constraints.txt", "pyproject.toml", "conftest.py", ".gitignore",
+    ".dockerignore",
 )  # fmt: skip
 NEVER = {"__pycache__", ".ipynb_checkpoints", ".course", ".git", ".pytest_cache"}
 NOTEBOOK = re.compile(r"\d\d_\w+\.ipynb")  # the course's; an instructor's have other names
