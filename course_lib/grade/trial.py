@@ -28,6 +28,8 @@ from course_lib.ranks.outcome import ending
 
 LOOK = 0.25  # seconds between two looks
 STILL = 0.6  # seconds without any movement that make a deadlock
+MEMORY = 40 * STILL  # seconds for which looks are kept: on a busy machine it takes so long
+CHANCES = 20  # looks at its connections that each rank has in vain, where it stands still
 GRACE = 0.25  # seconds that the other ranks get to say what happened to them
 STARVED = 5  # times the seconds of a run may pass, if others have the processors for so long
 
@@ -243,9 +245,24 @@ class Trial:
         reports = {view.index: view.report() for view in self.ranks}
         if late:
             return verdict.of_wall(reports, self._limits.wall)
-        recent = [(t, r) for t, r in self._looks if now - t < 4 * STILL] or self._looks[-1:]
-        self._looks = [*recent, (now, reports)]
+        self._looks = [(t, r) for t, r in self._looks if now - t < MEMORY] + [(now, reports)]
         for then, earlier in self._looks:
-            if now - then >= STILL and autopsy.standstill(earlier, reports, now - then):
+            long = now - then >= STILL and _had_chances(earlier, reports)
+            if long and autopsy.standstill(earlier, reports, now - then):
                 return verdict.of_deadlock(reports)
         return None
+
+
+def _had_chances(earlier: dict[int, dict[str, Any]], later: dict[int, dict[str, Any]]) -> bool:
+    """Whether every waiting rank has looked at its connections often enough in between.
+
+    gloo's thread does so a hundred times a second, if it gets a processor. Where it got none, what
+    the others have sent may lie there unread; and a rank whose report is an old one has not even
+    been able to answer.
+    """
+    for rank, report in later.items():
+        before, now = earlier[rank].get("threads", {}), report.get("threads", {})
+        slept = [now[name][0] - before[name][0] for name in now.keys() & before.keys() - {"main"}]
+        if report["state"] == "running" and now and sum(slept) < CHANCES:
+            return False
+    return True

@@ -25,6 +25,8 @@ BODIES = {
         "out of memory",
     "torch.distributed.barrier() if group.index else None\n    return 2 * tensor": "deadlock",
     "time.sleep(99)": "gave no answer in 6 s",
+    "for _ in range(300):\n        torch.distributed.barrier()\n    return 2 * tensor":
+        "✓ 1. 2/2 twice the value",
     "1 / 0": "every rank: ZeroDivisionError",
     "end = time.process_time() + 1.5\n    while time.process_time() < end:\n        pass\n"
     "    return 2 * tensor": "All checks passed",
