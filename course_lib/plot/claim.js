@@ -9,8 +9,9 @@ function claim(kind, name) {
         return element;
       }
 }
-// Keys are for what has the focus: VS Code would go to another cell with Home, and delete it with Delete.
+// Keys that write or move are for what has the focus: VS Code would go to another cell with Home, and
+// delete it with Delete. All others, F1 and Escape among them, are the notebook's.
 function keep(event) {
-  const leaves = event.ctrlKey || event.metaKey || event.altKey || ["Tab", "Escape"].includes(event.key);
-  if (!leaves) event.stopPropagation();
+  const mine = event.key.length === 1 || /^(Arrow|Home|End|Page|Enter|Backspace|Delete)/.test(event.key);
+  if (mine && !event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
 }
