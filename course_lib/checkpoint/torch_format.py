@@ -73,6 +73,7 @@ _KNOWN: dict[tuple[str, str], Any] = {
         "torch._utils": ("_rebuild_tensor_v2",),
         "torch": ("Size",),
         "pathlib": ("PosixPath", "PurePosixPath", "WindowsPath"),
+        "pathlib._local": ("PosixPath", "PurePosixPath", "WindowsPath"),  # the same in Python 3.13
         "collections": ("OrderedDict",),
     }.items()
     for name in names

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import pickle
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,20 @@ def test_a_hostile_index_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "trace").exists() and len(str(error.value).splitlines()) == 3
     pickle.loads((tmp_path / ".metadata").read_bytes())
     assert (tmp_path / "trace").exists(), "the pickle is a working one"
+
+
+def test_an_index_may_name_paths_as_python_3_13_does(ranks: Any, tmp_path: Path) -> None:
+    """The folder's path is in it, and that Python keeps the classes of paths elsewhere."""
+
+    def save(group: Any, folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "pathlib._local", pathlib)
+            patch.setattr(pathlib.PosixPath, "__module__", "pathlib._local")
+            save_sharded_by_torch(group, folder)
+
+    ranks(save, 1, tmp_path)
+    assert b"pathlib._local" in (tmp_path / ".metadata").read_bytes()
+    assert open_torch_checkpoint(tmp_path).manifest.pieces
 
 
 def test_a_damaged_index_is_refused_or_means_the_same(ranks: Any, tmp_path: Path) -> None:
