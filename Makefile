@@ -35,9 +35,9 @@ nbval: .venv/ready
 
 # The last bits of a product depend on the processor. These make torch, oneDNN and MKL compute as on
 # one with no more than the named instructions; a processor that has fewer computes with what it has.
-CPU_default := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
-CPU_avx2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
-CPU_avx512 := ATEN_CPU_CAPABILITY=avx512 ONEDNN_MAX_CPU_ISA=AVX512_CORE MKL_ENABLE_INSTRUCTIONS=AVX512
+CPU_default := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
+CPU_avx2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2
+CPU_avx512 := ATEN_CPU_CAPABILITY=avx512 ONEDNN_MAX_CPU_ISA=AVX512_CORE MKL_CBWR=AVX512
 
 cpu-default cpu-avx2 cpu-avx512: cpu-%: .venv/ready  ## verdicts and outputs on another processor
 	$(CPU_$*) $(PYTEST) $(BESIDE) tests/grade/test_zoo.py -k solution

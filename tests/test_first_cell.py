@@ -135,9 +135,7 @@ def test_where_the_course_is_installed_the_cell_only_loads_it(
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_lessons_begin_with_it(path: Path) -> None:
     first = next(c for c in nbformat.read(path, 4).cells if c.cell_type == "code").source
-    if "install.py" not in first:
-        pytest.skip("this lesson's first cell is the old one")
-    assert first.startswith(CELL)
+    assert first == CELL
 
 
 def test_python_is_said_to_be_too_old(tmp_path: Path) -> None:
