@@ -19,7 +19,6 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
-pytestmark = pytest.mark.xdist_group("first_cell")  # whose environment is made once
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 TEXT = (ROOT / "docs" / "install.md").read_text()
 (CELL,) = re.findall(r"```python\n(import importlib.*?)\n```", TEXT, re.S)

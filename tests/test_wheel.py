@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-pytestmark = pytest.mark.xdist_group("wheel")  # which is built once
 LIBRARY = ROOT / "course_lib"
 if importlib.util.find_spec("setuptools") is None:
     pytest.skip("setuptools, which builds the wheel, is not installed", allow_module_level=True)
