@@ -262,7 +262,9 @@ def _had_chances(earlier: dict[int, dict[str, Any]], later: dict[int, dict[str, 
     """
     for rank, report in later.items():
         before, now = earlier[rank].get("threads", {}), report.get("threads", {})
-        slept = [now[name][0] - before[name][0] for name in now.keys() & before.keys() - {"main"}]
-        if report["state"] == "running" and now and sum(slept) < CHANCES:
+        counted = any(slept for slept, _ in now.values())  # not every system counts them
+        names = now.keys() & before.keys() - {"main"}
+        looked = sum(now[name][0] - before[name][0] for name in names)
+        if report["state"] == "running" and counted and looked < CHANCES:
             return False
     return True
