@@ -80,10 +80,10 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert (memory.state, memory.found) == ("problem", "0.5 GiB free")
 
 
-def test_what_no_kernel_does_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_no_kernel_does_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for lacks, state in (("", "ok"), ("no kernel limits this", "note")):
         monkeypatch.setattr(doctor, "LACKS", lacks)
-        limits = found(examine(tmp_path))["limits"]
+        limits = doctor._limits()
         assert limits.state == state and lacks in limits.found
 
 
