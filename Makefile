@@ -73,5 +73,5 @@ endif
 	@$(PYTHON) install.py --torch $(TORCH)
 
 clean:  ## remove what was built; your exercises and your progress stay
-	rm -rf .venv .ruff_cache .mypy_cache *.egg-info site
+	rm -rf .venv .kernel .ruff_cache .mypy_cache *.egg-info build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
