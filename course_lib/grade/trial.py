@@ -247,24 +247,26 @@ class Trial:
             return verdict.of_wall(reports, self._limits.wall)
         self._looks = [(t, r) for t, r in self._looks if now - t < MEMORY] + [(now, reports)]
         for then, earlier in self._looks:
-            long = now - then >= STILL and _had_chances(earlier, reports)
+            long = now - then >= STILL and _had_chances(earlier, reports, now - then)
             if long and autopsy.standstill(earlier, reports, now - then):
                 return verdict.of_deadlock(reports)
         return None
 
 
-def _had_chances(earlier: dict[int, dict[str, Any]], later: dict[int, dict[str, Any]]) -> bool:
+def _had_chances(
+    earlier: dict[int, dict[str, Any]], later: dict[int, dict[str, Any]], seconds: float
+) -> bool:
     """Whether every waiting rank has looked at its connections often enough in between.
 
     gloo's thread does so a hundred times a second, if it gets a processor. Where it got none, what
     the others have sent may lie there unread; and a rank whose report is an old one has not even
-    been able to answer.
+    been able to answer. Where nobody counts how often a thread sleeps, its turn comes in a while.
     """
     for rank, report in later.items():
         before, now = earlier[rank].get("threads", {}), report.get("threads", {})
-        counted = any(slept for slept, _ in now.values())  # not every system counts them
-        names = now.keys() & before.keys() - {"main"}
-        looked = sum(now[name][0] - before[name][0] for name in names)
-        if report["state"] == "running" and counted and looked < CHANCES:
+        slept = [now[name][0] - before[name][0] for name in now.keys() & before.keys() - {"main"}]
+        counted = any(times for times, _ in now.values())
+        enough = sum(slept) >= CHANCES if counted else seconds >= 4 * STILL
+        if report["state"] == "running" and now and not enough:
             return False
     return True
