@@ -9,8 +9,8 @@ JOBS ?= 3  # tests side by side: more than cores, since much of a test is waitin
 BESIDE = -n $(JOBS) --dist loadgroup
 NBVAL := --nbval --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
-.PHONY: lab test test-all lint unit nbval cpu-default cpu-avx2 cpu-avx512 notebooks browser site bench \
-	gpu grade clean
+.PHONY: lab test test-all lint unit nbval cpu-default cpu-avx2 cpu-avx512 portable newest-torch \
+	notebooks browser site bench gpu grade clean
 
 lab: .venv/ready  ## open the course in JupyterLab
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/00_ranks_and_the_ledger.ipynb
@@ -43,6 +43,19 @@ cpu-default cpu-avx2 cpu-avx512: cpu-%: .venv/ready  ## verdicts and outputs on 
 	$(CPU_$*) $(PYTEST) $(BESIDE) tests/grade/test_zoo.py -k solution
 	$(CPU_$*) $(PYTEST) $(NBVAL) $(BESIDE) notebooks
 
+# What reads /proc or starts ranks, and what a deadlock is taken for.
+PORTABLE := $(addprefix tests/ranks/test_,processes.py where.py no_false_alarm.py guard.py forkserver.py) \
+	tests/grade/test_hostile.py
+
+portable: .venv/ready  ## what macOS does, on Linux: ranks that are spawned, and no /proc
+	COURSE_NO_PROC=1 $(PYTEST) $(BESIDE) $(PORTABLE)
+	COURSE_START=spawn $(PYTEST) $(BESIDE) $(PORTABLE) tests/ranks/test_spares.py tests/ranks/test_pool.py
+
+newest-torch: .venv/ready  ## the library and the verdicts with the newest torch that PyPI has
+	$(BIN)/python install.py --venv .venv-newest
+	.venv-newest/bin/python -m pip install --upgrade torch
+	.venv-newest/bin/python -m pytest $(BESIDE) tests
+
 notebooks: .venv/ready  ## run every notebook and keep its outputs
 	COURSE_LIVE=0 $(BIN)/jupyter execute --inplace $(NOTEBOOKS)
 
@@ -73,5 +86,5 @@ endif
 	@$(PYTHON) install.py --torch $(TORCH)
 
 clean:  ## remove what was built; your exercises and your progress stay
-	rm -rf .venv .kernel .ruff_cache .mypy_cache *.egg-info build dist site
+	rm -rf .venv .venv-newest .kernel .ruff_cache .mypy_cache *.egg-info build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
