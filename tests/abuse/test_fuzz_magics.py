@@ -182,7 +182,7 @@ def test_lines_and_cells_of_ranks(fuzz: Any, shell: InteractiveShell) -> None:
             error, shown = run(shell, "%%ranks\nprint('well')")
         assert error is None and "well" in shown, (text, shown, error)
 
-    fuzz(60, case)
+    fuzz(20, case)
 
 
 def test_names_of_exercises(fuzz: Any, shell: InteractiveShell, entry: Entry) -> None:
@@ -201,7 +201,7 @@ def test_names_of_exercises(fuzz: Any, shell: InteractiveShell, entry: Entry) ->
         kept = [p.read_text() for p in (entry.root / ".course").glob("backup/*/*.py")]
         assert ANSWER in [entry.path.read_text(errors="replace"), *kept]
 
-    fuzz(60, case)
+    fuzz(20, case)
 
 
 def test_functions_of_the_notebook(fuzz: Any, shell: InteractiveShell) -> None:
@@ -222,7 +222,7 @@ def test_functions_of_the_notebook(fuzz: Any, shell: InteractiveShell) -> None:
         error, shown = run(shell, "%%ranks\nprint('well')")
         assert error is None and "well" in shown, (text, shown, error)
 
-    fuzz(40, case)
+    fuzz(15, case)
 
 
 # --- defects that these tests have found ---------------------------------------------------------

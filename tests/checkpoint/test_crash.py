@@ -73,6 +73,7 @@ def start_job(root: Path, step: int, told: int) -> int:
         step += 1
 
 
+@pytest.mark.slow
 def test_the_whole_job_killed_at_random_moments(tmp_path: Path) -> None:
     dice = random.Random(4)
     begun = time.monotonic()
@@ -135,6 +136,7 @@ def test_all_is_on_the_disk_before_the_name_appears(tmp_path: Path, monkeypatch:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True], ids=["one rank", "all ranks"])
 def test_ranks_killed_at_random_moments(server: Any, tmp_path: Path, whole: bool) -> None:
     """Real ranks, with their collectives: one is killed, or both."""

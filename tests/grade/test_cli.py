@@ -159,6 +159,7 @@ def test_the_environment_says_where_the_course_is(
     assert find("hello_mesh", PACKAGE.parent).root == PACKAGE.parent
 
 
+@pytest.mark.slow
 def test_zoo_and_mutate(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
     course.mutants.mkdir(parents=True)
     (course.mutants / "square.py").write_text(
