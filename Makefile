@@ -6,7 +6,7 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 PLAYWRIGHT := playwright==1.65.2  # drives the system's browser; downloads none
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 3  # tests side by side: more than cores, since much of a test is waiting
-BESIDE = -n $(JOBS) --dist loadgroup
+BESIDE = -n $(JOBS) --dist loadfile
 NBVAL := --nbval --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 .PHONY: lab test test-all lint unit nbval cpu-default cpu-avx2 cpu-avx512 portable newest-torch \

@@ -12,8 +12,6 @@ import pytest
 from course_lib.grade.build import untouched_course
 
 HERE = Path(__file__).parent
-# Tests that share nothing but the preloaded process: side by side, any worker may take any of them.
-SEPARATE = {"test_zoo.py"}
 
 # A shell starts what runs in the background deaf to Ctrl-C, and so would be all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -29,14 +27,6 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="course-untouched-")
         config.add_cleanup(folder.cleanup)
         os.environ["COURSE_ROOT"] = str(untouched_course(HERE, Path(folder.name)))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `-n`, a file stays on one worker: cells of a notebook and fixtures of a module do."""
-    for item in items:
-        if item.path.name not in SEPARATE:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 @pytest.fixture(scope="session")
