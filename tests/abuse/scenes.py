@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from course_lib.ranks.descend import children
+from course_lib.ranks.processes import PROCESSES
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "ranks"))
@@ -91,7 +91,7 @@ def command(pid: int) -> str:
 
 def below(pid: int) -> list[int]:
     """Descendants, the oldest first."""
-    found = list(children(pid))
+    found = PROCESSES.children(pid)
     return sorted(found + [grandchild for child in found for grandchild in below(child)])
 
 
@@ -107,10 +107,10 @@ def victims(owner: int, role: str, dice: random.Random) -> list[int]:
         else:
             found = [p for p, c in under if words[role] in c]
         return found[:1]
-    servers = [pid for pid in children(owner) if "preloaded" in command(pid)]
+    servers = [pid for pid in PROCESSES.children(owner) if "preloaded" in command(pid)]
     if role == "server":
         return [dice.choice(servers)] if servers else []
-    forked = sorted(pid for server in servers for pid in children(server))
+    forked = sorted(pid for server in servers for pid in PROCESSES.children(server))
     if role == "trusted":
         return forked[:1]
     return dice.sample(forked, min(len(forked), 2 if role == "two ranks" else 1))

@@ -17,6 +17,9 @@ from jupyter_client.manager import KernelManager
 ROOT = Path(__file__).resolve().parents[2]
 
 
+WAITS = "Waiting for "  # said on a busy machine, whose import of torch takes long
+
+
 @dataclass
 class Answer:
     """What one cell gave: its status, seconds, and every output message with its time."""
@@ -31,6 +34,8 @@ class Answer:
         parts: dict[str, str] = {}
         for at, (_, kind, content) in enumerate(self.messages):
             key = content.get("transient", {}).get("display_id") or str(at)
+            if kind == "stream" and content["text"].startswith(WAITS):
+                continue
             if kind == "stream":
                 parts[key] = content["text"]
             elif kind == "error":
