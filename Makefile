@@ -15,7 +15,7 @@ NBVAL := --nbval --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sani
 lab: .venv/ready  ## open the course in JupyterLab
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/00_ranks_and_the_ledger.ipynb
 
-test: lint unit nbval  ## what a newcomer and CI run: twelve minutes on two cores
+test: lint unit nbval  ## what a newcomer and CI run
 
 test-all: lint nbval  ## every night: wrong answers, right ones under ten seeds, kills, fuzz
 	COURSE_FUZZ=300 $(PYTEST) $(BESIDE) -m "not alone" tests
@@ -27,8 +27,7 @@ lint: .venv/ready
 	$(BIN)/mypy
 
 unit: .venv/ready
-	$(PYTEST) $(BESIDE) -m "not slow and not alone" tests
-	$(PYTEST) -m "alone and not slow" tests
+	$(PYTEST) $(BESIDE) tests
 
 nbval: .venv/ready
 	$(PYTEST) $(NBVAL) $(BESIDE) notebooks
