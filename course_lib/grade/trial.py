@@ -231,7 +231,7 @@ class Trial:
             if view.printed > self._limits.output:
                 return verdict.of_flood(view, self._limits.output)
         late = clock.had > self._limits.wall or clock.passed > self._limits.longest
-        busy = [view for view in self.ranks if view.cpu() - view.spent > self._limits.cpu
+        busy = [view for view in self.ranks if view.used() > self._limits.cpu
                 or (late and view.worked > clock.passed / 2)]  # fmt: skip
         for view in self.ranks:
             asked, present = view.grown()

@@ -118,7 +118,7 @@ def of_cpu(busy: Sequence[RankView], limit: float, seconds: float) -> Fault:
     rows = tuple(_last_seen(view.index, view.look) for view in busy)
     verb = "has" if len(ranks) == 1 else "have"
     used = f"{verb} used {limit:g} s of processor time without an answer"
-    most = max(view.cpu() for view in busy)
+    most = max(view.used() for view in busy)
     if most < limit:
         used = (f"{verb} used {most:.1f} s of processor time in {seconds:.0f} s on this busy "
                 "machine, without an answer")  # fmt: skip

@@ -103,6 +103,10 @@ class RankView:
         """Processor seconds it has used; 0 where the system does not tell."""
         return PROCESSES.cpu(self.child.pid)
 
+    def used(self) -> float:
+        """Processor seconds that the learner's code has used."""
+        return self.cpu() - self.spent
+
     def runs(self) -> bool:
         """Whether its program runs, or waits for a processor, as far as the system and it tell."""
         return self.moves or PROCESSES.is_runnable(self.child.pid)

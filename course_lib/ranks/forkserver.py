@@ -24,6 +24,7 @@ from typing import Any
 
 from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.outcome import BadRequestError, ending
+from course_lib.ranks.spares import PATIENCE
 
 # One thread a rank: two ranks on one core each lose several times more by fighting over it.
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # the device that gloo is to use
@@ -33,7 +34,6 @@ THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS
 
 START = "from course_lib.ranks.preloaded import main; main()"
 WAYS = ("fork", "spawn")
-PATIENCE = 5.0  # seconds of waiting without a word
 MEET_WITHIN = 300.0  # seconds that ranks get to meet at first: each may have to import torch
 
 
