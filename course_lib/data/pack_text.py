@@ -34,7 +34,7 @@ def pack(library: Path, folder: Path = FOLDER) -> str:
     files = {name: text for name, text in folder_files(library) if name not in OF_A_BUILD}
     files |= {name: text for name, text in library_files() if name in OF_A_BUILD}
     # As `folder_files` walks: a folder's own files, then the folders in it, each by name.
-    names = sorted(files, key=lambda name: (*_steps(name),))
+    names = sorted(files, key=_steps)
     text = b"".join(files[name] for name in names)
     digest = hashlib.sha256(text).hexdigest()
     about = {"python": VERSION, "sha256": digest, "files": {n: len(files[n]) for n in names}}

@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 
-from course_lib.ranks.processes import PROCESSES
 from course_lib.trace.memory import LiveMemory
 
 PART = {"name": str, "shape": list, "dtype": str, "offsets": list, "sizes": list, "bytes": int,
@@ -102,11 +101,6 @@ def measured_memory(found: dict[str, Any]) -> Iterator[LiveMemory]:
         found["peak"] = memory.peak + tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-
-
-def bytes_read() -> int:
-    """Bytes that this process has read from files so far; 0 where the system does not say."""
-    return PROCESSES.bytes_read()
 
 
 def write_checkpoint(folder: str | Path, step: int, ranks: Sequence[Sequence[Given]]) -> None:

@@ -17,7 +17,6 @@ import torch
 from course_lib.grade.checks import Exercise, check
 from course_lib.grade.saved import (
     Given,
-    bytes_read,
     cut,
     measured_memory,
     padded,
@@ -25,6 +24,7 @@ from course_lib.grade.saved import (
     step_path,
     write_checkpoint,
 )
+from course_lib.ranks.processes import PROCESSES
 
 EXERCISE = Exercise(
     name="load_resharded",
@@ -72,10 +72,10 @@ def drive_memory(learner: Any, group: Any, wanted: list[Given]) -> dict[str, Any
     """What a load reads and needs; a first one makes what is made once."""
     pieces, found = pieces_of(learner, wanted, SENTINEL), {}
     learner.load_resharded("wide", pieces[:1], group)
-    before = bytes_read()
+    before = PROCESSES.bytes_read()
     with measured_memory(found):
         learner.load_resharded("wide", pieces, group)
-    return found | {"read": bytes_read() - before}
+    return found | {"read": PROCESSES.bytes_read() - before}
 
 
 def drive_refused(learner: Any, group: Any, cases: list[tuple[str, list[Given]]]) -> dict[str, Any]:
