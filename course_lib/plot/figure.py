@@ -12,19 +12,28 @@ import io
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from html import escape
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib import style as styles
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager, get_font, ttfFontProperty
 
 from course_lib.plot.picture import Picture
 from course_lib.plot.style import INK, LINE, PANEL, PAPER, ROLE_STYLE, SOFT
 
+# The font that lies in matplotlib itself, under a name that no other has: a system's DejaVu Sans
+# may be another version, whose outlines have other numbers.
+FONT = "DejaVu Sans of matplotlib"
+FONT_FILES = ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf")
+
 LOOK: dict[Any, Any] = {
+    "font.family": FONT,
     "svg.hashsalt": "course",  # ids in the SVG come from its content alone
     "svg.fonttype": "path",
     "font.size": 10,
@@ -62,8 +71,13 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def style() -> AbstractContextManager[None]:
-    """The look of a chart, in force inside a `with` block."""
-    return mpl.rc_context(LOOK)
+    """The look of a chart inside a `with` block, whatever the user's matplotlibrc says."""
+    if FONT not in {entry.name for entry in fontManager.ttflist}:
+        fontManager.ttflist += [
+            replace(ttfFontProperty(get_font(f"{mpl.get_data_path()}/fonts/ttf/{file}")), name=FONT)
+            for file in FONT_FILES
+        ]
+    return styles.context(["default", LOOK])
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:

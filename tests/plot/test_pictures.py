@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from urllib.parse import unquote
 
+import matplotlib as mpl
 import pytest
+from matplotlib.font_manager import FontProperties, findfont
 
 from course_lib.comm.mesh import axis_lines
 from course_lib.plot import (
@@ -55,6 +58,23 @@ def test_a_picture_is_the_same_each_time(pictures, request, name):
     once = pictures[name]._repr_html_()
     assert once == pictures[name]._repr_html_()
     assert "object at 0x" not in repr(pictures[name]) and len(repr(pictures[name])) < 80
+
+
+def test_a_chart_is_the_same_whatever_the_users_matplotlib_is_set_to(ring_record):
+    """Its settings, and which fonts the system has: those of one name differ in their outlines."""
+    drawn = byte_bars(ring_record)._repr_html_()
+    own = {
+        "font.family": "monospace",
+        "axes.grid": True,
+        "axes.labelsize": 20,
+        "text.hinting": "none",
+    }
+    with mpl.rc_context(own):
+        assert byte_bars(ring_record)._repr_html_() == drawn
+    with style():
+        files = {findfont(FontProperties(weight=weight)) for weight in ("normal", "bold")}
+    assert {Path(file).is_relative_to(mpl.get_data_path()) for file in files} == {True}
+    assert {Path(file).name for file in files} == {"DejaVuSans.ttf", "DejaVuSans-Bold.ttf"}
 
 
 def test_charts_drawn_twice_are_equal(ring_record):
