@@ -90,6 +90,7 @@ def _text(output: Any) -> str:
     return str(output.get("text") or output.get("data", {}).get("text/plain", ""))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("git") is None, reason="the cell clones with git")
 def test_a_page_alone_fetches_the_course(
     bare: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -110,6 +111,7 @@ def test_a_page_alone_fetches_the_course(
     assert not list(packages.glob(f"{LACKING}*")), "the kernel's own packages stay as they are"
 
 
+@pytest.mark.slow
 def test_in_a_clone_nothing_is_fetched_twice(
     bare: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

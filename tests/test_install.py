@@ -95,6 +95,7 @@ def test_an_environment_is_made_once_and_made_again_when_broken(
     assert install.works(python, "import pip") and not (venv / "mine").exists()
 
 
+@pytest.mark.slow
 def test_what_fails_is_not_ready_and_the_next_try_begins_anew(tmp_path: Path) -> None:
     """Without an index, nothing can be installed."""
     for name in ("install.py", "requirements.txt", "constraints.txt"):

@@ -70,6 +70,7 @@ def test_its_metadata_says_what_it_needs(wheel: Path) -> None:
     assert "Provides-Extra: lab" in text and "Provides-Extra: test" in text
 
 
+@pytest.mark.slow
 def test_plan_doctor_and_training_work(site: Path) -> None:
     course = ("-m", "course_lib.grade.cli")
     plan = alone(
@@ -111,6 +112,7 @@ def test_nothing_is_written_beside_installed_packages(site: Path) -> None:
     assert not list((site.parent / "elsewhere").rglob(".course"))
 
 
+@pytest.mark.slow
 def test_ranks_run_in_a_notebook(site: Path) -> None:
     cell = (
         "from IPython.core.interactiveshell import InteractiveShell\n"

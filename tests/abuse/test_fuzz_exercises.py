@@ -20,6 +20,8 @@ from course_lib.grade.grader import Grader
 from course_lib.grade.report import as_html, as_junit, as_text
 from course_lib.ranks import ForkServer
 
+pytestmark = pytest.mark.slow
+
 ANSWER = "def double(tensor, group):\n    return tensor + tensor\n"
 # Exercises that are graded in about a second: one of numbers, one of plans, one of messages.
 QUICK = os.environ.get("COURSE_FUZZ_EXERCISES", "build_buckets one_f_one_b ring_all_gather").split()

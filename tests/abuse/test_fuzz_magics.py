@@ -21,6 +21,8 @@ from course_lib.ranks import magic as ranks_magic
 from course_lib.ranks.magic import RanksFailed, RanksMagics
 from course_lib.ranks.torchrun import TorchrunResult
 
+pytestmark = pytest.mark.slow
+
 ANSWER = "def double(tensor, group):\n    return tensor + tensor\n"
 MOST_LINES = 12
 

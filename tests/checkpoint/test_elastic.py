@@ -40,6 +40,7 @@ def losses_of(folder: Path, attempt: int) -> list[tuple[int, float]]:
     return [tuple(pair) for pair in json.loads((folder / f"attempt-{attempt}.json").read_text())]
 
 
+@pytest.mark.slow
 def test_a_killed_rank_costs_an_interval_at_most(ranks: Any, tmp_path: Path) -> None:
     """Two launches: one with a kill and a restart, then the same job on three processes."""
     folder = tmp_path / "job"

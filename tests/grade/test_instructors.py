@@ -35,6 +35,7 @@ def test_checks_that_are_named_exist() -> None:
         assert check in [each.name for each in find(exercise).checks], (exercise, check)
 
 
+@pytest.mark.slow
 def test_the_weeks_name_exercises_and_fill_five_hours_at_most() -> None:
     weeks = re.findall(r"^\| \d+ \| .* \| `([\w,]+)` \|$", TEXT, re.M)
     assert len(weeks) == 10

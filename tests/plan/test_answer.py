@@ -47,6 +47,7 @@ def test_where_nothing_fits_it_says_what_to_do_instead() -> None:
     assert "No layout fits." in found.text() and "offload" in found.decision.strategy
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_gpus_are_planned_with_a_warning() -> None:
     found = answer("llama3-405b", "100000xH100", 20000)
     assert found.plan.best is not None and found.plan.best.layout.gpus == 100_000

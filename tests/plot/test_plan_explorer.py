@@ -61,6 +61,7 @@ def test_what_does_not_fit_is_said() -> None:
     assert "which is too much" in words
 
 
+@pytest.mark.slow
 def test_the_planners_choice_moves_the_sliders() -> None:
     controls = PlanControls()
     controls.take_best()

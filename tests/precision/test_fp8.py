@@ -215,6 +215,7 @@ def apart(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     return (got.view(-1, 10).mean(1) / expected.view(-1, 10).mean(1) - 1).abs()
 
 
+@pytest.mark.slow
 @ALL
 @pytest.mark.usefixtures("one_thread")
 def test_training_goes_as_in_bf16(recipe: str) -> None:
@@ -237,6 +238,7 @@ class NoScaling:
         return Scalers(scaler, scaler, scaler)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_without_scales_training_does_not() -> None:
     """Embedding and output layer still learn; without the blocks that is soon not enough."""

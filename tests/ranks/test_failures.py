@@ -272,6 +272,7 @@ def test_values_travel_both_ways(kernel: Any) -> None:
     assert kernel.run("pull('rank + 1', rank=2)").text == "3"
 
 
+@pytest.mark.slow
 def test_two_notebooks_do_not_meet(kernel: Any) -> None:
     other = kernels.Kernel()
     try:
@@ -284,6 +285,7 @@ def test_two_notebooks_do_not_meet(kernel: Any) -> None:
     assert kernels.gone_within(other.tag, 5) == []
 
 
+@pytest.mark.slow
 def test_killed_kernel_leaves_nothing() -> None:
     victim = kernels.Kernel()
     victim.run("%%ranks 3\nimport subprocess\np = subprocess.Popen(['sleep', '600'])")

@@ -204,6 +204,7 @@ def test_a_pool_that_was_not_closed_well_can_start_again(server: ForkServer) -> 
         assert gone_within(mine)
 
 
+@pytest.mark.slow
 @emulated
 def test_nothing_is_left_after_the_parent_was_killed(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
@@ -375,6 +376,7 @@ def test_what_is_left_out_stays(before: Form, line: str, after: Form) -> None:
     assert before.changed(cell_parser().read(line)) == after
 
 
+@pytest.mark.slow
 @emulated
 def test_magics(tmp_path: Path) -> None:
     kernel = kernels.Kernel()

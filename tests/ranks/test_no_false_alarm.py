@@ -63,6 +63,7 @@ def talks(group: Group, seed: int) -> float:
     return float(tensor.sum())
 
 
+@pytest.mark.slow
 def test_no_false_alarm_under_load(
     server: ForkServer, monkeypatch: pytest.MonkeyPatch, load: None
 ) -> None:
@@ -97,6 +98,7 @@ def sums_much(group: Group, niceness: int) -> float:
     return float(tensor[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("niceness", [0, 19])
 def test_a_long_collective_moves_though_nobody_reads_proc(
     without_proc: ForkServer, monkeypatch: pytest.MonkeyPatch, load: None, niceness: int

@@ -448,6 +448,7 @@ def test_bad_arguments(
         make(server)
 
 
+@pytest.mark.slow
 def test_a_pool_outlives_its_server_and_an_interrupted_start(
     spares_of: Callable[[int], list[int]],
 ) -> None:

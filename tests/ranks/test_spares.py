@@ -93,6 +93,7 @@ def test_children_agree_on_the_order_of_what_is_in_a_set(mine: ForkServer) -> No
     os.close(write)
 
 
+@pytest.mark.slow
 def test_a_killed_spare_is_replaced_and_no_file_stays_open(
     mine: ForkServer, spares_of: Callable[[int], list[int]]
 ) -> None:

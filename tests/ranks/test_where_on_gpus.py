@@ -30,6 +30,7 @@ print("forkable", torch.cuda.is_initialized())
 """
 
 
+@pytest.mark.slow
 def test_nothing_asks_cuda_before_the_fork() -> None:
     """Or no rank could use a GPU: CUDA's answer forbids it in processes that are forked later."""
     done = subprocess.run(

@@ -17,6 +17,8 @@ from course_lib.grade.grader import Grader
 from course_lib.grade.report import as_text
 from course_lib.ranks import ForkServer
 
+pytestmark = pytest.mark.slow
+
 SUITE = Path(__file__).parents[1] / "grade" / "suites" / "99_test" / "double.py"
 BODIES = {
     "while True:\n        pass": "infinite loop",

@@ -281,7 +281,9 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize(
+    "chain", [pytest.param(each, marks=[pytest.mark.slow] * (each != "dense")) for each in CHAINS]
+)
 def test_one_training_on_many_meshes(ranks: Any, tmp_path: Path, chain: str) -> None:
     """Each hop loads what another mesh has saved, and saves what one process would have."""
     config, hops = CHAINS[chain]
@@ -473,6 +475,7 @@ KILLED = [
 ]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_on_other_meshes(ranks: Any, tmp_path: Path) -> None:
     for layout, dies, complete in KILLED:
         with pytest.raises(RanksError, match="was killed by SIGKILL"):

@@ -47,6 +47,7 @@ def alone(group: Group) -> list[float]:
     return [row["loss"] for row in train(one, group)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(REASON is not None, reason=f"no emulated hosts here: {REASON}")
 def test_two_nodes_train_as_one_process(ranks: Any, tmp_path: Path) -> None:
     """And of all that is sent only what dp sends goes over the link: tp stays in a node."""

@@ -58,6 +58,7 @@ def test_learning_rate() -> None:
     assert rates[99] == pytest.approx(0.1, abs=1e-3) and sorted(rates[10:])[::-1] == rates[10:]
 
 
+@pytest.mark.slow
 def test_killed_under_torchrun_and_resumed_on_another_mesh(ranks: Any, tmp_path: Path) -> None:
     """2 × 2 ranks are killed at some moment; two others go on, with FSDP."""
     long = replace(TINY, steps=4000, folder=str(tmp_path), save_every=2)
