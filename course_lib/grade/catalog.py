@@ -87,8 +87,8 @@ class Entry:
 
     @property
     def mutants(self) -> Path:
-        """The folder of wrong answers and of other right ones."""
-        return self.root / "tests" / "mutants" / self.exercise.lesson / self.name
+        """The file of wrong answers and of other right ones."""
+        return self.root / "grading" / "mutants" / self.place
 
 
 def checkout(start: Path | None = None) -> Path | None:

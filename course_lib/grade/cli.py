@@ -65,7 +65,15 @@ class _Usage(Exception):
     """The command line asks for something that cannot be."""
 
 
-REFUSED = (NoCheckout, NoSuchExercise, build.NoSolutions, origin.NoOrigin, Refusal, _Usage)
+REFUSED = (
+    NoCheckout,
+    NoSuchExercise,
+    build.NoSolutions,
+    origin.NoOrigin,
+    dev.NoSuchAnswer,
+    Refusal,
+    _Usage,
+)
 
 
 def _parser() -> argparse.ArgumentParser:

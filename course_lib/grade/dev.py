@@ -18,6 +18,10 @@ from course_lib.grade.grader import Grader
 from course_lib.ranks.scratch import scratch_folder
 
 
+class NoSuchAnswer(LookupError):
+    """An answer that an exercise does not have; the text says where they are listed."""
+
+
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Adds the authors' commands below `course dev`."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -26,9 +30,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         ("build", do_build, "make the starters from the solutions"),
         ("zoo", do_zoo, "grade starter, solution, variants and mutants"),
         ("mutate", do_mutate, "grade machine-made wrong answers"),
+        ("show", do_show, "print an answer of the zoo, whole"),
     ):
         parsers[name] = commands.add_parser(name, help=text, description=text)
         parsers[name].set_defaults(do=do)
+    for name in ("build", "zoo", "mutate"):
         parsers[name].add_argument("names", nargs="*", metavar="NAME", help="default: all")
     parsers["build"].add_argument(
         "--force", action="store_true", help="overwrite files that were worked on"
@@ -37,15 +43,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     address = commands.add_parser("origin", help=text, description=text)
     address.set_defaults(do=do_origin)
     address.add_argument("address", nargs="?", help="OWNER/REPO; if not said, git's origin")
-    animals = parsers["zoo"]
-    animals.add_argument("--right", action="store_true", help="only solutions and variants")
-    animals.add_argument(
+    parsers["show"].add_argument("name", metavar="NAME")
+    parsers["show"].add_argument("answer", nargs="?", metavar="ANSWER", help="default: list them")
+    graded = parsers["zoo"]
+    graded.add_argument("--right", action="store_true", help="only solutions and variants")
+    graded.add_argument(
         "--seeds",
         type=_numbers,
         default=[0],
         help="of the hidden inputs, as 0-9 or 1,5 (default 0)",
     )
-    animals.add_argument("--jobs", type=int, default=1, help="gradings side by side (default 1)")
+    graded.add_argument("--jobs", type=int, default=1, help="gradings side by side (default 1)")
     parsers["mutate"].add_argument(
         "--most", type=int, default=0, help="at most about this many of an exercise, evenly chosen"
     )
@@ -83,7 +91,7 @@ def do_build(args: argparse.Namespace) -> int:
 
 def do_zoo(args: argparse.Namespace) -> int:
     """Whether each file with a known verdict gets it."""
-    known = [animal for entry in with_solutions(args.names) for animal in zoo.animals(entry)]
+    known = [answer for entry in with_solutions(args.names) for answer in zoo.answers_of(entry)]
     known = zoo.right_answers(known) if args.right else known
     wrong = count = 0
     with ExitStack() as stack:
@@ -98,12 +106,30 @@ def do_zoo(args: argparse.Namespace) -> int:
 
 def _tell(verdict: zoo.Verdict) -> None:
     """A line for a verdict, and what is wrong with it."""
-    animal = verdict.animal
+    answer = verdict.answer
     mark = "✗" if verdict.complaint else "✓"
-    print(f"{mark} {animal.entry.name}: {animal.kind:<8} {animal.name:<36} "
+    print(f"{mark} {answer.entry.name}: {answer.kind:<8} {answer.name:<36} "
           f"seed {verdict.seed}  {verdict.card.status}", flush=True)  # fmt: skip
     if verdict.complaint:
         print(f"    {verdict.complaint}".replace("\n", "\n    "), flush=True)
+
+
+def do_show(args: argparse.Namespace) -> int:
+    """One answer, as the grader gets it; their names, if none is said."""
+    [entry] = with_solutions([args.name])
+    found = {answer.name.removesuffix(".py"): answer for answer in zoo.answers_of(entry)}
+    if args.answer is None:
+        for name, answer in found.items():
+            print(f"{answer.kind:<8}  {name}")
+    elif args.answer in found:
+        print(found[args.answer].source, end="")
+    else:
+        raise NoSuchAnswer(
+            f"the answer {args.answer!r} of {entry.name} is asked for\n"
+            f"  {entry.mutants.relative_to(entry.root)} has {len(found)} answers, not this one\n"
+            f"  `course dev show {entry.name}` lists them"
+        )
+    return 0
 
 
 def do_mutate(args: argparse.Namespace) -> int:

@@ -30,6 +30,7 @@ from course_lib.ranks.scratch import scratch_folder
 SILENCE = 300.0  # seconds without a report after which the grader itself is stuck
 ATTEMPTS = 2
 LONGEST = 1 << 24  # bytes of an answer
+HIDDEN = ("solutions", "grading", "tests")  # folders of the course that no answer may read
 
 Watcher = Callable[[Card], None]
 
@@ -201,8 +202,8 @@ class Judging:
             "name": entry.name, "defines": entry.defines, "path": str(self._path),
             "source": self._card.source, "suite": str(entry.suite),
             "protected": [str(PACKAGE), str(entry.suite.parent), *(str(root / name) for name in (
-                "exercises", "solutions", "tests", "notebooks", ".course")), *self._private],
-            "hidden": [str(root / "solutions"), str(root / "tests"), *self._private],
+                "exercises", "notebooks", ".course", *HIDDEN)), *self._private],
+            "hidden": [*(str(root / name) for name in HIDDEN), *self._private],
         }  # fmt: skip
         return {"subject": subject, "seed": self._card.seed, "folder": self._folder}
 

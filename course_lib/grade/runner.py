@@ -41,6 +41,8 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
         fds: the channel for reports, and the channel to the server for forking ranks.
     """
     sys.dont_write_bytecode = True
+    for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        del os.environ[name]  # options and plugins for the user's own tests
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     report = Channel.from_fd(fds[0])
     subject = Subject(**{**args["subject"], "processes": _process_limit()})

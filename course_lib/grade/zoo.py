@@ -4,9 +4,6 @@ Notebook: none; `course dev zoo` and the tests run it.
 Source: mutation testing (DeMillo, Lipton, Sayward, 1978), with mutants that learners really write.
 Costs one grading for each file and seed.
 The production version runs over all submissions of earlier years.
-
-A file in tests/mutants/LESSON/NAME begins with a docstring whose first line is
-`mutant: words, that, the card, must contain` or `variant: what is different`.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from course_lib.grade.answers import edited, known_answers
 from course_lib.grade.build import is_given, starter
 from course_lib.grade.card import Card
 from course_lib.grade.catalog import Entry
@@ -28,32 +26,29 @@ RIGHT = ("solution", "variant")
 
 
 @dataclass(frozen=True)
-class Animal:
-    """One file whose verdict is known.
+class KnownAnswer:
+    """One answer whose verdict is known.
 
     Attributes:
-        kind: `starter`, `solution`, `variant`, `mutant`, or `broken` for a starter to repair.
+        kind: `starter`, `solution`, `variant` for another right one, `mutant` for a wrong one, or
+            `broken` for a starter to repair.
         entry: the exercise.
-        path: the file; None for a starter, which is made of the solution.
+        name: of the file that is graded.
+        source: its text.
         words: what its card must contain.
     """
 
     kind: str
     entry: Entry
-    path: Path | None
+    name: str
+    source: str
     words: tuple[str, ...] = ()
 
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return f"{self.entry.name}.py" if self.path is None else self.path.name
-
     def file(self, folder: Path) -> Path:
-        """The file to grade; a starter is written to `folder`: the reader's may be worked on."""
-        if self.path is not None:
-            return self.path
-        path = folder / self.name
-        path.write_text(starter(self.entry), encoding="utf-8")
+        """The file to grade, written to `folder`: the reader's own may be worked on."""
+        path = folder / self.entry.name / self.kind / self.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.source, encoding="utf-8")
         return path
 
     def complaint(self, card: Card) -> str:
@@ -72,59 +67,61 @@ class Animal:
         return f"fails without the words {missing}:\n{text}" if missing else ""
 
 
-def animals(entry: Entry) -> list[Animal]:
-    """All files of an exercise whose verdict is known.
+def answers_of(entry: Entry) -> list[KnownAnswer]:
+    """All answers of an exercise whose verdict is known.
 
     Raises:
-        ValueError: a file's docstring does not say what it is.
+        AnswerError: an edit does not fit the solution.
     """
-    first = "broken" if is_given(entry) else "starter"
-    known = [Animal(first, entry, None), Animal("solution", entry, entry.solution)]
-    return known + [_animal(entry, path) for path in sorted(entry.mutants.glob("*.py"))]
-
-
-def _animal(entry: Entry, path: Path) -> Animal:
-    with path.open(encoding="utf-8") as file:  # thousands of files, whose first line is enough
-        first = file.readline().rstrip().removesuffix('"""')
-    kind, _, rest = first.removeprefix('"""').partition(":")
-    if kind not in ("mutant", "variant"):
-        raise ValueError(f"{path.name} must begin with a docstring 'mutant: ...' or 'variant: ...'")
-    words = tuple(word.strip() for word in rest.split(",")) if kind == "mutant" else ()
-    return Animal(kind, entry, path, tuple(word for word in words if word))
+    solution, given = entry.solution.read_text(encoding="utf-8"), starter(entry)
+    first = "broken" if is_given(given) else "starter"
+    wrong, right = known_answers(entry.mutants)
+    own = f"{entry.name}.py"
+    return [
+        KnownAnswer(first, entry, own, given),
+        KnownAnswer("solution", entry, own, solution),
+        *(KnownAnswer("variant", entry, f"{each.name}.py", each.source.lstrip()) for each in right),
+        *(
+            KnownAnswer(
+                "mutant", entry, f"{each.name}.py", edited(solution, each.edits), tuple(each.words)
+            )
+            for each in wrong
+        ),
+    ]
 
 
 class Verdict(NamedTuple):
-    """The grader's word on one animal.
+    """The grader's word on one answer.
 
     Attributes:
-        animal: which.
+        answer: which.
         seed: of the hidden inputs.
         card: its card.
         complaint: what is wrong with that; "" if nothing is.
     """
 
-    animal: Animal
+    answer: KnownAnswer
     seed: int
     card: Card
     complaint: str
 
 
-def right_answers(known: Sequence[Animal]) -> list[Animal]:
+def right_answers(known: Sequence[KnownAnswer]) -> list[KnownAnswer]:
     """The solutions, then the variants."""
-    return [animal for kind in RIGHT for animal in known if animal.kind == kind]
+    return [answer for kind in RIGHT for answer in known if answer.kind == kind]
 
 
 def verdicts(
-    known: Sequence[Animal], seeds: Sequence[int], graders: Sequence[Grader], folder: Path
+    known: Sequence[KnownAnswer], seeds: Sequence[int], graders: Sequence[Grader], folder: Path
 ) -> Iterator[Verdict]:
-    """Grades animals under seeds.
+    """Grades answers under seeds.
 
     Args:
-        known: the animals.
-        seeds: of the hidden inputs; all animals are graded under one before the next.
+        known: the answers.
+        seeds: of the hidden inputs; all answers are graded under one before the next.
         graders: as many gradings run side by side. They do not disturb each other: what a grading
             limits is processor time, and memory of its own processes.
-        folder: for starters.
+        folder: for the files.
 
     Yields:
         A verdict each, in the order asked for, as soon as it and all before it are there.
@@ -133,15 +130,15 @@ def verdicts(
     for each in graders:
         free.put(each)
 
-    def judge(animal: Animal, path: Path, seed: int) -> Verdict:
+    def judge(answer: KnownAnswer, path: Path, seed: int) -> Verdict:
         grader = free.get()
         try:
-            card = grader.grade(animal.entry, path, seed=seed)
+            card = grader.grade(answer.entry, path, seed=seed)
         finally:
             free.put(grader)
-        return Verdict(animal, seed, card, animal.complaint(card))
+        return Verdict(answer, seed, card, answer.complaint(card))
 
-    files = [(animal, animal.file(folder)) for animal in known]
+    files = [(answer, answer.file(folder)) for answer in known]
     with ThreadPoolExecutor(len(graders)) as pool:
         asked = [pool.submit(judge, *each, seed) for seed in seeds for each in files]
         try:

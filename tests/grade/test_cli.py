@@ -24,6 +24,15 @@ WRONG = "def double(tensor, group):\n    return tensor\n"
 SOLUTION = (
     "def double(tensor, group):\n    # BEGIN SOLUTION\n    return 2 * tensor\n    # END SOLUTION\n"
 )
+ANSWERS = """
+from course_lib.grade.answers import Right, Wrong
+
+WRONG = [
+    Wrong("square", ["this is the square"], "-    return 2 * tensor\\n+    return tensor * tensor"),
+    Wrong("wrongly_named", ["deadlock"], "-    return 2 * tensor\\n+    return tensor"),
+]
+RIGHT = []
+"""
 
 
 @pytest.fixture
@@ -161,11 +170,8 @@ def test_the_environment_says_where_the_course_is(
 
 @pytest.mark.slow
 def test_zoo_and_mutate(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
-    course.mutants.mkdir(parents=True)
-    (course.mutants / "square.py").write_text(
-        '"""mutant: this is the square"""\ndef double(tensor, group):\n    return tensor * tensor\n'
-    )
-    (course.mutants / "wrongly_named.py").write_text(f'"""mutant: deadlock"""\n{WRONG}')
+    course.mutants.parent.mkdir(parents=True)
+    course.mutants.write_text(ANSWERS)
     assert cli.main(["dev", "zoo"]) == 1
     out = capsys.readouterr().out
     assert "✓ double: mutant   square.py" in out
@@ -178,6 +184,27 @@ def test_zoo_and_mutate(course: Entry, capsys: pytest.CaptureFixture[str]) -> No
     assert "mutant" not in out and "0 of 3 verdicts are wrong" in out
     assert cli.main(["dev", "mutate", "double", "--most", "3"]) == 0
     assert "killed" in capsys.readouterr().out
+
+
+def test_an_author_looks_at_an_answer(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    course.mutants.parent.mkdir(parents=True)
+    course.mutants.write_text(ANSWERS)
+    assert cli.main(["dev", "show", "double", "square"]) == 0
+    assert capsys.readouterr().out == SOLUTION.replace("2 * tensor", "tensor * tensor")
+    assert cli.main(["dev", "show", "double"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == ["solution  double", "mutant    square", "mutant    wrongly_named"]
+    assert cli.main(["dev", "show", "double", "cube"]) == 2
+    assert "mutants/99_test/double.py has 3 answers, not this one" in capsys.readouterr().err
+
+
+def test_the_users_pytest_options_are_not_the_graders(
+    course: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p nothing_of_that_name --collect-only")
+    monkeypatch.setenv("PYTEST_PLUGINS", "nothing_of_that_name")
+    with Grader() as own:  # its preloaded process starts with these
+        assert own.grade(course).status == "full"
 
 
 def test_watch_grades_on_save(

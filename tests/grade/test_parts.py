@@ -126,7 +126,7 @@ def test_a_starter_may_be_code_to_repair(double: Entry) -> None:
     assert starter(double) == (
         "def double(x):\n    y = x\n    if y:\n        y = 3 * y\n    return y\n"
     )
-    assert is_given(double)
+    assert is_given(starter(double))
 
 
 def test_mutants_are_the_fields_own_slips() -> None:

@@ -28,7 +28,7 @@ def graders() -> Iterator[list[Grader]]:
 
 @pytest.mark.parametrize("entry", entries(PACKAGE.parent), ids=lambda entry: entry.name)
 def test_right_under_every_seed(entry: Entry, graders: list[Grader], tmp_path: Path) -> None:
-    known = zoo.right_answers(zoo.animals(entry))
+    known = zoo.right_answers(zoo.answers_of(entry))
     found = list(zoo.verdicts(known, SEEDS, graders, tmp_path))
     assert len(found) == len(known) * len(SEEDS) > 0
-    assert [f"{v.animal.name}, seed {v.seed}: {v.complaint}" for v in found if v.complaint] == []
+    assert [f"{v.answer.name}, seed {v.seed}: {v.complaint}" for v in found if v.complaint] == []

@@ -30,7 +30,7 @@ FILES = (
 NEVER = {"__pycache__", ".ipynb_checkpoints", ".course", ".git", ".pytest_cache"}
 NOTEBOOK = re.compile(r"\d\d_\w+\.ipynb")  # the course's; an instructor's have other names
 FOR_INSTRUCTORS = "](INSTRUCTORS.md"
-ANSWERS = ("solutions", "mutants")  # a test that speaks of these cannot run without them
+ANSWERS = ("solutions", "grading")  # a test that speaks of these cannot run without them
 
 
 def release(root: Path, target: Path) -> list[Entry]:
@@ -111,7 +111,7 @@ def _belongs(path: Path, root: Path) -> bool:
         return bool(NOTEBOOK.fullmatch(path.name))
     if room != "tests":
         return True
-    if inner[0] in ("mutants", "grade"):
+    if inner[0] == "grade":
         return False
     return path.suffix != ".py" or not any(w in path.read_text("utf-8") for w in ANSWERS)
 

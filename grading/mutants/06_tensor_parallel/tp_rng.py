@@ -1,0 +1,164 @@
+"""Wrong and right answers to `tp_rng`: see `course dev show tp_rng`."""
+
+from course_lib.grade.answers import Right, Wrong
+
+WRONG = [
+    Wrong("broadcasts_the_seed", ["the list of calls"], '''
+-from course_lib.comm import Group
++from course_lib.comm import Group, broadcast
+@@
+     def __init__(self, seed: int, group: Group) -> None:
++        shared = torch.tensor([seed])
++        broadcast(shared, 0, group)
+'''),
+    Wrong("different_everywhere", ["what two replicated regions draw"], '''
+-        seeds = {"replicated": seed * (group.size + 1)}
++        seeds = {"replicated": seed * (group.size + 1) + 7 * group.index}
+'''),
+    Wrong("from_the_outside_state", ["what two replicated regions draw"], '''
+-        seeds = {"replicated": seed * (group.size + 1)}
++        seeds = {"replicated": torch.initial_seed()}
+'''),
+    Wrong("global_rank", ["at the same index of another group"], '''
+-        seeds["sharded"] = seeds["replicated"] + 1 + group.index
++        seeds["sharded"] = seeds["replicated"] + 1 + group.rank
+'''),
+    Wrong("index_0_shares_with_replicated", ["sharded and replicated draw the same", "also on index 0"], '''
+-        seeds["sharded"] = seeds["replicated"] + 1 + group.index
++        seeds["sharded"] = seeds["replicated"] + group.index
+'''),
+    Wrong("manual_seed", ["`torch.manual_seed` seeds the default generator"], '''
+-            kind: torch.Generator().manual_seed(own).get_state() for kind, own in seeds.items()
++            kind: torch.manual_seed(own).get_state() for kind, own in seeds.items()
+'''),
+    Wrong("neighbours_streams", ["draws the numbers that rank 0 draws"], '''
+         seeds["sharded"] = seeds["replicated"] + 1 + group.index
++        seeds["sharded"] = seeds["replicated"] + 1
+@@
+         }
++        for _ in range(group.index):
++            with self.region("sharded"):
++                torch.rand(4, 6, dtype=torch.float64)
+'''),
+    Wrong("no_finally", ["an exception jumps over what follows the `yield`"], '''
+-        try:
+-            yield
+-        finally:
+-            self.states[kind] = torch.get_rng_state()
+-            torch.set_rng_state(outside)
++        yield
++        self.states[kind] = torch.get_rng_state()
++        torch.set_rng_state(outside)
+'''),
+    Wrong("one_stream", ["replicated"], '''
+-        torch.set_rng_state(self.states[kind])
++        torch.set_rng_state(self.states["sharded"])
+@@
+-            self.states[kind] = torch.get_rng_state()
++            self.states["sharded"] = torch.get_rng_state()
+'''),
+    Wrong("outside_from_the_beginning", ["not that of the moment before the region"], '''
+     def __init__(self, seed: int, group: Group) -> None:
++        self.outside = torch.get_rng_state()
+@@
+-        outside = torch.get_rng_state()
++        outside = self.outside
+'''),
+    Wrong("outside_not_put_back", ["is not put back after the region"], '''
+-            torch.set_rng_state(outside)
+'''),
+    Wrong("restarts", ["the stream begins anew in each region"], '''
+-            self.states[kind] = torch.get_rng_state()
+'''),
+    Wrong("same_everywhere", ["a sharded region draws the numbers that rank 0 draws"], '''
+-        seeds["sharded"] = seeds["replicated"] + 1 + group.index
++        seeds["sharded"] = seeds["replicated"] + 1
+'''),
+    Wrong("seed_ignored", ["another seed gives the same"], '''
+-        seeds = {"replicated": seed * (group.size + 1)}
++        seeds = {"replicated": 1234}
+'''),
+    Wrong("stream_kept_without_exception_only", ["the stream began anew after an exception"], '''
+             yield
++            self.states[kind] = torch.get_rng_state()
+@@
+-            self.states[kind] = torch.get_rng_state()
+'''),
+    Wrong("swallows_the_exception", ["the number of exceptions"], '''
+-        finally:
+-            self.states[kind] = torch.get_rng_state()
+-            torch.set_rng_state(outside)
++        except FloatingPointError:
++            pass
++        self.states[kind] = torch.get_rng_state()
++        torch.set_rng_state(outside)
+'''),
+    Wrong("time_as_seed", ["what two replicated regions draw"], '''
+ from contextlib import contextmanager
++import time
+@@
+-        seeds = {"replicated": seed * (group.size + 1)}
++        seeds = {"replicated": time.time_ns() % 2**40}
+'''),
+]
+
+RIGHT = [
+    Right("variant_fork_rng", "torch.random.fork_rng, and generators kept as objects", '''
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from course_lib.comm import Group
+
+
+class RegionRng:
+    def __init__(self, seed: int, group: Group) -> None:
+        self.streams = {"replicated": torch.Generator(), "sharded": torch.Generator()}
+        self.streams["replicated"].manual_seed(seed)
+        self.streams["sharded"].manual_seed(seed + 2718 + group.index)
+
+    @contextmanager
+    def region(self, kind: str) -> Iterator[None]:
+        stream = self.streams[kind]
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(stream.get_state())
+            try:
+                yield
+            finally:
+                stream.set_state(torch.get_rng_state())
+'''),
+    Right("variant_seeded_on_entry", "a class with __enter__; the default generator is seeded and put back", '''
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from course_lib.comm import Group
+
+
+class Region(AbstractContextManager):
+    def __init__(self, rng: "RegionRng", kind: str) -> None:
+        self.rng, self.kind = rng, kind
+
+    def __enter__(self) -> None:
+        self.outside = torch.get_rng_state()
+        if self.kind in self.rng.states:
+            torch.set_rng_state(self.rng.states[self.kind])
+        else:
+            torch.manual_seed(self.rng.seeds[self.kind])
+
+    def __exit__(self, *error: Any) -> None:
+        self.rng.states[self.kind] = torch.get_rng_state()
+        torch.set_rng_state(self.outside)
+
+
+class RegionRng:
+    def __init__(self, seed: int, group: Group) -> None:
+        self.seeds = {"replicated": 2 * seed, "sharded": (2 * seed + 1) << (8 * group.index)}
+        self.states: dict[str, torch.Tensor] = {}
+
+    def region(self, kind: str) -> Region:
+        return Region(self, kind)
+'''),
+]

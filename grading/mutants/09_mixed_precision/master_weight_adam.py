@@ -1,0 +1,227 @@
+"""Wrong and right answers to `master_weight_adam`: see `course dev show master_weight_adam`."""
+
+from course_lib.grade.answers import Right, Wrong
+
+WRONG = [
+    Wrong("begun_anew", ["begun anew from the weight"], '''
+             gradient, (beta1, beta2) = p.grad.float(), self.betas
++            master.copy_(p)
+'''),
+    Wrong("decay_in_the_gradient", ["weight decay went into the gradient"], '''
+-            master.mul_(1 - self.lr * self.weight_decay)
++            gradient = gradient + self.weight_decay * master
+'''),
+    Wrong("gradients_stay", ["a gradient is still there"], '''
+-            p.grad = None
+'''),
+    Wrong("keeps_float32_gradients", ["float32 gradients are kept"], '''
+         self.squares = [torch.zeros_like(master) for master in self.masters]
++        self.gradients = [torch.zeros_like(master) for master in self.masters]
+@@
+             gradient, (beta1, beta2) = p.grad.float(), self.betas
++            self.gradients[place].copy_(gradient)
+'''),
+    Wrong("keeps_old_weights", ["copies of 16 bits are kept"], '''
+         self.squares = [torch.zeros_like(master) for master in self.masters]
++        self.old = [p.detach().clone() for p in self.parameters]
+'''),
+    Wrong("master_is_the_weight", ["has the wrong dtype"], '''
+-        self.masters = [p.detach().float() for p in self.parameters]
++        self.masters = [p.detach() for p in self.parameters]
+@@
+-            gradient, (beta1, beta2) = p.grad.float(), self.betas
++            gradient, (beta1, beta2) = p.grad, self.betas
+'''),
+    Wrong("master_rounded", ["the master was rounded"], '''
+             p.copy_(master)
++            master.copy_(p)
+'''),
+    Wrong("missing_is_zero", ["after update"], '''
+-            if p.grad is None:
+-                continue
+-            gradient, (beta1, beta2) = p.grad.float(), self.betas
++            gradient, (beta1, beta2) = torch.zeros_like(master), self.betas
++            if p.grad is not None:
++                gradient = p.grad.float()
+'''),
+    Wrong("moments_in_16_bits", ["has the wrong dtype"], '''
+-        self.means = [torch.zeros_like(master) for master in self.masters]
+-        self.squares = [torch.zeros_like(master) for master in self.masters]
++        self.means = [torch.zeros_like(p) for p in self.parameters]
++        self.squares = [torch.zeros_like(p) for p in self.parameters]
+@@
+-            mean.lerp_(gradient, 1 - beta1)
++            mean.lerp_(gradient.to(mean.dtype), 1 - beta1)
+'''),
+    Wrong("new_memory", ["memory was replaced"], '''
+-            p.copy_(master)
++            p.data = master.to(p.dtype)
+'''),
+    Wrong("no_correction", ["not corrected for beginning at 0"], '''
+-            true_mean = mean / (1 - beta1 ** self.steps[place])
+-            root = (square / (1 - beta2 ** self.steps[place])).sqrt() + self.eps
++            true_mean = mean
++            root = square.sqrt() + self.eps
+'''),
+    Wrong("one_count_for_all", ["it is each parameter's own"], '''
+             if p.grad is None:
++                self.steps[place] += 1
+'''),
+    Wrong("square_in_16_bits", ["the square was taken in 16 bits"], '''
+-            square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
++            square.mul_(beta2).add_((p.grad * p.grad).float(), alpha=1 - beta2)
+'''),
+    Wrong("updates_in_16_bits", ["has the wrong dtype"], '''
+-        self.masters = [p.detach().float() for p in self.parameters]
++        self.masters = [p.detach().clone() for p in self.parameters]
+@@
+-            gradient, (beta1, beta2) = p.grad.float(), self.betas
++            gradient, (beta1, beta2) = p.grad, self.betas
+'''),
+    Wrong("weights_forgotten", ["the weights never changed"], '''
+-            p.copy_(master)
+'''),
+]
+
+RIGHT = [
+    Right("variant_formula", "the formulas as they stand, one line each", '''
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+
+class MasterWeightAdam:
+    """AdamW over float32 masters of 16-bit parameters.
+
+    Args:
+        parameters: bf16 or fp16; may be a generator.
+        lr: the learning rate.
+        betas: of the mean and of the square.
+        eps: added to the root.
+        weight_decay: see above.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+        self.parameters = list(parameters)
+        self.masters = [p.detach().float() for p in self.parameters]
+        self.means = [torch.zeros_like(master) for master in self.masters]
+        self.squares = [torch.zeros_like(master) for master in self.masters]
+        self.steps = [0] * len(self.parameters)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Updates the masters, and the parameters from them."""
+        state = zip(self.parameters, self.masters, self.means, self.squares, strict=True)
+        for place, (p, master, mean, square) in enumerate(state):
+            if p.grad is None:
+                continue
+            gradient, (beta1, beta2) = p.grad.float(), self.betas
+            self.steps[place] += 1
+            mean[...] = beta1 * mean + (1 - beta1) * gradient
+            square[...] = beta2 * square + (1 - beta2) * gradient**2
+            true_mean = mean / (1 - beta1 ** self.steps[place])
+            root = (square / (1 - beta2 ** self.steps[place])).sqrt() + self.eps
+            decayed = master - self.lr * self.weight_decay * master
+            master[...] = decayed - self.lr * true_mean / root
+            p.data.copy_(master.to(p.dtype))
+            p.grad = None
+'''),
+    Right("variant_inner", "torch's own AdamW over the masters, one for each parameter", '''
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+
+class MasterWeightAdam:
+    """AdamW over float32 masters of 16-bit parameters."""
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
+        self.parameters = list(parameters)
+        self.masters = [p.detach().float().requires_grad_() for p in self.parameters]
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        self.inner = torch.optim.AdamW(self.masters, **options)
+        self.means = [torch.zeros_like(master) for master in self.masters]
+        self.squares = [torch.zeros_like(master) for master in self.masters]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Updates the masters, and the parameters from them."""
+        for p, master in zip(self.parameters, self.masters):
+            master.grad = None if p.grad is None else p.grad.float()
+        self.inner.step()
+        for i, (p, master) in enumerate(zip(self.parameters, self.masters)):
+            if p.grad is not None:
+                self.means[i] = self.inner.state[master]["exp_avg"]
+                self.squares[i] = self.inner.state[master]["exp_avg_sq"]
+                p.copy_(master)
+            p.grad = master.grad = None
+'''),
+    Right("variant_step_size", "the corrections in the step size, new tensors in the lists", '''
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+
+class MasterWeightAdam:
+    """AdamW over float32 masters of 16-bit parameters.
+
+    Args:
+        parameters: bf16 or fp16; may be a generator.
+        lr: the learning rate.
+        betas: of the mean and of the square.
+        eps: added to the root.
+        weight_decay: see above.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+        self.parameters = list(parameters)
+        self.masters = [p.detach().float() for p in self.parameters]
+        self.means = [torch.zeros_like(master) for master in self.masters]
+        self.squares = [torch.zeros_like(master) for master in self.masters]
+        self.steps = [0] * len(self.parameters)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Updates the masters, and the parameters from them."""
+        state = zip(self.parameters, self.masters, self.means, self.squares, strict=True)
+        for place, (p, master, mean, square) in enumerate(state):
+            if p.grad is None:
+                continue
+            gradient, (beta1, beta2) = p.grad.float(), self.betas
+            self.steps[place] += 1
+            self.means[place] = mean = torch.lerp(gradient, mean, beta1)
+            self.squares[place] = square = torch.lerp(gradient * gradient, square, beta2)
+            rate = self.lr / (1 - beta1 ** self.steps[place])
+            root = (square / (1 - beta2 ** self.steps[place])).sqrt() + self.eps
+            kept = master * (1 - self.lr * self.weight_decay)
+            self.masters[place] = kept - rate * mean / root
+            p.copy_(self.masters[place])
+            p.grad = None
+'''),
+]

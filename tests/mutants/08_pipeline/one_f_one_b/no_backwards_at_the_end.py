@@ -1,9 +1,0 @@
-"""mutant: stage 0 runs only F for micro-batch 2, each micro-batch passes each stage"""
-
-
-def one_f_one_b(rank: int, p: int, m: int) -> list[str]:
-    warm = min(m, p - 1 - rank)
-    plan = [f"{rank}F{k}" for k in range(warm)]
-    for k in range(m - warm):
-        plan += [f"{rank}F{warm + k}", f"{rank}B{k}"]
-    return plan

@@ -1,9 +1,0 @@
-"""variant: the first pair's forward counts to the warm-up; then a backward, a forward"""
-
-
-def one_f_one_b(rank: int, p: int, m: int) -> list[str]:
-    warm = min(m, p - rank)
-    plan = [f"{rank}F{k}" for k in range(warm)]
-    for k in range(m - warm):
-        plan += [f"{rank}B{k}", f"{rank}F{warm + k}"]
-    return plan + [f"{rank}B{k}" for k in range(m - warm, m)]

@@ -1,9 +1,0 @@
-"""mutant: rank 0 holds the activations of 3 micro-batches, holds more than it must"""
-
-
-def one_f_one_b(rank: int, p: int, m: int) -> list[str]:
-    warm = min(m, p - rank)
-    plan = [f"{rank}F{k}" for k in range(warm)]
-    for k in range(m - warm):
-        plan += [f"{rank}F{warm + k}", f"{rank}B{k}"]
-    return plan + [f"{rank}B{k}" for k in range(m - warm, m)]
