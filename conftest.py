@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.grade.build import untouched_course
+from course_lib.grade.author.build import untouched_course
 
 HERE = Path(__file__).parent
 

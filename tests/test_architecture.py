@@ -27,6 +27,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plot": {"trace", "plan", "schedule"},
     "site": set(),
 }
+# The same for rooms in a room, which may also import the named files of the room's own level.
+BASE = {"checks", "faults"}
+INSIDE: dict[str, dict[str, set[str]]] = {
+    "grade": {
+        "rank": BASE,
+        "judge": {"rank"} | BASE,
+        "suite": {"judge", "rank"} | BASE,
+        "report": {"catalog"} | BASE,
+        "author": {"report", "catalog", "grader"} | BASE,
+        "teach": {"report", "author", "catalog", "grader"} | BASE,
+    },
+}
 # Schedules are data alone; who may draw or grade them may not import what runs them.
 SCHEDULE = "course_lib.parallel.schedule"
 # Rooms that may import torch.distributed, and one file: torch loads a checkpoint of ours only
@@ -35,7 +47,7 @@ TALKERS = ("comm/", "ranks/", "grade/", "checkpoint/torch_reader.py")
 # Notebook software, and the only places that may know it.
 FRONT_END = {"IPython", "ipywidgets", "matplotlib"}
 FRONT_ROOMS = ("ranks/magic.py", "ranks/live.py", "ranks/figures.py", "grade/magic.py",
-               "grade/report.py", "grade/card.py", "plot/", "site/pages.py")  # fmt: skip
+               "grade/report/", "plot/", "site/pages.py")  # fmt: skip
 
 
 def imports(path: Path) -> set[str]:
@@ -66,6 +78,17 @@ def test_imports_go_one_way(path: Path) -> None:
     }
     assert used <= allowed, f"{path.name} in {mine} imports {used - allowed}"
     assert not any(name.split(".")[0] in ("exercises", "solutions") for name in imports(path))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_inside_a_large_room_go_one_way(path: Path) -> None:
+    large, inner, *_ = (*path.relative_to(LIBRARY).with_suffix("").parts, "", "")
+    if large not in INSIDE or inner not in INSIDE[large]:
+        return  # a file at the room's own level
+    prefix = f"course_lib.{large}."
+    used = {name[len(prefix) :].split(".")[0] for name in imports(path) if name.startswith(prefix)}
+    allowed = INSIDE[large][inner] | {inner}
+    assert used <= allowed, f"{path.name} in {large}/{inner} imports {used - allowed}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -1,10 +1,4 @@
-"""Which exercises there are, and where their files lie.
-
-Notebook: 00 Ranks and the ledger shows the list.
-Source: none; suites are read with `ast`, so that listing them imports neither torch nor a suite.
-Costs: a few milliseconds for all suites.
-The production version of a catalog is a database.
-"""
+"""Which exercises there are, and where their files lie."""
 
 from __future__ import annotations
 
@@ -19,7 +13,6 @@ from typing import Any
 from course_lib.grade.checks import Check, Exercise
 
 PACKAGE = Path(__file__).resolve().parents[1]
-SUITES = PACKAGE / "grade" / "suites"
 
 
 class NoSuchExercise(LookupError):
@@ -131,7 +124,7 @@ def entries(root: Path | None = None) -> list[Entry]:
         SuiteError: a suite cannot be read.
     """
     root = root or find_root()
-    found = [read_suite(path, root) for path in sorted(SUITES.glob("*/*.py"))]
+    found = [read_suite(path, root) for path in suites(root)]
     return sorted(found, key=lambda e: (e.exercise.lesson, e.exercise.order, e.name))
 
 
@@ -142,9 +135,10 @@ def find(name: str, root: Path | None = None) -> Entry:
         NoSuchExercise: there is none of that name.
     """
     short = name.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
-    known = {path.stem: path for path in sorted(SUITES.glob("*/*.py"))}
+    root = root or find_root()
+    known = {path.stem: path for path in suites(root)}
     if short in known:
-        return read_suite(known[short], root or find_root())
+        return read_suite(known[short], root)
     near = difflib.get_close_matches(short, known, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "`course list` shows them all."
     raise NoSuchExercise(f"there is no exercise {name!r}; {hint}")
@@ -157,6 +151,11 @@ def chosen(name: str | None, root: Path | None = None) -> list[Entry]:
         NoSuchExercise: there is none of that name.
     """
     return [find(name, root)] if name else entries(root)
+
+
+def suites(root: Path) -> list[Path]:
+    """The suites of a course, one for each exercise."""
+    return sorted((root / "grading" / "suites").glob("*/*.py"))
 
 
 # --- reading a suite without running it ----------------------------------------------------------

@@ -1,10 +1,5 @@
 """What a suite is made of: one exercise, its checks, and the way in which a check fails.
 
-Notebook: every one; a suite is a file under course_lib/grade/suites, one an exercise.
-Source: CS336's adapters and minitorch's task markers; pytest collects and runs the checks.
-Costs nothing: this file imports neither torch nor pytest, so that listing exercises is quick.
-The production version of such a suite also runs on the hardware that the code is meant for.
-
 A suite holds `EXERCISE`, driver functions `drive(learner, group, **inputs) -> dict` that run on the
 ranks, and check functions that take the fixture `run` and are decorated with `check`.
 """

@@ -1,10 +1,5 @@
 """The command `course`: grade, watch, hints, progress, doctor, plan; for instructors and authors.
 
-Notebook: each exercise names its command.
-Source: rustlings' watch mode, git's exit codes.
-Costs: `course grade` three seconds to import torch, once; `course watch` keeps it warm.
-The production version is a continuous-integration job: `course grade --all --json - --junit FILE`.
-
 Exit codes: 0 full marks, 1 failed checks, 2 wrong usage, 3 a file does not load, 4 the grader
 broke, 5 evidence of tampering, 130 interrupted.
 """
@@ -19,8 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from course_lib.grade import build, dev, github, origin, progress, report
-from course_lib.grade.card import Card, write_atomically, write_json
+from course_lib.grade.author import build, dev, origin
 from course_lib.grade.catalog import (
     Entry,
     NoCheckout,
@@ -33,7 +27,16 @@ from course_lib.grade.catalog import (
     find_root,
 )
 from course_lib.grade.grader import Grader
-from course_lib.grade.progress import Progress
+from course_lib.grade.report import (
+    Card,
+    as_junit,
+    as_text,
+    github,
+    progress,
+    write_atomically,
+    write_json,
+)
+from course_lib.grade.report.progress import Progress
 from course_lib.grade.teach import Refusal
 from course_lib.grade.teach import commands as teach
 
@@ -166,7 +169,7 @@ def do_grade(args: argparse.Namespace) -> int:
     if args.json == "-":
         print(json.dumps(_json(cards, args.all), indent=1))
     if args.junit:
-        write_atomically(Path(args.junit), report.as_junit(cards))
+        write_atomically(Path(args.junit), as_junit(cards))
     if args.classroom:
         github.write(Path(args.classroom), cards)
     if args.all and args.json != "-":
@@ -193,7 +196,7 @@ def _grade_one(
     if args.file is None:
         Progress(entry.root).enter(card)
     if args.json != "-":
-        print(report.as_text(card, colour=sys.stdout.isatty()), flush=True)
+        print(as_text(card, colour=sys.stdout.isatty()), flush=True)
     return card
 
 
@@ -218,7 +221,7 @@ def do_watch(args: argparse.Namespace) -> int:
                     times[entry.name] = _saved(entry.path)
                     card = grader.grade(entry)
                     Progress(entry.root).enter(card)
-                    print(report.as_text(card, colour=sys.stdout.isatty()), flush=True)
+                    print(as_text(card, colour=sys.stdout.isatty()), flush=True)
                     if card.interrupted:
                         return INTERRUPTED
             time.sleep(0.2)

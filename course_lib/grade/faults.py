@@ -1,10 +1,4 @@
-"""What can go wrong with a run other than a wrong result, as plain data with a name.
-
-Notebook: 14 Profiling and debugging; the score card of every exercise.
-Source: the list is what learners' code really did: see "Grader" in CONTRIBUTING.md.
-Costs nothing.
-The production version is a scheduler's list of exit reasons (Slurm, Kubernetes).
-"""
+"""What can go wrong with a run other than a wrong result, as plain data with a name."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Grades one exercise: reads the file once, starts the trusted process, and collects its reports.
-
-Notebook: `%grade` and `%%grade` call this, and so does `course grade`.
-Source: the split between front end and judge is that of programming contests (DOMjudge).
-Costs: with a warm preloaded process a second for an exercise; without, three more to import torch.
-The production version queues many students' work and runs each in a container.
-"""
+"""Grades one exercise: reads the file, starts the trusted process, and collects its reports."""
 
 from __future__ import annotations
 
@@ -19,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from course_lib.grade.card import Card
 from course_lib.grade.catalog import PACKAGE, Entry
 from course_lib.grade.faults import Fault
+from course_lib.grade.report import Card
 from course_lib.ranks.channel import Channel, ChannelClosed
 from course_lib.ranks.forkserver import Child, ForkServer, ServerDied
 from course_lib.ranks.outcome import ending
@@ -29,8 +23,10 @@ from course_lib.ranks.scratch import scratch_folder
 
 SILENCE = 300.0  # seconds without a report after which the grader itself is stuck
 ATTEMPTS = 2
+RUNNER = "course_lib.grade.suite.runner:main"  # what the trusted process runs
 LONGEST = 1 << 24  # bytes of an answer
-HIDDEN = ("solutions", "grading", "tests")  # folders of the course that no answer may read
+PROTECTED = ("exercises", "grading", "notebooks", ".course")  # no answer may write there
+HIDDEN = ("solutions", "grading/mutants", "tests")  # nor read here
 
 Watcher = Callable[[Card], None]
 
@@ -151,9 +147,10 @@ def _text(path: Path) -> str:
 
 
 def _digest(entry: Entry) -> str:
-    """Digest of the suite and of the grader's own files."""
+    """Digest of the suite, of the references that suites have, and of the grader's own files."""
     found = hashlib.sha256(entry.suite.read_bytes())
-    for file in sorted((PACKAGE / "grade").glob("*.py")):
+    places = PACKAGE / "grade", entry.root / "grading" / "references"
+    for file in sorted(file for place in places for file in place.rglob("*.py")):
         found.update(file.read_bytes())
     return found.hexdigest()
 
@@ -185,7 +182,7 @@ class Judging:
         asks, serves = Channel.pair()
         try:
             fds = (theirs.fileno(), asks.fileno(), serves.fileno())
-            child = self._server.fork("course_lib.grade.runner:main", self._args(), fds, serve=2)
+            child = self._server.fork(RUNNER, self._args(), fds, serve=2)
         finally:
             for end in (theirs, asks, serves):
                 end.close()
@@ -200,9 +197,10 @@ class Judging:
         root = entry.root
         subject = {
             "name": entry.name, "defines": entry.defines, "path": str(self._path),
-            "source": self._card.source, "suite": str(entry.suite),
-            "protected": [str(PACKAGE), str(entry.suite.parent), *(str(root / name) for name in (
-                "exercises", "notebooks", ".course", *HIDDEN)), *self._private],
+            "source": self._card.source, "suite": str(entry.suite), "root": str(root),
+            "protected": [
+                str(PACKAGE), *(str(root / name) for name in PROTECTED + HIDDEN), *self._private
+            ],
             "hidden": [*(str(root / name) for name in HIDDEN), *self._private],
         }  # fmt: skip
         return {"subject": subject, "seed": self._card.seed, "folder": self._folder}

@@ -1,10 +1,4 @@
-"""Grading inside the notebook: %grade, %%grade, %hint, %progress and %doctor.
-
-Notebook: every exercise.
-Source: IPython's magics.
-Costs: about a second; the preloaded process of the notebook's ranks forks the grader as well.
-The production version is nbgrader's button; this one answers at once.
-"""
+"""Grading inside the notebook: %grade, %%grade, %hint, %progress and %doctor."""
 
 from __future__ import annotations
 
@@ -14,9 +8,7 @@ from typing import Any
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.display import display
 
-from course_lib.grade import progress, report
-from course_lib.grade.build import save_answer
-from course_lib.grade.card import Card
+from course_lib.grade.author.build import save_answer
 from course_lib.grade.catalog import (
     Entry,
     NoCheckout,
@@ -28,7 +20,8 @@ from course_lib.grade.catalog import (
 )
 from course_lib.grade.cli import hint_text
 from course_lib.grade.grader import Grader
-from course_lib.grade.progress import Progress
+from course_lib.grade.report import Card, as_html, as_text, progress
+from course_lib.grade.report.progress import Progress
 from course_lib.ranks.doctor import Report, examine
 from course_lib.ranks.forkserver import ForkServer
 
@@ -134,8 +127,8 @@ def _entry(line: str) -> Entry | None:
 
 
 def _show(card: Card) -> None:
-    text = report.as_text(card, hint="%hint")
-    display(Shown(text, report.as_html(card, hint="%hint")))
+    text = as_text(card, hint="%hint")
+    display(Shown(text, as_html(card, hint="%hint")))
 
 
 def load_ipython_extension(shell: Any) -> None:

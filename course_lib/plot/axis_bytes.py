@@ -1,9 +1,6 @@
 """What a rank sends in a step on each axis of a mesh: inside its node, and between nodes.
 
-Notebook: 13 3D parallelism (the 70B example, and under the ledger of train_3d).
 Paper: Narayanan et al., "Megatron-LM" (2021), section 3, which derives the layout from these bytes.
-Costs nothing on the wire.
-The production version reads the counters of the network cards, which know of no axes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""What the marks of one backward say: when gradients were ready, when buckets left and arrived.
-
-Notebook: 02 Data parallel, behind `bucket_steps`.
-Source: the marks of `course_lib.parallel.ddp`; a reader's own DDP may write the same ones.
-Costs nothing.
-The production version is PyTorch's DDP logger, which keeps times of the first and last bucket only.
-"""
+"""What the marks of one backward say: when gradients were ready, when buckets left and arrived."""
 
 from __future__ import annotations
 

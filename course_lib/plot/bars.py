@@ -1,9 +1,6 @@
 """Bars of bytes: what each rank sent beside the formula, and what it held, by memory class.
 
-Notebook: 00 Ranks and the ledger; 04 for the memory of ZeRO's stages; under every later ledger.
 Paper: Rajbhandari et al., "ZeRO" (2020), figure 1, is the memory chart with computed numbers.
-Costs nothing on the wire; a tenth of a second of drawing.
-The production version is PyTorch's memory snapshot viewer, which also knows who allocated.
 """
 
 from __future__ import annotations

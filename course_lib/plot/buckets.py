@@ -1,9 +1,6 @@
 """One backward of data parallelism, mark by mark: gradients become ready, buckets leave and arrive.
 
-Notebook: 02 Data parallel (OverlapDDP, BucketedDDP).
 Paper: Li et al., "PyTorch Distributed" (2020), figure 4, redrawn from a record.
-Costs nothing on the wire; the picture shows the order of the marks, not their times.
-The production version is a profiler's trace with streams for computing and for communication.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""The words under a stepper: what happens in each step, and whether the end is right.
-
-Notebook: 01 Collectives from scratch.
-Source: WCAG 2.2, 1.1.1: what a picture shows can be read as well.
-Costs nothing.
-The production version is a lecturer.
-"""
+"""The words under a stepper: what happens in each step, and whether the end is right."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Who writes which bytes of a checkpoint, and who reads them again: from ranks to files and back.
-
-Notebook: 11 Distributed checkpoint (save_sharded, load_resharded).
-Source: the plans of torch.distributed.checkpoint, drawn from what a manifest says.
-Costs nothing: parts and files are given; no file is opened.
-The production version is a folder of files with a metadata file that nobody looks into.
-"""
+"""Who writes which bytes of a checkpoint, and who reads them: from ranks to files and back."""
 
 from __future__ import annotations
 

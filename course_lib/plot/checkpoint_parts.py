@@ -1,10 +1,4 @@
-"""Parts of tensors: who has them, in which file they are, and which bytes of it somebody needs.
-
-Notebook: 11 Distributed checkpoint, behind `checkpoint_map`.
-Source: ChunkStorageMetadata of torch.distributed.checkpoint: offsets and sizes in each dim.
-Costs nothing: a few tuples, made from a manifest.
-The production version has the same tuples in its metadata; its planner computes the same ranges.
-"""
+"""Parts of tensors: who has them, in which file they are, and which bytes of it somebody needs."""
 
 from __future__ import annotations
 

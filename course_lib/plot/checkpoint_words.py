@@ -1,10 +1,4 @@
-"""The words under a map of a checkpoint: who holds, writes and reads how many bytes.
-
-Notebook: 11 Distributed checkpoint, behind `checkpoint_map`.
-Source: WCAG 2.2, 1.1.1: what a picture shows can be read as well.
-Costs nothing.
-The production version is a log line per rank and save.
-"""
+"""The words under a map of a checkpoint: who holds, writes and reads how many bytes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """A collective, step by step: which parts each chunk of each rank holds, and the messages between.
 
-Notebook: 01 Collectives from scratch; 02 and 04 for the rings inside DDP and ZeRO.
 Paper: Thakur, Rabenseifner, Gropp (2005), whose figures for ring and tree are redrawn from records.
-Costs nothing on the wire; the picture has the bytes sent so far beside the formula's.
-The production version is nobody's: NCCL shows no messages.
 """
 
 from __future__ import annotations

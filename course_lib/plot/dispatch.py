@@ -1,9 +1,6 @@
 """Tokens go to their experts and come home: sort, count, all-to-all, compute, and all of it back.
 
-Notebook: 12 Expert parallel (dispatch_combine, zero_token_experts).
 Paper: Lepikhin et al., "GShard" (2020), section 3, with every token drawn.
-Costs nothing: the choices are given, counts and loads follow from them.
-The production version (DeepEP) sends a token once to a node and computes while others travel.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Which token goes to which expert, and what follows from it: counts, loads, and what travels.
 
-Notebook: 12 Expert parallel, behind `dispatch_steps`.
 Paper: Lepikhin et al., "GShard" (2020), section 3.
-Costs nothing: it counts choices that a router has made; nothing is sent.
-The production version counts on the accelerator, so that the host need not wait for the router.
 """
 
 from __future__ import annotations

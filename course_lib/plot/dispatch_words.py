@@ -1,9 +1,6 @@
 """The words under a dispatch: how many rows travel, how many wait for whom, and why in that order.
 
-Notebook: 12 Expert parallel, behind `dispatch_steps`.
 Paper: Lepikhin et al., "GShard" (2020), section 3; Fedus et al., "Switch Transformers" (2021).
-Costs nothing.
-The production version is a log line with the load of each expert.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""A picture with controls: a still one for those who only read, a live one where a kernel runs.
-
-Notebook: 08 Pipeline parallel, 13 3D parallelism, 15 Choosing a strategy.
-Source: written for this course; ipywidgets for the controls.
-Costs nothing; a widget is made only where somebody can move it.
-The production version is a web application with a server of its own.
-"""
+"""A picture with controls: a still one for those who only read, a live one where a kernel runs."""
 
 from __future__ import annotations
 

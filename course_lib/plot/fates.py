@@ -1,10 +1,4 @@
-"""What becomes of numbers in a format, and how it looks: hollow, striped, plain or checked.
-
-Notebook: 09 Mixed precision and FP8, in both of its pictures.
-Source: WCAG 2.2, 1.4.1: nothing is said by colour alone.
-Costs about 25 bytes of SVG a rectangle: all of one look are one path, and patterns need no ids.
-The production version is a pattern fill, whose ids clash where several pictures share a page.
-"""
+"""What becomes of numbers in a format, and how it looks: hollow, striped, plain or checked."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""A matplotlib figure as a picture of the course: its colours, its fonts, the same bytes each time.
-
-Notebook: every one of them (the charts under a ledger).
-Source: matplotlib's SVG backend; Tufte for leaving the frame away.
-Costs: 20-60 KB a chart, since letters are outlines: it looks the same on every machine.
-The production version sends PNG, which loses its description and is blurred on fine screens.
-"""
+"""A matplotlib figure as a picture of the course: its colours, its font, the same bytes always."""
 
 from __future__ import annotations
 

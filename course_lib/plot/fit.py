@@ -1,9 +1,6 @@
 """Time against message size: the measured points and the line of the α–β model.
 
-Notebook: 00 Ranks and the ledger (alpha_beta_fit), 01 for ring against tree.
 Paper: Hockney, "The communication challenge for MPP" (1994): a message costs α + β·S.
-Costs nothing on the wire; a tenth of a second of drawing.
-The production version is nccl-tests, whose tables become this chart.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""The flight recorder: the last calls of every rank side by side, up to where they part.
-
-Notebook: 14 Profiling and debugging (find_desync, hang_lab).
-Source: PyTorch's flight recorder and its analyzer, which print such tables.
-Costs nothing: a few records a rank; about 200 bytes of SVG for each.
-The production version compares thousands of ranks, and shows only those that differ.
-"""
+"""The flight recorder: the last calls of every rank side by side, up to where they part."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """Gradients on the number line of a format: a loss scale moves all of them to the right.
 
-Notebook: 09 Mixed precision and FP8 (DynamicLossScaler).
 Paper: Micikevicius et al., "Mixed Precision Training" (2018), figures 2 and 3, with a slider.
-Costs one pass over the gradients; the picture itself is made of counts.
-The production version is a scale found by trial: grow until something overflows, then fall back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """The grid of a pipeline: a row for each rank, a box for each action, as long as the action took.
 
-Notebook: 08 Pipeline parallel (all exercises).
 Paper: Huang et al., "GPipe" (2019), figure 2; Qi et al., "Zero Bubble" (2023), figure 3.
-Costs nothing on the wire; about 90 bytes of SVG an action, since boxes of one colour are one path.
-The production version is a profiler's trace of every rank, which shows it after the fact.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""The timeline: when each rank worked and when it communicated, one lane a rank.
-
-Notebook: 00 Ranks and the ledger; 02 for overlap; 08 for bubbles; 14 reads such pictures.
-Source: the lanes of Chrome's trace viewer and of Nsight Systems.
-Costs nothing on the wire; a few tenths of a second of drawing.
-The production version is Perfetto, which zooms; `Timeline.chrome_trace` writes its files.
-"""
+"""The timeline: when each rank worked and when it communicated, one lane a rank."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""The script that brings an output to life: a player, an answer field, a picture that sees a theme.
-
-Notebook: every one of them.
-Source: HTML Standard, `document.currentScript`; how VS Code's notebook renderer runs scripts
-(microsoft/vscode, extensions/notebook-renderers/src/index.ts): a copy of each, at the output's end.
-Costs: the code once an output, 1 to 5 KB; no file, no request.
-The production version is a front-end extension, which each reader would have to install.
-"""
+"""The script that brings an output to life: a player, an answer field, or a picture."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Loss curves that must lie on each other: a strategy that is right trains as one process does.
-
-Notebook: 02 Data parallel and every later lesson's "Prove".
-Source: torchtitan's habit of showing each parallelism's loss beside that of one device.
-Costs nothing on the wire; a tenth of a second of drawing.
-The production version is an experiment tracker; it overlays runs and leaves the verdict to you.
-"""
+"""Loss curves that must lie on each other: a strategy that is right trains as one process does."""
 
 from __future__ import annotations
 

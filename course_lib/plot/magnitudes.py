@@ -1,9 +1,6 @@
 """How large gradients are, as counts; and what becomes of them in a format, after a loss scale.
 
-Notebook: 09 Mixed precision and FP8 (DynamicLossScaler), behind `gradient_histogram`.
 Paper: Micikevicius et al., "Mixed Precision Training" (2018), section 3.2.
-Costs one pass over the gradients; some hundred counts leave a rank in the place of its gradients.
-The production version is a histogram in an experiment tracker, which knows no formats.
 """
 
 from __future__ import annotations

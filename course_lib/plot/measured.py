@@ -1,10 +1,4 @@
-"""A recorded run of a pipeline as the same kind of grid that a simulation is.
-
-Notebook: 08 Pipeline parallel (execute, gpipe_step, one_f_one_b).
-Source: the executor's spans, one an action (`0F1`), on the clock that all ranks of a machine share.
-Costs nothing: it reads what the ledgers hold.
-The production version lays several steps over each other and shows the median one.
-"""
+"""A recorded run of a pipeline as the same kind of grid that a simulation is."""
 
 from __future__ import annotations
 

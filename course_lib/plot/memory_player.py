@@ -1,9 +1,6 @@
 """Bars of memory that change from frame to frame: over k micro-batches, over N ranks and stages.
 
-Notebook: 03 Gradient accumulation, 04 ZeRO and FSDP, 05 Offload.
 Paper: Rajbhandari et al., "ZeRO" (2020), figure 1, with a slider for the number of ranks.
-Costs nothing on the wire; about 1 KB a bar and frame.
-The production version is a memory planner, which also knows fragments and the CUDA context.
 """
 
 from __future__ import annotations

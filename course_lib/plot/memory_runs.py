@@ -1,9 +1,6 @@
 """Activation memory over time of several recorded steps, on the same axes: what forgetting saves.
 
-Notebook: 10 Activation checkpointing.
 Paper: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), figure 6, over time.
-Costs nothing on the wire; a tenth of a second of drawing.
-The production version lays two snapshots of the allocator side by side.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Memory over time: what a rank held of each class at each moment, and when it held the most.
-
-Notebook: 03 Gradient accumulation, 04 ZeRO and FSDP, 10 Activation checkpointing.
-Source: PyTorch's memory timeline (`torch.profiler.export_memory_timeline`), drawn by category.
-Costs nothing on the wire; a tenth of a second of drawing.
-The production version samples every allocation on the device, and guesses the categories.
-"""
+"""Memory over time: what a rank held of each class at each moment, and when it held the most."""
 
 from __future__ import annotations
 

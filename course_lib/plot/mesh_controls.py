@@ -1,10 +1,4 @@
-"""Sliders for a mesh: sizes, nodes, which axis is innermost, and whose groups are lit.
-
-Notebook: 13 3D parallelism (after build_mesh).
-Source: written for this course. The sliders are ipywidgets; the picture is SVG, not matplotlib.
-Costs: some milliseconds of the kernel a move; nothing on the wire.
-The production version is a launcher's dry run, which prints the groups and starts nothing.
-"""
+"""Sliders for a mesh: sizes, nodes, which axis is innermost, and whose groups are lit."""
 
 from __future__ import annotations
 

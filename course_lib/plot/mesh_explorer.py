@@ -1,10 +1,7 @@
 """A mesh, axis by axis: whose group is where, how far apart its ranks are, and what they send.
 
-Notebook: 13 3D parallelism (build_mesh).
 Paper: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM" (2021), section 3: tensor parallelism stays inside a node.
-Costs nothing: it draws counts; about 80 KB of HTML for 64 ranks, 100 KB for 512.
-The production version is a table in the log of rank 0, of which rank is in which group.
 """
 
 from __future__ import annotations

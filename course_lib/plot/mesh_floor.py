@@ -1,10 +1,4 @@
-"""Where the nodes and ranks of a mesh are drawn: as cells with words, or, over 64, as squares.
-
-Notebook: 13 3D parallelism, behind `mesh_explorer`.
-Source: the plan of a machine room.
-Costs nothing; cells of one colour are one path, about 20 bytes each.
-The production version is the web page of a cluster's scheduler.
-"""
+"""Where the nodes and ranks of a mesh are drawn: as cells with words, or, over 64, as squares."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """The groups of a mesh's axes: who is in them, in which steps, and in which nodes.
 
-Notebook: 13 3D parallelism (build_mesh), behind `mesh_explorer` and `axis_bytes`.
 Paper: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM" (2021), section 3: which axis goes over which links.
-Costs nothing: it counts ranks; no process is started.
-The production version finds out how nodes are wired, and puts neighbours on the mesh there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """The words beside a mesh: which ranks, in which steps, on which nodes, and what they send.
 
-Notebook: 13 3D parallelism, behind `mesh_explorer`.
 Paper: Grattafiori et al., "The Llama 3 Herd of Models" (2024), section 3.3.2, for the order.
-Costs nothing.
-The production version is a line in the log for each process group that is made.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""The messages of one collective, read from the ledgers of all ranks and matched in pairs.
-
-Notebook: 01 Collectives from scratch.
-Source: MPI's rule that messages between two ranks do not overtake each other.
-Costs nothing on the wire: it reads ledgers.
-The production version is a packet trace; NCCL's flight recorder keeps calls, not messages.
-"""
+"""The messages of one collective, read from the ledgers of all ranks and matched in pairs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """A number between the two of a format around it: drawn, in a few words, and in a sentence.
 
-Notebook: 09 Mixed precision and FP8 (round_to), the right half of `number_lines`.
 Paper: IEEE 754-2019, section 4.3.1 (roundTiesToEven).
-Costs nothing.
-The production version is a debugger that prints the bits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Number lines of floating-point formats: how far they reach, how dense they are, where x lands.
 
-Notebook: 09 Mixed precision and FP8 (round_to).
 Paper: Micikevicius et al., "FP8 Formats for Deep Learning" (2022), table 1, as a picture.
-Costs nothing; the picture rounds by itself, so that it and the library can be compared.
-The production version is a data sheet: largest number, smallest number, epsilon.
 """
 
 from __future__ import annotations

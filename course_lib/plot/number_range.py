@@ -1,10 +1,6 @@
 """What the list of a format's numbers tells: its range, its subnormals, and where a number lands.
 
-Notebook: 09 Mixed precision and FP8 (round_to), behind `number_lines` and `gradient_histogram`.
 Paper: IEEE 754-2019, section 4.3.1; Micikevicius et al., "FP8 Formats for Deep Learning" (2022).
-Costs nothing; a search of log2(n) comparisons for a number. No bit of any format is looked at, so
-that these pictures check the arithmetic of `course_lib.precision`, and the other way around.
-The production version is the cast instruction of a GPU.
 """
 
 from __future__ import annotations

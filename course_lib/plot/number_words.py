@@ -1,10 +1,4 @@
-"""Numbers of any size in a few characters: 70 144, 1.0605, 5.96·10⁻⁸, 2⁻²⁴, 6.1 %.
-
-Notebook: 09 Mixed precision and FP8, under both of its pictures.
-Source: ISO 80000-1 for thin spaces between thousands and for the sign of a product.
-Costs nothing.
-The production version is `Decimal` with a locale; a picture has room for ten characters.
-"""
+"""Numbers of any size in a few characters: 70 144, 1.0605, 5.96·10⁻⁸, 2⁻²⁴, 6.1 %."""
 
 from __future__ import annotations
 

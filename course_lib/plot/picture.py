@@ -1,10 +1,4 @@
-"""A still picture as a notebook shows it: an image with a description, that follows the theme.
-
-Notebook: every one of them.
-Source: WCAG 2.2, 1.1.1 (text alternatives); IPython's rich display protocol.
-Costs: the SVG once, as a data URI; no file, no request.
-The production version would serve files; a notebook must be readable alone and untrusted.
-"""
+"""A still picture as a notebook shows it: an image with a description, that follows the theme."""
 
 from __future__ import annotations
 

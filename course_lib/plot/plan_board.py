@@ -1,10 +1,4 @@
-"""A layout at a glance: the fullest GPU's memory, where a step's time goes, bytes on every link.
-
-Notebook: 15 Choosing a strategy (memory_model, step_time, plan).
-Source: `course_lib.plan`: memory, simulate and traffic are drawn as they are.
-Costs some milliseconds; a pipeline of thousands of micro-batches a second.
-The production version is a spreadsheet, and a run of ten steps.
-"""
+"""A layout at a glance: the fullest GPU's memory, where a step's time goes, bytes on every link."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Sliders for a model, a cluster and a layout; memory, step time and traffic follow at once.
-
-Notebook: 15 Choosing a strategy (before memory_model).
-Source: written for this course. The sliders are ipywidgets; the picture is `plan_board`'s.
-Costs some milliseconds of the kernel a move; the planner's own choice takes a second or two.
-The production version is a dry run on the cluster itself.
-"""
+"""Sliders for a model, a cluster and a layout; memory, step time and traffic follow at once."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""The player: frames computed beforehand, stepped through by key, button or slider in the browser.
-
-Notebook: every one of them (the "Picture" of each lesson).
-Source: written for this course. Measured from key to painted picture in JupyterLab: a redraw by
-matplotlib in the kernel 170-340 ms, frames that lie in the output 5-8 ms.
-Costs: what is equal in two frames is stored once; a ring on 4 ranks is about 40 KB.
-The production version is a trace viewer (Perfetto); it shows what happened, not how it works.
-"""
+"""The player: frames computed beforehand, stepped through by key, button or slider."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""A logarithmic axis in powers of two, as wide as narrow formats need; wide ones run out of it.
-
-Notebook: 09 Mixed precision and FP8, under both of its pictures.
-Source: slide rules; each power of two takes the same width, as it takes the same number of codes.
-Costs nothing.
-The production version is matplotlib's `set_xscale("log", base=2)`, drawn anew for each frame.
-"""
+"""A logarithmic axis in powers of two, as wide as narrow formats need; wide ones run out of it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""The answer field of a lesson's "Predict": a number, committed to before the cell below is run.
-
-Notebook: every one of them (the "Predict" of each lesson).
-Source: Crouch, Fagen, Callan, Mazur, "Classroom demonstrations: learning tools or entertainment?"
-(2004): students who predict before they see learn more.
-Costs 5 KB an answer field, all of it in the output; the kernel is not asked.
-The production version is a quiz server; here there is nothing to win by looking the answer up.
-"""
+"""The answer field of a lesson's "Predict": a number, committed to before the cell below is run."""
 
 from __future__ import annotations
 

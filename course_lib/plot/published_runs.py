@@ -1,10 +1,4 @@
-"""Predictions against published runs: a row for each set, a dot for each run, how far off it is.
-
-Notebook: 15 Choosing a strategy (the planner against published runs).
-Source: `course_lib.plan.scores`, whose rows name where each run was published.
-Costs nothing; a tenth of a second of drawing.
-The production version is the same chart of one's own runs, drawn again after every change.
-"""
+"""Predictions against published runs: a row for each set, a dot for each run, how far off it is."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """A training step that forgets activations and computes them again, beside one that keeps them.
 
-Notebook: 10 Activation checkpointing (checkpoint, sqrt_n_plan).
 Paper: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), section 4.1, as a film.
-Costs nothing: bytes of blocks are given, what is held at each moment follows from the plan.
-The production version is a memory profiler, which shows the peak but not what could be forgotten.
 """
 
 from __future__ import annotations

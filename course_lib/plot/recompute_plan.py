@@ -1,9 +1,6 @@
 """One training step under a plan of recomputation, action by action, and what is held meanwhile.
 
-Notebook: 10 Activation checkpointing, behind `recompute_steps`.
 Paper: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), section 4.1.
-Costs nothing: a plan is a list of blocks, and all else follows from it.
-The production version (torch's memory budget) decides for each operation of a compiled graph.
 
 What a block needs for a moment while it runs through its forward and forgets it is left out, as in
 `checkpoint.peak_memory`; a test holds the two against each other.

@@ -1,10 +1,6 @@
 """What every rank held after every step of a collective, worked out from the recorded messages.
 
-Notebook: 01 Collectives from scratch (the steppers of ring and tree).
 Paper: Patarasuk and Yuan, "Bandwidth optimal all-reduce" (2009), whose figures show these states.
-Costs nothing on the wire: it reads ledgers. No formula of any algorithm is in here, so a ring that
-sends the wrong chunk ends in a wrong state, and is shown so.
-The production version is NCCL's flight recorder, which keeps calls but not their messages.
 """
 
 from __future__ import annotations

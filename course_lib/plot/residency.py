@@ -1,9 +1,6 @@
 """Which units are here, arriving, computing or gone, moment by moment: FSDP and double buffers.
 
-Notebook: 04 ZeRO and FSDP (FSDPUnit, prefetch), 05 Offload (double_buffer).
 Paper: Zhao et al., "PyTorch FSDP" (2023), figure 5, redrawn from a record.
-Costs nothing on the wire; the picture shows the order of the moments, not their times.
-The production version is a profiler's trace, where the limit is seen as gaps between kernels.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Ring attention, hop by hop: the causal mask fills up, and every rank's share of it is counted.
 
-Notebook: 07 Sequence and context parallel (ring_attention_forward, zigzag_split).
 Paper: Liu et al., "Ring Attention" (2023), figure 2; Brandon et al., "Striped Attention" (2023),
 figure 2, for the idle ranks; both redrawn from a record.
-Costs nothing on the wire; what is counted are pairs of a query and a key, not seconds.
-The production version is a profiler's trace, where an idle rank is a gap between kernels.
 """
 
 from __future__ import annotations

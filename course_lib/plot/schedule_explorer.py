@@ -1,10 +1,4 @@
-"""Sliders for a pipeline's sizes and costs; the schedule is made, run on paper and drawn anew.
-
-Notebook: 08 Pipeline parallel (after the exercises on schedules).
-Source: written for this course. The sliders are ipywidgets; the picture is SVG, not matplotlib.
-Costs: a few milliseconds of the kernel a move, most of it for the simulation; nothing on the wire.
-The production version is a planner that searches all sizes for the best.
-"""
+"""Sliders for a pipeline's sizes and costs; the schedule is made, run on paper and drawn anew."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """A schedule in time, moment by moment: who runs what, who waits for whom, what each rank holds.
 
-Notebook: 08 Pipeline parallel (all exercises).
 Paper: Narayanan et al., "Megatron-LM" (2021), figures 3 and 4, drawn from a simulation.
-Costs nothing on the wire; 32 moments of 4 ranks and 8 micro-batches are about 70 KB.
-The production version is a profiler's trace, where a bubble is a gap without a reason.
 """
 
 from __future__ import annotations

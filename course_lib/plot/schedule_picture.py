@@ -1,9 +1,6 @@
 """Schedules one above the other, whole and still: on one time scale, or simulated and measured.
 
-Notebook: 08 Pipeline parallel (gpipe_step, one_f_one_b, interleaved_1f1b, zero_bubble, execute).
 Paper: Qi et al., "Zero Bubble Pipeline Parallelism" (2023), figures 2 and 3, from simulations.
-Costs nothing on the wire; about 90 bytes an action.
-The production version compares runs by their numbers alone, and does not show where time went.
 """
 
 from __future__ import annotations

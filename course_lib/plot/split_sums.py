@@ -1,10 +1,6 @@
 """What a feed-forward block split over ranks holds, computes and sends: the sums under the picture.
 
-Notebook: 06 Tensor parallel (ColumnParallelLinear, RowParallelLinear, f and g).
 Paper: Shoeybi et al., "Megatron-LM" (2019), section 3.
-Costs of the block, for T tokens, hidden H, inner F and N ranks: 12·T·H·F/N FLOP forward and
-backward, one all-reduce of T·H forward and one backward, so 4(N-1)/N·T·H elements sent.
-The production version also counts biases, the activation's FLOP and what recomputation adds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""How every picture looks: one palette, one colour per rank, one way to write bytes and times.
-
-Notebook: every one of them; a rank has the same colour in all pictures of the course.
-Source: Okabe and Ito, "Color Universal Design" (2008): eight colours that colour-blind readers tell
-apart; IEC 80000-13 for KiB and MiB.
-Costs nothing; pictures follow the notebook's light or dark theme through CSS variables.
-The production version is a corporate style sheet; NVIDIA's and PyTorch's tools pick random colours.
-"""
+"""How every picture looks: one palette, one colour per rank, one way to write bytes and times."""
 
 from __future__ import annotations
 

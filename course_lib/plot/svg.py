@@ -1,10 +1,4 @@
-"""The few SVG marks that pictures are made of, and pictures as data URIs.
-
-Notebook: none by itself; the steppers of every lesson are drawn with these.
-Source: SVG 2 (W3C); RFC 2397 for data URIs.
-Costs: about 60 bytes a mark. Marks have no ids, so that many pictures can share a page.
-The production version is a drawing library; a dozen functions are enough for boxes and arrows.
-"""
+"""The few SVG marks that pictures are made of, and pictures as data URIs."""
 
 from __future__ import annotations
 

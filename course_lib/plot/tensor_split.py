@@ -1,9 +1,6 @@
 """A feed-forward block on several ranks: columns, then rows, then one sum; and the way back.
 
-Notebook: 06 Tensor parallel (f and g, ColumnParallelLinear, RowParallelLinear).
 Paper: Shoeybi et al., "Megatron-LM" (2019), figure 3a, with sizes.
-Costs nothing: shapes are given, bytes and FLOP follow from them.
-The production version fuses bias and activation, and hides the sum behind the next product.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """A ring attention's story, read from its spans: which pieces met on which rank, in which hop.
 
-Notebook: 07 Sequence and context parallel.
 Paper: Liu et al., "Ring Attention" (2023), figure 2, whose inner and outer loop these are.
-Costs nothing on the wire: it reads ledgers. It knows no layout, so a wrong one is shown wrong.
-The production version is nobody's; a profiler shows kernels, not which tokens they were for.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Where the ranks sit: nodes, ranks in them, and the groups of one mesh axis lit up.
 
-Notebook: 00 Ranks and the ledger (hello_mesh), 13 3D parallelism (build_mesh).
 Paper: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM" (2021): tensor parallelism stays inside a node, the rest goes over the network.
-Costs nothing; it shows which links each axis costs: thick ones in a node, thin ones between.
-The production version is `nvidia-smi topo -m`, which prints the links of one node as a table.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""A trace read in four looks: what happened, what it cost, who waited for whom, the critical path.
-
-Notebook: 14 Profiling and debugging (explain_trace).
-Source: the lanes of Chrome's trace viewer; the counting is `course_lib.trace.explain`'s.
-Costs nothing: intervals of a trace; about 30 bytes of SVG for each of them.
-The production version is Perfetto for one rank, Holistic Trace Analysis for many.
-"""
+"""A trace read in four looks: what happened, what it cost, who waited, the critical path."""
 
 from __future__ import annotations
 

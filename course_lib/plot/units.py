@@ -1,10 +1,4 @@
-"""The states of units over time: sharded, arriving, resident, computing, being reduced.
-
-Notebook: 04 ZeRO and FSDP, 05 Offload, behind `residency_steps`.
-Source: the marks of FSDP units and of offloaded layers; a reader's own code may write the same.
-Costs nothing.
-The production version is FSDP2's own state enum (`TrainingState`), one for each parameter group.
-"""
+"""The states of units over time: sharded, arriving, resident, computing, being reduced."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""A chart over the order of moments that a stepper unveils: one column a moment, none too early.
-
-Notebook: 02 Data parallel (bucket_steps), 04 ZeRO and FSDP and 05 Offload (residency_steps).
-Source: Gantt's charts (1910s), with the order of moments instead of the hours of a day.
-Costs: the chart is stored once, however many frames there are; a frame only moves a curtain.
-The production version is a trace viewer, whose columns are time and differ from run to run.
-"""
+"""A chart over the order of moments that a stepper unveils: one column a moment, none too early."""
 
 from __future__ import annotations
 

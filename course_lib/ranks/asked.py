@@ -1,10 +1,4 @@
-"""What the line of a magic asks for, as data, and what a pool of that form is called.
-
-Notebook: none; `%ranks`, `%%ranks` and `%%torchrun` read their lines with it.
-Source: argparse, which would print to a terminal and end the kernel.
-Costs nothing.
-The production version is torchrun's own command line.
-"""
+"""What the line of a magic asks for, as data, and what a pool of that form is called."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
 """Who waits for whom: tells a deadlock from slowness, and says it in one sentence.
 
-Notebook: 00 Ranks and the ledger (the first deadlock); 14 Profiling and debugging (hang_lab).
-Source: MPI's MUST and PyTorch's monitored_barrier answer the same question; see also "flight
-recorder" in PyTorch's documentation.
-Costs a question to every rank twice a second, and only while a cell takes long.
-The production version compares the flight recorders of all ranks after the job was killed.
-
 Everything here is a function of reports (`where.report` of each rank), so it is tested as data.
 """
 

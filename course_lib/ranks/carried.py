@@ -1,10 +1,5 @@
 """How many bytes this process's network connections have carried: whether a message still moves.
 
-Notebook: 00 Ranks and the ledger (the first deadlock); 14 Profiling and debugging (hang_lab).
-Source: tcp(7), TCP_INFO; TCP_CONNECTION_INFO in macOS's netinet/tcp.h.
-Costs a call into the kernel for every number that an open file may have, a millisecond in all.
-The production version (NCCL's ras) asks its own transports; these here are the kernel's.
-
 Processor time says little of a message: over a slow link, or to a rank that seldom gets its turn,
 one can be under way for minutes and take next to none. The kernel counts every byte of it.
 """

@@ -1,11 +1,4 @@
-"""Messages between two processes of one machine: a JSON header, raw bytes, and open files.
-
-Notebook: none; this is what the notebook runtime talks over.
-Source: SCM_RIGHTS in unix(7), by which a process hands another an open file.
-Costs: a socket pair has no name and no port, so no other process can reach it, and it is gone with
-its two ends. Large payloads travel as an anonymous file that both sides map: one copy, not three.
-The production version of this between machines is torchrun's agent and its store.
-"""
+"""Messages between two processes of one machine: a JSON header, raw bytes, and open files."""
 
 from __future__ import annotations
 

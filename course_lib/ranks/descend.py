@@ -1,10 +1,5 @@
 """Processes that must not outlive their purpose: who descends from whom, and how to end them all.
 
-Notebook: none; the runtime and the grader rest on it.
-Source: prctl(2), PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER; proc(5).
-Costs: a look at the processes for each clean-up, a few milliseconds.
-The production version is a container or a cgroup, which ends everything inside it at once.
-
 Linux has all of it. Elsewhere a family is what descends from a process or lies in its session: who
 has left the session and whose parent has ended stays, and nobody is told that a parent is gone.
 """

@@ -1,10 +1,4 @@
-"""Whether the course can run here: what was found, and what to do about each problem.
-
-Notebook: 00 Ranks and the ledger (the front door); `course doctor` in a terminal.
-Source: `brew doctor`, `flutter doctor`; what readers' machines lacked.
-Costs two ranks and one all-reduce, about a second.
-The production version is a cluster's health check before each job: nccl-tests, dcgmi diag.
-"""
+"""Whether the course can run here: what was found, and what to do about each problem."""
 
 from __future__ import annotations
 

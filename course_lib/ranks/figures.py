@@ -1,10 +1,4 @@
-"""A matplotlib backend for ranks: `plt.show()` sends the figures to the notebook as pictures.
-
-Notebook: none; any cell that draws in a rank.
-Source: matplotlib's inline backend, which does this for one kernel.
-Costs one PNG a figure.
-The production version writes files or logs to TensorBoard: ranks on a cluster have no screen.
-"""
+"""A matplotlib backend for ranks: `plt.show()` sends the figures to the notebook as pictures."""
 
 from __future__ import annotations
 

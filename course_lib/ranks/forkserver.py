@@ -1,11 +1,5 @@
 """A preloaded process that starts ranks: torch is imported ahead, and a new rank costs 30 ms.
 
-Notebook: 00 Ranks and the ledger uses it for every cell.
-Source: the zygote of Android and the forkserver of Python's multiprocessing, which this replaces
-since that one cannot hand out sockets, tell how a child ended, or clean up after a dead parent.
-Costs: one process of about 250 MB, whose pages the ranks share; a fork of it about 10 ms.
-The production version is torchrun, which starts a fresh interpreter for each rank (seconds).
-
 The server has no threads and no CUDA context, so that a fork of it is safe. It ends, with all it
 forked, when its owner does: also when the owner was killed. On macOS a fork is never safe once
 torch is there; the process then keeps no torch but a stock of `spares`, and hands these out.

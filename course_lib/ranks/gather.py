@@ -1,10 +1,4 @@
-"""The wait for a cell's end: takes what ranks print and answer, and looks whether they still move.
-
-Notebook: 00 Ranks and the ledger (the first deadlock).
-Source: an event loop over file numbers, as in any server; Python's `selectors`.
-Costs a look at every waiting rank twice a second.
-The production version waits for ever, or for a fixed time-out of minutes.
-"""
+"""The wait for a cell's end: takes what ranks print and answer, and looks whether they move."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """A process between a program and its owner: when one of them ends, it ends all that is left.
 
-Notebook: none; `%%torchrun` starts torchrun under it.
-Source: tini and the pause process of a container, which have the same duty.
-Costs: an interpreter without torch, 50 ms; a look at the program forty times a second.
-The production version is the container itself.
-
 If the owner is gone, also killed, the program and its descendants are killed. If the program is
 gone, so are descendants that it left. If this process is killed, the program gets SIGTERM, at which
 torchrun ends its ranks; the owner is told last, since the program holds the channel as well. Only

@@ -1,10 +1,5 @@
 """Hosts that are not there: ranks of one machine in networks of their own, joined by slow links.
 
-Notebook: 02 Data parallel (overlap, bucket size); wherever the network must be what limits.
-Source: network_namespaces(7), veth(4), tc-tbf(8); mininet builds its networks from the same parts.
-Costs 30 ms to make; a message to another host then takes S·8/speed seconds, as on a real link.
-The production version is a cluster: its links are a hundred times as fast, and so are its GPUs.
-
 Each host is a network namespace with one device, and a switch in a namespace of its own joins them.
 Nothing has a name outside: the namespaces are open files of this process and are gone with it, also
 when it is killed, and the machine's own network is never touched.

@@ -1,10 +1,4 @@
-"""Text that is shown while it grows, and stands as one output at the end.
-
-Notebook: every `%%ranks` cell that takes long.
-Source: Jupyter's update_display_data message.
-Costs four messages a second.
-The production version is a terminal.
-"""
+"""Text that is shown while it grows, and stands as one output at the end."""
 
 from __future__ import annotations
 

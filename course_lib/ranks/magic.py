@@ -1,10 +1,4 @@
-"""`%%ranks`: a notebook cell that runs on real processes.
-
-Notebook: 00 Ranks and the ledger; all others.
-Source: ipyparallel's `%%px`, whose place this takes.
-Costs a few milliseconds a cell.
-The production version of a cell is a script: `%%torchrun` runs a cell as one.
-"""
+"""`%%ranks`: a notebook cell that runs on real processes."""
 
 from __future__ import annotations
 

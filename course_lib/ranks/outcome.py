@@ -1,10 +1,4 @@
-"""How a cell or a call on ranks ended, as data and in words.
-
-Notebook: 00 Ranks and the ledger.
-Source: the report of torch.distributed.elastic's error handler, which names the first failure.
-Costs nothing.
-The production version is a log file a rank, and somebody who reads them all.
-"""
+"""How a cell or a call on ranks ended, as data and in words."""
 
 from __future__ import annotations
 

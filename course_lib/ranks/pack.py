@@ -1,10 +1,4 @@
-"""Python objects on their way between processes; tensors go as raw memory, not as pickles.
-
-Notebook: none; `pull` and `push` use it.
-Source: PEP 574, pickle protocol 5 with out-of-band data.
-Costs one copy into an anonymous file that the receiver maps: 64 MiB in about 30 ms.
-The production version is torch's own tensor sharing, which needs a server for its file numbers.
-"""
+"""Python objects on their way between processes; tensors go as raw memory, not as pickles."""
 
 from __future__ import annotations
 

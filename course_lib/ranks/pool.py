@@ -1,10 +1,4 @@
-"""A pool of ranks that stays warm: sends them cells and functions, and never hangs with them.
-
-Notebook: 00 Ranks and the ledger; every `%%ranks` cell.
-Source: ipyparallel's engines, torchrun's agent; both wait for ever where this one looks closer.
-Costs: two messages a rank for a cell, and a look at every rank twice a second while it takes long.
-The production version is torchrun's elastic agent, which restarts the whole job when a rank ends.
-"""
+"""A pool of ranks that stays warm: sends them cells and functions, and never hangs with them."""
 
 from __future__ import annotations
 

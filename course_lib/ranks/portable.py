@@ -1,10 +1,5 @@
 """What every Unix says of processes, through psutil: the twin for where there is no /proc.
 
-Notebook: none; `processes` chooses between this and `proc`.
-Source: psutil, which asks libproc and sysctl on macOS.
-Costs: microseconds for one process, milliseconds to see who descends from whom.
-The production version is a cgroup; macOS has none.
-
 Only what psutil has on macOS is asked: no list of a thread's sleeps, and no count of bytes read.
 An orphan falls to the first process there, so families are held together by their sessions: who has
 left both its parent and its session is not found any more.

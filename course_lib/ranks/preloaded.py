@@ -1,10 +1,5 @@
 """The preloaded process itself: imports torch once, and forks a copy of itself on request.
 
-Notebook: none; every rank begins here.
-Source: the zygote of Android.
-Costs 3 s to start, once; 10 ms a fork.
-The production version is a fresh interpreter for each rank, which pays the imports each time.
-
 It must stay forkable: no threads, no CUDA context, no autograd run, and nothing kept open for long.
 Where no process that has torch may be forked, it imports nothing and deals out `Spares` instead.
 """

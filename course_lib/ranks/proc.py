@@ -1,10 +1,4 @@
-"""What Linux says of processes, from its own files.
-
-Notebook: none; `processes` chooses between this and `portable`.
-Source: proc(5).
-Costs: one small file for each question, tens of microseconds.
-The production version is a cgroup, which the kernel keeps for all processes of a job together.
-"""
+"""What Linux says of processes, from its own files."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """What the system knows of a process: its time, its memory, its threads, its children. Two twins.
 
-Notebook: none; the autopsy, the clean-up and the grader's limits rest on it.
-Source: proc(5) on Linux; libproc on macOS, through psutil.
-Costs: a small file of /proc for each question; with psutil up to ten milliseconds for a family.
-The production version is a cgroup, which the kernel keeps for all processes of a job together.
-
 `COURSE_NO_PROC=1` takes the portable twin on Linux too, and leaves out what else only Linux has:
 then the course behaves as on macOS. Children inherit the variable, and so the choice.
 """

@@ -1,10 +1,4 @@
-"""One rank as the pool sees it: two channels, a pipe with its output, and a process.
-
-Notebook: none; the pool holds one of these for each rank.
-Source: subprocess.Popen, for a process that another process forks.
-Costs five open files a rank.
-The production version is torchrun's record of a worker.
-"""
+"""One rank as the pool sees it: two channels, a pipe with its output, and a process."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""A run that needs slow links: live where hosts can be emulated, else as it was recorded elsewhere.
-
-Notebook: 02 Data parallel; wherever a lesson measures on emulated hosts.
-Source: the recorded responses of HTTP test suites ("cassettes"), which replay what was real once.
-Costs nothing beside the run itself; a recording is a JSON file of some 100 KB.
-The production version is a profile that a colleague with the cluster sends along.
-"""
+"""A run that needs slow links: live where hosts can be emulated, else from a recording."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""What several ranks print, as one text: in rank order, equal lines once.
-
-Notebook: every `%%ranks` cell.
-Source: the folding of equal output is dshbak's (pdsh); the treatment of `\\r` is a terminal's.
-Costs nothing on the ranks; 100 000 lines of four ranks fold in a few tenths of a second.
-The production version is `torchrun --tee` with a prefix on every line, unfolded.
-"""
+"""What several ranks print, as one text: in rank order, equal lines once."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """How ranks that were forked find each other: one store, the variables of torchrun, one group.
 
-Notebook: 00 Ranks and the ledger (section 2).
-Source: torch.distributed's environment-variable initialisation; torchrun sets the same names.
-Costs 30 ms for four ranks on one machine.
-The production version (c10d rendezvous) also lets ranks come and go, and waits for the missing.
-
 The store listens on a socket that was bound before the fork, so no port can be taken in between,
 and everything stays on the loopback device. Ranks on emulated hosts go there between the two: the
 store's connections are made and stay on the loopback, the group's are made on the hosts' links.

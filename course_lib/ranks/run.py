@@ -1,10 +1,4 @@
-"""A function on N ranks, and its results: the whole runtime in one call, for tests and scripts.
-
-Notebook: none; `run_on_ranks` is there in every notebook.
-Source: torch.multiprocessing.spawn, which returns nothing and takes seconds.
-Costs 0.15 s for four ranks from a preloaded process, 3 s without one.
-The production version is a script under torchrun.
-"""
+"""A function on N ranks, and its results: the whole runtime in one call, for tests and scripts."""
 
 from __future__ import annotations
 

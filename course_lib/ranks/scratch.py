@@ -1,10 +1,5 @@
 """A folder for temporary files that is gone with its owner, or soon after.
 
-Notebook: none; gradings and `%%torchrun` work in one.
-Source: flock(2): the system takes a lock back from a process that ends, however it ends.
-Costs: one open file, and a look at the names in the temporary folder.
-The production version is a container's own disk.
-
 A killed process removes nothing. So whoever makes such a folder, and whoever ends what a killed
 owner had started, removes those folders that nobody has locked. What was killed with all that it
 had started leaves its folder until the next one is made.

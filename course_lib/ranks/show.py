@@ -1,10 +1,4 @@
-"""What a rank shows of its values and its errors.
-
-Notebook: every `%%ranks` cell.
-Source: IPython's display formatters and its trimmed tracebacks.
-Costs nothing but the picture itself.
-The production version is a log line.
-"""
+"""What a rank shows of its values and its errors."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """Processes that are started ahead of need, for where one that has torch must not be forked.
 
-Notebook: 00 Ranks and the ledger, on macOS and wherever COURSE_START=spawn is set.
-Source: the spare servers of Apache; multiprocessing's spawn, which starts none ahead of need.
-Costs: 3 s of processor time and 220 MB of memory for each process; nothing of it is shared.
-The production version is torchrun, which starts a fresh interpreter for each rank, when asked.
-
 A process leaves the stock with its first job and is then what a fork would be: the same function is
 called, with the same open files. It ends when the server does, of which its channel tells it.
 """

@@ -1,10 +1,4 @@
-"""Runs source code as a script under the real torchrun, and collects what its ranks print.
-
-Notebook: 00 Ranks and the ledger; every lesson's last run.
-Source: torch.distributed.run and its elastic agent.
-Costs a fresh interpreter and an import of torch for each rank: seconds, where the pool needs none.
-The production version is this, on every node, with a rendezvous that the nodes share.
-"""
+"""Runs source code as a script under the real torchrun, and collects what its ranks print."""
 
 from __future__ import annotations
 

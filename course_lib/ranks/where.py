@@ -1,11 +1,4 @@
-"""Where is this rank, and is it waiting for another? Read from outside the thread that is stuck.
-
-Notebook: 00 Ranks and the ledger (the first deadlock); 14 Profiling and debugging (hang_lab).
-Source: py-spy does this to a foreign process; PyTorch's flight recorder keeps the calls.
-Costs nothing until it is asked: a thread of the rank answers from the main thread's Python frames,
-so the program runs unpatched and untraced, also torch's own wrappers and autograd's hooks.
-The production version (NCCL's watchdog) knows only that a kernel has not ended in ten minutes.
-"""
+"""Where is this rank, and is it waiting for another? Read from outside the thread that is stuck."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""One rank of the notebook: a process that runs cells and functions, and answers where it is.
-
-Notebook: 00 Ranks and the ledger.
-Source: IPython's own engine (ipyparallel), torchrun's environment variables.
-Costs: 30 ms to fork, 60 ms to meet the others; then a cell costs what it computes.
-The production version is a fresh interpreter under torchrun: the same variables, none of the cells.
-"""
+"""One rank of the notebook: a process that runs cells and functions, and answers where it is."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The whole site: README, notebooks, and every file of the course that a page links to.
-
-Notebook: none; `make site`.
-Source: Sphinx's habit of following links, and only links.
-Costs a minute for all notebooks.
-The production version is published by a workflow after each merge.
-"""
+"""The whole site: README, notebooks, and every file of the course that a page links to."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Whether every link of a site leads somewhere, and no page needs the network.
-
-Notebook: none; `make site` ends with it.
-Source: linkcheck of Sphinx, for what lies in the folder; other people's servers are not asked.
-Costs a second for all pages.
-The production version also asks the servers, once a week.
-"""
+"""Whether every link of a site leads somewhere, and no page needs the network."""
 
 from __future__ import annotations
 

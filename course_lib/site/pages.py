@@ -1,10 +1,4 @@
-"""One page of the site: a notebook, a Python file or a Markdown file as HTML that needs no network.
-
-Notebook: none; `make site` builds all of them.
-Source: nbconvert's lab template; mistune and Pygments, which it brings along.
-Costs two seconds a notebook, most of it in nbconvert.
-The production version is Jupyter Book, with a search and a theme; it needs a build of its own.
-"""
+"""One page of the site: a notebook, a Python file or a Markdown file as HTML."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def listen() -> type[Witness]:
 @pytest.fixture
 def double(tmp_path: Path) -> Entry:
     """The small exercise `double` and a right answer to it, in a course folder of its own."""
-    suite = tmp_path / "suites" / "99_test" / "double.py"
+    suite = tmp_path / "grading" / "suites" / "99_test" / "double.py"
     suite.parent.mkdir(parents=True)
     source = Path(__file__).parents[1] / "grade" / "suites" / "99_test" / "double.py"
     suite.write_bytes(source.read_bytes())

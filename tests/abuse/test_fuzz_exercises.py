@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from course_lib.grade.card import Card
 from course_lib.grade.catalog import Entry, find
 from course_lib.grade.grader import Grader
-from course_lib.grade.report import as_html, as_junit, as_text
+from course_lib.grade.report import Card, as_html, as_junit, as_text
 from course_lib.ranks import ForkServer
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,8 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from course_lib.grade import catalog
 from course_lib.grade import magic as grade_magic
-from course_lib.grade.build import save_answer
+from course_lib.grade.author.build import save_answer
 from course_lib.grade.catalog import Entry
 from course_lib.grade.magic import GradeMagics
 from course_lib.ranks import ForkServer
@@ -117,7 +116,6 @@ NAMES = [
 @pytest.fixture
 def entry(double: Entry, monkeypatch: pytest.MonkeyPatch) -> Entry:
     """The exercise `double`, in the folder where the notebook stands."""
-    monkeypatch.setattr(catalog, "SUITES", double.suite.parents[1])
     monkeypatch.chdir(double.root)
     return double
 

@@ -10,7 +10,7 @@ import torch
 
 from course_lib.comm import CommError, Group, Mesh, Stream, exchange, irecv, isend, recv, send
 from course_lib.comm.mesh import axis_lines, coordinates, rank_of
-from course_lib.grade.calls import CallTrace
+from course_lib.grade.rank.calls import CallTrace
 from course_lib.trace import Ledger
 
 Ranks = Callable[..., list[Any]]

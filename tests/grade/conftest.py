@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.grade.card import Card
 from course_lib.grade.catalog import Entry, read_suite
 from course_lib.grade.grader import Grader
+from course_lib.grade.report import Card
 from course_lib.ranks import ForkServer
 from course_lib.ranks.descend import descendants
 
@@ -27,7 +27,7 @@ def grader(server: ForkServer) -> Grader:
 @pytest.fixture
 def double(tmp_path: Path) -> Entry:
     """The exercise `double`, in a course folder of its own."""
-    suite = tmp_path / "suites" / "99_test" / "double.py"
+    suite = tmp_path / "grading" / "suites" / "99_test" / "double.py"
     suite.parent.mkdir(parents=True)
     shutil.copyfile(SUITE, suite)
     entry = read_suite(suite, tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.grade.answers import AnswerError, Right, Wrong, edited, known_answers
+from course_lib.grade.author.answers import AnswerError, Right, Wrong, edited, known_answers
 from course_lib.grade.catalog import PACKAGE, Entry, entries
 
 SOLUTION = "def f(x):\n    y = x\n\n    y += 1\n    y += 1\n    return y\n"
@@ -49,7 +49,7 @@ def test_an_edit_that_does_not_fit_is_an_error(edits: str, why: str) -> None:
 def test_a_name_is_given_once(tmp_path: Path) -> None:
     path = tmp_path / "f.py"
     assert known_answers(path) == ([], [])
-    kinds = "from course_lib.grade.answers import Right, Wrong\n"
+    kinds = "from course_lib.grade.author.answers import Right, Wrong\n"
     path.write_text(kinds + "WRONG = [Wrong('a', [], '')]\nRIGHT = [Right('b', '', 'x = 1')]\n")
     assert known_answers(path) == ([Wrong("a", [], "")], [Right("b", "", "x = 1")])
     path.write_text(kinds + "WRONG = [Wrong('a', [], '')]\nRIGHT = [Right('a', '', '')]\n")

@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from course_lib.grade import catalog, cli
-from course_lib.grade.card import Card
+from course_lib.grade import cli
 from course_lib.grade.catalog import Entry
 from course_lib.grade.grader import Grader
+from course_lib.grade.report import Card
 from course_lib.grade.teach import Refusal, commands
 from course_lib.grade.teach.handed_in import LARGEST, NotTaken, Submission, submissions
 from course_lib.grade.teach.seed import read_secret, seed_of
@@ -32,7 +32,6 @@ def school(double: Entry, server: ForkServer, tmp_path_factory: pytest.TempPathF
            monkeypatch: pytest.MonkeyPatch) -> Path:  # fmt: skip
     """An empty class of a course with one exercise, worth 3 points."""
     monkeypatch.chdir(double.root)
-    monkeypatch.setattr(catalog, "SUITES", double.suite.parents[1])
     monkeypatch.setattr(commands, "Grader", lambda private: Grader(lambda: server, private=private))
     monkeypatch.setattr(cli, "Grader", lambda: Grader(lambda: server))
     (double.root / "solutions").mkdir()

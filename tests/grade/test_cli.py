@@ -13,10 +13,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from course_lib.grade import build, catalog, cli
+from course_lib.grade import cli
+from course_lib.grade.author import build
 from course_lib.grade.catalog import PACKAGE, Entry, find
 from course_lib.grade.grader import Grader
-from course_lib.grade.progress import Progress
+from course_lib.grade.report.progress import Progress
 from course_lib.ranks import ForkServer
 
 RIGHT = "def double(tensor, group):\n    return tensor + tensor\n"
@@ -25,7 +26,7 @@ SOLUTION = (
     "def double(tensor, group):\n    # BEGIN SOLUTION\n    return 2 * tensor\n    # END SOLUTION\n"
 )
 ANSWERS = """
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("square", ["this is the square"], "-    return 2 * tensor\\n+    return tensor * tensor"),
@@ -41,7 +42,6 @@ def course(double: Entry, server: ForkServer, monkeypatch: pytest.MonkeyPatch) -
     double.solution.parent.mkdir(parents=True)
     double.solution.write_text(SOLUTION)
     monkeypatch.chdir(double.root)
-    monkeypatch.setattr(catalog, "SUITES", double.suite.parents[1])
     monkeypatch.setattr(cli, "Grader", lambda: Grader(lambda: server))
     yield double
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from course_lib.grade.card import Card
 from course_lib.grade.catalog import Entry
 from course_lib.grade.grader import Grader
-from course_lib.grade.report import as_html, as_junit, as_text
+from course_lib.grade.report import Card, as_html, as_junit, as_text
 
 Grade = Callable[[str], Card]
 HONEST = 1  # points of a wrong answer that sends nothing: those of the check of bytes

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from course_lib.grade.card import Card
 from course_lib.grade.catalog import Entry
 from course_lib.grade.grader import Grader
-from course_lib.grade.report import as_html, as_text
+from course_lib.grade.report import Card, as_html, as_text
 from course_lib.ranks import ForkServer
 
 Grade = Callable[[str], Card]
@@ -183,9 +182,9 @@ TAMPERING: dict[str, tuple[str, str]] = {
     "patched grader": (
         answer(
             "payload.pack = lambda value: (None, b'')\nreturn tensor",
-            "from course_lib.grade import payload",
+            "from course_lib.grade.rank import payload",
         ),
-        "replaced course_lib.grade.payload.pack",
+        "replaced course_lib.grade.rank.payload.pack",
     ),
     "emptied ledger": (
         answer(

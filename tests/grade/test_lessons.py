@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from course_lib.grade.catalog import entries
-from course_lib.grade.lessons import lesson_of
-from course_lib.grade.progress import Progress, as_html, as_text
+from course_lib.grade.report.lessons import lesson_of
+from course_lib.grade.report.progress import Progress, as_html, as_text
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,7 +9,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from course_lib.grade import catalog, magic
+from course_lib.grade import magic
 from course_lib.grade.catalog import Entry
 from course_lib.grade.magic import GradeMagics
 from course_lib.ranks import ForkServer
@@ -22,7 +22,6 @@ def shell(
     double: Entry, server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[InteractiveShell]:
     monkeypatch.chdir(double.root)
-    monkeypatch.setattr(catalog, "SUITES", double.suite.parents[1])
     shell = InteractiveShell()
     shell.register_magics(GradeMagics(shell, lambda: server))
     yield shell

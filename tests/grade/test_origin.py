@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.grade import origin
+from course_lib.grade.author import origin
 
 OLD = "https://github.com/OWNER/REPO"
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from course_lib.grade import mutate, payload
-from course_lib.grade.build import BuildError, is_given, starter
+from course_lib.grade.author import mutate
+from course_lib.grade.author.build import BuildError, is_given, starter
 from course_lib.grade.catalog import Entry, NoSuchExercise, SuiteError, find, read_suite
 from course_lib.grade.checks import CheckFailed
-from course_lib.grade.compare import compare, tolerance
-from course_lib.grade.fence import Fence, Refused, Seal
+from course_lib.grade.rank import payload
+from course_lib.grade.rank.fence import Fence, Refused, Seal
+from course_lib.grade.suite.compare import compare, tolerance
 
 # --- payload -------------------------------------------------------------------------------------
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8,

@@ -7,11 +7,10 @@ import threading
 
 import pytest
 
-from course_lib.grade import progress
-from course_lib.grade.card import Card
 from course_lib.grade.catalog import Entry
 from course_lib.grade.faults import Fault
-from course_lib.grade.progress import Progress
+from course_lib.grade.report import Card, progress
+from course_lib.grade.report.progress import Progress
 
 
 def card(entry: Entry, passed: int, source: str = "x = 1\n") -> Card:

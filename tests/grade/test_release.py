@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.grade import catalog, cli
-from course_lib.grade.build import BLOCK, starter
-from course_lib.grade.card import Card
+from course_lib.grade import cli
+from course_lib.grade.author.build import BLOCK, starter
 from course_lib.grade.catalog import PACKAGE, Entry, SuiteError, entries, read_suite
-from course_lib.grade.github import payload
 from course_lib.grade.grader import Grader
-from course_lib.grade.report import as_html, as_text
+from course_lib.grade.report import Card, as_html, as_text
+from course_lib.grade.report.github import payload
 from course_lib.grade.teach import Refusal
 from course_lib.grade.teach.hide import visible
 from course_lib.grade.teach.release import release
@@ -62,7 +61,6 @@ def course(double: Entry, monkeypatch: pytest.MonkeyPatch) -> Entry:
     double.suite.write_text(double.suite.read_text() + HIDDEN)
     (double.root / "README.md").write_text("# Course\n\nTo teach: [kit](INSTRUCTORS.md).\n\nEnd.\n")
     monkeypatch.chdir(double.root)
-    monkeypatch.setattr(catalog, "SUITES", double.suite.parents[1])
     return read_suite(double.suite, double.root)
 
 
@@ -75,7 +73,8 @@ def test_exercises_are_fresh_starters(released: Path) -> None:
 
 def test_no_answer_is_in_it(released: Path) -> None:
     names = {path.relative_to(released).parts[0] for path in released.rglob("*")}
-    assert not names & {"solutions", "grading", ".git", ".course", ".venv", "INSTRUCTORS.md"}
+    assert not names & {"solutions", ".git", ".course", ".venv", "INSTRUCTORS.md"}
+    assert not (released / "grading" / "mutants").exists()
     handed_out = [*(released / "exercises").rglob("*.py"), *released.glob("notebooks/*.ipynb")]
     text = "\n".join(path.read_text() for path in handed_out)
     for entry in entries(ROOT):
@@ -182,7 +181,6 @@ def test_the_copy_says_kindly_what_it_has_not(
     students: Entry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(students.root)
-    monkeypatch.setattr(catalog, "SUITES", students.suite.parents[1])
     for words in (["solution", "double"], ["dev", "build"], ["dev", "zoo"], ["dev", "mutate"],
                   ["release", "elsewhere"]):  # fmt: skip
         assert cli.main(words) == 2

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.grade import build, zoo
-from course_lib.grade.catalog import PACKAGE, SUITES, Entry, entries
+from course_lib.grade.author import build, zoo
+from course_lib.grade.catalog import PACKAGE, Entry, entries, suites
 from course_lib.grade.grader import Grader
 
 ROOT = PACKAGE.parent
@@ -71,5 +71,5 @@ def test_a_suite_says_what_it_must(entry: Entry) -> None:
 
 def test_every_solution_has_a_suite_and_the_other_way_round() -> None:
     solutions = {p.relative_to(ROOT / "solutions") for p in (ROOT / "solutions").glob("*/*.py")}
-    suites = {Path(p).relative_to(SUITES) for p in SUITES.glob("*/*.py")}
-    assert solutions == suites
+    checked = {path.relative_to(ROOT / "grading" / "suites") for path in suites(ROOT)}
+    assert solutions == checked

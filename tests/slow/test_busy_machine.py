@@ -55,7 +55,7 @@ def crowded() -> Iterator[Grader]:
 
 @pytest.fixture
 def double(tmp_path: Path) -> Entry:
-    suite = tmp_path / "suites" / "99_test" / "double.py"
+    suite = tmp_path / "grading" / "suites" / "99_test" / "double.py"
     suite.parent.mkdir(parents=True)
     shutil.copyfile(SUITE, suite)
     return read_suite(suite, tmp_path)

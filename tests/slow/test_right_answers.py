@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.grade import zoo
+from course_lib.grade.author import zoo
 from course_lib.grade.catalog import PACKAGE, Entry, entries
 from course_lib.grade.grader import Grader
 

@@ -1,10 +1,4 @@
-"""For instructors: the students' copy of the course, and the marks of a class.
-
-Notebook: none; INSTRUCTORS.md.
-Source: nbgrader's release, collect and autograde.
-Costs: see each file.
-The production version is a learning platform.
-"""
+"""For instructors: the students' copy of the course, and the marks of a class."""
 
 
 class Refusal(ValueError):

@@ -1,10 +1,4 @@
-"""The instructor's commands: `course release`, `course class`, `course export`.
-
-Notebook: none; INSTRUCTORS.md.
-Source: nbgrader's commands, in the same order.
-Costs: see `release`, `grading` and `gradescope`, which do the work.
-The production version is driven by a learning platform.
-"""
+"""The instructor's commands: `course release`, `course class`, `course export`."""
 
 from __future__ import annotations
 
@@ -12,9 +6,9 @@ import argparse
 import os
 from pathlib import Path
 
-from course_lib.grade.card import Card
 from course_lib.grade.catalog import PACKAGE, Entry, entries, find, find_root
 from course_lib.grade.grader import Grader
+from course_lib.grade.report import Card
 from course_lib.grade.teach import Refusal, gradescope
 from course_lib.grade.teach.grading import grade_class
 from course_lib.grade.teach.handed_in import Submission, submissions

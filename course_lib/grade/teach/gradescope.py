@@ -1,10 +1,4 @@
-"""Gradescope: its results.json, and the zip file that makes an autograder of this course.
-
-Notebook: none; `course class`, `course export gradescope`.
-Source: Gradescope's autograder specification.
-Costs: a Gradescope image with torch in it, once; then seconds for an exercise.
-The production version keeps the image in a registry and uploads only a line that names it.
-"""
+"""Gradescope: its results.json, and the zip file that makes an autograder of this course."""
 
 from __future__ import annotations
 
@@ -13,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from course_lib.grade.card import Card, CheckResult
 from course_lib.grade.catalog import Entry
-from course_lib.grade.report import details, fault_lines
+from course_lib.grade.report import Card, CheckResult, details, fault_lines
 from course_lib.grade.teach import Refusal
 from course_lib.grade.teach.release import NEVER
 
+ROOMS = ("course_lib", "grading/suites", "grading/references")
 LATER = "after_due_date"  # when hidden checks are shown
 NEEDED = ("install.py", "requirements.txt", "constraints.txt", "pyproject.toml")
 
@@ -128,10 +122,8 @@ def autograder(root: Path, target: Path, chosen: Sequence[Entry], secret: bytes 
 
 def _grader_files(root: Path) -> list[Path]:
     files = [root / name for name in NEEDED]
-    for path in sorted((root / "course_lib").rglob("*")):
-        if path.is_file() and not NEVER & set(path.parts):
-            files.append(path)
-    return files
+    found = [path for place in ROOMS for path in sorted((root / place).rglob("*"))]
+    return files + [path for path in found if path.is_file() and not NEVER & set(path.parts)]
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: str | bytes) -> None:

@@ -1,10 +1,5 @@
 """Grades a class: one student after the other, whatever they handed in.
 
-Notebook: none; `course class`.
-Source: the judges of programming contests, where one entry never touches the next.
-Costs: three seconds a student for a fresh preloaded process, and one or two for each exercise.
-The production version runs each student in a container: see INSTRUCTORS.md.
-
 What is finished is on the disk before the next file is looked at, and is not graded again unless
 the file, the suite or the seed has changed.
 """
@@ -16,10 +11,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course_lib.grade.card import Card
 from course_lib.grade.catalog import Entry
 from course_lib.grade.faults import Fault
 from course_lib.grade.grader import Grader
+from course_lib.grade.report import Card
 from course_lib.grade.teach.handed_in import NotTaken, Submission
 from course_lib.grade.teach.marks import Marks, Student, suite_digest
 from course_lib.ranks.scratch import scratch_folder

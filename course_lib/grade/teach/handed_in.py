@@ -1,10 +1,5 @@
 """What students handed in: where their files are, and their bytes, taken with care.
 
-Notebook: none; `course class`.
-Source: open(2), O_NOFOLLOW; "zip slip", which cannot happen to who never unpacks.
-Costs reading each file once.
-The production version takes uploads one by one, and looks at each before it is stored.
-
 A submission is a folder or a zip file. The file of an exercise is `exercises/LESSON/NAME.py`, as
 in the course, or `LESSON/NAME.py`, or `NAME.py`; all of it may lie in one folder more, as downloads
 from git hosts have it. Nothing is unpacked, no link is followed, and nothing else is read.

@@ -1,10 +1,4 @@
-"""A suite without its hidden checks: their lines go, and two numbers say how many they were.
-
-Notebook: none; `course release` runs it on every suite.
-Source: nbgrader's `### BEGIN HIDDEN TESTS`.
-Costs nothing.
-The production version keeps hidden checks in another repository.
-"""
+"""A suite without its hidden checks: their lines go, and two numbers say how many they were."""
 
 from __future__ import annotations
 

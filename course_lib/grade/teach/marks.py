@@ -1,10 +1,6 @@
 """What is kept of a class: a folder for each student, and one table of marks.
 
-Notebook: none; `course class`.
-Source: JUnit XML for programs, CSV for spreadsheets; Gradescope's form is in `gradescope`.
-Costs a few small files a student, each written whole or not at all.
-The production version is a database.
-
+The files:
   marks.csv                 a line a student: points in all and for each exercise, and what is odd
   look_at.csv               a line for each card that a person should look at: tampering, breakage
   STUDENT/grades.json       "course-class/1": student, seed, score, points, exercises (cards as
@@ -23,9 +19,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from course_lib.grade.card import Card, write_atomically, write_json
 from course_lib.grade.catalog import Entry
-from course_lib.grade.report import as_junit, as_text, fault_lines
+from course_lib.grade.report import (
+    Card,
+    as_junit,
+    as_text,
+    fault_lines,
+    write_atomically,
+    write_json,
+)
 from course_lib.grade.teach import gradescope
 
 SCHEMA = "course-class/1"

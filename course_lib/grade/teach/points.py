@@ -1,10 +1,4 @@
-"""One exercise's points as a number, for notebooks that another grader runs.
-
-Notebook: none; a test cell of nbgrader or otter (INSTRUCTORS.md).
-Source: nbgrader's partial credit: the value of a test cell is its points.
-Costs: five seconds, three of them to start the preloaded process.
-The production version does not trust the notebook's process: `course class` on the collected files.
-"""
+"""One exercise's points as a number, for notebooks that another grader runs."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """The students' copy of the course: all that `make lab` and grading need, and no answer.
 
-Notebook: none; `course release DIR`.
-Source: nbgrader's release; rename(2), which is all or nothing.
-Costs copying a few hundred small files.
-The production version pushes the tree to a template repository.
-
 Only what is named here is copied, so that nothing of the instructor's gets out by being new.
 """
 
@@ -16,12 +11,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from course_lib.grade import build, github
+from course_lib.grade.author import build
 from course_lib.grade.catalog import Entry, entries
+from course_lib.grade.report import github
 from course_lib.grade.teach import Refusal
 from course_lib.grade.teach.hide import visible
 
-FOLDERS = ("course_lib", "notebooks", "benchmarks", "tests", "docs", "binder", ".devcontainer")
+FOLDERS = (
+    "course_lib", "grading", "notebooks", "benchmarks", "tests", "docs", "binder", ".devcontainer",
+)  # fmt: skip
 FILES = (
     "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "Dockerfile", "install.py",
     "requirements.txt", "constraints.txt", "pyproject.toml", "conftest.py", ".gitignore",
@@ -30,7 +28,7 @@ FILES = (
 NEVER = {"__pycache__", ".ipynb_checkpoints", ".course", ".git", ".pytest_cache"}
 NOTEBOOK = re.compile(r"\d\d_\w+\.ipynb")  # the course's; an instructor's have other names
 FOR_INSTRUCTORS = "](INSTRUCTORS.md"
-ANSWERS = ("solutions", "grading")  # a test that speaks of these cannot run without them
+ANSWERS = ("solutions", "mutants")  # a test that speaks of these cannot run without them
 
 
 def release(root: Path, target: Path) -> list[Entry]:
@@ -109,9 +107,11 @@ def _belongs(path: Path, root: Path) -> bool:
     room, *inner = path.relative_to(root).parts
     if room == "notebooks" and path.suffix == ".ipynb":
         return bool(NOTEBOOK.fullmatch(path.name))
+    if room == "grading":
+        return inner[0] != "mutants"
     if room != "tests":
         return True
-    if inner[0] == "grade":
+    if inner[0] in ("grade", "grading"):
         return False
     return path.suffix != ".py" or not any(w in path.read_text("utf-8") for w in ANSWERS)
 

@@ -1,10 +1,5 @@
 """A seed for each student: hidden inputs that nobody can foresee and everybody can repeat.
 
-Notebook: none; `course class --secret-file`.
-Source: RFC 2104, HMAC.
-Costs nothing.
-The production version draws a new secret every term, and throws the old one away.
-
 seed = the first 6 bytes of HMAC-SHA256(secret, student), as a number below 2^48. Whoever has the
 secret can compute it; without it, a student's seed tells nothing about another's.
 """

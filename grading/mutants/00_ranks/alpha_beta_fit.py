@@ -1,6 +1,6 @@
 """Wrong and right answers to `alpha_beta_fit`: see `course dev show alpha_beta_fit`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("absolute_least_squares", ["absolute errors"], '''

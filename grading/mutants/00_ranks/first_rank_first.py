@@ -1,23 +1,19 @@
 """Wrong and right answers to `first_rank_first`: see `course dev show first_rank_first`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_at_once", ["nothing holds the others back", "prepare began before rank 0 had finished"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 -        barrier(group)
 -        return prepare()
 '''),
     Wrong("asks_for_the_value", ["called again because its value is None"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 -        barrier(group)
@@ -36,10 +32,8 @@ WRONG = [
      # END SOLUTION
 '''),
     Wrong("barrier_before", ["nothing holds the others back", "prepare began before rank 0 had finished"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 -        barrier(group)
@@ -52,10 +46,8 @@ WRONG = [
 +    return prepare()
 '''),
     Wrong("barrier_inside_if", ["deadlock", "rank 0 waits in barrier", "Each rank calls the barrier once"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 +    if group.index == 0:
@@ -71,16 +63,9 @@ WRONG = [
 +    return value
 '''),
     Wrong("barrier_of_the_world", ["deadlock", "Only the members of the group take part"], '''
--from typing import TypeVar
--
--from course_lib.comm import Group, barrier
--
--Value = TypeVar("Value")
-+from typing import Any
-+
+ from course_lib.comm import Group, barrier
 +import torch.distributed as dist
-+
-+from course_lib.comm import Group
++from typing import Any
 @@
      if group.index != 0:
 -        barrier(group)
@@ -91,10 +76,8 @@ WRONG = [
 +        dist.barrier()
 '''),
     Wrong("barrier_only_on_the_others", ["deadlock", "wait in barrier", "Each rank calls the barrier once"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -        return prepare()
 -    try:
@@ -104,16 +87,9 @@ WRONG = [
 +    return prepare()
 '''),
     Wrong("broadcasts_the_value", ["prepare was not called on this rank"], '''
--from typing import TypeVar
--
--from course_lib.comm import Group, barrier
--
--Value = TypeVar("Value")
-+from typing import Any
-+
+ from course_lib.comm import Group, barrier
 +import torch.distributed as dist
-+
-+from course_lib.comm import Group
++from typing import Any
 @@
 -    if group.index != 0:
 -        barrier(group)
@@ -127,10 +103,8 @@ WRONG = [
 +    return box[0]
 '''),
     Wrong("calls_twice", ["called both before and after the barrier"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 +    if group.index == 0:
@@ -148,31 +122,24 @@ WRONG = [
 +    return prepare()
 '''),
     Wrong("last_rank_first", ["prepare began before rank 0 had finished"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 +    if group.index != group.size - 1:
 '''),
     Wrong("local_rank_of_the_environment", ["rank 0 of the world is not in this group"], '''
--from typing import TypeVar
-+from typing import Any
-+
+ from course_lib.comm import Group, barrier
 +import os
-@@
--Value = TypeVar("Value")
++from typing import Any
 @@
 -    if group.index != 0:
 +    first = os.environ["LOCAL_RANK"] == "0"
 +    if not first:
 '''),
     Wrong("no_barrier", ["nothing holds the others back"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 -        barrier(group)
@@ -184,10 +151,8 @@ WRONG = [
 +    return prepare()
 '''),
     Wrong("no_finally", ["nobody waits for ever", "use try/finally"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -        return prepare()
 -    try:
@@ -201,10 +166,8 @@ WRONG = [
      # END SOLUTION
 '''),
     Wrong("one_after_another", ["the others called prepare one after the other"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 +    for turn in range(group.size):
@@ -219,10 +182,8 @@ WRONG = [
 +    return value
 '''),
     Wrong("only_rank_0_returns", ["nothing is returned on this rank"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 -        barrier(group)
@@ -240,25 +201,16 @@ WRONG = [
 +    prepare()
 '''),
     Wrong("others_first", ["the others go first"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 +    if group.index == 0:
 '''),
     Wrong("sleeps_instead", ["prepare began before rank 0 had finished"], '''
--from typing import TypeVar
--
--from course_lib.comm import Group, barrier
--
--Value = TypeVar("Value")
-+from typing import Any
-+
+ from course_lib.comm import Group, barrier
 +import time
-+
-+from course_lib.comm import Group
++from typing import Any
 @@
 -        barrier(group)
 -        return prepare()
@@ -270,10 +222,8 @@ WRONG = [
 +    return prepare()
 '''),
     Wrong("swallows_in_finally", ["it was swallowed"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 -        barrier(group)
@@ -292,10 +242,8 @@ WRONG = [
      # END SOLUTION
 '''),
     Wrong("swallows_the_exception", ["it was swallowed"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
          return prepare()
 +    except OSError:
@@ -303,10 +251,8 @@ WRONG = [
      finally:  # also when it raises: the others are waiting
 '''),
     Wrong("two_barriers_on_the_first", ["deadlock", "rank 0 waits in barrier"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 +    if group.index == 0:
@@ -324,10 +270,8 @@ WRONG = [
 +    return prepare()
 '''),
     Wrong("two_barriers_on_the_others", ["deadlock", "wait in barrier"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 -        barrier(group)
@@ -347,12 +291,9 @@ WRONG = [
 +    return value
 '''),
     Wrong("value_of_the_first", ["the first rank's value"], '''
--from typing import TypeVar
-+from typing import Any
-+
+ from course_lib.comm import Group, barrier
 +import torch.distributed as dist
-@@
--Value = TypeVar("Value")
++from typing import Any
 @@
 -        return prepare()
 -    try:
@@ -367,10 +308,8 @@ WRONG = [
      # END SOLUTION
 '''),
     Wrong("world_rank", ["rank 0 of the world is not in this group"], '''
--from typing import TypeVar
+ from course_lib.comm import Group, barrier
 +from typing import Any
-@@
--Value = TypeVar("Value")
 @@
 -    if group.index != 0:
 +    if group.rank != 0:

@@ -1,6 +1,6 @@
 """Wrong and right answers to `hello_mesh`: see `course dev show hello_mesh`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("always_two_nodes", ["with 6 ranks", "2 on each node"], '''
@@ -23,8 +23,8 @@ WRONG = [
 +        node, local_rank, nodes[node], rails[local_rank], node_groups[0], rail_groups[local_rank]
 '''),
     Wrong("local_rank_from_environment", ["rank in the world", "taken for the local rank"], '''
+ from course_lib.comm import Group
 +import os
- from dataclasses import dataclass
 @@
 -    node, local_rank = divmod(world.rank, ranks_per_node)
 +    node = world.rank // ranks_per_node

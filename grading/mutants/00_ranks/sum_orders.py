@@ -1,6 +1,6 @@
 """Wrong and right answers to `sum_orders`: see `course dev show sum_orders`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("accumulates_in_float64", ["accumulated in a wider dtype"], '''

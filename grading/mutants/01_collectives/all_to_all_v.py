@@ -1,11 +1,11 @@
 """Wrong and right answers to `all_to_all_v`: see `course dev show all_to_all_v`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("blocking_send", ["deadlock", "Everybody sends and nobody receives"], '''
--from course_lib.comm import Group, irecv, isend
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, irecv, isend
++from course_lib.comm import recv, send
 @@
 -        under_way = []
 +        if inputs[to].numel():
@@ -19,10 +19,8 @@ WRONG = [
 +            recv(outputs[source], source, group)
 '''),
     Wrong("bypasses_comm", ["called past course_lib.comm"], '''
--from course_lib.comm import Group, irecv, isend
+ from course_lib.comm import Group, irecv, isend
 +import torch.distributed as dist
-+
-+from course_lib.comm import Group
 @@
 -    for step in range(1, group.size):
 -        to, source = (group.index + step) % group.size, (group.index - step) % group.size
@@ -149,15 +147,15 @@ WRONG = [
 +        if inputs[source].numel():
 '''),
     Wrong("through_rank_0", ["everything goes through rank 0"], '''
--from course_lib.comm import Group, irecv, isend
-+from course_lib.comm import Group, recv, send
-+
-+
+ from course_lib.comm import Group, irecv, isend
++from course_lib.comm import recv, send
+@@
 +def move(piece: torch.Tensor, way: str, peer: int, group: Group) -> None:
 +    if piece.numel() and way == "send":
 +        send(piece, peer, group)
 +    elif piece.numel():
 +        recv(piece, peer, group)
+ def all_to_all_v(outputs: list[torch.Tensor], inputs: list[torch.Tensor], group: Group) -> None:
 @@
 -    outputs[group.index].copy_(inputs[group.index])
 -    for step in range(1, group.size):
@@ -190,8 +188,8 @@ WRONG = [
 +                move(room, "send", to, group)
 '''),
     Wrong("uses_the_library", ["a collective was used: pairwise all_to_all"], '''
--from course_lib.comm import Group, irecv, isend
-+from course_lib.comm import Group, pairwise_all_to_all
+ from course_lib.comm import Group, irecv, isend
++from course_lib.comm import pairwise_all_to_all
 @@
 -    outputs[group.index].copy_(inputs[group.index])
 -    for step in range(1, group.size):

@@ -1,13 +1,11 @@
 """Wrong and right answers to `broadcast_tree`: see `course dev show broadcast_tree`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("bypasses_comm", ["called past course_lib.comm"], '''
--from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, recv, send
 +import torch.distributed as dist
-+
-+from course_lib.comm import Group
 @@
 -    place = (group.index - source) % group.size  # how far behind the source
 -    reach = 1  # places 0 ... reach-1 have the tensor
@@ -91,8 +89,8 @@ WRONG = [
 +    for _ in range(group.size.bit_length() - 1):
 '''),
     Wrong("reads_before_wait", ["large messages", "wrong value"], '''
--from course_lib.comm import Group, recv, send
-+from course_lib.comm import Group, irecv, send
+ from course_lib.comm import Group, recv, send
++from course_lib.comm import irecv
 @@
      place = (group.index - source) % group.size  # how far behind the source
 +    works = []
@@ -129,9 +127,8 @@ WRONG = [
 +    place = (group.index + source) % group.size  # how far behind the source
 '''),
     Wrong("uses_broadcast", ["a collective was used: broadcast"], '''
--from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, recv, send
 +from course_lib import comm
-+from course_lib.comm import Group
 @@
 -    place = (group.index - source) % group.size  # how far behind the source
 -    reach = 1  # places 0 ... reach-1 have the tensor
@@ -145,8 +142,8 @@ WRONG = [
 +    comm.broadcast(tensor, source, group)
 '''),
     Wrong("uses_the_library_tree", ["a collective was used: tree broadcast"], '''
--from course_lib.comm import Group, recv, send
-+from course_lib.comm import Group, tree_broadcast
+ from course_lib.comm import Group, recv, send
++from course_lib.comm import tree_broadcast
 @@
 -    place = (group.index - source) % group.size  # how far behind the source
 -    reach = 1  # places 0 ... reach-1 have the tensor

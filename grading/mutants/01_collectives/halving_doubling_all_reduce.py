@@ -1,6 +1,6 @@
 """Wrong and right answers to `halving_doubling_all_reduce`: see `course dev show halving_doubling_all_reduce`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("blocking_send", ["deadlock", "Everybody sends and nobody receives"], '''
@@ -190,9 +190,8 @@ WRONG = [
 +        send(tensor, to, group)
 '''),
     Wrong("uses_the_library", ["a collective was used: halving-doubling all_reduce"], '''
--from course_lib.comm import Group, exchange, recv, send
+ from course_lib.comm import Group, exchange, recv, send
 +from course_lib import comm
-+from course_lib.comm import Group
 @@
 -    data = tensor.contiguous().view(-1)
 -    power = 1 << (group.size.bit_length() - 1)  # the largest power of two in N

@@ -1,6 +1,6 @@
 """Wrong and right answers to `hierarchical_all_reduce`: see `course dev show hierarchical_all_reduce`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_reduces_inside_first", ["bytes sent inside the node", "one pass too many"], '''
@@ -26,8 +26,8 @@ WRONG = [
 +    ring_pass(chunks, world.index, world, adds=False)
 '''),
     Wrong("leaders", ["one rank of each node speaks for it"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, exchange, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
 -    parts = data.tensor_split(node.size)
 -    ring_pass(parts, node.index - 1, node, adds=True)  # part node.index is the node's sum
@@ -90,27 +90,8 @@ WRONG = [
 +        ring_pass(chunks, group.index, group, adds=False)
 '''),
     Wrong("uses_comm_rings", ["a collective was used: ring"], '''
--from collections.abc import Sequence
-@@
--from course_lib.comm import Group, exchange
--
--
--def ring_pass(chunks: Sequence[torch.Tensor], first: int, group: Group, adds: bool) -> None:
--    """N-1 steps round the ring of `group`, in place.
--
--    Args:
--        chunks: one a member.
--        first: index of the chunk that this rank sends in the first step, modulo N; then it passes
--            on what it has received. The last to arrive is chunk `first + 1`.
--        group: the ranks of the ring.
--        adds: whether a chunk that arrives is added to this rank's, or replaces it.
--    """
--    for step in range(group.size - 1):
--        giving, taking = (first - step) % group.size, (first - step - 1) % group.size
--        incoming = torch.empty_like(chunks[taking])
--        exchange(chunks[giving], group.next, incoming, group.previous, group)
--        chunks[taking].copy_(chunks[taking] + incoming if adds else incoming)
-+from course_lib.comm import Group, ring_all_gather, ring_all_reduce, ring_reduce_scatter
+ from course_lib.comm import Group, exchange
++from course_lib.comm import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 @@
 -    parts = data.tensor_split(node.size)
 -    ring_pass(parts, node.index - 1, node, adds=True)  # part node.index is the node's sum
@@ -123,28 +104,8 @@ WRONG = [
 +    ring_all_gather(data, node)
 '''),
     Wrong("uses_the_library", ["a collective was used: ring reduce_scatter"], '''
--from collections.abc import Sequence
-@@
--from course_lib.comm import Group, exchange
--
--
--def ring_pass(chunks: Sequence[torch.Tensor], first: int, group: Group, adds: bool) -> None:
--    """N-1 steps round the ring of `group`, in place.
--
--    Args:
--        chunks: one a member.
--        first: index of the chunk that this rank sends in the first step, modulo N; then it passes
--            on what it has received. The last to arrive is chunk `first + 1`.
--        group: the ranks of the ring.
--        adds: whether a chunk that arrives is added to this rank's, or replaces it.
--    """
--    for step in range(group.size - 1):
--        giving, taking = (first - step) % group.size, (first - step - 1) % group.size
--        incoming = torch.empty_like(chunks[taking])
--        exchange(chunks[giving], group.next, incoming, group.previous, group)
--        chunks[taking].copy_(chunks[taking] + incoming if adds else incoming)
+ from course_lib.comm import Group, exchange
 +from course_lib import comm
-+from course_lib.comm import Group
 @@
 -    data = tensor.contiguous().view(-1)
 -    parts = data.tensor_split(node.size)

@@ -1,6 +1,6 @@
 """Wrong and right answers to `ring_all_gather`: see `course dev show ring_all_gather`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("always_sends_its_own", ["all chunks in order", "wrong value"], '''
@@ -25,8 +25,8 @@ WRONG = [
 +    return torch.cat(parts)
 '''),
     Wrong("blocking_send", ["deadlock", "Everybody sends and nobody receives"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
 -        exchange(
 -            parts[giving % group.size],
@@ -39,10 +39,8 @@ WRONG = [
 +        recv(parts[taking % group.size], group.previous, group)
 '''),
     Wrong("bypasses_comm", ["called past course_lib.comm"], '''
--from course_lib.comm import Group, exchange
+ from course_lib.comm import Group, exchange
 +import torch.distributed as dist
-+
-+from course_lib.comm import Group
 @@
 -    gathered = chunk.new_empty(sum(sizes))
 -    parts = gathered.split(sizes)
@@ -200,8 +198,8 @@ WRONG = [
 +    return torch.cat([parts[(group.index + i) % group.size] for i in range(group.size)])
 '''),
     Wrong("passes_on_before_it_came", ["large messages", "wrong value"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, irecv, isend
+ from course_lib.comm import Group, exchange
++from course_lib.comm import irecv, isend
 @@
 -    gathered = chunk.new_empty(sum(sizes))
 +    gathered = chunk.new_zeros(sum(sizes))
@@ -222,8 +220,8 @@ WRONG = [
 +        work.wait()
 '''),
     Wrong("receives_first", ["deadlock", "Every send needs its receive"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
 -        exchange(
 -            parts[giving % group.size],
@@ -250,8 +248,8 @@ WRONG = [
 +        exchange(parts[group.index], to, parts[source], source, group)
 '''),
     Wrong("through_rank_0", ["everything goes through rank 0"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
      gathered = chunk.new_empty(sum(sizes))
 +    if group.index:
@@ -276,9 +274,8 @@ WRONG = [
 +        send(gathered, to, group)
 '''),
     Wrong("uses_all_gather", ["a collective was used: ring all_gather"], '''
--from course_lib.comm import Group, exchange
+ from course_lib.comm import Group, exchange
 +from course_lib import comm
-+from course_lib.comm import Group
 @@
 -    gathered = chunk.new_empty(sum(sizes))
 -    parts = gathered.split(sizes)

@@ -1,6 +1,6 @@
 """Wrong and right answers to `ring_all_reduce`: see `course dev show ring_all_reduce`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("average_at_every_hop", ["avg", "averaged at every hop"], '''
@@ -20,8 +20,8 @@ WRONG = [
 -        data /= group.size
 '''),
     Wrong("blocking_send", ["deadlock", "Everybody sends and nobody receives"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
 -        exchange(chunks[giving % group.size], group.next, incoming, group.previous, group)
 +        send(chunks[giving % group.size], group.next, group)
@@ -38,10 +38,8 @@ WRONG = [
 +        recv(chunks[taking % group.size], group.previous, group)
 '''),
     Wrong("bypasses_comm", ["torch"], '''
--from course_lib.comm import Group, exchange
+ from course_lib.comm import Group, exchange
 +import torch.distributed as dist
-+
-+from course_lib.comm import Group
 @@
 -    data = tensor.contiguous().view(-1)
 -    chunks = list(data.tensor_split(group.size))
@@ -152,8 +150,8 @@ WRONG = [
 +        passing = incoming
 '''),
     Wrong("gather_then_broadcast", ["everything goes through rank 0"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
 -    chunks = list(data.tensor_split(group.size))
 -    for step in range(group.size - 1):
@@ -235,8 +233,8 @@ WRONG = [
 +            chunks[taking % group.size], group.previous, group,
 '''),
     Wrong("read_before_wait", ["wrong value"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, exchange, irecv, isend
+ from course_lib.comm import Group, exchange
++from course_lib.comm import irecv, isend
 @@
 -        exchange(chunks[giving % group.size], group.next, incoming, group.previous, group)
 +        incoming.zero_()
@@ -256,8 +254,8 @@ WRONG = [
 +            chunks[taking % group.size], group.previous, group,
 '''),
     Wrong("receives_first", ["deadlock", "waits for a message from rank", "Every send needs its receive"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
 -        exchange(chunks[giving % group.size], group.next, incoming, group.previous, group)
 +        recv(incoming, group.previous, group)
@@ -302,9 +300,8 @@ WRONG = [
 +            chunks[taking % group.size], group.previous, group,
 '''),
     Wrong("uses_all_reduce", ["a collective was used: allreduce"], '''
--from course_lib.comm import Group, exchange
+ from course_lib.comm import Group, exchange
 +from course_lib import comm
-+from course_lib.comm import Group
 @@
 -    data = tensor.contiguous().view(-1)
 -    chunks = list(data.tensor_split(group.size))

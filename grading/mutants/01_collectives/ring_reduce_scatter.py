@@ -1,6 +1,6 @@
 """Wrong and right answers to `ring_reduce_scatter`: see `course dev show ring_reduce_scatter`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("adds_twice", ["summand is in it twice"], '''
@@ -39,8 +39,8 @@ WRONG = [
 +    return passing
 '''),
     Wrong("blocking_send", ["deadlock", "Everybody sends and nobody receives"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
 -        exchange(passing, group.next, incoming, group.previous, group)
 +        send(passing, group.next, group)
@@ -51,10 +51,8 @@ WRONG = [
 +        incoming = torch.empty_like(chunks[group.index])
 '''),
     Wrong("bypasses_comm", ["called past course_lib.comm"], '''
--from course_lib.comm import Group, exchange
+ from course_lib.comm import Group, exchange
 +import torch.distributed as dist
-+
-+from course_lib.comm import Group
 @@
 -    chunks = tensor.reshape(-1).tensor_split(group.size)
 -    passing = chunks[group.previous]
@@ -107,8 +105,8 @@ WRONG = [
 +    return data.tensor_split(group.size)[group.index]
 '''),
     Wrong("gather_then_broadcast", ["a hot spot"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
 -    chunks = tensor.reshape(-1).tensor_split(group.size)
 -    passing = chunks[group.previous]
@@ -134,8 +132,8 @@ WRONG = [
 +    return data.tensor_split(group.size)[group.index]
 '''),
     Wrong("gather_to_rank_0", ["everything goes through rank 0"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
 -    chunks = tensor.reshape(-1).tensor_split(group.size)
 -    passing = chunks[group.previous]
@@ -174,8 +172,8 @@ WRONG = [
 +        mine = chunks[(group.index - step - 3) % group.size]
 '''),
     Wrong("reads_before_wait", ["before its message was there"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, irecv, isend
+ from course_lib.comm import Group, exchange
++from course_lib.comm import irecv, isend
 @@
 -        incoming = torch.empty_like(mine)
 -        exchange(passing, group.next, incoming, group.previous, group)
@@ -188,8 +186,8 @@ WRONG = [
 +        sending.wait()
 '''),
     Wrong("receives_first", ["deadlock", "Every send needs its receive"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
 -        exchange(passing, group.next, incoming, group.previous, group)
 +        recv(incoming, group.previous, group)
@@ -224,9 +222,8 @@ WRONG = [
 +    return mine / group.size if op == "avg" else mine
 '''),
     Wrong("uses_reduce_scatter", ["a collective was used: ring reduce_scatter"], '''
--from course_lib.comm import Group, exchange
+ from course_lib.comm import Group, exchange
 +from course_lib import comm
-+from course_lib.comm import Group
 @@
 -    chunks = tensor.reshape(-1).tensor_split(group.size)
 -    passing = chunks[group.previous]

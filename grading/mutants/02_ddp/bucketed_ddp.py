@@ -1,6 +1,6 @@
 """Wrong and right answers to `bucketed_ddp`: see `course dev show bucketed_ddp`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("after_backward", ["nothing is sent during backward"], '''
@@ -190,12 +190,8 @@ WRONG = [
 +            work = all_reduce(self.flats[number], self.group, "sum", async_op=True)
 '''),
     Wrong("torch_ddp", ["past course_lib.comm"], '''
--import torch
-@@
--from course_lib.comm import Group, Work, all_reduce
+ from course_lib.comm import Group, Work, all_reduce
 +from torch.nn.parallel import DistributedDataParallel
-+
-+from course_lib.comm import Group
 @@
 -        self.module = module
 -        self.group = group

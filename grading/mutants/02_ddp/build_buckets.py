@@ -1,6 +1,6 @@
 """Wrong and right answers to `build_buckets`: see `course dev show build_buckets`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("closed_late", ["grew over the cap"], '''
@@ -225,7 +225,7 @@ WRONG = [
 +        if mine[-1] and sum(p.nbytes for p in mine[-1]) + parameter.nbytes > limit:
 '''),
     Wrong("own_order_on_each_rank", ["rank 1's list"], '''
--from collections.abc import Iterable
+ from torch.nn import Parameter
 +import torch.distributed as dist
 @@
 -        held = sum(p.nbytes for p in mine[-1])

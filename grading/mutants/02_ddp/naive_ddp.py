@@ -1,6 +1,6 @@
 """Wrong and right answers to `naive_ddp`: see `course dev show naive_ddp`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("averages_in_forward", ["average the gradients before the step", "something was sent in forward"], '''
@@ -29,18 +29,15 @@ WRONG = [
 +                all_reduce(parameter, self.group, "avg")
 '''),
     Wrong("bypasses_comm", ["past course_lib.comm"], '''
- import torch
+ from course_lib.comm import Group, all_reduce, broadcast
 +import torch.distributed as dist
-@@
--from course_lib.comm import Group, all_reduce, broadcast
-+from course_lib.comm import Group, broadcast
 @@
 -            all_reduce(parameter.grad, self.group, "avg")
 +            dist.all_reduce(parameter.grad, group=self.group.handle)
 +            parameter.grad /= self.group.size
 '''),
     Wrong("divides_by_the_world", ["divided by the world's size and not by the group's"], '''
- import torch
+ from course_lib.comm import Group, all_reduce, broadcast
 +import torch.distributed as dist
 @@
 -            all_reduce(parameter.grad, self.group, "avg")

@@ -1,6 +1,6 @@
 """Wrong and right answers to `overlap_ddp`: see `course dev show overlap_ddp`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("after_the_backward", ["all are launched after the backward", "nothing is left to overlap with"], '''
@@ -40,11 +40,8 @@ WRONG = [
 +        self._under_way.append(all_reduce(parameter, self.group, "avg", async_op=True))
 '''),
     Wrong("bypasses_comm", ["past course_lib.comm"], '''
- import torch
+ from course_lib.comm import Group, Work, all_reduce, broadcast
 +import torch.distributed as dist
-@@
--from course_lib.comm import Group, Work, all_reduce, broadcast
-+from course_lib.comm import Group, broadcast
 @@
 -        self._under_way: list[Work] = []
 +        self._under_way = []

@@ -1,6 +1,6 @@
 """Wrong and right answers to `scaled_lr`: see `course dev show scaled_lr`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("any_rule_is_sqrt", ["what a rule 'cubic' leads to"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `shard_indices`: see `course dev show shard_indices`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("always_drops", ["the length of a share"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `sync_batch_norm`: see `course dev show sync_batch_norm`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("average_backward", ["the input's gradient with 5 + 2 rows", "wrong value"], '''

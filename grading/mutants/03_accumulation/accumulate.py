@@ -1,6 +1,6 @@
 """Wrong and right answers to `accumulate`: see `course dev show accumulate`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("agrees_if_it_has_tokens", ["no counted token on one rank: it must agree"], '''

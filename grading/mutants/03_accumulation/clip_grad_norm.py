@@ -1,6 +1,6 @@
 """Wrong and right answers to `clip_grad_norm`: see `course dev show clip_grad_norm`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("adds_norms", ["norms do not add up"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `effective_batch`: see `course dev show effective_batch`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("activations_over_k", ["is the size of one micro-batch already"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `no_sync`: see `course dev show no_sync`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("divides_by_k", ["the last window is shorter"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `fsdp_unit`: see `course dev show fsdp_unit`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("a_collective_for_each_weight", ["one for each weight: send the unit's flat tensor"], '''
@@ -21,8 +21,8 @@ WRONG = [
 +            reduce_scatter(part, rows[:, begin : begin + step].flatten(), self.group, "avg")
 '''),
     Wrong("all_reduces_the_gradient", ["no reduce-scatter: if the gradients were all-reduced", "DDP in disguise"], '''
--from course_lib.comm import Group, all_gather, reduce_scatter
-+from course_lib.comm import Group, all_gather, all_reduce
+ from course_lib.comm import Group, all_gather, reduce_scatter
++from course_lib.comm import all_reduce
 @@
 -        mean = torch.empty_like(self.shard)
 -        reduce_scatter(mean, flat, self.group, "avg")
@@ -30,8 +30,8 @@ WRONG = [
 +        mean = flat.chunk(self.group.size)[self.group.index].clone()
 '''),
     Wrong("ddp_in_disguise", ["every rank keeps the whole unit: DDP in disguise"], '''
--from course_lib.comm import Group, all_gather, reduce_scatter
-+from course_lib.comm import Group, all_reduce
+ from course_lib.comm import Group, all_gather, reduce_scatter
++from course_lib.comm import all_reduce
 @@
 -        self.shard = nn.Parameter(flat.chunk(group.size)[group.index].clone())
 +        self.shard = nn.Parameter(flat.clone())
@@ -113,8 +113,8 @@ WRONG = [
 +        pass
 '''),
     Wrong("never_reshards", ["the weights are never freed", "no reduce-scatter: if the gradients were all-reduced"], '''
--from course_lib.comm import Group, all_gather, reduce_scatter
-+from course_lib.comm import Group, all_gather, all_reduce
+ from course_lib.comm import Group, all_gather, reduce_scatter
++from course_lib.comm import all_reduce
 @@
 -        self.full.untyped_storage().resize_(0)
 +        pass
@@ -137,11 +137,8 @@ WRONG = [
 +        mean.copy_(flat.chunk(self.group.size)[self.group.index])
 '''),
     Wrong("past_comm", ["past course_lib.comm"], '''
- import torch
+ from course_lib.comm import Group, all_gather, reduce_scatter
 +import torch.distributed as dist
-@@
--from course_lib.comm import Group, all_gather, reduce_scatter
-+from course_lib.comm import Group, reduce_scatter
 @@
 -        all_gather(self.full, self.shard.detach(), self.group)  # mutate: same
 +        dist.all_gather_into_tensor(self.full, self.shard.detach())

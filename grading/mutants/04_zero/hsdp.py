@@ -1,6 +1,6 @@
 """Wrong and right answers to `hsdp`: see `course dev show hsdp`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_reduces_on_both_axes", ["the gradient is all-reduced"], '''

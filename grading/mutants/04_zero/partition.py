@@ -1,6 +1,6 @@
 """Wrong and right answers to `partition`: see `course dev show partition`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("dealt_out_elements", ["elements are dealt out one by one"], '''

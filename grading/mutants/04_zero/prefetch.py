@@ -1,11 +1,9 @@
 """Wrong and right answers to `prefetch`: see `course dev show prefetch`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("counts_places", ["is missing"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -13,8 +11,6 @@ WRONG = [
 +        wanted = list(dict.fromkeys(order[place : place + limit]))
 '''),
     Wrong("everything_at_the_start", ["everything is in flight at once"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 -    for place, unit in enumerate(order):
 -        wanted = list(dict.fromkeys(order[place:]))[:limit]
@@ -36,8 +32,6 @@ WRONG = [
 +        unit.free()
 '''),
     Wrong("frees_before_the_computation", ["computes while not in flight"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -48,8 +42,6 @@ WRONG = [
 +        flight = [other for other in flight if other is not unit]
 '''),
     Wrong("frees_when_the_caller_comes_back", ["what was whole is freed and gathered again"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -58,8 +50,6 @@ WRONG = [
 +        flight = [other for other in flight if other is not unit]
 '''),
     Wrong("gathers_again", ["freed and gathered again: keep what is wanted next", "is missing"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 @@
 -        wanted = list(dict.fromkeys(order[place:]))[:limit]
@@ -86,8 +76,6 @@ WRONG = [
 +            following.launch()
 '''),
     Wrong("gathers_when_needed", ["is missing", "it must be launched before the unit is yielded"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 -    for place, unit in enumerate(order):
 -        wanted = list(dict.fromkeys(order[place:]))[:limit]
@@ -106,8 +94,6 @@ WRONG = [
 +        unit.free()
 '''),
     Wrong("last_one_stays", ["what is in flight in the end"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -115,8 +101,6 @@ WRONG = [
 -        last.free()
 '''),
     Wrong("latest_first", ["the launches"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -124,8 +108,6 @@ WRONG = [
 +        for new in reversed(wanted):
 '''),
     Wrong("launches_before_it_frees", ["launched before the last one is freed: free first"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -139,8 +121,6 @@ WRONG = [
 -                new.launch()
 '''),
     Wrong("launches_twice", ["it is in flight already"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -149,8 +129,6 @@ WRONG = [
 +            new.launch()
 '''),
     Wrong("limit_is_two", ["b is too much", "`limit` is the most"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -158,8 +136,6 @@ WRONG = [
 +        wanted = list(dict.fromkeys(order[place:]))[:2]
 '''),
     Wrong("looks_up_the_place", ["in flight while", "is missing"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 -    for place, unit in enumerate(order):
 +    flight = []
@@ -167,8 +143,6 @@ WRONG = [
 +        place = list(order).index(unit)
 '''),
     Wrong("never_freed", ["the number of units in flight", "is too large", "everything is in flight at once"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -180,16 +154,12 @@ WRONG = [
 +        flight += [new for new in wanted if new not in flight]
 '''),
     Wrong("never_waits", ["computes while not waited for", "call `wait` before you yield"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
 -        unit.wait()
 '''),
     Wrong("one_too_many", ["is too much", "the number of units in flight"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -197,8 +167,6 @@ WRONG = [
 +        wanted = list(dict.fromkeys(order[place:]))[: limit + 1]
 '''),
     Wrong("returns_a_list", ["computes while not in flight", "be a generator"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight, done = [], []
 @@
@@ -209,15 +177,11 @@ WRONG = [
 +    return done
 '''),
     Wrong("skips_the_repetition", ["the order of computing"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 +    order = list(dict.fromkeys(order))
 '''),
     Wrong("waits_after_the_yield", ["computes while not waited for"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -227,8 +191,6 @@ WRONG = [
 -        yield unit
 '''),
     Wrong("waits_at_once", ["a unit is waited for before its turn"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -236,8 +198,6 @@ WRONG = [
 +                new.wait()
 '''),
     Wrong("yields_names", ["prefetch yields the units themselves"], '''
--AnyUnit = TypeVar("AnyUnit", bound=Unit)
-@@
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@

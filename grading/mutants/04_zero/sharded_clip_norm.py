@@ -1,6 +1,6 @@
 """Wrong and right answers to `sharded_clip_norm`: see `course dev show sharded_clip_norm`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("always_scaled", ["scaled up to the limit"], '''

@@ -1,11 +1,11 @@
 """Wrong and right answers to `zero1`: see `course dev show zero1`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_reduce_and_broadcast", ["1.5 times as many"], '''
--from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
-+from course_lib.comm import Group, all_reduce, broadcast, ring_all_gather, ring_reduce_scatter
+ from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
++from course_lib.comm import all_reduce
 @@
 -            shard.grad = ring_reduce_scatter(full, self.group, "avg")
 +            all_reduce(full, self.group, "avg")
@@ -16,8 +16,8 @@ WRONG = [
 +                broadcast(part, source, self.group)
 '''),
     Wrong("all_reduce_each_gradient", ["1.5 times as many: the gradients without padding"], '''
--from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
-+from course_lib.comm import Group, all_reduce, broadcast, ring_all_gather, ring_reduce_scatter
+ from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
++from course_lib.comm import all_reduce
 @@
              rows = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
 +            for each in rows:
@@ -35,8 +35,8 @@ WRONG = [
 +            break
 '''),
     Wrong("full_state_then_broadcast", ["that is plain AdamW", "1.5 times as many"], '''
--from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
-+from course_lib.comm import Group, all_reduce, broadcast, ring_all_gather, ring_reduce_scatter
+ from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
++from course_lib.comm import all_reduce
 @@
 -        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index])
 +        shard = nn.Parameter(flat)
@@ -82,8 +82,8 @@ WRONG = [
 +            shard.grad = full.view(self.group.size, -1)[self.group.index]
 '''),
     Wrong("plain_adamw", ["that is plain AdamW"], '''
--from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
-+from course_lib.comm import Group, all_reduce, broadcast, ring_all_gather, ring_reduce_scatter
+ from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
++from course_lib.comm import all_reduce
 @@
 -        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index])
 +        shard = nn.Parameter(flat)

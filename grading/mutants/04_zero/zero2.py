@@ -1,11 +1,11 @@
 """Wrong and right answers to `zero2`: see `course dev show zero2`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_reduce", ["an all-reduce sends twice as much"], '''
--from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
-+from course_lib.comm import Group, all_reduce, broadcast, ring_all_gather, ring_reduce_scatter
+ from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
++from course_lib.comm import all_reduce
 @@
 -        mine = ring_reduce_scatter(bucket.full, self.group, "avg")
 +        all_reduce(bucket.full, self.group, "avg")

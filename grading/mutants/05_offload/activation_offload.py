@@ -1,6 +1,6 @@
 """Wrong and right answers to `activation_offload`: see `course dev show activation_offload`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("half_precision", ["wrong value"], '''

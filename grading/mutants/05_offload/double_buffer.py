@@ -1,6 +1,6 @@
 """Wrong and right answers to `double_buffer`: see `course dev show double_buffer`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("copies_all", ["no room for layer 2"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `nvme_store`: see `course dev show nvme_store`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("another_exception", ["ended with another exception"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `offloaded_adam`: see `course dev show offloaded_adam`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("casts_on_the_device", ["a link moves bytes"], '''

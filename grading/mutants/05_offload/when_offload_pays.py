@@ -1,6 +1,6 @@
 """Wrong and right answers to `when_offload_pays`: see `course dev show when_offload_pays`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_in_a_row", ["everything follows everything"], '''

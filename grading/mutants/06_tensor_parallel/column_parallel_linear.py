@@ -1,11 +1,11 @@
 """Wrong and right answers to `column_parallel_linear`: see `course dev show column_parallel_linear`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("broadcasts_the_full_layer", ["the full layer is equal on all ranks already"], '''
--from course_lib.comm import Group
-+from course_lib.comm import Group, broadcast
+ from course_lib.comm.autograd import copy_to_group
++from course_lib.comm import broadcast
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size)[group.index].clone()  # a view would keep it all
@@ -79,14 +79,10 @@ WRONG = [
 +            return linear(x, self.weight, self.bias)
 '''),
     Wrong("float32_on_the_wire", ["float32 on the wire"], '''
+ from course_lib.comm.autograd import copy_to_group
++from course_lib.comm import all_reduce
 +from typing import Any
- import torch
 @@
--from course_lib.comm import Group
--from course_lib.comm.autograd import copy_to_group
-+from course_lib.comm import Group, all_reduce
-+
-+
 +class Summed(torch.autograd.Function):
 +    @staticmethod
 +    def forward(ctx: Any, x: torch.Tensor, group: Group) -> torch.Tensor:
@@ -98,6 +94,7 @@ WRONG = [
 +        total = grad.float()
 +        all_reduce(total, ctx.group)
 +        return total.to(grad.dtype), None
+ class ColumnParallelLinear(nn.Module):
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size)[group.index].clone()  # a view would keep it all
@@ -147,7 +144,7 @@ WRONG = [
 +        return linear(x, self.weight, self.bias)
 '''),
     Wrong("g_for_f", ["the input was summed over the ranks", "an all-reduce belongs in the backward alone"], '''
--from course_lib.comm.autograd import copy_to_group
+ from course_lib.comm.autograd import copy_to_group
 +from course_lib.comm.autograd import reduce_from_group
 @@
 -        self.weight = nn.Parameter(  # mutate: same
@@ -166,11 +163,9 @@ WRONG = [
 +        return linear(reduce_from_group(x, self.group), self.weight, self.bias)
 '''),
     Wrong("gathers_the_output", ["the outputs are gathered: leave each rank its slice", "has the wrong shape"], '''
--from torch.nn.functional import linear
-+from torch.nn.functional import linear, pad
-@@
--from course_lib.comm.autograd import copy_to_group
-+from course_lib.comm.autograd import copy_to_group, gather_from_group
+ from course_lib.comm.autograd import copy_to_group
++from course_lib.comm.autograd import gather_from_group
++from torch.nn.functional import pad
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size)[group.index].clone()  # a view would keep it all
@@ -252,14 +247,10 @@ WRONG = [
 +        return linear(copy_to_group(x.detach(), self.group), self.weight, self.bias)
 '''),
     Wrong("mean_of_the_gradients", ["the mean over the ranks: it is the sum"], '''
+ from course_lib.comm.autograd import copy_to_group
++from course_lib.comm import all_reduce
 +from typing import Any
- import torch
 @@
--from course_lib.comm import Group
--from course_lib.comm.autograd import copy_to_group
-+from course_lib.comm import Group, all_reduce
-+
-+
 +class Summed(torch.autograd.Function):
 +    @staticmethod
 +    def forward(ctx: Any, x: torch.Tensor, group: Group) -> torch.Tensor:
@@ -271,6 +262,7 @@ WRONG = [
 +        total = grad.clone()
 +        all_reduce(total, ctx.group, "avg")
 +        return total, None
+ class ColumnParallelLinear(nn.Module):
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size)[group.index].clone()  # a view would keep it all
@@ -328,8 +320,8 @@ WRONG = [
 +        self.weight, self.bias = inner.weight, inner.bias
 '''),
     Wrong("reduces_the_weights_gradient", ["weight.grad", "more than the input's gradient: weight and bias belong to this rank alone"], '''
--from course_lib.comm import Group
-+from course_lib.comm import Group, all_reduce
+ from course_lib.comm.autograd import copy_to_group
++from course_lib.comm import all_reduce
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size)[group.index].clone()  # a view would keep it all

@@ -1,6 +1,6 @@
 """Wrong and right answers to `f_and_g`: see `course dev show f_and_g`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("f_forgets_the_sum", ["this is the rank's own: the sum over the ranks is missing", "f's backward must sum"], '''
@@ -81,8 +81,8 @@ WRONG = [
 +        return tensor
 '''),
     Wrong("gathers_and_adds", ["all_gather"], '''
--from course_lib.comm import Group, all_reduce
-+from course_lib.comm import Group, all_gather, all_reduce
+ from course_lib.comm import Group, all_reduce
++from course_lib.comm import all_gather
 @@
 -        all_reduce(total, group)
 -        return total
@@ -91,7 +91,7 @@ WRONG = [
 +        return every.sum(0)
 '''),
     Wrong("past_comm", ["past course_lib.comm"], '''
- import torch
+ from course_lib.comm import Group, all_reduce
 +import torch.distributed as dist
 @@
 -        total = tensor.clone()
@@ -132,10 +132,7 @@ WRONG = [
 -    return G.apply(tensor, group)
 '''),
     Wrong("the_finished_pair", ["the list of the library's functions in the graph"], '''
--from typing import Any
-@@
--from course_lib.comm import Group, all_reduce
-+from course_lib.comm import Group
+ from course_lib.comm import Group, all_reduce
 +from course_lib.comm.autograd import copy_to_group, reduce_from_group
 @@
 -    return F.apply(tensor, group)

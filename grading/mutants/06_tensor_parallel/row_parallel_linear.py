@@ -1,6 +1,6 @@
 """Wrong and right answers to `row_parallel_linear`: see `course dev show row_parallel_linear`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("bias_added_on_one_rank", ["bias.grad", "is None", "is the bias added on one rank alone"], '''
@@ -46,8 +46,8 @@ WRONG = [
 +        return y
 '''),
     Wrong("bias_gradient_reduced", ["bias.grad", "it was summed", "but it is whole on every rank"], '''
--from course_lib.comm.autograd import reduce_from_group
-+from course_lib.comm.autograd import copy_to_group, reduce_from_group
+ from course_lib.comm.autograd import reduce_from_group
++from course_lib.comm.autograd import copy_to_group
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size, dim=1)[group.index].clone()
@@ -159,14 +159,10 @@ WRONG = [
 +            return linear(x, self.weight, self.bias)
 '''),
     Wrong("float32_on_the_wire", ["float32 on the wire"], '''
+ from course_lib.comm.autograd import reduce_from_group
++from course_lib.comm import all_reduce
 +from typing import Any
- import torch
 @@
--from course_lib.comm import Group
--from course_lib.comm.autograd import reduce_from_group
-+from course_lib.comm import Group, all_reduce
-+
-+
 +class Summed(torch.autograd.Function):
 +    @staticmethod
 +    def forward(ctx: Any, y: torch.Tensor, group: Group) -> torch.Tensor:
@@ -178,6 +174,7 @@ WRONG = [
 +    @staticmethod
 +    def backward(ctx: Any, grad: torch.Tensor) -> Any:
 +        return grad, None
+ class RowParallelLinear(nn.Module):
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size, dim=1)[group.index].clone()
@@ -203,11 +200,9 @@ WRONG = [
 +        y = linear(x, self.weight)
 '''),
     Wrong("gathers_between_the_pair", ["something is gathered between the pair", "the whole weight is alive"], '''
--from torch.nn.functional import linear
-+from torch.nn.functional import linear, pad
-@@
--from course_lib.comm.autograd import reduce_from_group
+ from course_lib.comm.autograd import reduce_from_group
 +from course_lib.comm.autograd import gather_from_group
++from torch.nn.functional import pad
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size, dim=1)[group.index].clone()
@@ -225,14 +220,10 @@ WRONG = [
 +        return linear(torch.cat([p[..., :n] for p, n in parts], -1), self.weight, self.bias)
 '''),
     Wrong("gradient_divided", ["divided by N: the gradient of a sum is that of each summand"], '''
+ from course_lib.comm.autograd import reduce_from_group
++from course_lib.comm import all_reduce
 +from typing import Any
- import torch
 @@
--from course_lib.comm import Group
--from course_lib.comm.autograd import reduce_from_group
-+from course_lib.comm import Group, all_reduce
-+
-+
 +class Summed(torch.autograd.Function):
 +    @staticmethod
 +    def forward(ctx: Any, y: torch.Tensor, group: Group) -> torch.Tensor:
@@ -244,6 +235,7 @@ WRONG = [
 +    @staticmethod
 +    def backward(ctx: Any, grad: torch.Tensor) -> Any:
 +        return grad / ctx.group.size, None
+ class RowParallelLinear(nn.Module):
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size, dim=1)[group.index].clone()
@@ -276,14 +268,10 @@ WRONG = [
 +        self.weight = nn.Parameter(part.clone())
 '''),
     Wrong("mean_of_the_products", ["the mean of the ranks' products: it is their sum"], '''
+ from course_lib.comm.autograd import reduce_from_group
++from course_lib.comm import all_reduce
 +from typing import Any
- import torch
 @@
--from course_lib.comm import Group
--from course_lib.comm.autograd import reduce_from_group
-+from course_lib.comm import Group, all_reduce
-+
-+
 +class Summed(torch.autograd.Function):
 +    @staticmethod
 +    def forward(ctx: Any, y: torch.Tensor, group: Group) -> torch.Tensor:
@@ -295,6 +283,7 @@ WRONG = [
 +    @staticmethod
 +    def backward(ctx: Any, grad: torch.Tensor) -> Any:
 +        return grad, None
+ class RowParallelLinear(nn.Module):
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size, dim=1)[group.index].clone()
@@ -327,11 +316,10 @@ WRONG = [
 +        self.weight = part.clone().requires_grad_()
 '''),
     Wrong("past_comm", ["past course_lib.comm"], '''
-+from typing import Any
- import torch
+ from course_lib.comm.autograd import reduce_from_group
 +import torch.distributed as dist
++from typing import Any
 @@
--from course_lib.comm.autograd import reduce_from_group
 +class Summed(torch.autograd.Function):
 +    @staticmethod
 +    def forward(ctx: Any, y: torch.Tensor, group: Group) -> torch.Tensor:
@@ -343,6 +331,7 @@ WRONG = [
 +    @staticmethod
 +    def backward(ctx: Any, grad: torch.Tensor) -> Any:
 +        return grad, None
+ class RowParallelLinear(nn.Module):
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size, dim=1)[group.index].clone()
@@ -376,8 +365,8 @@ WRONG = [
 +        self.bias = None if full.bias is None else nn.Parameter(full.bias.data)
 '''),
     Wrong("sums_in_the_backward_as_well", ["summed over the ranks in the backward as well", "an all-reduce in this layer's backward as well"], '''
--from course_lib.comm.autograd import reduce_from_group
-+from course_lib.comm.autograd import copy_to_group, reduce_from_group
+ from course_lib.comm.autograd import reduce_from_group
++from course_lib.comm.autograd import copy_to_group
 @@
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size, dim=1)[group.index].clone()

@@ -1,6 +1,6 @@
 """Wrong and right answers to `tensor_parallel_attention`: see `course dev show tensor_parallel_attention`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("f_for_each_projection", ["three all-reduces: apply f once to x"], '''
@@ -428,8 +428,8 @@ WRONG = [
 +            key, value = copy_to_group(key, self.group), copy_to_group(value, self.group)
 '''),
     Wrong("sums_the_grad_itself", ["the first backward's gradients were summed over the sharers again"], '''
--from course_lib.comm import Group
-+from course_lib.comm import Group, all_reduce
+ from course_lib.comm.autograd import copy_to_group, reduce_from_group
++from course_lib.comm import all_reduce
 @@
 -        query, key, value = qkv.weight.split(rows)  # mutate: same
 -        size, pieces = group.size, min(kv_heads, group.size)

@@ -1,11 +1,11 @@
 """Wrong and right answers to `tp_rng`: see `course dev show tp_rng`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("broadcasts_the_seed", ["the list of calls"], '''
--from course_lib.comm import Group
-+from course_lib.comm import Group, broadcast
+ from course_lib.comm import Group
++from course_lib.comm import broadcast
 @@
      def __init__(self, seed: int, group: Group) -> None:
 +        shared = torch.tensor([seed])
@@ -94,7 +94,7 @@ WRONG = [
 +        torch.set_rng_state(outside)
 '''),
     Wrong("time_as_seed", ["what two replicated regions draw"], '''
- from contextlib import contextmanager
+ from course_lib.comm import Group
 +import time
 @@
 -        seeds = {"replicated": seed * (group.size + 1)}

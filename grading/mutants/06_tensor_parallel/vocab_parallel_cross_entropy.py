@@ -1,6 +1,6 @@
 """Wrong and right answers to `vocab_parallel_cross_entropy`: see `course dev show vocab_parallel_cross_entropy`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_reduce_in_backward", ["N times too large", "something is sent in backward"], '''
@@ -46,8 +46,7 @@ WRONG = [
 +        place = local.unsqueeze(-1)
 '''),
     Wrong("local_logsumexp", ["logits of ±10 000", "is not finite", "one reduction is missing"], '''
--from course_lib.comm import Group, all_reduce
-+from course_lib.comm import Group
+ from course_lib.comm import Group, all_reduce
 +from course_lib.comm.autograd import reduce_from_group
 @@
 -    return VocabParallelCrossEntropy.apply(logits_part, targets, first, group)
@@ -79,10 +78,9 @@ WRONG = [
 +        shifted = logits_part.sub_(peak.unsqueeze(-1))
 '''),
     Wrong("logits_gathered", ["the full logits were gathered", "the logits of all ranks are here"], '''
--from course_lib.comm import Group, all_reduce
+ from course_lib.comm import Group, all_reduce
++from course_lib.comm import all_gather
 +from torch.nn import functional
-+
-+from course_lib.comm import Group, all_gather, all_reduce
 @@
 -    return VocabParallelCrossEntropy.apply(logits_part, targets, first, group)
 +    size = logits_part.new_tensor([logits_part.shape[-1]])
@@ -105,13 +103,9 @@ WRONG = [
 +    return loss.view_as(targets)
 '''),
     Wrong("logits_summed", ["the full logits were gathered"], '''
--from typing import Any
-@@
- import torch
-+from torch.nn import functional
-@@
  from course_lib.comm import Group, all_reduce
 +from course_lib.comm.autograd import reduce_from_group
++from torch.nn import functional
 @@
 -    return VocabParallelCrossEntropy.apply(logits_part, targets, first, group)
 +    end = targets.new_tensor([first + logits_part.shape[-1]])
@@ -132,8 +126,8 @@ WRONG = [
 +        mine = local >= 0
 '''),
     Wrong("max_of_rank_0", ["logits of ±10 000", "is not finite", "another's than this rank's or rank 0's"], '''
--from course_lib.comm import Group, all_reduce
-+from course_lib.comm import Group, all_reduce, broadcast
+ from course_lib.comm import Group, all_reduce
++from course_lib.comm import broadcast
 @@
 -        all_reduce(peak, group, "max")
 +        broadcast(peak, 0, group)
@@ -272,8 +266,8 @@ WRONG = [
 +        return slope * grad.mean(), None, None, None
 '''),
     Wrong("whole_softmax_kept", ["the full logits were gathered"], '''
--from course_lib.comm import Group, all_reduce
-+from course_lib.comm import Group, all_gather, all_reduce
+ from course_lib.comm import Group, all_reduce
++from course_lib.comm import all_gather
 @@
          softmax = exponentials.div_(total.unsqueeze(-1))
 +        if logits_part.is_contiguous():

@@ -1,11 +1,11 @@
 """Wrong and right answers to `vocab_parallel_embedding`: see `course dev show vocab_parallel_embedding`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_reduce_in_backward", ["N times too large", "needs no all-reduce", "already whole on every rank"], '''
--from course_lib.comm.autograd import reduce_from_group
-+from course_lib.comm.autograd import copy_to_group, reduce_from_group
+ from course_lib.comm.autograd import reduce_from_group
++from course_lib.comm.autograd import copy_to_group
 @@
 -        return reduce_from_group(rows, self.group)
 +        return copy_to_group(reduce_from_group(rows, self.group), self.group)
@@ -15,10 +15,8 @@ WRONG = [
 +        return rows
 '''),
     Wrong("calls_torch", ["was called past course_lib.comm"], '''
- import torch
+ from course_lib.comm.autograd import reduce_from_group
 +import torch.distributed as dist
-@@
--from course_lib.comm.autograd import reduce_from_group
 @@
 -        return reduce_from_group(rows, self.group)
 +        total = rows.detach().clone()
@@ -56,14 +54,14 @@ WRONG = [
 +        return reduce_from_group(rows.float(), self.group).double()
 '''),
     Wrong("gathers_the_rows", ["all-reduce sends less"], '''
--from course_lib.comm.autograd import reduce_from_group
+ from course_lib.comm.autograd import reduce_from_group
 +from course_lib.comm.autograd import gather_from_group
 @@
 -        return reduce_from_group(rows, self.group)
 +        return gather_from_group(rows.unsqueeze(0), 0, self.group).sum(0)
 '''),
     Wrong("gathers_the_weight", ["the whole embedding is gathered"], '''
--from course_lib.comm.autograd import reduce_from_group
+ from course_lib.comm.autograd import reduce_from_group
 +from course_lib.comm.autograd import all_gather_to_group
 @@
          self.group = group  # mutate: same
@@ -95,9 +93,8 @@ WRONG = [
 +        return total + total.detach() * (self.group.size - 1)
 '''),
     Wrong("gradient_lost", ["no gradient reaches the weight"], '''
--from course_lib.comm import Group
--from course_lib.comm.autograd import reduce_from_group
-+from course_lib.comm import Group, all_reduce
+ from course_lib.comm.autograd import reduce_from_group
++from course_lib.comm import all_reduce
 @@
 -        return reduce_from_group(rows, self.group)
 +        rows = rows.detach()

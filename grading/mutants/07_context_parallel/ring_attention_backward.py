@@ -1,6 +1,6 @@
 """Wrong and right answers to `ring_attention_backward`: see `course dev show ring_attention_backward`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("added_up_locally", ["the parts for all blocks are added up here"], '''
@@ -8,8 +8,8 @@ WRONG = [
 -            grads = passed_on(grads)
 '''),
     Wrong("blocking_send", ["deadlock", "Everybody sends and nobody receives"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, exchange
++from course_lib.comm import recv, send
 @@
 -        exchange(tensor, group.next, incoming, group.previous, group)
 +        send(tensor, group.next, group)
@@ -51,8 +51,8 @@ WRONG = [
 +            p = (q @ block[0].mT * scale).exp() / lse[..., None].exp()
 '''),
     Wrong("gathers_everything", ["a collective was used", "the peak on 4 ranks"], '''
--from course_lib.comm import Group, exchange
-+from course_lib.comm import Group, all_gather, all_reduce
+ from course_lib.comm import Group, exchange
++from course_lib.comm import all_gather, all_reduce
 @@
 -    def passed_on(tensor: torch.Tensor) -> torch.Tensor:
 -        incoming = torch.empty_like(tensor)

@@ -1,6 +1,6 @@
 """Wrong and right answers to `ring_attention_forward`: see `course dev show ring_attention_forward`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("adds_up_the_blocks", ["the outputs of the blocks are added up"], '''
@@ -12,8 +12,8 @@ WRONG = [
 +            out += scores.softmax(-1) @ block[1]
 '''),
     Wrong("all_gather", ["a collective was used", "allgather"], '''
--from course_lib.comm import Group, irecv, isend
-+from course_lib.comm import Group, all_gather
+ from course_lib.comm import Group, irecv, isend
++from course_lib.comm import all_gather
 @@
 -    rows = torch.arange(q.shape[2])
 -    future = rows[None, :] > rows[:, None]
@@ -62,8 +62,8 @@ WRONG = [
 +            lse = torch.logaddexp(lse, scores.logsumexp(-1))
 '''),
     Wrong("blocking_send", ["deadlock", "Everybody sends and nobody receives"], '''
--from course_lib.comm import Group, irecv, isend
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, irecv, isend
++from course_lib.comm import recv, send
 @@
 -    out, lse = torch.zeros_like(q), q.new_full(q.shape[:-1], -torch.inf)
 +    out, lse = torch.zeros_like(q), torch.full_like(q[..., 0], -torch.inf)
@@ -115,8 +115,8 @@ WRONG = [
 +            out += (scores - total[..., None]).exp() @ block[1].to(q.dtype)
 '''),
     Wrong("gathers_all_blocks", ["the peak on 4 ranks", "a block more for each rank"], '''
--from course_lib.comm import Group, irecv, isend
-+from course_lib.comm import Group, exchange
+ from course_lib.comm import Group, irecv, isend
++from course_lib.comm import exchange
 @@
 -    rows = torch.arange(q.shape[2])
 -    future = rows[None, :] > rows[:, None]
@@ -342,8 +342,8 @@ WRONG = [
 +            scores = q @ block[0].mT
 '''),
     Wrong("scores_of_the_whole_sequence", ["the peak on 4 ranks", "t×S or S×S"], '''
--from course_lib.comm import Group, irecv, isend
-+from course_lib.comm import Group, exchange
+ from course_lib.comm import Group, irecv, isend
++from course_lib.comm import exchange
 @@
 -    rows = torch.arange(q.shape[2])
 -    future = rows[None, :] > rows[:, None]

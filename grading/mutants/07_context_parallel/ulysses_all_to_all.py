@@ -1,10 +1,10 @@
 """Wrong and right answers to `ulysses_all_to_all`: see `course dev show ulysses_all_to_all`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_gather", ["every rank gets all of k and v", "and their gradients are summed"], '''
--from course_lib.comm.autograd import exchange_in_group
+ from course_lib.comm.autograd import exchange_in_group
 +from course_lib.comm.autograd import all_gather_to_group
 @@
 -    def swap(x: torch.Tensor, cut: int, join: int) -> torch.Tensor:
@@ -33,9 +33,8 @@ WRONG = [
 +    out_BHTC = F.scaled_dot_product_attention(q, k, v)
 '''),
     Wrong("no_gradient", ["nothing: gradients do not flow", "q.grad", "is no tensor"], '''
--from course_lib.comm import Group
--from course_lib.comm.autograd import exchange_in_group
-+from course_lib.comm import Group, all_to_all
+ from course_lib.comm.autograd import exchange_in_group
++from course_lib.comm import all_to_all
 @@
 -        sizes = [x.shape[0]] * group.size
 -        return torch.cat(exchange_in_group(rows, sizes, sizes, group).chunk(group.size), join)

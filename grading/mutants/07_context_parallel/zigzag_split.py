@@ -1,6 +1,6 @@
 """Wrong and right answers to `zigzag_split`: see `course dev show zigzag_split`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("always_dim_one", ["any dim", "IndexError"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `dualpipe_v`: see `course dev show dualpipe_v`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_backwards_whole", ["takes too long", "which backwards are whole"], '''
@@ -48,30 +48,8 @@ WRONG = [
 +        ("W", rank + 1 + late + m - 2 * late - rank - 1),
 '''),
     Wrong("zb_v", ["forwards of one chunk beside backwards of the other", "rank 0 has"], '''
--def play(phases: list[tuple[str, int]], stages: tuple[int, int]) -> list[str]:
--    """Writes out the actions of one rank.
--
--    Args:
--        phases: words and how often they are repeated, like `("F0 B1", 3)`. F0 is the next forward
--            of chunk 0; B1 or I1 the next backward of chunk 1, whole or its input half; W the oldest
--            weight half whose I has been.
--        stages: the stage of chunk 0 and that of chunk 1.
--    """
--    plan: list[str] = []
--    waiting: list[str] = []
--    done = {"F0": 0, "F1": 0, "back0": 0, "back1": 0}
--    for word in (word for words, times in phases for word in words.split() * times):
--        if word == "W":
--            plan.append(waiting.pop(0))
--            continue
--        kind, chunk = word[0], word[1]
--        way = ("F" if kind == "F" else "back") + chunk
--        plan.append(f"{stages[int(chunk)]}{kind}{done[way]}")
--        if kind == "I":
--            waiting.append(f"{stages[int(chunk)]}W{done[way]}")
--        done[way] += 1
--    return plan
 +from course_lib.parallel.schedule import zb_v
+ def dualpipe_v(rank: int, p: int, m: int) -> list[str]:
 @@
 -    late = p - 1 - rank
 -    half, odd = divmod(rank + 1, 2)

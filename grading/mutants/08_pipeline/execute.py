@@ -1,6 +1,6 @@
 """Wrong and right answers to `execute`: see `course dev show execute`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("backward_of_the_newest", ["did not do what its list says"], '''
@@ -16,8 +16,8 @@ WRONG = [
 +            outputs.backward(gradient)
 '''),
     Wrong("blocking_sends", ["deadlock", "start every send with `isend`"], '''
--from course_lib.comm import Group, isend, recv
-+from course_lib.comm import Group, recv, send
+ from course_lib.comm import Group, isend, recv
++from course_lib.comm import send
 @@
 -    kept, sending, losses = {}, [], []  # mutate: same
 @@
@@ -233,8 +233,8 @@ WRONG = [
 +    for work in ahead + back:
 '''),
     Wrong("read_before_the_wait", ["an input was used before it had arrived"], '''
--from course_lib.comm import Group, isend, recv
-+from course_lib.comm import Group, irecv, isend, recv
+ from course_lib.comm import Group, isend, recv
++from course_lib.comm import irecv
 @@
      """
 +    first, last = group.index == 0, group.index == group.size - 1

@@ -1,11 +1,11 @@
 """Wrong and right answers to `gpipe_step`: see `course dev show gpipe_step`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("a_barrier_between_the_loops", ["a collective was used: barrier"], '''
--from course_lib.comm import Group, recv, send
-+from course_lib.comm import Group, barrier, recv, send
+ from course_lib.comm import Group, recv, send
++from course_lib.comm import barrier
 @@
      """
 +    first, last = group.index == 0, group.index == group.size - 1
@@ -116,8 +116,8 @@ WRONG = [
 +            losses.append(outputs)
 '''),
     Wrong("never_waits_for_its_sends", ["under way on return", "wait for what `isend`"], '''
--from course_lib.comm import Group, recv, send
-+from course_lib.comm import Group, isend, recv
+ from course_lib.comm import Group, recv, send
++from course_lib.comm import isend
 @@
 -    kept, losses = [], []  # mutate: same
 @@

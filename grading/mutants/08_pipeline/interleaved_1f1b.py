@@ -1,6 +1,6 @@
 """Wrong and right answers to `interleaved_1f1b`: see `course dev show interleaved_1f1b`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_through_a_chunk_first", ["3B0 before 3F0 on rank 1", "a backward needs what its forward has kept"], '''

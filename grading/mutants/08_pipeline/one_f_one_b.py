@@ -1,6 +1,6 @@
 """Wrong and right answers to `one_f_one_b`: see `course dev show one_f_one_b`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("backward_before_forward", ["before", "a backward needs what its forward has kept"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `split_backward`: see `course dev show split_backward`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("added_twice", ["autograd and the queue both add it"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `split_stages`: see `course dev show split_stages`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("assertion", ["AssertionError", "fewer layers than stages"], '''
@@ -296,9 +296,7 @@ WRONG = [
 +        weight.grad = total
 '''),
     Wrong("tries_all", ["100 layers on 16 stages", "far too slow"], '''
--import math
-@@
--from functools import cache
+ from course_lib.comm import Group, all_reduce
 +from itertools import combinations
 @@
 -    @cache

@@ -1,6 +1,6 @@
 """Wrong and right answers to `zero_bubble`: see `course dev show zero_bubble`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_w_at_the_end", ["holds the activations of", "rank 0 runs its first W after", "later"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `blockwise_scaling`: see `course dev show blockwise_scaling`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("dequantize_divides", ["divided by the scale: number = data · scale"], '''

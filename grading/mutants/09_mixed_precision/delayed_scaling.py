@@ -1,13 +1,11 @@
 """Wrong and right answers to `delayed_scaling`: see `course dev show delayed_scaling`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("bypasses_comm", ["past course_lib.comm"], '''
--from course_lib.comm import Group, all_reduce
+ from course_lib.comm import Group, all_reduce
 +import torch.distributed as dist
-+
-+from course_lib.comm import Group
 @@
 -        finite = amax < float("inf")  # false for NaN
 -        self.seen[name] = max(self.seen[name], amax if finite else float("inf"))

@@ -1,6 +1,6 @@
 """Wrong and right answers to `dynamic_loss_scaler`: see `course dev show dynamic_loss_scaler`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("bypasses_comm", ["past course_lib.comm"], '''
@@ -24,8 +24,8 @@ WRONG = [
 +            return
 '''),
     Wrong("first_rank_only", ["led no rank to skip"], '''
--from course_lib.comm import Group, all_reduce
-+from course_lib.comm import Group, broadcast
+ from course_lib.comm import Group, all_reduce
++from course_lib.comm import broadcast
 @@
 -        all_reduce(flag, self.group, "max")
 +        broadcast(flag, 0, self.group)

@@ -1,6 +1,6 @@
 """Wrong and right answers to `fp8_all_gather`: see `course dev show fp8_all_gather`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("agreed_too_late", ["each part was divided by its own scale"], '''
@@ -74,10 +74,8 @@ WRONG = [
 -    all_reduce(amax, group, "max")
 '''),
     Wrong("past_comm", ["was called past course_lib.comm"], '''
--from course_lib.comm import Group, all_gather, all_reduce
+ from course_lib.comm import Group, all_gather, all_reduce
 +import torch.distributed as dist
-+
-+from course_lib.comm import Group, all_reduce
 @@
 -    all_gather(data, mine, group)
 +    dist.all_gather_into_tensor(data, mine.contiguous(), group.handle)

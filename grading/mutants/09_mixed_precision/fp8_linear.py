@@ -1,6 +1,6 @@
 """Wrong and right answers to `fp8_linear`: see `course dev show fp8_linear`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_in_e5m2", ["x and W are in e5m2"], '''

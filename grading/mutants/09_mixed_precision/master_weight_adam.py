@@ -1,6 +1,6 @@
 """Wrong and right answers to `master_weight_adam`: see `course dev show master_weight_adam`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("begun_anew", ["begun anew from the weight"], '''

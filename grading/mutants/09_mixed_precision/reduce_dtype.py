@@ -1,6 +1,6 @@
 """Wrong and right answers to `reduce_dtype`: see `course dev show reduce_dtype`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("bound_in_float32", ["the dtype of the bound"], '''
@@ -13,10 +13,8 @@ WRONG = [
 +    return (terms.abs().sum(0) * roundings / (1 - roundings)).float()
 '''),
     Wrong("bypasses_comm", ["past course_lib.comm"], '''
--from course_lib.comm import Group, all_reduce
+ from course_lib.comm import Group, all_reduce
 +import torch.distributed as dist
-+
-+from course_lib.comm import Group
 @@
 -    all_reduce(share, group)
 +    dist.all_reduce(share)
@@ -129,8 +127,8 @@ WRONG = [
 +    return terms.abs().sum(0) * roundings / (1 - roundings)
 '''),
     Wrong("gathers", ["every rank gathers all gradients"], '''
--from course_lib.comm import Group, all_reduce
-+from course_lib.comm import Group, all_gather
+ from course_lib.comm import Group, all_reduce
++from course_lib.comm import all_gather
 @@
 -    all_reduce(share, group)
 -    return share.to(gradient.dtype)

@@ -1,6 +1,6 @@
 """Wrong and right answers to `round_to`: see `course dev show round_to`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("always_saturates", ["saturated", "in a format that has infinity"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `checkpoint`: see `course dev show checkpoint`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_need_gradients", ["can require gradients"], '''

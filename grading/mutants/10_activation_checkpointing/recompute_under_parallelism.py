@@ -1,6 +1,6 @@
 """Wrong and right answers to `recompute_under_parallelism`: see `course dev show recompute_under_parallelism`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("asks_for_everything", ["what agreed_count sends"], '''
@@ -42,8 +42,8 @@ WRONG = [
 +    all_reduce(count, group, "min")
 '''),
     Wrong("need_of_rank_0", ["this is the need of rank 0"], '''
--from course_lib.comm import Group, all_reduce
-+from course_lib.comm import Group, all_reduce, broadcast
+ from course_lib.comm import Group, all_reduce
++from course_lib.comm import broadcast
 @@
 -    all_reduce(count, group, "max")
 +    broadcast(count, 0, group)

@@ -1,6 +1,6 @@
 """Wrong and right answers to `selective`: see `course dev show selective`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("a_circle", ["changed it in place since", "whose output is dropped", "leads over its graph"], '''
@@ -132,12 +132,9 @@ WRONG = [
 +            self.way.first += flops(func, args, kwargs, result)
 '''),
     Wrong("held_until_the_next_step", ["bytes held after backward", "it outlives its call"], '''
--def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
--    """Multiplications and additions, if the operation is a product of matrices; 0 for others."""
--    formula = flop_registry.get(func._overloadpacket)
--    return int(formula(*args, **(kwargs or {}), out_val=result)) if formula else 0  # mutate: same
-@@
      return func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
++
++
 +class Mode(TorchDispatchMode):
 +    def __init__(self, way, kept, second):
 +        super().__init__()

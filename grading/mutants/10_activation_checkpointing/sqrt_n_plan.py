@@ -1,6 +1,6 @@
 """Wrong and right answers to `sqrt_n_plan`: see `course dev show sqrt_n_plan`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_plans", ["far too slow"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `elastic_restart`: see `course dev show elastic_restart`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("another_rank_waits_less", ["deadlock"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `load_resharded`: see `course dev show load_resharded`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("casts_silently", ["a tensor of another dtype was accepted"], '''

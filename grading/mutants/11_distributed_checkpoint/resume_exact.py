@@ -1,6 +1,6 @@
 """Wrong and right answers to `resume_exact`: see `course dev show resume_exact`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("by_reference", ["saved by reference"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `save_sharded`: see `course dev show save_sharded`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("agrees_before_the_sync", ["the torn checkpoint counts as complete", "index 0 must hear that every rank has synced"], '''
@@ -43,8 +43,8 @@ WRONG = [
 +        file.write(data)
 '''),
     Wrong("gathers_on_rank_0", ["bytes sent in a save", "gathered on one rank"], '''
--from course_lib.comm import Group, all_gather, barrier
-+from course_lib.comm import Group, all_gather, barrier, broadcast
+ from course_lib.comm import Group, all_gather, barrier
++from course_lib.comm import broadcast
 @@
 -    boxes = [json.dumps(piece.about()) for piece in pieces]
 -    everyone = share(boxes, group)  # mutate: same

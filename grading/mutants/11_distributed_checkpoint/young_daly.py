@@ -1,6 +1,6 @@
 """Wrong and right answers to `young_daly`: see `course dev show young_daly`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("adds_up_the_rests", ["the time of a job"], '''

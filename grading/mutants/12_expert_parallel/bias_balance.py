@@ -1,6 +1,6 @@
 """Wrong and right answers to `bias_balance`: see `course dev show bias_balance`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("at_the_mean_goes_up", ["at the mean load a bias stays", "here it went up"], '''
@@ -24,8 +24,8 @@ WRONG = [
 +    chosen_TK = scores_TE.topk(top_k, -1).indices
 '''),
     Wrong("gathers", ["counts are gathered"], '''
--from course_lib.comm import Group, all_reduce
-+from course_lib.comm import Group, all_gather, all_reduce
+ from course_lib.comm import Group, all_reduce
++from course_lib.comm import all_gather
 @@
 -    all_reduce(load_E, group)
 +    each = load_E.new_empty(group.size, len(load_E))

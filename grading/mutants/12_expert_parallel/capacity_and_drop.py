@@ -1,6 +1,6 @@
 """Wrong and right answers to `capacity_and_drop`: see `course dev show capacity_and_drop`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("in_place", ["chosen_TK was changed"], '''

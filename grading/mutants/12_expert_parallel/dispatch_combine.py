@@ -1,10 +1,10 @@
 """Wrong and right answers to `dispatch_combine`: see `course dev show dispatch_combine`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("averaged", ["times what it should be"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -27,7 +27,7 @@ WRONG = [
 +    return (choices_TKD * weights_TK[..., None]).mean(1)
 '''),
     Wrong("back_by_expert", ["y (", "has the wrong value"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -47,7 +47,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("back_permuted_twice", ["y (", "has the wrong value"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -67,11 +67,9 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("counts_gathered", ["counts are gathered"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
++from course_lib.comm import all_gather
 +from typing import Any
-@@
--from course_lib.comm import Group, all_to_all, exchange_in_group
-+from course_lib.comm import Group, all_gather, exchange_in_group
 @@
 -    coming_NO = counts_E.new_empty(group.size, own)
 -    all_to_all(coming_NO.view(-1), counts_E, group, [own] * group.size, sizes)
@@ -96,7 +94,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("equal_shares", ["all_to_all", "rows"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    all_to_all(coming_NO.view(-1), counts_E, group, [own] * group.size, sizes)
@@ -119,7 +117,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("first_choice_alone", ["one choice of each token alone"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -142,11 +140,9 @@ WRONG = [
 +    return (choices_TKD * weights_TK[..., None])[:, 0]
 '''),
     Wrong("gathers_all_tokens", ["bytes sent with 3 ranks"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
++from course_lib.comm import all_gather, all_gather_to_group
 +from typing import Any
-@@
--from course_lib.comm import Group, all_to_all, exchange_in_group
-+from course_lib.comm import Group, all_gather, all_gather_to_group, all_to_all, exchange_in_group
 @@
 -    order = flat.argsort()
 +    order = flat.argsort(stable=True)
@@ -171,7 +167,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("home_by_expert", ["not put back by token"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -191,7 +187,7 @@ WRONG = [
 +    choices_SD = home_SD
 '''),
     Wrong("idle_without_rows", ["a rank without rows", "gloo ends a process"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -217,7 +213,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("idle_without_tokens", ["waits", "all_to_all", "rank 1"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
          The rows [R, D] of this rank's experts, how many each has, and the route.
@@ -245,7 +241,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("in_float32", ["rows", "has the wrong dtype"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -267,7 +263,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("minlength_forgotten", ["all_to_all input of 3 parts"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    counts_E = torch.bincount(flat, minlength=sum(sizes))
@@ -290,11 +286,8 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("no_counts", ["exchange the counts"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
-@@
--from course_lib.comm import Group, all_to_all, exchange_in_group
-+from course_lib.comm import Group, exchange_in_group
 @@
 -    all_to_all(coming_NO.view(-1), counts_E, group, [own] * group.size, sizes)
 +    coming_NO.copy_(counts_E.split(sizes)[group.index].expand(group.size, own))
@@ -316,7 +309,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("no_gradient_home", ["all_to_all has no backward"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -337,7 +330,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("no_gradient_through", ["all_to_all has no backward"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -360,7 +353,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("own_loads", ["this rank's own counts"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -380,13 +373,10 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("padded", ["bytes sent with 3 ranks"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
++from course_lib.comm import all_reduce
 +from typing import Any
 @@
--from course_lib.comm import Group, all_to_all, exchange_in_group
-+from course_lib.comm import Group, all_reduce, all_to_all, exchange_in_group
-+
-+
 +def padded(
 +    rows: torch.Tensor, going: list[int], coming: list[int], room: int, group: Group
 +) -> torch.Tensor:
@@ -394,6 +384,7 @@ WRONG = [
 +             for part in rows.split(going)]
 +    got = exchange_in_group(torch.cat(parts), [room] * group.size, [room] * group.size, group)
 +    return torch.cat([part[:n] for part, n in zip(got.split(room), coming, strict=True)])
+ def dispatch(
 @@
 -    order = flat.argsort()
 -    rows_RD = exchange_in_group(x_TD[order // top_k], coming, going, group)
@@ -417,13 +408,9 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("past_comm", ["was called past course_lib.comm"], '''
--from typing import NamedTuple
-+from typing import Any
-@@
--from course_lib.comm import Group, all_to_all, exchange_in_group
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +import torch.distributed as dist
-+
-+from course_lib.comm import Group, exchange_in_group
++from typing import Any
 @@
 -    all_to_all(coming_NO.view(-1), counts_E, group, [own] * group.size, sizes)
 +    dist.all_to_all_single(
@@ -446,7 +433,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("permuted_twice", ["its inverse is its argsort"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -466,7 +453,7 @@ WRONG = [
 +    choices_SD = home_SD[order]
 '''),
     Wrong("rank_not_index", ["list index out of range"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    flat, own, top_k = chosen_TK.flatten(), sizes[group.index], chosen_TK.shape[1]
@@ -489,7 +476,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("rows_by_sender", ["what arrives lies by sender"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -509,7 +496,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("sizes_not_swapped", ["exchange_in_group"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -529,7 +516,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("unweighted", ["the weights were not applied"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -552,7 +539,7 @@ WRONG = [
 +    return choices_TKD.sum(1)
 '''),
     Wrong("weighed_twice", ["the weights were applied twice"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -575,7 +562,7 @@ WRONG = [
 +    return (choices_TKD * weights_TK[..., None] ** 2).sum(1)
 '''),
     Wrong("weights_by_expert", ["weights went to other tokens"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -598,7 +585,7 @@ WRONG = [
 +    return (choices_TKD * weights_TK.flatten()[order.argsort()].view_as(weights_TK)[..., None]).sum(1)
 '''),
     Wrong("weights_detached", ["the weights were detached"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -621,7 +608,7 @@ WRONG = [
 +    return (choices_TKD * weights_TK.detach()[..., None]).sum(1)
 '''),
     Wrong("weights_travel", ["weights travel too"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()
@@ -642,7 +629,7 @@ WRONG = [
 +    choices_SD = home_SD[order.argsort()]
 '''),
     Wrong("wrong_token", ["other tokens were sent"], '''
--from typing import NamedTuple
+ from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
 -    order = flat.argsort()

@@ -1,6 +1,6 @@
 """Wrong and right answers to `ep_traffic`: see `course dev show ep_traffic`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("arrives_at_the_first_rank", ["not at the node's first rank"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `expert_grad_sync`: see `course dev show expert_grad_sync`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("divided_by_expert_ranks", ["divided by the size of one axis"], '''

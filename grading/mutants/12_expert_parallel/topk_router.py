@@ -1,6 +1,6 @@
 """Wrong and right answers to `topk_router`: see `course dev show topk_router`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("always_float32", ["weights (", "has the wrong dtype"], '''

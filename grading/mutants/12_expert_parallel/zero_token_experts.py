@@ -1,6 +1,6 @@
 """Wrong and right answers to `zero_token_experts`: see `course dev show zero_token_experts`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("by_expert_not_undone", ["the output", "has the wrong value"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `build_mesh`: see `course dev show build_mesh`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("across_by_own_line", ["some ranks refused and the others went on"], '''
@@ -164,7 +164,7 @@ WRONG = [
 +    if set(sizes) - set(AXES) or min(sizes.values(), default=1) < 1 or count != world.size:
 '''),
     Wrong("members_only", ["each calls world.split for the same axes"], '''
- from collections.abc import Mapping
+ from course_lib.comm import Group
 +import torch.distributed as dist
 @@
 -    too_small = any(size < 1 for size in sizes.values())  # mutate: same

@@ -1,6 +1,6 @@
 """Wrong and right answers to `finalize_grads`: see `course dev show finalize_grads`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("averaged_twice", ["the number of bytes sent", "something travels twice"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `global_loss_and_tokens`: see `course dev show global_loss_and_tokens`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_over_world", ["over ranks that differ in tp", "leave tp out", "counted pp times"], '''
@@ -45,8 +45,8 @@ WRONG = [
 +    return total.double() / tokens, int(tokens)
 '''),
     Wrong("from_last_index", ["the loss on the last stage (pp 2 × dp 2) has the wrong value", "[0]"], '''
--from course_lib.comm import Mesh, all_reduce
-+from course_lib.comm import Mesh, all_reduce, broadcast
+ from course_lib.comm import Mesh, all_reduce
++from course_lib.comm import broadcast
 @@
 -    data, told = mesh["dp", "ep", "cp"], mesh["pp", "dp", "ep", "cp"]  # mutate: same
 -    counted = sum(int((target != IGNORED).sum()) for target in targets)

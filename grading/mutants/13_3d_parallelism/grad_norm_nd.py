@@ -1,6 +1,6 @@
 """Wrong and right answers to `grad_norm_nd`: see `course dev show grad_norm_nd`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_copies_count", ["copies count as often as they are there"], '''
@@ -178,7 +178,7 @@ WRONG = [
 +    factor = 1 / (float(norm) + 1e-6) if norm > max_norm else 1.0
 '''),
     Wrong("past_comm", ["was called past course_lib.comm"], '''
- import torch
+ from course_lib.comm import Mesh, all_reduce
 +import torch.distributed as dist
 @@
 -    all_reduce(squares, mesh.world)

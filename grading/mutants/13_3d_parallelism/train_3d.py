@@ -1,6 +1,6 @@
 """Wrong and right answers to `train_3d`: see `course dev show train_3d`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("averaged_too", ["divided by the size of dp"], '''
@@ -30,8 +30,8 @@ WRONG = [
 +    copies = {p: dp.size for p in parameters}
 '''),
     Wrong("gathers_gradients", ["bytes on the axis dp"], '''
--from course_lib.comm import Group, Mesh, all_reduce
-+from course_lib.comm import Group, Mesh, all_gather, all_reduce
+ from course_lib.train import clip_grad_norm_nd, pipeline_stages, tensor_parallel
++from course_lib.comm import all_gather
 @@
 -            all_reduce(parameter.grad, dp)
 +            every = parameter.grad.new_empty(dp.size * parameter.numel())

@@ -1,6 +1,6 @@
 """Wrong and right answers to `divergence_bisect`: see `course dev show divergence_bisect`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("absolute", ["an absolute tolerance"], '''

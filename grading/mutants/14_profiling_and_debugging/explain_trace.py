@@ -1,6 +1,6 @@
 """Wrong and right answers to `explain_trace`: see `course dev show explain_trace`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_copies", ["copies beside computation or communication do not count"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `find_desync`: see `course dev show find_desync`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_features_at_once", ["the difference in the call", "is not what it should be"], '''
@@ -31,8 +31,8 @@ WRONG = [
 +        begin, late = max(r["begin"] for r in made.values()), lacking(group, seq, logs)
 '''),
     Wrong("elements_counted", ["shapes with as many elements can differ"], '''
+ from typing import Any, NamedTuple
 +import math
- from collections.abc import Mapping, Sequence
 @@
 -            sides.setdefault(made[rank][kind], []).append(rank)
 +            sides.setdefault(math.prod(made[rank][kind]) if kind == "shape" else made[rank][kind], []).append(rank)

@@ -1,6 +1,6 @@
 """Wrong and right answers to `hang_lab`: see `course dev show hang_lab`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("best_averages_every_epoch", ["keep_best", "bytes sent by keep_best", "the weights are averaged in every epoch"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `memory_imbalance`: see `course dev show memory_imbalance`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("as_many_as_the_first", ["every stage holds as many micro-batches as the first"], '''
@@ -42,7 +42,7 @@ WRONG = [
 +    return [n // stages + (stage < n % stages) for stage in range(stages)]
 '''),
     Wrong("every_cut", ["balance: seventy blocks on sixteen stages", "balance: the best of all cuts"], '''
- from collections.abc import Sequence
+ from typing import NamedTuple
 +from itertools import combinations
 @@
 -    blocks = [list(block) for block in costs.blocks]

@@ -1,6 +1,6 @@
 """Wrong and right answers to `memory_leak`: see `course dev show memory_leak`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("cleared_before_the_wait", ["the gradients", "own gradient"], '''
@@ -10,8 +10,8 @@ WRONG = [
 -        self.under_way.clear()  # only now: until its wait, a buffer must live
 '''),
     Wrong("collects_garbage", ["the buffers of earlier calls are still in a list"], '''
+ from course_lib.comm import Group, all_reduce
 +import gc
- from typing import Any
 @@
 -        self.under_way.clear()  # only now: until its wait, a buffer must live
 +        gc.collect()

@@ -1,6 +1,6 @@
 """Wrong and right answers to `museum_gradients`: see `course dev show museum_gradients`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_divided", ["all squares were divided by the ranks"], '''

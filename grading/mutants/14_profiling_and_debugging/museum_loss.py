@@ -1,6 +1,6 @@
 """Wrong and right answers to `museum_loss`: see `course dev show museum_loss`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("blames_the_frozen_rank", ["the line of clip_stages is right", "its ranks are not"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `museum_state`: see `course dev show museum_state`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("epochs_by_rank", ["the ranks do not agree on the epoch"], '''

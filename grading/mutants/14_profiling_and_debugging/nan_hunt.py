@@ -1,6 +1,6 @@
 """Wrong and right answers to `nan_hunt`: see `course dev show nan_hunt`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("backward_the_other_way", ["the backward", "nothing was found"], '''

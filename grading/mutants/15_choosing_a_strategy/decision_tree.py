@@ -1,6 +1,6 @@
 """Wrong and right answers to `decision_tree`: see `course dev show decision_tree`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("accumulates_the_step", ["accumulation was asked for where all sequences fit at once"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `memory_model`: see `course dev show memory_model`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_micro_batches", ["1F1B holds pp - stage micro-batches", "not all"], '''

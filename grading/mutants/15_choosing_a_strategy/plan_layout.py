@@ -1,6 +1,6 @@
 """Wrong and right answers to `plan_layout`: see `course dev show plan_layout`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("a_pair", ["this is no plan"], '''

@@ -1,6 +1,6 @@
 """Wrong and right answers to `step_time`: see `course dev show step_time`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("bubble_a_fraction", ["this is a part of the step"], '''

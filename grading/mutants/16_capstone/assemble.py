@@ -1,6 +1,6 @@
 """Wrong and right answers to `assemble`: see `course dev show assemble`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("auxiliary_by_ranks", ["auxiliary losses are divided by the ranks of dp × ep"], '''
@@ -12,8 +12,8 @@ WRONG = [
 -            stage.auxiliary_weight = 1 / micro_batches
 '''),
     Wrong("averaged_before", ["do not average it before"], '''
--from course_lib.parallel import Pipeline, Zero1, sum_tied_gradient
-+from course_lib.parallel import Pipeline, Zero1, average_over_replicas, sum_tied_gradient
+ from course_lib.train.stage import tied_pair
++from course_lib.parallel import average_over_replicas
 @@
          for optimizer in self.optimizers:
 +            average_over_replicas(optimizer._trained(), optimizer.group)
@@ -51,8 +51,8 @@ WRONG = [
 +        self.model = model
 '''),
     Wrong("lays_out", ["this is the answer to the exercise"], '''
-     expert_parallel,
-+    lay_out,
+ from course_lib.train.stage import tied_pair
++from course_lib.train import lay_out
 @@
          mesh = Mesh(world, sizes)
 +        lay_out(model, mesh)
@@ -131,8 +131,8 @@ WRONG = [
 -            sum_tied_gradient(*self.tied)
 '''),
     Wrong("whole_state", ["optimizer state is not cut"], '''
--from course_lib.parallel import Pipeline, Zero1, sum_tied_gradient
-+from course_lib.parallel import Pipeline, Zero1, average_over_replicas, sum_tied_gradient
+ from course_lib.train.stage import tied_pair
++from course_lib.parallel import average_over_replicas
 @@
 -        self.optimizers = [
 -            Zero1(others, AdamW, self.rows, lr=lr),

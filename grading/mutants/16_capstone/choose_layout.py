@@ -1,6 +1,6 @@
 """Wrong and right answers to `choose_layout`: see `course dev show choose_layout`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_numbers", ["dp follows from these three"], '''

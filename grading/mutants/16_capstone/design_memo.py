@@ -1,6 +1,6 @@
 """Wrong and right answers to `design_memo`: see `course dev show design_memo`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("as_many_key_heads", ["as many heads as kv_heads says"], '''

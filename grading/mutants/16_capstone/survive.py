@@ -1,16 +1,13 @@
 """Wrong and right answers to `survive`: see `course dev show survive`."""
 
-from course_lib.grade.answers import Right, Wrong
+from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("begins_with_the_oldest", ["the work lost by a kill"], '''
+ )
 +import shutil
- from collections.abc import Callable, Mapping
-@@
--from course_lib.checkpoint import AsyncSaver, resume_training, save_training
--from course_lib.comm import Group, Mesh
-+from course_lib.checkpoint import AsyncSaver, complete_steps, resume_training, save_training
-+from course_lib.comm import Group, Mesh, barrier
++from course_lib.checkpoint import complete_steps
++from course_lib.comm import barrier
 @@
      training = mesh_training(job.model, job.optimizers, {"sampler": job.sampler})
 +    steps_saved = sorted(complete_steps(folder))
@@ -68,8 +65,8 @@ WRONG = [
 +    for _ in range(steps):
 '''),
     Wrong("weights_forgotten", ["the losses after"], '''
--from course_lib.checkpoint import AsyncSaver, resume_training, save_training
-+from course_lib.checkpoint import AsyncSaver, complete_steps, resume_training, save_training
+ )
++from course_lib.checkpoint import complete_steps
 @@
 -    resume_training(training, folder, group)
 +    job.sampler.step = max(complete_steps(folder), default=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.checks import Exercise, check
+from course_lib.grade.suite import Exercise, check
 
 EXERCISE = Exercise(
     name="double",

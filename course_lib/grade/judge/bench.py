@@ -1,0 +1,117 @@
+"""What all checks of one grading share: the subject, the seed, and the runs made so far."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from course_lib.grade.faults import EXPENSIVE, Fault
+from course_lib.grade.judge.trial import Limits, Subject, Trial
+from course_lib.grade.rank import payload
+from course_lib.grade.rank.calls import Call
+from course_lib.ranks.forkserver import ForkServer
+from course_lib.trace import Ledger, Timeline
+
+PATIENCE = 2  # runs that may use up their whole budget before the rest is not run
+
+
+@dataclass
+class Result:
+    """What one run brought back.
+
+    Attributes:
+        world: how many ranks.
+        outputs: what the driver returned, in rank order.
+        ledgers: each rank's ledger.
+        calls: each rank's communication calls, those that bypass `comm` included.
+        fault: what went wrong, for `run.attempt`; None if every rank answered.
+        printed: the last lines that the learner's code printed.
+    """
+
+    world: int
+    outputs: list[Any] = field(default_factory=list)
+    ledgers: list[Ledger] = field(default_factory=list)
+    calls: list[list[Call]] = field(default_factory=list)
+    fault: Fault | None = None
+    printed: str = ""
+
+    @property
+    def timeline(self) -> Timeline:
+        """The ledgers of all ranks."""
+        return Timeline(self.ledgers)
+
+    def column(self, name: str) -> list[Any]:
+        """One entry of every rank's output, in rank order."""
+        return [output[name] for output in self.outputs]
+
+
+class Bench:
+    """What all checks of one grading share.
+
+    Args:
+        server: forks the ranks.
+        subject: whose code is graded.
+        seed: from which the hidden inputs are drawn.
+        folder: where runs may put files.
+    """
+
+    def __init__(self, server: ForkServer, subject: Subject, seed: int, folder: str) -> None:
+        self.server, self.subject, self.seed, self.folder = server, subject, seed, folder
+        self._known: dict[str, Result] = {}
+        self._spent = 0
+
+    def result(
+        self, drive: str, inputs: list[dict[str, Any]], limits: Limits, folder: str | None
+    ) -> Result:
+        """The result of a run; made once for the same question, unless it has a folder."""
+        key = hashlib.sha256(repr((drive, limits, len(inputs))).encode())
+        for given in inputs:
+            data, raw = payload.pack(given)
+            key.update(repr(data).encode() + raw)
+        name = key.hexdigest()
+        if folder is not None:
+            return self._run(drive, inputs, limits, folder)
+        if name not in self._known:
+            with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as fresh:
+                self._known[name] = self._run(drive, inputs, limits, fresh)
+        return self._known[name]
+
+    def _run(self, drive: str, inputs: list[dict[str, Any]], limits: Limits, folder: str) -> Result:
+        if self._spent >= PATIENCE:
+            text = "two runs before it used up all they had"
+            return Result(len(inputs), fault=Fault("skipped", text))
+        trial = Trial(self.server, self.subject, limits, folder)
+        fault = trial.run(drive, inputs)
+        self._spent += fault is not None and fault.kind in EXPENSIVE
+        printed = _printed([view.tail for view in trial.ranks])
+        if fault is not None:
+            return Result(len(inputs), fault=fault, printed=printed)
+        try:
+            return _result(trial, printed)
+        except Exception as error:  # of a value that can be written down, but not made again
+            text = f"what came back cannot be read: {type(error).__name__}: {error}"[:500]
+            return Result(len(inputs), fault=Fault("exception", text), printed=printed)
+
+
+def _result(trial: Trial, printed: str) -> Result:
+    answers = [view.answer for view in trial.ranks]
+    return Result(
+        len(answers),
+        [payload.unpack(view.answer["output"], view.raw) for view in trial.ranks],
+        [Ledger.from_dict(answer["ledger"]) for answer in answers],
+        [[Call(**call) for call in answer["calls"]] for answer in answers],
+        printed=printed,
+    )
+
+
+def _printed(tails: Sequence[bytes]) -> str:
+    """The last lines of what was printed, once if all ranks printed the same."""
+    texts = [tail.decode(errors="replace").strip() for tail in tails]
+    if len(set(texts)) == 1:
+        return "\n".join(texts[0].splitlines()[-3:])
+    lines = [f"rank {rank}: {line}" for rank, text in enumerate(texts)
+             for line in text.splitlines()[-1:]]  # fmt: skip
+    return "\n".join(lines[:4])

@@ -1,0 +1,270 @@
+"""One run of a learner's code on N real ranks, watched from a process that it cannot reach."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from course_lib.grade.faults import Fault
+from course_lib.grade.judge import verdict
+from course_lib.grade.judge.clock import Clock
+from course_lib.grade.judge.inbox import Inbox
+from course_lib.grade.judge.view import RankView
+from course_lib.grade.rank import payload
+from course_lib.ranks import autopsy
+from course_lib.ranks.channel import Channel, ChannelClosed
+from course_lib.ranks.forkserver import MEET_WITHIN, ForkServer
+from course_lib.ranks.outcome import ending
+
+RANK = "course_lib.grade.rank.subject:main"  # what runs as a rank
+LOOK = 0.25  # seconds between two looks
+STILL = 0.6  # seconds without any movement that make a deadlock
+MEMORY = 40 * STILL  # seconds for which looks are kept: on a busy machine it takes so long
+CHANCES = 20  # looks at its connections that each rank has in vain, where it stands still
+GRACE = 0.25  # seconds that the other ranks get to say what happened to them
+STARVED = 5  # times the seconds of a run may pass, if others have the processors for so long
+
+
+class RankLost(RuntimeError):
+    """A rank could not be started."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one run may use on each rank.
+
+    Attributes:
+        cpu: processor seconds.
+        wall: seconds that the run may have (see `Clock`).
+        memory: bytes beyond what a rank has at its start.
+        output: bytes printed.
+    """
+
+    cpu: float = 5.0
+    wall: float = 20.0
+    memory: int = 2 << 30
+    output: int = 1 << 20
+
+    @property
+    def longest(self) -> float:
+        """Seconds after which it ends on any machine."""
+        return STARVED * self.wall
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whose code is run, and under which rules.
+
+    Attributes:
+        name: the exercise.
+        defines: names that the source must define.
+        path: where the source is from; frames and messages name it so.
+        source: its text, read once.
+        suite: path of the suite.
+        root: the course's folder; suites import from `grading` in it.
+        protected: folders in which the ranks may change nothing.
+        hidden: folders from which they may read nothing.
+        processes: limit on this user's processes; 0 for none.
+    """
+
+    name: str
+    defines: tuple[str, ...]
+    path: str
+    source: str
+    suite: str
+    root: str
+    protected: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    processes: int = 0
+
+
+class Trial:
+    """A run under way.
+
+    Args:
+        server: forks the ranks.
+        subject: whose code.
+        limits: what it may use.
+        folder: where the ranks work; on the disk, shared by them.
+    """
+
+    def __init__(self, server: ForkServer, subject: Subject, limits: Limits, folder: str) -> None:
+        self._server, self._subject, self._limits = server, subject, limits
+        self._folder = folder
+        self.ranks: list[RankView] = []
+        self._selector = selectors.DefaultSelector()
+        self._looks: list[tuple[float, dict[int, dict[str, Any]]]] = []
+
+    def run(self, drive: str, inputs: list[dict[str, Any]]) -> Fault | None:
+        """Runs the suite's function `drive` with `inputs`, one dict for each rank.
+
+        Returns:
+            What went wrong; None if every rank has answered. All its processes have ended.
+        """
+        with ExitStack() as stack:
+            stack.callback(self._end)
+            self._start(drive, inputs)
+            return self._watch()
+
+    # --- start and end ---------------------------------------------------------------------------
+    def _start(self, drive: str, inputs: list[dict[str, Any]]) -> None:
+        self._selector.register(self._server.fileno(), selectors.EVENT_READ)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for rank in range(len(inputs)):
+                view = self._fork(rank, len(inputs), listener)
+                data, raw = payload.pack(inputs[rank])
+                job = {"drive": drive, "inputs": data, "source": self._subject.source}
+                with suppress(ChannelClosed):
+                    view.channel.send(job, raw)
+                self.ranks.append(view)
+
+    def _fork(self, rank: int, world: int, listener: socket.socket) -> RankView:
+        subject, limits = self._subject, self._limits
+        args = {
+            "rank": rank, "world": world, "port": listener.getsockname()[1], "path": subject.path,
+            "suite": subject.suite, "root": subject.root, "name": subject.name,
+            "defines": subject.defines, "folder": self._folder, "protected": subject.protected,
+            "hidden": subject.hidden, "processes": subject.processes, "memory": limits.memory,
+            "cpu": limits.cpu, "longest": limits.longest,
+        }  # fmt: skip
+        mine, theirs = Channel.pair()
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        fds = [theirs.fileno(), write, *([listener.fileno()] if rank == 0 else [])]
+        try:
+            child = self._server.fork(RANK, args, tuple(fds), stdout=1)
+        finally:
+            theirs.close()
+            os.close(write)
+        view = RankView(rank, child, mine, Inbox(mine), read)
+        for fd in (mine.fileno(), read):
+            self._selector.register(fd, selectors.EVENT_READ, view)
+        return view
+
+    def _end(self) -> None:
+        """Ends every rank, and whatever it started."""
+        self._tell({"ask": "end"})
+        patience = time.monotonic() + 0.3
+        for view in self.ranks:
+            if view.child.wait(max(0.0, patience - time.monotonic())) is None:
+                view.child.kill()
+        for view in self.ranks:
+            view.child.wait(5.0)
+            view.take()
+            view.inbox.close()
+            view.channel.close()
+            os.close(view.pipe)
+        self._selector.close()
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        for view in self.ranks:
+            with suppress(ChannelClosed):
+                view.channel.send(message)
+
+    # --- watching --------------------------------------------------------------------------------
+    def _watch(self) -> Fault | None:
+        """Waits until all have answered, or until one thing has gone wrong."""
+        begin = asked = time.monotonic()
+        clock: Clock | None = None  # goes once the learner's code does
+        while True:
+            for key, _ in self._selector.select(LOOK / 2):
+                if key.data is None:
+                    self._server.collect()
+            self._take()
+            if clock is None and all(view.ready for view in self.ranks):
+                clock = Clock(self.ranks)
+                self._tell({"ask": "go"})
+            if all(view.state == "finished" for view in self.ranks):
+                return verdict.of_finished(self.ranks)
+            if any(view.state in ("raised", "killed") for view in self.ranks):
+                self._last_words()
+                self._check_start()
+                return verdict.of_ended(self.ranks, self._subject.path)
+            now = time.monotonic()
+            if now - asked >= LOOK:
+                asked = now
+                if clock is None and now - begin > MEET_WITHIN:
+                    raise RankLost(f"not all ranks have started within {MEET_WITHIN:g} s")
+                fault = self._judge(now, clock) if clock is not None else None
+                if fault is not None:
+                    return fault
+                self._tell({"ask": "where"})
+
+    def _take(self) -> None:
+        for view in self.ranks:
+            closed = view.inbox.closed
+            view.take()
+            if view.inbox.closed and not closed:
+                self._selector.unregister(view.channel.fileno())
+
+    def _last_words(self) -> None:
+        """Lets the other ranks fail as well, so that a fault of all is not called one of one."""
+        clock = Clock([view for view in self.ranks if view.state == "running"])
+        while (clock.had < GRACE and clock.passed < STARVED * 4 * GRACE
+               and any(view.state == "running" for view in self.ranks)):  # fmt: skip
+            self._selector.select(0.02)
+            self._take()
+            clock.look()
+        for view in self.ranks:
+            if view.state == "killed":
+                view.child.wait(10.0)  # without it there is nothing to say how it ended
+
+    def _check_start(self) -> None:
+        """A rank that ends before it has come to the learner's code is the grader's fault."""
+        for view in self.ranks:
+            if view.state == "killed" and not view.ready:
+                text = view.tail.decode(errors="replace")[-2000:]
+                why = f"{ending(view.child.status)} {text}".strip()
+                raise RankLost(f"rank {view.index} did not start: it {why}")
+
+    def _judge(self, now: float, clock: Clock) -> Fault | None:
+        """Whether a limit is passed, or nothing moves any more."""
+        clock.look()
+        for view in self.ranks:
+            if view.printed > self._limits.output:
+                return verdict.of_flood(view, self._limits.output)
+        late = clock.had > self._limits.wall or clock.passed > self._limits.longest
+        busy = [view for view in self.ranks if view.used() > self._limits.cpu
+                or (late and view.worked > clock.passed / 2)]  # fmt: skip
+        for view in self.ranks:
+            asked, present = view.grown()
+            # Where fresh pages are slow, a clock runs out before the memory does.
+            over = late or view in busy
+            most = self._limits.memory // (16 if over else 1)  # more than all: no kernel refuses it
+            if asked > most or present > self._limits.memory // 2:
+                return verdict.of_memory(view, max(asked, present))
+        if busy:
+            return verdict.of_cpu(busy, self._limits.cpu, clock.passed)
+        reports = {view.index: view.report() for view in self.ranks}
+        if late:
+            return verdict.of_wall(reports, self._limits.wall)
+        self._looks = [(t, r) for t, r in self._looks if now - t < MEMORY] + [(now, reports)]
+        for then, earlier in self._looks:
+            long = now - then >= STILL and _had_chances(earlier, reports, now - then)
+            if long and autopsy.standstill(earlier, reports, now - then):
+                return verdict.of_deadlock(reports)
+        return None
+
+
+def _had_chances(
+    earlier: dict[int, dict[str, Any]], later: dict[int, dict[str, Any]], seconds: float
+) -> bool:
+    """Whether every waiting rank has looked at its connections often enough in between.
+
+    gloo's thread does so a hundred times a second, if it gets a processor. Where it got none, what
+    the others have sent may lie there unread; and a rank whose report is an old one has not even
+    been able to answer. Where nobody counts how often a thread sleeps, its turn comes in a while.
+    """
+    for rank, report in later.items():
+        before, now = earlier[rank].get("threads", {}), report.get("threads", {})
+        slept = [now[name][0] - before[name][0] for name in now.keys() & before.keys() - {"main"}]
+        counted = any(times for times, _ in now.values())
+        enough = sum(slept) >= CHANCES if counted else seconds >= 4 * STILL
+        if report["state"] == "running" and now and not enough:
+            return False
+    return True

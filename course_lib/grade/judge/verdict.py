@@ -1,0 +1,150 @@
+"""From what a judge saw of the ranks to the one fault that explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from course_lib.grade import faults
+from course_lib.grade.faults import Fault
+from course_lib.ranks import autopsy
+
+if TYPE_CHECKING:
+    from course_lib.grade.judge.view import RankView
+
+# Which fault explains the others, where ranks end in different ways.
+FIRST = (
+    "tampering", "syntax", "no_function", "not_written", "import", "memory", "process", "network",
+    "cpu", "killed", "exit", "exception",
+)  # fmt: skip
+CAUSES = {
+    "exit": "sys.exit ends the process; return from the function instead",
+    "memory": "a rank may use 2 GiB more than at its start",
+    "process": "everything must happen in the rank's own process",
+    "network": "ranks talk to each other over the group that they are given",
+    "tampering": "the verdict is computed elsewhere; changing the grader changes nothing",
+}
+
+
+def of_finished(ranks: Sequence[RankView]) -> Fault | None:
+    """What is wrong although every rank has answered."""
+    for view in ranks:
+        if view.answer.get("tampering"):
+            return _tampering(view)
+    left = {view.index: view.answer["threads"] for view in ranks if view.answer.get("threads")}
+    if left:
+        names = ", ".join(sorted({name for threads in left.values() for name in threads}))
+        return Fault(
+            "threads", f"{autopsy.names(left)} left threads running: {names}", tuple(left),
+            cause="join every thread before the function returns",
+        )  # fmt: skip
+    return None
+
+
+def of_ended(ranks: Sequence[RankView], path: str) -> Fault:
+    """The fault that explains why some ranks raised or died."""
+    for view in ranks:
+        if view.answer.get("tampering"):
+            return _tampering(view)
+    found = [_of_rank(view) for view in ranks if view.state in ("raised", "killed")]
+    origin = [fault for fault in found if not autopsy.LOST.search(fault.message)] or found
+    first = min(origin, key=lambda fault: FIRST.index(fault.kind))
+    same = [f for f in origin if (f.kind, f.line) == (first.kind, first.line)]
+    return _merged(same, first, len(ranks))
+
+
+def _of_rank(view: RankView) -> Fault:
+    if view.garbled:
+        return Fault("tampering", f"rank {view.index} sent {view.garbled}", (view.index,))
+    if view.state == "killed":
+        return faults.ended(view.child.status or 0, view.index)
+    answer = view.answer
+    kind = answer.get("kind", "exception")
+    kind = kind if kind in faults.KINDS else "exception"
+    cause = CAUSES.get(kind, "")
+    rows = (f"line {answer['line']}: {answer.get('source', '')}",) if answer.get("line") else ()
+    message = str(answer.get("error", "no error given"))
+    if kind == "not_written":
+        message = message.partition(": ")[2]
+    return Fault(kind, message, (view.index,), int(answer.get("line") or 0), rows, cause)
+
+
+def _merged(same: Sequence[Fault], first: Fault, world: int) -> Fault:
+    """One fault for all ranks that show it."""
+    ranks = tuple(rank for fault in same for rank in fault.ranks)
+    message = first.message
+    where = "every rank" if len(ranks) == world and world > 1 else autopsy.names(ranks)
+    if first.kind in ("exception", "memory", "process", "network"):
+        message = f"{where}: {message}"
+    elif first.kind == "exit" and message.startswith("sys.exit"):
+        message = f"{where} called {message}"
+    return Fault(first.kind, message, ranks, first.line, first.rows, first.cause)
+
+
+def _tampering(view: RankView) -> Fault:
+    what = "; ".join(list(dict.fromkeys(map(str, view.answer["tampering"])))[:3])
+    return Fault("tampering", f"rank {view.index} {what}", (view.index,), cause=CAUSES["tampering"])
+
+
+def of_memory(view: RankView, held: int) -> Fault:
+    """A rank whose memory grows and grows; it holds `held` bytes by now."""
+    line = int(view.look.get("line") or 0)
+    message = f"rank {view.index} holds {held >> 20} MiB more than at its start"
+    return Fault(
+        "memory", message, (view.index,), line,
+        (_last_seen(view.index, view.look),), "the inputs are small: what is kept, and why?",
+    )  # fmt: skip
+
+
+def of_flood(view: RankView, limit: int) -> Fault:
+    """A rank that prints without end."""
+    line = int(view.look.get("line") or 0)
+    rows = (f"line {line}: {view.look['source']}",) if line else ()
+    return Fault(
+        "flood", f"rank {view.index} printed more than {limit >> 20} MiB", (view.index,), line,
+        rows, "is a print inside an endless loop?",
+    )  # fmt: skip
+
+
+def of_cpu(busy: Sequence[RankView], limit: float, seconds: float) -> Fault:
+    """Ranks that have used up their processor time, or have got less of it for so many seconds."""
+    ranks = tuple(view.index for view in busy)
+    rows = tuple(_last_seen(view.index, view.look) for view in busy)
+    verb = "has" if len(ranks) == 1 else "have"
+    used = f"{verb} used {limit:g} s of processor time without an answer"
+    most = max(view.used() for view in busy)
+    if most < limit:
+        used = (f"{verb} used {most:.1f} s of processor time in {seconds:.0f} s on this busy "
+                "machine, without an answer")  # fmt: skip
+    return Fault(
+        "cpu", f"{autopsy.names(ranks)} {used}", ranks, int(busy[0].look.get("line") or 0), rows,
+        "does the loop ever end?",
+    )  # fmt: skip
+
+
+def of_wall(reports: Mapping[int, dict[str, Any]], limit: float) -> Fault:
+    """A run that neither ends nor stands still for certain."""
+    running = [rank for rank, report in reports.items() if report["state"] == "running"]
+    rows = tuple(_last_seen(rank, reports[rank]) for rank in running)
+    message = f"{autopsy.names(running)} gave no answer in {limit:g} s"
+    return Fault("wall", message, tuple(running), rows=rows)
+
+
+def of_deadlock(reports: Mapping[int, dict[str, Any]]) -> Fault:
+    """Ranks that wait for each other, one line each."""
+    rows = []
+    for rank in sorted(reports):
+        rows += [row.strip().removesuffix("the cell").rstrip() for row in
+                 autopsy.table({rank: reports[rank]})]  # fmt: skip
+    waiting = tuple(r for r, report in reports.items() if report["state"] == "running")
+    line = int(reports[waiting[0]].get("line") or 0)
+    return Fault(
+        "deadlock", "the ranks wait for each other and nothing moves", waiting, line, tuple(rows),
+        autopsy.explain(reports),
+    )  # fmt: skip
+
+
+def _last_seen(rank: int, look: Mapping[str, Any]) -> str:
+    if not look.get("line"):
+        return f"rank {rank}: not seen in your file"
+    return f"rank {rank}: last seen in line {look['line']}: {look['source']}"

@@ -1,0 +1,245 @@
+"""The fixture `run` of a suite: runs the learner's code on ranks and compares what comes back."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+
+from course_lib.grade.checks import CheckFailed
+from course_lib.grade.faults import RunFault
+from course_lib.grade.judge.bench import Bench, Result
+from course_lib.grade.judge.trial import Limits
+from course_lib.grade.suite import traffic
+from course_lib.grade.suite.compare import compare, describe
+
+
+class Run:
+    """The fixture of one check.
+
+    Args:
+        bench: what the checks share.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._draws = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self.results: list[Result] = []
+
+    # --- running ---------------------------------------------------------------------------------
+    def __call__(
+        self,
+        drive: Callable[..., Any],
+        inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+        *,
+        world: int = 1,
+        cpu: float = 5.0,
+        wall: float = 20.0,
+        folder: str | None = None,
+    ) -> Result:
+        """Calls `drive(learner, group, **inputs)` on every rank.
+
+        Args:
+            drive: a function of the suite; what it returns must be made of tensors, numbers,
+                strings, lists, tuples, sets and dicts.
+            inputs: keyword arguments, the same for all ranks; or one dict for each rank.
+            world: how many ranks.
+            cpu: processor seconds that a rank may use.
+            wall: seconds that the run may take.
+            folder: working folder of the ranks (see `folder`); a fresh one if None.
+
+        Raises:
+            RunFault: the run did not end with an answer on every rank.
+        """
+        result = self.attempt(drive, inputs, world=world, cpu=cpu, wall=wall, folder=folder)
+        if result.fault is not None:
+            raise RunFault(result.fault, result.printed)
+        traffic.check_books(result)
+        return result
+
+    def attempt(
+        self,
+        drive: Callable[..., Any],
+        inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+        *,
+        world: int = 1,
+        cpu: float = 5.0,
+        wall: float = 20.0,
+        folder: str | None = None,
+    ) -> Result:
+        """The same, for runs that are expected to fail: look at `fault` of the result."""
+        if isinstance(inputs, Mapping) or not inputs:
+            given = [dict(cast(Mapping[str, Any], inputs or {})) for _ in range(world)]
+        else:
+            given = [dict(each) for each in inputs]
+        if len(given) != world:
+            raise ValueError(f"{len(given)} inputs for a world of {world} ranks")
+        limits = Limits(cpu=cpu, wall=wall)
+        result = self._bench.result(drive.__name__, given, limits, folder)
+        self.results.append(result)
+        return result
+
+    @property
+    def folder(self) -> str:
+        """A folder that all runs of this check may share, for exercises that write files."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(
+                dir=self._bench.folder, ignore_cleanup_errors=True
+            )
+        return self._folder.name
+
+    def close_folder(self) -> None:
+        """Removes the folder, if there is one."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    # --- hidden inputs ---------------------------------------------------------------------------
+    def random(
+        self, shape: int | Sequence[int], dtype: torch.dtype = torch.float64
+    ) -> torch.Tensor:
+        """Normal random numbers; the n-th draw of every check is the same for one seed.
+
+        So two checks that draw the same shapes have the same inputs, and share their runs.
+        """
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        return torch.randn(shape, generator=self._generator(), dtype=torch.float64).to(dtype)
+
+    def integers(self, low: int, high: int, shape: int | Sequence[int]) -> torch.Tensor:
+        """Random int64 numbers from `low` up to, not including, `high`."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        return torch.randint(low, high, shape, generator=self._generator())
+
+    def number(self, low: int, high: int) -> int:
+        """One random whole number, as from `integers`: for hidden sizes."""
+        return int(self.integers(low, high, 1))
+
+    def _generator(self) -> torch.Generator:
+        self._draws += 1
+        text = f"{self._bench.seed}/{self._bench.subject.name}/{self._draws}"
+        digest = hashlib.sha256(text.encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
+
+    # --- comparing -------------------------------------------------------------------------------
+    def close(
+        self,
+        actual: Any,
+        expected: Any,
+        what: str,
+        *,
+        rank: int | None = None,
+        likely: Mapping[str, Any] | None = None,
+        terms: int = 4,
+    ) -> None:
+        """Equal up to rounding: see `compare.compare`."""
+        compare(actual, expected, what, rank=rank, likely=likely, terms=terms)
+
+    def equal(
+        self,
+        actual: Any,
+        expected: Any,
+        what: str,
+        *,
+        rank: int | None = None,
+        likely: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Exactly equal: numbers, strings, lists of them, or tensors bit for bit."""
+        if _same(actual, expected):
+            return
+        cause = next((why for why, other in (likely or {}).items() if _same(actual, other)), "")
+        self.fail(f"{what} is not what it should be", rank=rank, expected=describe(expected),
+                  measured=describe(actual), cause=cause)  # fmt: skip
+
+    def at_most(
+        self,
+        actual: Any,
+        limit: float,
+        what: str,
+        *,
+        rank: int | None = None,
+        cause: str = "",
+    ) -> None:
+        """A number that must not be above `limit`."""
+        if isinstance(actual, (int, float)) and actual <= limit:
+            return
+        self.fail(f"{what} is too large", rank=rank, expected=f"at most {limit:,}",
+                  measured=f"{actual:,}" if isinstance(actual, (int, float)) else describe(actual),
+                  cause=cause)  # fmt: skip
+
+    def true(self, holds: bool, message: str, **said: Any) -> None:
+        """Fails with `message` unless `holds`; `said` as in `fail`."""
+        if not holds:
+            self.fail(message, **said)
+
+    def fail(
+        self,
+        message: str,
+        *,
+        rank: int | None = None,
+        expected: str = "",
+        measured: str = "",
+        cause: str = "",
+    ) -> None:
+        """Ends the check as failed."""
+        raise CheckFailed(message, rank, expected, measured, cause)
+
+    # --- communication ---------------------------------------------------------------------------
+    def bytes(
+        self,
+        result: Result,
+        expected: int | Sequence[int],
+        *,
+        what: str = "bytes sent",
+        op: str | None = None,
+        axis: str | None = None,
+        likely: Mapping[str, int | Sequence[int]] | None = None,
+    ) -> None:
+        """Bytes that each rank put on the wire, exactly.
+
+        Args:
+            result: the run.
+            expected: one number for all ranks, or one for each.
+            what: the name in the message.
+            op: only those of one operation.
+            axis: only those on one mesh axis.
+            likely: known wrong numbers, each under the sentence that explains it.
+        """
+        traffic.check_bytes(result, expected, what, op, axis, likely or {})
+
+    def ring(self, result: Result, cause: str) -> None:
+        """N-1 messages from each rank, all to the same neighbour, and all ranks at once.
+
+        Args:
+            result: the run of one walk round the ring.
+            cause: the likely reason if a message goes elsewhere.
+        """
+        traffic.check_ring(result, cause)
+
+    def forbid_bypass(self, result: Result) -> None:
+        """Fails if a call went to torch.distributed directly, where no ledger sees it."""
+        traffic.forbid_bypass(result)
+
+    def forbid_collectives(self, result: Result, allowed: Sequence[str] = ()) -> None:
+        """Fails if anything but single messages was used: no collective of torch or of comm.
+
+        Args:
+            result: the run.
+            allowed: collectives that are all right, in torch.distributed's words.
+        """
+        traffic.forbid_collectives(result, allowed)
+
+
+def _same(actual: Any, expected: Any) -> bool:
+    if isinstance(expected, torch.Tensor):
+        return (isinstance(actual, torch.Tensor) and actual.dtype == expected.dtype
+                and torch.equal(actual, expected))  # fmt: skip
+    if isinstance(expected, (list, tuple)):
+        return (isinstance(actual, (list, tuple)) and len(actual) == len(expected)
+                and all(_same(a, e) for a, e in zip(actual, expected, strict=True)))  # fmt: skip
+    if isinstance(expected, dict):
+        return (isinstance(actual, dict) and set(actual) == set(expected)
+                and all(_same(actual[key], expected[key]) for key in expected))  # fmt: skip
+    return bool(type(actual) is type(expected) and actual == expected)

@@ -1,0 +1,244 @@
+"""first_rank_first: who calls `prepare` when, how often, and what comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from course_lib.grade.suite import Exercise, RunFault, check
+
+EXERCISE = Exercise(
+    name="first_rank_first",
+    lesson="00_ranks",
+    title="One prepares, the others wait",
+    core=True,
+    minutes=15,
+    order=3,
+    hints=(
+        "A barrier ends when every member has called it, so each rank must call it once. It may "
+        "stand on different lines for different ranks: what must have happened on the first rank "
+        "before it calls the barrier? What must wait until after it on the others?",
+        "The first rank: `prepare`, then the barrier. The others: the barrier, then `prepare`. "
+        "`group.index` says which of the two this rank is.",
+        "`if group.index != 0: barrier(group); return prepare()`. On the first rank the barrier "
+        "stands after its call, in the `finally` of a `try`, so that it is called even if "
+        "`prepare` raises.",
+    ),
+)
+
+PAUSE = 0.1  # seconds of the first rank's work, in which the others must not begin
+PATIENCE = 3.0  # seconds that a rank waits in `prepare` for the others that should be there, too
+UNHELD = (
+    "nothing holds the others back: their barrier must stand before `prepare`, the first rank's "
+    "after it"
+)
+FULL = "no space left on the disk"
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+class Prepare:
+    """The function that the learner is given: remembers when each call began and ended.
+
+    The clock is the machine's, the same for all ranks; only the order of the times is used.
+
+    Args:
+        name: of the data set; each rank marks its coming with a file of that name.
+        ranks: the group's.
+        rank: this one.
+        value: what a call returns.
+        fails: whether it raises.
+    """
+
+    def __init__(
+        self, name: str, ranks: tuple[int, ...], rank: int, value: str | None, fails: bool = False
+    ) -> None:
+        self.name, self.ranks, self.rank = name, ranks, rank
+        self.value, self.fails = value, fails
+        self.calls: list[list[float]] = []
+
+    def __call__(self) -> str | None:
+        """Prepares, or finds what is prepared."""
+        times = [time.monotonic()]
+        self.calls.append(times)
+        self._mark(self.rank).touch()
+        if self.fails:
+            raise OSError(FULL)
+        if self.rank == self.ranks[0]:
+            time.sleep(PAUSE)
+        else:
+            self._wait_for_all(times[0])
+        times.append(time.monotonic())
+        return self.value
+
+    def _wait_for_all(self, begin: float) -> None:
+        """Works for as long as not all have come; those that should be there are there soon."""
+        while True:
+            came = [self._mark(rank).exists() for rank in self.ranks]
+            if all(came) or time.monotonic() - begin > (PATIENCE if came[0] else PAUSE):
+                return
+            time.sleep(0.002)
+
+    def _mark(self, rank: int) -> Path:
+        return Path(f"{self.name}.{rank}")
+
+
+def _value(name: str, rank: int) -> str:
+    return f"{name} as rank {rank} read it"
+
+
+def drive(learner: Any, group: Any, empty: bool) -> dict[str, Any]:
+    """Prepares one data set on all ranks, and then one whose value is None, if asked to."""
+    jobs = [Prepare("tokens", group.ranks, group.rank, _value("tokens", group.rank))]
+    if empty:
+        jobs.append(Prepare("cache", group.ranks, group.rank, None))
+    dist.barrier()  # so that all begin together
+    values = [learner.first_rank_first(job, group) for job in jobs]
+    return {"values": values, "calls": [job.calls for job in jobs]}
+
+
+def drive_part(learner: Any, group: Any) -> dict[str, Any]:
+    """Prepares on all ranks but rank 0, which goes its own way."""
+    part = group.split([[0], list(range(1, group.size))], "part")
+    job = Prepare("tokens", part.ranks, group.rank, _value("tokens", group.rank))
+    dist.barrier()
+    value = learner.first_rank_first(job, part) if group.rank else None
+    return {"values": [value], "calls": [job.calls]}
+
+
+def drive_failing(learner: Any, group: Any) -> dict[str, Any]:
+    """`prepare` raises on the first rank."""
+    job = Prepare("tokens", group.ranks, group.rank, "tokens", fails=group.index == 0)
+    dist.barrier()
+    try:
+        learner.first_rank_first(job, group)
+    except Exception as error:
+        return {"raised": f"{type(error).__name__}: {error}"}
+    return {"raised": ""}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _explained(run: Any, cause: str, drive: Callable[..., Any], **options: Any) -> Any:
+    """The result of a run; if it ends in a deadlock, the reason is added to it."""
+    try:
+        return run(drive, **options)
+    except RunFault as error:
+        fault = error.fault
+        if fault.kind == "deadlock":
+            fault = replace(fault, cause=f"{fault.cause} {cause}")
+        raise RunFault(fault, error.output) from None
+
+
+def _whole(run: Any, world: int = 3) -> Any:
+    """All ranks, two data sets in a row."""
+    cause = "Each rank calls the barrier once: the first after its `prepare`, the others before."
+    return _explained(run, cause, drive, inputs={"empty": True}, world=world)
+
+
+def _part(run: Any) -> Any:
+    cause = "Only the members of the group take part: barrier(group), and group.index."
+    return _explained(run, cause, drive_part, world=4)
+
+
+def _check_order(
+    run: Any, calls: list[list[list[float]]], ranks: list[int], unheld: str = UNHELD
+) -> None:
+    """The first call of `ranks[0]` ends before any other begins; the others overlap."""
+    first, *others = ranks
+    for rank in ranks:
+        run.true(bool(calls[rank]), "prepare was not called on this rank", rank=rank,
+                 expected="one call on every rank", measured="none")  # fmt: skip
+    end = calls[first][0][1]
+    early = [rank for rank in others if calls[rank][0][0] < end]
+    if early:
+        before = [rank for rank in early if calls[rank][0][1] <= calls[first][0][0]]
+        run.fail(
+            f"prepare began before rank {first} had finished its own", rank=early[0],
+            expected=f"rank {first} prepares alone, then the others",
+            measured=f"{len(early)} of the {len(others)} others began too early",
+            cause="the others go first, and the first rank waits for them" if before else unheld,
+        )  # fmt: skip
+    late = max(calls[rank][0][0] for rank in others) > min(calls[rank][0][1] for rank in others)
+    run.true(
+        not late,
+        "the others called prepare one after the other",
+        rank=others[-1],
+        expected="all at once, when the first rank has finished",
+        measured="one ended before another began",
+        cause="one barrier is enough: what is prepared can be read by all at once",
+    )
+
+
+@check("the first rank prepares alone, then the others together", points=3, code="O")
+def check_order(run: Any) -> None:
+    """O: three ranks."""
+    calls = _whole(run).column("calls")
+    _check_order(run, [by_job[0] for by_job in calls], [0, 1, 2])
+
+
+@check(
+    "prepare is called once on every rank",
+    points=2,
+    code="O",
+    diagnosis="every rank must load the data; what the first prepared is on the disk",
+)
+def check_once(run: Any) -> None:
+    """O: also when it returns None."""
+    for rank, by_job in enumerate(_whole(run).column("calls")):
+        for name, calls in zip(("a value", "None"), by_job, strict=True):
+            run.equal(len(calls), 1, f"the number of calls of a prepare that returns {name}",
+                      rank=rank, likely={
+                "called again because its value is None: ask for the index, not for the value":
+                    2 if name == "None" else -1,
+                "called both before and after the barrier": 2})  # fmt: skip
+
+
+@check(
+    "every rank returns the value of its own call",
+    points=2,
+    code="E",
+    diagnosis="return what `prepare` returned, on both ways through the function",
+)
+def check_value(run: Any) -> None:
+    """E: three ranks, and one alone."""
+    for world in (3, 1):
+        for rank, values in enumerate(_whole(run, world).column("values")):
+            run.equal(values, [_value("tokens", rank), None], "what two calls returned", rank=rank,
+                      likely={
+                "nothing is returned on this rank": [None, None],
+                "this is the first rank's value": [_value("tokens", 0), None]})  # fmt: skip
+
+
+@check(
+    "a group without rank 0: its index 0 goes first",
+    points=2,
+    code="O",
+    diagnosis="the first rank is the one with group.index 0",
+)
+def check_part(run: Any) -> None:
+    """O: ranks 1 to 3 of four."""
+    result = _part(run)
+    calls = [by_job[0] for by_job in result.column("calls")]
+    _check_order(
+        run, calls, [1, 2, 3], "rank 0 of the world is not in this group: ask for group.index"
+    )
+    for rank in (1, 2, 3):
+        run.equal(result.outputs[rank]["values"], [_value("tokens", rank)], "the value", rank=rank)
+
+
+@check(
+    "prepare raises on the first rank, and nobody waits for ever",
+    points=2,
+    code="H",
+    diagnosis="let the exception of `prepare` go on",
+)
+def check_failing(run: Any) -> None:
+    """H: the first rank raises OSError."""
+    cause = "`prepare` raised on rank 0, which then never came to the barrier: use try/finally."
+    result = _explained(run, cause, drive_failing, world=3)
+    run.equal(result.outputs[0]["raised"], f"OSError: {FULL}", "the exception of the first rank",
+              rank=0, likely={"it was swallowed": ""})  # fmt: skip

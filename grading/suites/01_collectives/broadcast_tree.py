@@ -1,0 +1,204 @@
+"""broadcast_tree: any source, 1–5 ranks, one receive a rank, ⌈log2 N⌉ rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, check
+from course_lib.trace.rounds import rounds
+
+EXERCISE = Exercise(
+    name="broadcast_tree",
+    lesson="01_collectives",
+    title="Broadcast by a binomial tree",
+    core=True,
+    minutes=20,
+    order=1,
+    hints=(
+        "Take source 0 and eight ranks, and draw who has the tensor after each round: 0; then 0 "
+        "and 1; then 0 to 3; then all. Who sends to whom in each round? What changes for another "
+        "source, and what for five ranks?",
+        "Count places from the source: place = (index - source) % N. Before the round with "
+        "reach = 1, 2, 4, ... the places below reach have the tensor. Each of them sends it to "
+        "place + reach, if there is such a place, and the places from reach up to 2·reach receive.",
+        "`while reach < group.size:` if `place < reach` and `place + reach < group.size`, send to "
+        "`(group.index + reach) % group.size`; if `reach <= place < 2 * reach`, receive from "
+        "`(group.index - reach) % group.size`; then double `reach`.",
+    ),
+)
+
+WORLDS = (1, 2, 3, 5)
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any, group: Any, tensors: list[torch.Tensor], sources: list[int]
+) -> dict[str, Any]:
+    """Broadcasts each tensor from each source; says whether it stayed the same tensor."""
+    values, stayed = [], []
+    for source in sources:
+        for given in tensors:
+            tensor = given.clone()
+            place = tensor.data_ptr()
+            learner.broadcast_tree(tensor, source, group)
+            values.append(tensor)
+            stayed.append(tensor.data_ptr() == place)
+    return {"values": values, "stayed": stayed}
+
+
+def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor, source: int) -> dict[str, Any]:
+    """Broadcasts a view that is not contiguous; the memory between its elements must stay."""
+    whole = tensor.clone()
+    learner.broadcast_tree(whole.t()[1:], source, group)
+    return {"whole": whole}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def likely(rows: list[torch.Tensor], rank: int, source: int) -> dict[str, torch.Tensor]:
+    """Known wrong answers for one tensor on one rank."""
+    size = len(rows)
+    place, power = (rank - source) % size, 1 << (size.bit_length() - 1)
+    unchanged = "the tensor was not changed: no message came to this rank, or not into this tensor"
+    if place >= power:
+        unchanged += f"; {size} ranks are no power of two, so the last round is not full"
+    elif rank == 0:
+        unchanged = "rank 0 kept its own tensor: places must be counted from the source"
+    known = {} if rank == source else {unchanged: rows[rank]}
+    for other in range(size):
+        if other not in (rank, source):
+            why = f"this is rank {other}'s tensor, but the source is rank {source}"
+            known[f"{why}: places are counted from the source"] = rows[other]
+    return known
+
+
+def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]], sources: list[int]) -> Any:
+    """Broadcasts all tensors from all sources and compares each value on each rank."""
+    inputs = [{"tensors": tensors[rank], "sources": sources} for rank in range(world)]
+    result = run(drive, inputs, world=world)
+    cases = [(source, index) for source in sources for index in range(len(tensors[0]))]
+    for place, (source, index) in enumerate(cases):
+        for rank in range(world):
+            rows = [tensors[other][index] for other in range(world)]
+            size = "×".join(map(str, rows[0].shape)) or "scalar"
+            what = f"the tensor ({size}, source {source}, {world} ranks)"
+            run.close(result.outputs[rank]["values"][place], rows[source], what, rank=rank,
+                      likely=likely(rows, rank, source))  # fmt: skip
+    return result
+
+
+def _one(run: Any, world: int, source: int) -> tuple[Any, torch.Tensor]:
+    """One broadcast of one tensor, for looking at its messages."""
+    inputs = [{"tensors": [run.random(40)], "sources": [source]} for _ in range(world)]
+    result = run(drive, inputs, world=world)
+    return result, inputs[source]["tensors"][0]
+
+
+@check(
+    "all have the source's tensor: 1–5 ranks, every source",
+    points=3,
+    code="E",
+    diagnosis="draw the rounds: who has the tensor already, and who gets it from whom?",
+)
+def check_values(run: Any) -> None:
+    """E: hidden sizes, an empty tensor and a scalar."""
+    for world in WORLDS:
+        shapes: list[tuple[int, ...]] = [(run.number(5, 90),), (3, 5), (), (0,)]
+        tensors = [[run.random(shape) for shape in shapes] for _ in range(world)]
+        _compare(run, world, tensors, list(range(world)))
+
+
+@check(
+    "the same tensor, any dtype, also a view",
+    points=2,
+    code="E",
+    diagnosis="receive into the tensor that was given, not into another one",
+)
+def check_in_place(run: Any) -> None:
+    """E: in place, other dtypes, and a tensor that is not contiguous."""
+    world, source = 3, 2
+    tensors = [[run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
+               for _ in range(world)]  # fmt: skip
+    result = _compare(run, world, tensors, [source])
+    for rank in range(world):
+        run.true(
+            all(result.outputs[rank]["stayed"]),
+            "the tensor's memory was replaced",
+            rank=rank,
+            cause="write into the tensor that was given; `tensor.data = ...` is no write",
+        )
+    wide = [run.random((5, 7)) for _ in range(world)]
+    inputs = [{"tensor": tensor, "source": source} for tensor in wide]
+    result = run(drive_transposed, inputs, world=world)
+    for rank in range(world):
+        expected = wide[rank].clone()
+        expected[:, 1:] = wide[source][:, 1:]
+        run.close(
+            result.outputs[rank]["whole"],
+            expected,
+            "the memory under a transposed view",
+            rank=rank,
+            likely={"a non-contiguous tensor was copied and the copy filled": wide[rank]},
+        )
+
+
+@check(
+    "each rank receives once, the source never",
+    points=2,
+    code="B",
+    diagnosis="a rank that has the tensor needs no other message",
+)
+def check_once(run: Any) -> None:
+    """B: N-1 messages of S bytes."""
+    for world, source in ((4, 1), (5, 3)):
+        result, _ = _one(run, world, source)
+        run.forbid_bypass(result)
+        for rank, ledger in enumerate(result.ledgers):
+            sizes = [event.received for event in ledger.events if event.op == "recv"]
+            expected = [] if rank == source else [40 * 8]
+            run.equal(sizes, expected,
+                      f"the list of bytes of the messages received ({world} ranks)", rank=rank,
+                      likely={"the source has the tensor already": [40 * 8],
+                              "the same tensor came twice": [40 * 8] * 2})  # fmt: skip
+
+
+@check(
+    "at most ⌈log2 N⌉ rounds",
+    points=3,
+    code="S",
+    diagnosis="in every round, each rank that has the tensor sends it to one that has not",
+)
+def check_rounds(run: Any) -> None:
+    """S: the longest chain of messages that wait for each other."""
+    for world, source in ((4, 1), (5, 3)):
+        result, tensor = _one(run, world, source)
+        for rank, output in enumerate(result.outputs):
+            run.close(output["values"][0], tensor, f"the tensor ({world} ranks)", rank=rank)
+        count = rounds(result.ledgers)
+        sent = [sum(event.op == "send" for event in book.events) for book in result.ledgers]
+        cause = ""
+        if sent[source] == world - 1:
+            cause = "the source sends to all, one after the other, and the others look on"
+        elif max(sent) == 1:
+            cause = "a chain: each waits for the one before, so the last has to wait longest"
+        limit = (world - 1).bit_length()
+        run.at_most(count, limit, f"the number of rounds ({world} ranks)", cause=cause)
+
+
+@check(
+    "built from messages alone",
+    points=1,
+    code="X",
+    diagnosis="the collective is what this exercise builds",
+)
+def check_messages(run: Any) -> None:
+    """X: no collective of torch, of comm, or of comm's own trees."""
+    run.forbid_collectives(_one(run, 4, 1)[0])
+
+
+@check("large messages end", points=1, code="H")
+def check_large(run: Any) -> None:
+    """H: messages of 512 KiB, so that a send cannot hide in a buffer."""
+    world = 4
+    _compare(run, world, [[run.random(1 << 16)] for _ in range(world)], [2])

@@ -1,0 +1,198 @@
+"""halving_doubling_all_reduce: any N, 2(N-1)/N·S bytes in 2·log2 N rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, check
+from course_lib.trace import wire_bytes
+from course_lib.trace.rounds import rounds
+
+EXERCISE = Exercise(
+    name="halving_doubling_all_reduce",
+    lesson="01_collectives",
+    title="All-reduce by halving and doubling",
+    core=False,
+    minutes=45,
+    order=6,
+    hints=(
+        "Four ranks first. In the first round ranks 0 and 2 swap halves, and so do 1 and 3: which "
+        "half does each keep? In the second round 0 and 1 swap quarters, and so do 2 and 3. Now "
+        "each rank has one quarter that is complete. How does it go back?",
+        "Halving and doubling are mirror images, which makes a recursion: reduce(part, distance) "
+        "swaps halves with partner `index ^ distance` and adds; calls itself with the kept half "
+        "and distance // 2; then swaps again, now what is complete on both sides.",
+        "`low, high = part.tensor_split(2)`; keep `low` if `group.index < partner`, else `high`. "
+        "Ranks from `power = 1 << (group.size.bit_length() - 1)` on send everything to "
+        "`index - power` and wait for the result; the others add what such a rank sends, call "
+        "`reduce(data, power // 2)`, and send the result back.",
+    ),
+)
+
+WORLDS = (1, 2, 3, 4, 6)  # of three ranks one is left over, of six two
+DIVISIBLE = 48  # elements; divides by 2 and 4
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    """Sums each tensor; says whether it stayed the same tensor."""
+    values, stayed = [], []
+    for given in tensors:
+        tensor = given.clone()
+        place = tensor.data_ptr()
+        learner.halving_doubling_all_reduce(tensor, group)
+        values.append(tensor)
+        stayed.append(tensor.data_ptr() == place)
+    return {"values": values, "stayed": stayed}
+
+
+def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
+    """Sums a view that is not contiguous; the memory between its elements must stay."""
+    whole = tensor.clone()
+    learner.halving_doubling_all_reduce(whole.t()[1:], group)
+    return {"whole": whole}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def likely(rows: list[torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
+    """Known wrong answers for one tensor on one rank."""
+    total, world = sum(rows), len(rows)
+    power = 1 << (world.bit_length() - 1)
+    left = "the ranks beyond the power of two"
+    unchanged = "the tensor was not changed: work on it in place, not on a copy"
+    if rank >= power:
+        unchanged = f"the tensor was not changed: {left} must get the result back"
+    known = {unchanged: rows[rank], "this is the mean: the sum must not be divided": total / world}
+    if power < world:
+        handed = f"{left} are not in the sum: they must hand in their tensors first"
+        known[handed] = sum(rows[:power])
+    return known
+
+
+def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]]) -> Any:
+    """Sums all tensors on `world` ranks and compares each value on each rank."""
+    result = run(drive, [{"tensors": tensors[rank]} for rank in range(world)], world=world)
+    for rank in range(world):
+        for index in range(len(tensors[0])):
+            rows = [tensors[other][index] for other in range(world)]
+            size = "×".join(map(str, rows[0].shape)) or "scalar"
+            run.close(result.outputs[rank]["values"][index], torch.stack(rows).sum(0),
+                      f"the tensor ({size}, {world} ranks)", rank=rank, terms=world,
+                      likely=likely(rows, rank))  # fmt: skip
+    return result
+
+
+def _one(run: Any, world: int) -> Any:
+    """One sum of one tensor, for looking at its messages; the same run for all checks."""
+    return run(drive, [{"tensors": [torch.ones(DIVISIBLE).double()]}] * world, world=world)
+
+
+@check(
+    "the sum on 1–6 ranks, sizes that do not divide",
+    points=3,
+    code="E",
+    diagnosis="partners must keep different halves, and later swap what each has complete",
+)
+def check_sum(run: Any) -> None:
+    """E: float64, hidden sizes, one smaller than the world, an empty and a scalar."""
+    for world in WORLDS:
+        shapes: list[tuple[int, ...]] = [(4 * run.number(5, 60) + 3,), (3, 5), (2,), (), (0,)]
+        _compare(run, world, [[run.random(shape) for shape in shapes] for _ in range(world)])
+
+
+@check(
+    "the same tensor, with its dtype; also float32, int64 and a view",
+    points=2,
+    code="E",
+    diagnosis="the halves must be views of the tensor, so that writing to them changes it",
+)
+def check_in_place(run: Any) -> None:
+    """E: in place, other dtypes, and a tensor that is not contiguous."""
+    world = 3
+    tensors = [[run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
+               for _ in range(world)]  # fmt: skip
+    result = _compare(run, world, tensors)
+    for rank in range(world):
+        run.true(
+            all(result.outputs[rank]["stayed"]),
+            "the tensor's memory was replaced",
+            rank=rank,
+            cause="write into the tensor that was given; `tensor.data = ...` is no write",
+        )
+    wide = [run.random((5, 7)) for _ in range(world)]
+    result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
+    for rank in range(world):
+        expected = wide[rank].clone()
+        expected[:, 1:] = torch.stack(wide).sum(0)[:, 1:]
+        run.close(
+            result.outputs[rank]["whole"],
+            expected,
+            "the memory under a transposed view",
+            rank=rank,
+            terms=world,
+            likely={"a non-contiguous tensor was copied and the copy summed": wide[rank]},
+        )
+
+
+@check(
+    "2(N-1)/N·S bytes on 4 ranks; at most S more where ranks are left over",
+    points=2,
+    code="B",
+    diagnosis="halving sends S/2, S/4, ... and doubling the same backwards",
+)
+def check_bytes(run: Any) -> None:
+    """B: exact for a power of two; a limit where ranks are left over."""
+    size, world = DIVISIBLE * 8, 4
+    right = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
+    run.bytes(_one(run, world), right, likely={
+        "whole tensors are exchanged: that is doubling; send halves": 2 * size,
+        "everything goes through rank 0: a hot spot that grows with the ranks":
+            [(world - 1) * size] + [size] * (world - 1),
+        "half as many: float32 on the wire": [sent // 2 for sent in right],
+    })  # fmt: skip
+    for world, power in ((3, 2), (6, 4)):
+        limit = wire_bytes("all_reduce", size, power, 0, 8)[0] + size
+        result = _one(run, world)
+        run.forbid_bypass(result)
+        for rank, sent in enumerate(result.timeline.sent()):
+            run.at_most(sent, limit, f"the number of bytes sent by one of {world} ranks", rank=rank)
+
+
+@check(
+    "2·log2 N rounds, two more where ranks are left over",
+    points=3,
+    code="S",
+    diagnosis="partners exchange at the same time, in log2 N rounds of each half",
+)
+def check_rounds(run: Any) -> None:
+    """S: the longest chain of messages that wait for each other."""
+    for world in (4, 3, 6):
+        limit = 2 * (world - 1).bit_length()
+        result = _one(run, world)
+        for rank, output in enumerate(result.outputs):
+            run.close(output["values"][0], torch.full((DIVISIBLE,), float(world)).double(),
+                      f"the sum of ones ({world} ranks)", rank=rank)  # fmt: skip
+        count = rounds(result.ledgers)
+        ring = "this is the ring: it sends the same bytes, in 2(N-1) rounds"
+        run.at_most(count, limit, f"the number of rounds ({world} ranks)",
+                    cause=ring if count == 2 * (world - 1) else "")  # fmt: skip
+
+
+@check(
+    "built from messages alone",
+    points=1,
+    code="X",
+    diagnosis="the collective is what this exercise builds",
+)
+def check_messages(run: Any) -> None:
+    """X: no collective of torch, of comm, or of comm's own algorithms."""
+    run.forbid_collectives(_one(run, 4))
+
+
+@check("large messages end", points=1, code="H")
+def check_large(run: Any) -> None:
+    """H: halves of 256 KiB, so that a send cannot hide in a buffer."""
+    world = 4
+    _compare(run, world, [[run.random(1 << 16)] for _ in range(world)])

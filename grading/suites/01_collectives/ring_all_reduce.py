@@ -1,0 +1,207 @@
+"""ring_all_reduce: right on 1–4 ranks, 2(N-1)/N·S bytes, built from messages alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, check
+from course_lib.trace import wire_bytes
+
+EXERCISE = Exercise(
+    name="ring_all_reduce",
+    lesson="01_collectives",
+    title="Ring all-reduce from messages",
+    core=True,
+    minutes=25,
+    order=4,
+    hints=(
+        "Write the reduce-scatter first. In step s, rank r sends chunk r-s and receives chunk "
+        "r-s-1 (both modulo N), and adds what it received. Which chunk is complete on rank r "
+        "after N-1 steps?",
+        "After the reduce-scatter, rank r owns chunk r+1. The all-gather is the same walk without "
+        "adding: in step s, rank r sends chunk r+1-s and receives chunk r-s into its place. "
+        "`exchange` sends and receives at once, so no step can deadlock.",
+        "`tensor.view(-1).tensor_split(group.size)` gives chunks that are views, so writing into "
+        "them changes the tensor. Divide once, at the very end, for `avg`. Work on a contiguous "
+        "copy if the tensor is not contiguous, and copy back.",
+    ),
+)
+
+WORLDS = (1, 2, 3, 4)
+DIVISIBLE = 48  # elements; divides by 1, 2, 3 and 4
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(learner: Any, group: Any, tensors: list[torch.Tensor], ops: list[str]) -> dict[str, Any]:
+    """Reduces each tensor with each operation; says whether it kept its memory."""
+    values, stayed = [], []
+    for op in ops:
+        for given in tensors:
+            tensor = given.clone()
+            place = tensor.data_ptr()
+            learner.ring_all_reduce(tensor, group, op)
+            values.append(tensor)
+            stayed.append(tensor.data_ptr() == place)
+    return {"values": values, "stayed": stayed}
+
+
+def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
+    """Reduces a view that is not contiguous; the memory between its elements must stay."""
+    whole = tensor.clone()
+    learner.ring_all_reduce(whole.t()[1:], group, "avg")
+    return {"whole": whole}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def reduced(rows: list[torch.Tensor], op: str) -> torch.Tensor:
+    """One process's answer: the reduction of the same tensor of all ranks."""
+    stack = torch.stack(rows)
+    if op == "max":
+        return stack.amax(0)
+    total = stack.sum(0)
+    return total / len(rows) if op == "avg" else total
+
+
+def likely(rows: list[torch.Tensor], rank: int, op: str) -> dict[str, torch.Tensor]:
+    """Known wrong answers for one tensor on one rank."""
+    total = reduced(rows, "sum")
+    known = {"the tensor was not changed: work on it in place, not on a copy": rows[rank]}
+    if op == "max":
+        known["this is the sum: `max` must compare instead of adding"] = total
+    if op == "sum":
+        known["this is the mean: `sum` must not divide"] = total / len(rows)
+    if op == "avg":
+        known["this is the sum: for `avg` divide by the group's size at the end"] = total
+        known["averaged at every hop: later ranks then weigh more; divide once"] = halved(rows)
+    return known
+
+
+def halved(rows: list[torch.Tensor]) -> torch.Tensor:
+    """What comes out if each hop averages: chunk c starts at rank c and meets all in turn."""
+    size = len(rows)
+    chunks = [row.reshape(-1).tensor_split(size) for row in rows]
+    walked = []
+    for number in range(size):
+        value = chunks[number][number]
+        for hop in range(1, size):
+            value = (value + chunks[(number + hop) % size][number]) / 2
+        walked.append(value)
+    return torch.cat(walked).reshape(rows[0].shape)
+
+
+def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]], ops: list[str]) -> Any:
+    """Runs all tensors and operations on `world` ranks and compares each value on each rank."""
+    inputs = [{"tensors": tensors[rank], "ops": ops} for rank in range(world)]
+    result = run(drive, inputs, world=world)
+    cases = [(op, index) for op in ops for index in range(len(tensors[0]))]
+    for rank in range(world):
+        for place, (op, index) in enumerate(cases):
+            rows = [tensors[other][index] for other in range(world)]
+            size = "×".join(map(str, rows[0].shape)) or "scalar"
+            what = f"the tensor ({size}, op={op!r}, {world} ranks)"
+            run.close(result.outputs[rank]["values"][place], reduced(rows, op), what,
+                      rank=rank, likely=likely(rows, rank, op), terms=world)  # fmt: skip
+    return result
+
+
+def _tensors(run: Any, world: int) -> list[list[torch.Tensor]]:
+    """Per rank: sizes that no world divides, one smaller than the world, an empty and a scalar."""
+    size = run.number(25, 60) * 12 + 7  # a remainder for 2, 3 and 4 ranks
+    shapes: list[tuple[int, ...]] = [(size,), (3, 5), (2,), (), (0,)]
+    return [[run.random(shape) for shape in shapes] for _ in range(world)]
+
+
+@check(
+    "the sum on 1–4 ranks, sizes that do not divide",
+    points=3,
+    code="E",
+    diagnosis="a chunk is sent or added in the wrong step; follow one chunk round the ring",
+)
+def check_sum(run: Any) -> None:
+    """E: float64, hidden sizes."""
+    for world in WORLDS:
+        _compare(run, world, _tensors(run, world), ["sum"])
+
+
+@check(
+    "avg and max on 3 ranks",
+    points=2,
+    code="E",
+    diagnosis="`avg` is the sum, divided once at the very end; `max` compares instead of adding",
+)
+def check_ops(run: Any) -> None:
+    """E: the other operations."""
+    _compare(run, 3, _tensors(run, 3), ["avg", "max"])
+
+
+@check(
+    "the same tensor, with its dtype; also float32, int64 and a view",
+    points=2,
+    code="E",
+    diagnosis="the chunks must be views of the tensor, so that writing to them changes it",
+)
+def check_in_place(run: Any) -> None:
+    """E: in place, other dtypes, and a tensor that is not contiguous."""
+    world = 3
+    tensors = [[run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
+               for _ in range(world)]  # fmt: skip
+    result = _compare(run, world, tensors, ["sum"])
+    for rank in range(world):
+        run.true(
+            all(result.outputs[rank]["stayed"]),
+            "the tensor's memory was replaced",
+            rank=rank,
+            cause="write into the tensor that was given; `tensor.data = ...` is no write",
+        )
+    wide = [run.random((5, 7)) for _ in range(world)]
+    result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
+    for rank in range(world):
+        expected = wide[rank].clone()
+        expected[:, 1:] = reduced(wide, "avg")[:, 1:]
+        copied = {"a non-contiguous tensor was copied and the copy reduced": wide[rank]}
+        run.close(result.outputs[rank]["whole"], expected, "the memory under a transposed view",
+                  rank=rank, terms=world, likely=copied)  # fmt: skip
+
+
+@check(
+    "2(N-1)/N·S bytes sent by each rank",
+    points=2,
+    code="B",
+    diagnosis="each step sends one chunk of S/N bytes, and there are 2(N-1) steps",
+)
+def check_bytes(run: Any) -> None:
+    """B: exact, from the ledger."""
+    for world in (2, 4):
+        inputs = [{"tensors": [run.random(DIVISIBLE)], "ops": ["sum"]} for _ in range(world)]
+        result = run(drive, inputs, world=world)
+        size = DIVISIBLE * 8
+        right = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
+        hub = [(world - 1) * size] + [size] * (world - 1)
+        run.bytes(result, right, likely={
+            "the whole tensor goes round the ring: send one chunk of it a step": (world - 1) * size,
+            "one message too many in one of the two passes": size * (2 * world - 1) // world,
+            "everything goes through rank 0: a hot spot that grows with the ranks": hub,
+            "half as many: float32 on the wire": [sent // 2 for sent in right],
+        })  # fmt: skip
+
+
+@check(
+    "built from messages alone",
+    points=1,
+    code="X",
+    diagnosis="the collective is what this exercise builds",
+)
+def check_messages(run: Any) -> None:
+    """X: no collective of torch, of comm, or of comm's own rings."""
+    inputs = [{"tensors": [run.random(DIVISIBLE)], "ops": ["sum"]} for _ in range(2)]
+    run.forbid_collectives(run(drive, inputs, world=2))
+
+
+@check("large messages end", points=2, code="H")
+def check_large(run: Any) -> None:
+    """H: chunks of 256 KiB, so that a send cannot hide in a buffer."""
+    world = 4
+    tensors = [[run.random(world << 15)] for _ in range(world)]
+    _compare(run, world, tensors, ["sum"])

@@ -1,0 +1,282 @@
+"""SyncBatchNorm1d: one process's numbers and gradients, one all-reduce each way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from course_lib.comm import all_reduce
+from course_lib.grade.suite import Exercise, check
+from grading.references.data_parallel.batch_norm import OneProcess, loss, sandwich
+from grading.references.data_parallel.training import explained
+
+EXERCISE = Exercise(
+    name="sync_batch_norm",
+    lesson="02_ddp",
+    title="Batch norm over all ranks",
+    core=True,
+    minutes=30,
+    order=6,
+    defines=("SyncBatchNorm1d",),
+    hints=(
+        "Put the three sums into one tensor with `torch.cat`: C of x, C of x², and one number of "
+        "rows. After the all-reduce every rank has the same sums, and from them the same mean and "
+        "variance, however many rows it has itself.",
+        "An all-reduce in place is invisible to autograd, so write it as a function with its own "
+        "backward. Every rank's loss depends on your summand: its gradient is the sum of the "
+        "gradients that all ranks have for the total. That is an all-reduce again.",
+        "Use the total in the graph: `mean = sums[:C] / n`, `var = sums[C:2*C] / n - mean²`, and "
+        "autograd does the rest. Only the running statistics are under `torch.no_grad()`, and "
+        "only they take `var * n / (n - 1)`.",
+    ),
+)
+
+ROWS = ([7], [5, 2], [1, 6, 3])  # of each rank, for 1, 2 and 3 ranks
+WITH_AN_EMPTY_RANK = [4, 1, 0, 6]
+EPS, MOMENTUM = 0.01, 0.3
+STEPS = 3
+OPTIMIZERS = {
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.02),
+}
+Tensors = dict[str, torch.Tensor]
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any, group: Any, batches: list[list[torch.Tensor]], weights: list[torch.Tensor]
+) -> dict[str, Any]:
+    """Three forwards and backwards, an evaluation, and a training with each optimizer."""
+    norm = _norm(learner, group, weights)
+    steps = []
+    for x, g in batches:
+        norm.zero_grad()
+        x = x.clone().requires_grad_()
+        begin = len(group.ledger.events)
+        y = norm(x)
+        between = len(group.ledger.events)
+        loss(y, g).backward()
+        steps.append({
+            "y": y.detach(), "x": x.grad, "weight": norm.weight.grad, "bias": norm.bias.grad,
+            "running": [norm.running_mean.detach().clone(), norm.running_var.detach().clone()],
+            "graph": norm.running_mean.requires_grad or norm.running_var.requires_grad,
+            "forward": _calls(group, begin)[: between - begin],
+            "backward": _calls(group, between),
+        })  # fmt: skip
+    norm.eval()
+    begin = len(group.ledger.events)
+    with torch.no_grad():
+        evaluated = norm(batches[0][0])
+    found = {"steps": steps, "evaluated": evaluated, "sent in evaluation": _calls(group, begin)}
+    found["after"] = [norm.running_mean.clone(), norm.running_var.clone()]
+    for name in OPTIMIZERS:
+        found[name] = _train(_norm(learner, group, weights), group, batches, name)
+    return found
+
+
+def _norm(learner: Any, group: Any, weights: list[torch.Tensor]) -> Any:
+    norm = learner.SyncBatchNorm1d(weights[0].numel(), group, eps=EPS, momentum=MOMENTUM)
+    with torch.no_grad():
+        norm.weight.copy_(weights[0])
+        norm.bias.copy_(weights[1])
+    return norm
+
+
+def _calls(group: Any, begin: int) -> list[list[Any]]:
+    return [[event.op, event.payload] for event in group.ledger.events[begin:]]
+
+
+def _train(norm: Any, group: Any, batches: list[list[torch.Tensor]], name: str) -> Tensors:
+    """Weights after some steps between two linear maps; the data parallelism is this driver's."""
+    net = sandwich(norm, norm.weight.numel())
+    chosen = OPTIMIZERS[name](net.parameters())
+    for x, g in batches:
+        chosen.zero_grad()
+        (net(x) * g).sum().backward()
+        for parameter in net.parameters():
+            all_reduce(parameter.grad, group)
+        chosen.step()
+    return _state(net)
+
+
+def _state(net: torch.nn.Module) -> Tensors:
+    named = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+    return {name: t.detach().clone() for name, t in named.items() if "batches" not in name}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+class Case:
+    """A run on ranks with these rows, and what one process makes of all of them.
+
+    Args:
+        run: of the check.
+        rows: of each rank.
+    """
+
+    def __init__(self, run: Any, rows: Sequence[int]) -> None:
+        count, total = run.number(3, 6), sum(rows)
+        weights = [run.random(count), run.random(count)]
+        spread = 1 + torch.arange(total).double().view(-1, 1)  # parts differ in mean and spread
+        batches = [[run.random((total, count)) * spread + spread / 2, run.random((total, count))]
+                   for _ in range(STEPS)]  # fmt: skip
+        self.alone = OneProcess(rows, weights, batches, EPS, MOMENTUM)
+        inputs = [{"batches": [[self.alone.part(t, rank) for t in batch] for batch in batches],
+                   "weights": weights} for rank in range(len(rows))]  # fmt: skip
+        reason = "Every rank takes part in every all-reduce, however many rows it has."
+        self.result = explained(run, drive, inputs, len(rows), reason)
+        self.name = f"with {' + '.join(map(str, rows))} rows"
+
+    def steps(self) -> Any:
+        """(rank, number of the step, what the rank brought back of it)."""
+        for rank, steps in enumerate(self.result.column("steps")):
+            for number, found in enumerate(steps):
+                yield rank, number, found
+
+
+@check(
+    "outputs on 1-3 ranks with unequal batches",
+    points=3,
+    code="E",
+    diagnosis="mean and variance over all rows of all ranks, from the three sums",
+)
+def check_outputs(run: Any) -> None:
+    """E: three batches; a rank may have a single row."""
+    for rows in ROWS:
+        _outputs(run, Case(run, rows))
+
+
+def _outputs(run: Any, case: Case) -> None:
+    alone = case.alone
+    for rank, step, found in case.steps():
+        likely = {
+            "normalised by this rank's own rows: nothing is shared": alone.local(step),
+            "the ranks' means and variances were averaged: add up sums instead":
+                alone.normalised(step, "means"),
+            "the ranks' variances were averaged: the spread between the ranks is missing":
+                alone.normalised(step, "variances"),
+            "normalised by the unbiased variance: that is only for running_var":
+                alone.normalised(step, "unbiased"),
+        }  # fmt: skip
+        likely = {why: alone.part(y, rank) for why, y in likely.items()}
+        y = alone.part(alone.backward(step).y, rank)
+        run.close(found["y"], y, f"the output {case.name}", rank=rank, terms=99, likely=likely)
+
+
+@check(
+    "gradients through the statistics, across the ranks",
+    points=4,
+    code="E",
+    diagnosis="a row moves mean and variance on every rank, so its gradient has a part from each",
+)
+def check_gradients(run: Any) -> None:
+    """E: of the input exactly one process's; of weight and bias this rank's summand."""
+    for rows in ROWS:
+        _gradients(run, Case(run, rows))
+
+
+def _gradients(run: Any, case: Case) -> None:
+    alone, twice = case.alone, "summed over the ranks: data parallelism does that, a second time"
+    for rank, step, found in case.steps():
+        wanted = alone.backward(step)
+        likely = {
+            "no gradient flows through mean and variance: they are constants here":
+                alone.without("detached", step, rank),
+            "only this rank's loss reaches the statistics: backward needs the sum over the ranks, "
+            "too": alone.without("local", step, rank),
+        }  # fmt: skip
+        run.close(found["x"], alone.part(wanted.x, rank), f"the input's gradient {case.name}",
+                  rank=rank, terms=999, likely=likely)  # fmt: skip
+        for name, rows in (("weight", wanted.weight), ("bias", wanted.bias)):
+            own, what = alone.part(rows, rank).sum(0), f"the {name}'s gradient {case.name}"
+            run.close(found[name], own, what, rank=rank, likely={twice: rows.sum(0)}, terms=999)
+
+
+@check("a rank without rows takes part, on 4 ranks", points=1, code="H")
+def check_empty(run: Any) -> None:
+    """H: its sums are zeros, and the others wait for them."""
+    case = Case(run, WITH_AN_EMPTY_RANK)
+    _outputs(run, case)
+    _gradients(run, case)
+
+
+@check(
+    "running statistics, with the unbiased variance over all ranks",
+    points=2,
+    code="E",
+    diagnosis="(1 - momentum)·running + momentum·new, with n/(n-1)·var for the variance",
+)
+def check_running(run: Any) -> None:
+    """E: after each batch, the same on all ranks; outside of the graph."""
+    swapped = "momentum is the weight of the new batch, not of the old statistics"
+    for case in (Case(run, rows) for rows in ROWS):
+        for rank, step, found in case.steps():
+            mean, var = case.alone.running(step)
+            other_mean, other_var = case.alone.running(step, momentum=1 - MOMENTUM)
+            likely = {
+                "the biased variance: running_var keeps n/(n-1)·var":
+                    case.alone.running(step, slip="")[1],
+                swapped: other_var,
+            }  # fmt: skip
+            what = f"after {step + 1} batches {case.name}"
+            run.close(found["running"][0], mean, f"running_mean {what}", rank=rank, terms=99,
+                      likely={swapped: other_mean})  # fmt: skip
+            run.close(found["running"][1], var, f"running_var {what}", rank=rank, terms=99,
+                      likely=likely)  # fmt: skip
+            run.true(not found["graph"], "running statistics are part of the graph", rank=rank,
+                     cause="update them under torch.no_grad()")  # fmt: skip
+
+
+@check(
+    "evaluation uses the running statistics and sends nothing",
+    points=2,
+    code="E",
+    diagnosis="look at self.training: in evaluation the batch has no statistics of its own",
+)
+def check_evaluation(run: Any) -> None:
+    """E: also leaves the running statistics as they are."""
+    case = Case(run, ROWS[2])
+    y, batch = case.alone.evaluated(), case.alone.backward(0).y
+    for rank, found in enumerate(case.result.outputs):
+        run.close(found["after"], found["steps"][-1]["running"],
+                  "the running statistics after an evaluation", rank=rank)  # fmt: skip
+        run.close(found["evaluated"], case.alone.part(y, rank), "the output in evaluation",
+                  rank=rank, likely={"normalised by the batch, look at self.training":
+                                     case.alone.part(batch, rank)})  # fmt: skip
+        run.equal(found["sent in evaluation"], [], "the list of calls in evaluation", rank=rank)
+
+
+@check("weights after 3 steps of SGD and of AdamW", points=2, code="E")
+def check_training(run: Any) -> None:
+    """E: in the middle of a net, gradients added up over the ranks."""
+    for case in (Case(run, ROWS[1]), Case(run, ROWS[2])):
+        for name, make in OPTIMIZERS.items():
+            net = sandwich(case.alone.norm(), case.alone.count)
+            chosen = make(net.parameters())
+            for x, g in case.alone.batches:
+                chosen.zero_grad()
+                (net(x) * g).sum().backward()
+                chosen.step()
+            for rank, found in enumerate(case.result.column(name)):
+                run.close(found, _state(net), f"{case.name}, after {STEPS} steps of {name}, ",
+                          rank=rank, terms=999)  # fmt: skip
+
+
+@check(
+    "one all-reduce of 2C+1 numbers forward, one backward",
+    points=2,
+    code="B",
+    diagnosis="all three sums go in one tensor",
+)
+def check_calls(run: Any) -> None:
+    """B: what is sent in each direction."""
+    case = Case(run, ROWS[1])
+    run.forbid_bypass(case.result)
+    size = 8 * (2 * case.alone.count + 1)
+    for rank, _, found in case.steps():
+        run.equal(found["forward"], [["all_reduce", size]], "the list of calls in forward",
+                  rank=rank)  # fmt: skip
+        calls = [op for op, _ in found["backward"]]
+        run.equal(calls, ["all_reduce"], "the list of calls in backward", rank=rank)
+        run.at_most(found["backward"][0][1], size, "bytes of the all-reduce in backward", rank=rank)

@@ -1,0 +1,282 @@
+"""partition: equal shards of one flat row, padded with zeros, and the way back.
+
+A case is a list of tensors, the order in which they are given (a place that comes twice is a tied
+weight) and the number of shards.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.comm import all_gather, all_reduce
+from course_lib.grade.suite import Exercise, check
+from course_lib.trace.memory import held_bytes
+
+EXERCISE = Exercise(
+    name="partition",
+    lesson="04_zero",
+    title="Flat, padded, balanced",
+    core=True,
+    minutes=20,
+    order=1,
+    defines=("partition", "restore"),
+    hints=(
+        "Make the row first: `torch.cat` of all tensors, each reshaped to one dimension. "
+        "`dict.fromkeys(tensors)` keeps each object once, in order, so a tied weight comes once.",
+        "The size of a shard is the row's length divided by W, rounded up: `-(-n // W)`. Make "
+        "zeros of W times that size, copy the row to their beginning, and cut. A cut tensor is a "
+        "view: what must live alone has to be cloned.",
+        "For the way back: `torch.cat(list(shards))`, drop the padding, `split` it by the unique "
+        "tensors' `numel()`, and `view` each part in its shape. Keep the results in a dict from "
+        "old tensor to new one; then tied places find the same tensor.",
+    ),
+)
+
+Case = dict[str, Any]
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(learner: Any, group: Any, cases: list[Case]) -> dict[str, Any]:
+    """The shards of each case."""
+    return {"cases": [_cut(learner, case) for case in cases]}
+
+
+def _cut(learner: Any, case: Case) -> dict[str, Any]:
+    made = [torch.nn.Parameter(_strided(tensor, case)) for tensor in case["tensors"]]
+    shards = learner.partition([made[place] for place in case["order"]], case["parts"])
+    if not isinstance(shards, (list, tuple)):
+        return {"shards": type(shards).__name__}
+    return {
+        "shards": list(shards),
+        "needs gradient": any(shard.requires_grad for shard in shards),
+        "alone": [held_bytes([shard]) for shard in shards],
+        "together": held_bytes(shards),
+        "given": [tensor.detach() for tensor in made],
+    }
+
+
+def drive_restore(
+    learner: Any, group: Any, cases: list[Case], rows: list[torch.Tensor]
+) -> dict[str, Any]:
+    """The tensors of each case, from given shards; `like` holds other values."""
+    found = []
+    for case, row in zip(cases, rows, strict=True):
+        like = [torch.nn.Parameter(torch.zeros_like(tensor)) for tensor in case["tensors"]]
+        shards = [shard.clone() for shard in row.view(case["parts"], -1)]
+        result = list(learner.restore(shards, [like[place] for place in case["order"]]))
+        same = [result[case["order"].index(place)] is tensor
+                for place, tensor in zip(case["order"], result, strict=False)]  # fmt: skip
+        found.append({"tensors": result, "same": same})
+    return {"cases": found}
+
+
+def _strided(tensor: torch.Tensor, case: Case) -> torch.Tensor:
+    """The same values, in memory of another order if the case asks for that."""
+    return tensor.t().contiguous().t() if case["transposed"] and tensor.dim() == 2 else tensor
+
+
+def drive_shared(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    """Each rank keeps its shard; a norm over the shards, and the tensors from all of them."""
+    shards = learner.partition([tensor.clone() for tensor in tensors], group.size)
+    mine = shards[group.index].clone()
+    square = mine.pow(2).sum()
+    all_reduce(square, group)
+    flat = mine.new_empty(group.size * mine.numel())
+    all_gather(flat, mine, group)
+    gathered = list(flat.view(group.size, -1))
+    return {"norm": square.sqrt(), "tensors": list(learner.restore(gathered, tensors))}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def flat_row(case: Case, slip: str = "") -> torch.Tensor:
+    """All shards one after the other; `slip` names a known mistake to make."""
+    order = case["order"] if slip == "tied twice" else list(dict.fromkeys(case["order"]))
+    tensors = [case["tensors"][place] for place in order]
+    if slip == "memory order":
+        tensors = [t.t() if t.dim() == 2 and case["transposed"] else t for t in tensors]
+    if slip == "last first":
+        tensors = tensors[::-1]
+    row = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    count = -(-row.numel() // case["parts"]) * case["parts"] - row.numel()
+    padding = row[-1:].expand(count) if slip == "repeated" and row.numel() else row.new_zeros(count)
+    row = torch.cat([padding, row] if slip == "padding first" else [row, padding])
+    if slip == "dealt out":
+        row = torch.cat([row[first :: case["parts"]] for first in range(case["parts"])])
+    return row
+
+
+LIKELY = {
+    "tied twice": "a tied weight is in the row twice: each object counts once",
+    "memory order": "the elements are in the order of the memory, not row by row: reshape copies "
+    "them in logical order",
+    "last first": "the tensors are in reverse order",
+    "repeated": "the padding repeats a value: it must be zeros, or norms count it",
+    "padding first": "the zeros stand at the beginning of the row, not at its end",
+    "dealt out": "elements are dealt out one by one (row[i::W]): a shard is one stretch of the row",
+}
+
+
+def _cases(run: Any) -> list[Case]:
+    """Sizes that divide and that do not; scalars, empty ones, and fewer elements than shards."""
+    wide = run.number(5, 9)
+    tensors = [run.random(s) for s in [(wide, 3), (wide,), (), (0, 4), (2, 3, 5), (wide, wide)]]
+    few = [run.random(1), run.random(1)]
+    even = [run.random((6, 4)), run.random(12), run.random(12)]
+    return [_case(even, parts) for parts in (1, 2, 4)] + [
+        *(_case(tensors, parts) for parts in (2, 3, 4, 7)),
+        _case(few, 4),
+    ]
+
+
+def _case(tensors: list[torch.Tensor], parts: int, **more: Any) -> Case:
+    order = list(range(len(tensors)))
+    return {"tensors": tensors, "order": order, "parts": parts, "transposed": False, **more}
+
+
+def _name(case: Case) -> str:
+    tied = ", one of them tied" if len(set(case["order"])) < len(case["order"]) else ""
+    total = sum(case["tensors"][place].numel() for place in set(case["order"]))
+    return f"{len(case['order'])} tensors of {total} elements{tied}, cut in {case['parts']}"
+
+
+def _found(run: Any, case: Case, found: dict[str, Any]) -> list[torch.Tensor]:
+    """The shards, which must be W tensors of one dimension and one size."""
+    shards, what, parts = found["shards"], _name(case), case["parts"]
+    run.true(isinstance(shards, list), f"{what}: the result has the wrong form",
+             expected="a list of tensors", measured=str(shards))  # fmt: skip
+    run.equal(len(shards), parts, f"{what}: the number of shards")
+    size = flat_row(case).numel() // parts
+    sizes = [shard.numel() for shard in shards]
+    run.equal(sizes, [size] * parts, f"{what}: the sizes of the shards",
+              likely={_cause(case, sizes): sizes})  # fmt: skip
+    for shard in shards:
+        run.equal(list(shard.shape), [size], f"{what}: the shape of a shard")
+    return shards
+
+
+def _cause(case: Case, sizes: list[int]) -> str:
+    """Why shards may have these sizes instead of equal ones."""
+    parts = case["parts"]
+    counts = [case["tensors"][place].numel() for place in dict.fromkeys(case["order"])]
+    if set(sizes) == {flat_row(case, "tied twice").numel() // parts}:
+        return LIKELY["tied twice"]
+    if set(sizes) == {sum(-(-count // parts) for count in counts)}:
+        return "each tensor is padded by itself: pad once, at the end of the row"
+    if sum(sizes) < sum(counts):
+        return "elements were lost: the size of a shard is rounded up, not down"
+    if sum(sizes) == sum(counts) and sizes != sorted(sizes, reverse=True):
+        return "whole tensors were dealt out: cut the flat row, also in the middle of a tensor"
+    return "the last shard is shorter: pad the row with zeros until its length divides by W"
+
+
+def _results(run: Any, cases: list[Case]) -> list[tuple[Case, dict[str, Any]]]:
+    found = run(drive, {"cases": cases}).outputs[0]["cases"]
+    return list(zip(cases, found, strict=True))
+
+
+def _compare(run: Any, case: Case, found: dict[str, Any]) -> None:
+    """The shards against the row."""
+    shards = _found(run, case, found)
+    likely = {why: flat_row(case, slip) for slip, why in LIKELY.items()}
+    row = torch.cat(shards)
+    run.close(row, flat_row(case), f"{_name(case)}: the shards, put together", likely=likely)
+
+
+def _compare_restored(run: Any, cases: list[Case]) -> None:
+    """What is restored from the right shards, each case; ties as well."""
+    rows = [flat_row(case) for case in cases]
+    result = run(drive_restore, {"cases": cases, "rows": rows})
+    for case, found in zip(cases, result.outputs[0]["cases"], strict=True):
+        expected = [case["tensors"][place] for place in case["order"]]
+        zeros = [tensor * 0 for tensor in expected]
+        run.close(found["tensors"], expected, f"{_name(case)}: what is restored", likely={
+            "all zeros: the values of `like` were used; they come from the shards": zeros,
+        })  # fmt: skip
+        run.true(all(found["same"]), f"{_name(case)}: a tied weight is restored as two tensors",
+                 expected="the same tensor at both places",
+                 cause="what is trained at one place must be seen at the other")  # fmt: skip
+
+
+@check(
+    "W shards of equal size; put together, they are the tensors one after the other",
+    points=3,
+    code="E",
+    diagnosis="flatten, put zeros at the end, cut",
+)
+def check_row(run: Any) -> None:
+    """E: sizes that divide and that do not, 1–7 shards."""
+    for case, found in _results(run, _cases(run)):
+        _compare(run, case, found)
+
+
+@check(
+    "restore gives the tensors back, from the shards alone",
+    points=2,
+    code="E",
+    diagnosis="the row, without its padding, split by the number of elements, each in its shape",
+)
+def check_restored(run: Any) -> None:
+    """E: from the right shards, whatever `partition` does."""
+    _compare_restored(run, _cases(run))
+
+
+@check("a tied weight is there once, and tied again afterwards", points=2, code="E")
+def check_tied(run: Any) -> None:
+    """E: the same object at two and at three places."""
+    tensors = [run.random((3, 4)), run.random(5), run.random((2, 2)), run.random(7)]
+    cases = [_case(tensors, parts, order=[0, 1, 0, 2, 3, 0, 2]) for parts in (2, 3)]
+    for case, found in _results(run, cases):
+        _compare(run, case, found)
+    _compare_restored(run, cases)
+
+
+@check("each shard has memory of its own, and the tensors stay", points=2, code="M")
+def check_memory(run: Any) -> None:
+    """M: bytes that one shard keeps alive; the sum over all; what was given is unchanged."""
+    case = _cases(run)[5]
+    ((_, found),) = _results(run, [case])
+    size = _found(run, case, found)[0].nbytes
+    run.at_most(max(found["alone"]), size, f"{_name(case)}: bytes that one shard keeps alive",
+                cause="a shard that is a view keeps the whole row alive: clone it")  # fmt: skip
+    run.equal(found["together"], size * case["parts"], f"{_name(case)}: bytes of all shards")
+    run.true(
+        not found["needs gradient"],
+        "a shard needs a gradient",
+        cause="shards are plain memory: detach the tensors before they are put together",
+    )
+    for given, tensor in zip(found["given"], case["tensors"], strict=True):
+        run.close(given, tensor, f"{_name(case)}: a tensor that was given")
+
+
+@check("transposed tensors; float32 and bfloat16 stay what they are", points=1, code="E")
+def check_dtypes(run: Any) -> None:
+    """E: memory in another order than the elements, and other dtypes."""
+    wide = [run.random((4, 7)), run.random(3), run.random((5, 2))]
+    cases = [_case(wide, 3, transposed=True)]
+    for dtype in (torch.float32, torch.bfloat16):
+        cases.append(_case([tensor.to(dtype) for tensor in wide], 2))
+    for case, found in _results(run, cases):
+        _compare(run, case, found)
+    _compare_restored(run, cases)
+
+
+@check("three ranks: the norm over shards, and the tensors from a gather", points=2, code="E")
+def check_ranks(run: Any) -> None:
+    """E: each rank keeps one shard; the padding is in no norm."""
+    tensors = [
+        run.random((3, 4)) + 3,
+        run.random(5) + 3,
+        run.random(()) + 3,
+        run.random((1, 2)) + 3,
+    ]
+    result = run(drive_shared, {"tensors": tensors}, world=3)
+    row = torch.cat([tensor.reshape(-1) for tensor in tensors])  # 20 elements: one of padding
+    for rank, output in enumerate(result.outputs):
+        counted = {"the padding is in the norm: it must be zeros":
+                   torch.cat([row, row[-1:]]).norm()}  # fmt: skip
+        run.close(output["norm"], row.norm(), "the norm over all shards", rank=rank, likely=counted,
+                  terms=20)  # fmt: skip
+        run.close(output["tensors"], tensors, "the tensors restored from all ranks' shards",
+                  rank=rank)  # fmt: skip

@@ -1,0 +1,155 @@
+"""activation_offload: one process's gradients, and a device without activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, check
+from grading.references.offload.small_device import Link
+
+EXERCISE = Exercise(
+    name="activation_offload",
+    lesson="05_offload",
+    title="Activations wait on the host",
+    core=False,
+    minutes=20,
+    order=4,
+    hints=(
+        "`pack` decides and `unpack` must know what was decided: let `pack` return something in "
+        "which both can be told apart. What keeps a device tensor alive after `pack`?",
+        "Return a pair, (tensor that stays, None) or (None, copy on the host). A set of the "
+        "weights' `untyped_storage().data_ptr()` recognises a weight and every view of one.",
+        "`stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest`; "
+        "`pack` returns `(tensor, None) if stays else (None, link.down(tensor))`; `unpack` returns "
+        "the first, or `link.up` of the second; and `saved_tensors_hooks(pack, unpack)` is the "
+        "context to return.",
+    ),
+)
+
+LAYERS, SMALLEST = 4, 200
+WORLD = 2  # ranks that do the same, each with a device of its own
+
+
+# --- what runs on the rank -----------------------------------------------------------------------
+def model(x: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
+    """Layers with a transposed weight and a small gain each, whose exponential is saved as well."""
+    for matrix, gain in zip(weights[::2], weights[1::2], strict=True):
+        x = torch.tanh(x @ matrix.t()) * gain.exp() + x
+    return x.square().sum()
+
+
+def drive(
+    learner: Any, group: Any, weights: list[torch.Tensor], xs: list[torch.Tensor]
+) -> dict[str, Any]:
+    """Two forwards, then both backwards, the first of them twice."""
+    link = Link()
+    there = [link.put(w).requires_grad_() for w in weights]
+    inputs = [link.put(x) for x in xs]
+    at_first, losses, saved = link.held, [], []
+    for x in inputs:
+        with learner.activation_offload(there, link, SMALLEST):
+            losses.append(model(x, there))
+        saved.append(link.held)
+    moved = [link.bytes_down, link.bytes_up]
+    gradients = []
+    for number, again in ((0, True), (0, False), (1, False)):
+        losses[number].backward(retain_graph=again)
+        gradients.append([link.down(w.grad) for w in there])
+        for w in there:
+            w.grad = None
+    up = link.bytes_up
+    values = [link.down(loss.detach()) for loss in losses]
+    losses.clear()
+    saved = [count - at_first for count in saved]
+    return {"values": values, "gradients": gradients, "moved": moved, "up": up, "saved": saved,
+            "left": link.held - at_first}  # fmt: skip
+
+
+# --- what it must bring back ---------------------------------------------------------------------
+def _inputs(run: Any) -> dict[str, Any]:
+    """Hidden: width and rows; the gains are far below the smallest size that travels."""
+    width, rows = run.number(6, 10), run.number(9, 14)
+    shapes: list[tuple[int, ...]] = [(width, width), ()] * LAYERS
+    return {"weights": [run.random(s) / 2 for s in shapes],
+            "xs": [run.random((rows, width)) for _ in range(2)]}  # fmt: skip
+
+
+def _travelling(given: dict[str, Any], number: int) -> list[int]:
+    """Bytes of each activation that one forward saves, as often as it is saved."""
+    own = [w.clone().requires_grad_() for w in given["weights"]]
+    places = {w.untyped_storage().data_ptr() for w in own}
+    found: list[int] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.untyped_storage().data_ptr() not in places and tensor.nbytes >= SMALLEST:
+            found.append(tensor.nbytes)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model(given["xs"][number], own)
+    return found
+
+
+@check(
+    "the gradients of the same model without offload",
+    points=3,
+    code="E",
+    diagnosis="what `unpack` returns must be what `pack` was given: values, dtype, on the device",
+)
+def check_gradients(run: Any) -> None:
+    """E: two graphs at a time, and a backward that comes twice."""
+    given = _inputs(run)
+    result = run(drive, given, world=2)
+    for output in result.outputs:
+        for place, number in enumerate((0, 0, 1)):
+            own = [w.clone().requires_grad_() for w in given["weights"]]
+            loss = model(given["xs"][number], own)
+            loss.backward()
+            run.close(output["values"][number], loss.detach(), f"the loss of forward {number + 1}")
+            run.close(output["gradients"][place], [w.grad for w in own],
+                      f"the gradients of backward {place + 1}")  # fmt: skip
+
+
+@check(
+    "after forward and after backward, no activation is on the device",
+    points=3,
+    code="M",
+    diagnosis="only the copy on the host may be kept; a closure or a list keeps tensors alive too",
+)
+def check_memory(run: Any) -> None:
+    """M: the device's bytes beyond weights and inputs."""
+    result = run(drive, _inputs(run), world=2)
+    for output in result.outputs:
+        for number, held in enumerate(output["saved"]):
+            what = f"what is on the device after forward {number + 1}"
+            small = (number + 1) * (SMALLEST // 2)
+            run.at_most(held, small, what, cause="the activations are still there")
+        kept = "an activation that came up was kept: let it go after `unpack`"
+        run.at_most(output["left"], 0, "what the backwards left on the device", cause=kept)
+
+
+@check(
+    "activations travel, weights and small tensors do not",
+    points=2,
+    code="B",
+    diagnosis="recognise a weight by its memory, also in a view of it",
+)
+def check_bytes(run: Any) -> None:
+    """B: the link's count."""
+    given = _inputs(run)
+    result = run(drive, given, world=2)
+    for output in result.outputs:
+        sizes = [_travelling(given, number) for number in range(2)]
+        down, up = output["moved"]
+        most = sum(map(sum, sizes))
+        run.at_most(down, most, "bytes that went down in two forwards",
+                    cause="weights, their views, or small tensors travel as well")  # fmt: skip
+        run.true(down >= most // 2 - 8 * SMALLEST, "hardly anything went down",
+                 expected=f"{most:,} bytes, or half if nothing travels twice",
+                 measured=f"{down:,}")  # fmt: skip
+        run.equal(up, 0, "bytes that came up during the forwards")
+        again = 2 * sum(sizes[0]) + sum(sizes[1])
+        run.at_most(output["up"], again, "bytes that came up in backward",
+                    cause="each comes up once in a backward")  # fmt: skip

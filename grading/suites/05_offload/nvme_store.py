@@ -1,0 +1,308 @@
+"""nvme_store: the same bits, no torn file accepted or left, one read ahead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, check
+from grading.references.offload.executor_log import Reader
+
+EXERCISE = Exercise(
+    name="nvme_store",
+    lesson="05_offload",
+    title="State in files that cannot be torn",
+    core=True,
+    minutes=40,
+    order=3,
+    defines=("NvmeStore", "TornFile"),
+    hints=(
+        "Build the file as one `bytes`: checksum, header, data, where the checksum is that of all "
+        "that follows it. Reading checks it before it believes a word of the header. What in the "
+        "header tells one tensor's file from another's?",
+        "Bytes of any tensor: `tensor.detach().contiguous().view(-1).view(torch.uint8)"
+        ".numpy().tobytes()`; `zlib.crc32(body)`; a header in JSON that ends with a newline. Write "
+        "to another name, `flush`, `os.fsync(file.fileno())`, and only then `os.replace`.",
+        "Stream: a list with the read that is under way. In each turn take its `result()`, submit "
+        "`self.read` for the next name if there is one, then yield. Around the loop a `try` whose "
+        "`finally` waits for what is in the list: `read.exception()` waits and does not raise.",
+    ),
+)
+
+NAMES = ["layer.0", "layer.1", "norm", "head.exp_avg", "embedding"]
+SLOW = 0.15  # seconds of the read that is under way when the loop is left
+
+
+# --- what runs on the rank -----------------------------------------------------------------------
+@contextmanager
+def _store(learner: Any, group: Any, reader: Reader | None = None) -> Iterator[tuple[Any, Path]]:
+    folder = Path(f"state{group.rank}")
+    folder.mkdir(exist_ok=True)
+    with reader or Reader() as executor:
+        yield learner.NvmeStore(str(folder), executor), folder
+
+
+def _told(call: Callable[[], Any]) -> str:
+    """What a call ends with, in a line; "" if it raises nothing."""
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def drive_bits(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    """Writes each, reads each with a store that is new; the last one replaces the first."""
+    with _store(learner, group) as (store, folder):
+        for number, tensor in enumerate(tensors[:-1]):
+            given = tensor.clone().requires_grad_(number == 8)
+            store.write(f"t{number}", given.t() if given.dim() == 2 else given)
+        files = sorted(path.name for path in folder.iterdir())
+    with _store(learner, group) as (store, _):
+        back = [store.read(f"t{number}") for number in range(len(tensors) - 1)]
+        values = [tensor.clone() for tensor in back]
+        for tensor in back:
+            tensor.zero_()
+        again = [store.read(f"t{number}") for number in range(len(tensors) - 1)]
+        store.write("t0", tensors[-1])
+        values.append(store.read("t0"))
+        missing = _told(lambda: store.read("never"))
+    return {"values": values, "again": again, "files": files, "missing": missing}
+
+
+def drive_torn(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    """Reads a file after each kind of damage."""
+    with _store(learner, group) as (store, folder):
+        store.write("layer.7", tensors[0])
+        store.write("layer.8", tensors[1])
+        path, other = folder / "layer.7", (folder / "layer.8").read_bytes()
+        whole = path.read_bytes()
+        size = len(whole)
+        damaged = {f"cut to {keep} of {size} bytes": whole[:keep]
+                   for keep in sorted({0, 1, size // 2, size - 8, size - 1})}  # fmt: skip
+        damaged["one byte longer"] = whole + b"\0"
+        damaged["the file of layer.8 under this name"] = other
+        for place in [*range(min(120, size)), *range(120, size, 97), size - 1]:
+            changed = bytearray(whole)
+            changed[place] ^= 1 << place % 8
+            damaged[f"one bit of byte {place} changed"] = bytes(changed)
+        damaged |= {f"nothing but {count} zeros": bytes(count) for count in (4, 8, size)}
+        told = {}
+        for what, data in damaged.items():
+            path.write_bytes(data)
+            told[what] = _told(lambda: store.read("layer.7"))
+        path.write_bytes(other)
+        store.write("layer.6", tensors[0])
+        first = iter(store.stream(["layer.6", "layer.7"]))
+        next(first)
+        told["read by stream"] = _told(lambda: next(first))
+    return {"told": told}
+
+
+class PowerCut(OSError):
+    """The process dies here."""
+
+
+def drive_crash(learner: Any, group: Any, old: torch.Tensor, new: torch.Tensor) -> dict[str, Any]:
+    """Dies at the sync, or at the replacement, and reads then; then writes to the end."""
+    real = os.fsync, os.replace
+    seen: dict[str, Any] = {"after": {}, "orders": []}
+    synced: list[tuple[int, int]] = []
+
+    def watch_sync(file: Any) -> None:
+        real[0](file)
+        status = os.fstat(file if isinstance(file, int) else file.fileno())
+        synced.append((status.st_ino, status.st_size))
+
+    def watch_replace(source: Any, target: Any, **options: Any) -> None:
+        status = os.stat(source)
+        seen["orders"].append((status.st_ino, status.st_size) in synced)
+        real[1](source, target, **options)
+
+    def die(*_: Any, **__: Any) -> None:
+        raise PowerCut("power cut")
+
+    with _store(learner, group) as (store, folder):
+        store.write("x", old)
+        before = (folder / "x").read_bytes()
+        for when, name in (("sync", "fsync"), ("replacement", "replace")):
+            setattr(os, name, die)
+            ended = _told(lambda: store.write("x", new))
+            os.fsync, os.replace = real
+            same = (folder / "x").read_bytes() == before
+            seen["after"][when] = {"ended": ended, "same": same}
+        os.fsync, os.replace = watch_sync, watch_replace
+        store.write("x", new)
+        os.fsync, os.replace = real
+        seen["value"] = store.read("x")
+    return seen
+
+
+def drive_stream(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    """Streams all names, one, and none; notes the reads at each turn. Then leaves a loop."""
+    reader, runs = Reader(), []
+    with _store(learner, group, reader) as (store, _):
+        for name, tensor in zip(NAMES, tensors, strict=True):
+            store.write(name, tensor)
+        for count in (len(NAMES), 1, 0):
+            reader.started.clear()
+            reader.waited.clear()
+            turns, pairs = [], []
+            for name, tensor in store.stream(NAMES[:count]):
+                turns.append([len(reader.started), len(set(reader.waited))])
+                pairs.append([name, tensor])
+            runs.append({"turns": turns, "pairs": pairs})
+    reader = Reader(SLOW)
+    with _store(learner, group, reader) as (store, _):
+        loop = store.stream(NAMES)
+        next(loop)
+        loop.close()
+        ended = [read.done() for read in reader.started]
+    return {"runs": runs, "ended": ended}
+
+
+# --- what it must bring back ---------------------------------------------------------------------
+def _same_bits(run: Any, actual: Any, expected: torch.Tensor, what: str) -> None:
+    other = expected.t().contiguous().view(expected.shape) if expected.dim() == 2 else None
+    run.equal(actual, expected, what, likely={
+        "its values came back in another order: make it contiguous first": other,
+    })  # fmt: skip
+
+
+@check(
+    "the same bits, dtype and shape",
+    points=3,
+    code="E",
+    diagnosis="the header keeps dtype and shape; the data are the bytes of a contiguous copy",
+)
+def check_bits(run: Any) -> None:
+    """E: many dtypes, a scalar, an empty tensor, one that needs a gradient, a name used twice."""
+    size = run.number(3, 9)
+    tensors = [
+        run.random((size, 4)), run.random((3, size), torch.bfloat16), run.random(7, torch.float16),
+        run.random(()), torch.empty(0, 3), run.integers(-9, 9, 5), run.integers(0, 2, 6).bool(),
+        run.integers(0, 99, (2, 2, 2)).to(torch.uint8), run.random(5, torch.float32),
+        run.random((2, size + 1)),
+    ]  # fmt: skip
+    result = run(drive_bits, {"tensors": tensors}, world=2)
+    for output in result.outputs:
+        expected = [t.t().contiguous() if t.dim() == 2 else t for t in tensors[:-1]] + tensors[-1:]
+        for number, tensor in enumerate(expected):
+            shape = "×".join(map(str, tensor.shape)) or "scalar"
+            what = f"a tensor of {str(tensor.dtype).removeprefix('torch.')} {shape}"
+            _same_bits(run, output["values"][number], tensor, what)
+            if number < len(output["again"]):
+                zeros = {"the first one is the file itself: read a copy": tensor * 0}
+                again = output["again"][number]
+                run.equal(again, tensor, f"{what}, read after the first was zeroed", likely=zeros)
+        names = [f"t{number}" for number in range(len(tensors) - 1)]
+        run.equal(output["files"], sorted(names), "the files in the folder")
+        run.true(output["missing"].startswith("FileNotFoundError"),
+                 "the read of a name that was never written", expected="FileNotFoundError",
+                 measured=output["missing"] or "no exception")  # fmt: skip
+
+
+@check(
+    "a torn file is refused, with its name",
+    points=4,
+    code="E",
+    diagnosis="check size and checksum of all bytes before anything of the header is believed",
+)
+def check_torn(run: Any) -> None:
+    """E: cut short, made longer, exchanged, one bit changed anywhere."""
+    tensors = [run.random((7, 5)), run.random((7, 5))]
+    result = run(drive_torn, {"tensors": tensors}, world=2)
+    for output in result.outputs:
+        for what, answer in output["told"].items():
+            if not answer:
+                run.fail(f"layer.7 was read, although: {what}", expected="TornFile",
+                         measured="a tensor",
+                         cause="the header must keep the tensor's name" if "layer.8" in what else
+                         "the checksum is of all bytes, those of the header too")  # fmt: skip
+            if not answer.startswith("TornFile"):
+                run.fail(f"layer.7 ended with another exception: {what}", expected="TornFile",
+                         measured=answer,
+                         cause="the header was believed before it was checked")  # fmt: skip
+            if "layer.7" not in answer:
+                run.fail(f"the message does not name the tensor: {what}", expected="layer.7 in it",
+                         measured=answer)  # fmt: skip
+
+
+@check(
+    "a crash while writing leaves the old tensor",
+    points=3,
+    code="E",
+    diagnosis="write to another name, sync, then replace",
+)
+def check_crash(run: Any) -> None:
+    """E: death at the sync and at the replacement; the order of the two."""
+    old, new = run.random((9, 4)), run.random((11, 4))
+    result = run(drive_crash, {"old": old, "new": new}, world=2)
+    for output in result.outputs:
+        why = {"sync": "without a sync the name may point to data that never reached the disk",
+               "replacement": "os.replace makes the change all or nothing"}  # fmt: skip
+        place = "it was written in place: write to another name, sync, and replace only then"
+        for when, found in output["after"].items():
+            never = "power cut" not in found["ended"]
+            run.true(not never or (when == "replacement" and not found["same"]),
+                     f"write never came to its {when}", expected="os.fsync, then os.replace",
+                     measured=found["ended"] or "no exception", cause=why[when])  # fmt: skip
+            run.true(found["same"], f"a crash at the {when} has changed the old file", cause=place)
+        run.true(output["orders"] == [True], "the file was replaced by one that was not synced",
+                 expected="os.fsync of the whole file, then os.replace",
+                 cause="after a power cut the name would point to a torn file; `flush` before the"
+                       " sync, or Python still holds a part of it")  # fmt: skip
+        run.equal(output["value"], new, "the tensor after a write to the end")
+
+
+@check(
+    "the next is being read while one is in use",
+    points=3,
+    code="O",
+    diagnosis="start the next read before the yield, and wait for it after that",
+)
+def check_stream(run: Any) -> None:
+    """O: reads started and reads waited for, at each turn."""
+    tensors = [run.random(run.number(2, 9)) for _ in NAMES]
+    result = run(drive_stream, {"tensors": tensors}, world=2)
+    for output in result.outputs:
+        for found, count in zip(output["runs"], (len(NAMES), 1, 0), strict=True):
+            run.equal(
+                [pair[0] for pair in found["pairs"]], NAMES[:count], f"the names, {count} asked"
+            )
+            for place, (_, tensor) in enumerate(found["pairs"]):
+                after = {"this is the next one's": tensors[(place + 1) % len(NAMES)]}
+                run.equal(tensor, tensors[place], f"the tensor of turn {place + 1}", likely=after)
+                started, waited = found["turns"][place]
+                when = f"by turn {place + 1}"
+                run.equal(started, min(place + 2, count), f"reads started {when}", likely={
+                    "nothing is read ahead: submit the next read before the yield": place + 1,
+                    "the reads do not go through the executor": 0,
+                    "everything is read at once, which needs room for everything": count,
+                    "two are read ahead: one is enough, and needs less room": min(place + 3, count),
+                })  # fmt: skip
+                early = "the next read is waited for before this one is given out"
+                run.equal(waited, place + 1, f"reads waited for {when}",
+                          likely={early: min(place + 2, count)})  # fmt: skip
+
+
+@check(
+    "who leaves the loop leaves no read behind",
+    points=2,
+    code="H",
+    diagnosis="a `finally` around the loop that waits for the read under way",
+)
+def check_left(run: Any) -> None:
+    """H: the generator is closed while a slow read is under way."""
+    tensors = [run.random(run.number(2, 9)) for _ in NAMES]
+    result = run(drive_stream, {"tensors": tensors}, world=2)
+    for output in result.outputs:
+        ended = output["ended"]
+        run.true(bool(ended) and all(ended), "a read is under way after the generator was closed",
+                 measured=f"{ended.count(False)} of {len(ended)} reads have not ended",
+                 cause="wait for it in a `finally`: its folder may be gone at its end")  # fmt: skip

@@ -1,0 +1,294 @@
+"""sequence_parallel_block: one process's numbers, tensor parallelism's bytes, 1/N kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.grade.suite import Exercise, check
+from course_lib.trace import wire_bytes
+from course_lib.trace.memory import held_bytes
+from grading.references.tensor_parallel.residual_block import EPS, Tensors, Whole
+
+EXERCISE = Exercise(
+    name="sequence_parallel_block",
+    lesson="07_context_parallel",
+    title="A feed-forward block whose activations are cut along the sequence",
+    core=True,
+    minutes=30,
+    order=1,
+    defines=("SequenceParallelBlock",),
+    hints=(
+        "Follow the shape: x is [B, T/N, D], so is norm(x). `up` needs the whole sequence: gather "
+        "along dim 1. After `down`, each rank has a summand of all tokens: reduce-scatter along "
+        "dim 1, and it has its own tokens again. Residual and bias are added to those.",
+        "Which backward belongs to the gather? Each rank goes on with another part of F, so the "
+        "gradient of the gathered tensor is a summand on each: `all_gather_to_group`, whose "
+        "backward is a reduce-scatter, and not `gather_from_group`, which only cuts.",
+        "A replicated parameter that each rank uses for its own tokens is a tensor used "
+        "differently: `copy_to_group(self.norm.weight, group)` leaves it as it is and sums its "
+        "gradient. Hand such copies to `F.layer_norm`, and add such a copy of `bias`.",
+    ),
+)
+
+WORLDS = (1, 3, 4)
+MEASURED = 4  # ranks where bytes and memory are looked at
+REPLICATED = ("norm.weight", "norm.bias", "bias")
+NAMES = {"up": "up", "down": "down", "norm.weight": "gain", "norm.bias": "shift", "bias": "bias"}
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any, group: Any, weights: Tensors, xs: list[torch.Tensor], slopes: list[torch.Tensor]
+) -> dict[str, Any]:
+    """Two backwards: output, gradients, bytes sent in each direction, and what autograd keeps."""
+    block = _made(learner, group, weights)
+    own = {p.untyped_storage().data_ptr() for p in block.parameters()}
+    passes = []
+    for x, slope in zip(xs, slopes, strict=True):
+        x = x.transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()  # not contiguous
+        sent = [group.ledger.sent()]
+        y, kept = _watched(block, x)
+        sent.append(group.ledger.sent())
+        if y.shape == x.shape:  # else there is no loss, and the first check of outputs says why
+            (y * slope).sum().backward()
+        sent.append(group.ledger.sent())
+        passes.append({
+            "y": y.detach(), "x": x.grad, "sent": [sent[1] - sent[0], sent[2] - sent[1]],
+            "kept": held_bytes(t for t in kept if t.untyped_storage().data_ptr() not in own),
+            "grads": {name: None if p.grad is None else p.grad.clone()
+                      for name, p in block.named_parameters()},
+        })  # fmt: skip
+    return {"passes": passes}
+
+
+def _watched(block: Any, x: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The output, and every tensor that autograd keeps for the backward."""
+    kept: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        return block(x), kept
+
+
+def drive_parts(learner: Any, group: Any, weights: Tensors) -> dict[str, Any]:
+    """The parameters after construction."""
+    block = _made(learner, group, weights)
+    return {"parts": {name: p.detach().clone() for name, p in block.named_parameters()},
+            "held": {name: held_bytes([p]) for name, p in block.named_parameters()}}  # fmt: skip
+
+
+def _made(learner: Any, group: Any, weights: Tensors) -> Any:
+    """A new block from new modules; `down` has a bias if the weights have one."""
+    inner, hidden = weights["up"].shape
+    norm = nn.LayerNorm(hidden, eps=EPS, dtype=torch.float64)
+    up = nn.Linear(hidden, inner, bias=False, dtype=torch.float64)
+    down = nn.Linear(inner, hidden, bias="bias" in weights, dtype=torch.float64)
+    for target, name in ((norm.weight, "gain"), (norm.bias, "shift"), (up.weight, "up"),
+                         (down.weight, "down"), (down.bias, "bias")):  # fmt: skip
+        if target is not None:
+            target.data.copy_(weights[name])
+    return learner.SequenceParallelBlock(norm, up, down, group)
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _inputs(run: Any, world: int) -> list[dict[str, Any]]:
+    """Hidden sizes: F leaves a remainder for 2 and 4 ranks; no bias on 3 ranks."""
+    inner, hidden = 12 * run.number(1, 3) + (world + 1) % 2, 4 * run.number(2, 4)
+    shape = (run.number(2, 5), run.number(2, 4), hidden)
+    weights = {"gain": 1 + run.random(hidden) / 4, "shift": run.random(hidden) / 4,
+               "up": run.random((inner, hidden)) / 2, "down": run.random((hidden, inner)) / 2,
+               "bias": run.random(hidden)}  # fmt: skip
+    if world == 3:
+        del weights["bias"]
+    return [{"weights": weights, "xs": [run.random(shape), run.random(shape)],
+             "slopes": [run.random(shape), run.random(shape)]} for _ in range(world)]  # fmt: skip
+
+
+def _found(run: Any, worlds: tuple[int, ...] = WORLDS) -> Iterator[tuple[Whole, int, list[Any]]]:
+    """(one process, rank, what its two passes brought back), for all worlds."""
+    for world in WORLDS:
+        inputs = _inputs(run, world)  # drawn for all, so that every check has the same
+        if world in worlds:
+            result = run(drive, inputs, world=world)
+            run.forbid_bypass(result)
+            for rank, passes in enumerate(result.column("passes")):
+                yield Whole(inputs), rank, passes
+
+
+@check(
+    "each rank's parts: up by rows, down by columns, F uneven; the rest whole",
+    points=2,
+    code="E",
+    diagnosis="`weight.tensor_split(N)[index]`, along dim 1 for `down`, in memory of its own",
+)
+def check_parts(run: Any) -> None:
+    """E: before anything is computed; no other parameters."""
+    for world in (2, 4):
+        inputs = _inputs(run, world)
+        result = run(drive_parts, {"weights": inputs[0]["weights"]}, world=world)
+        for rank, found in enumerate(result.outputs):
+            whole = Whole(inputs)
+            names = {name: source for name, source in NAMES.items() if source in whole.weights}
+            run.equal(sorted(found["parts"]), sorted(names), "the list of the block's parameters",
+                      rank=rank)  # fmt: skip
+            for name, source in names.items():
+                weight = whole.weights[source].detach()
+                part, what = whole.cut(name, weight, rank), f"`{name}` {whole.name}"
+                shape = list(found["parts"][name].shape)
+                run.equal(shape, list(part.shape), f"the shape of {what}", rank=rank,
+                          likely={"all of it: cut it": list(weight.shape)})  # fmt: skip
+                run.close(found["parts"][name], part, what, rank=rank)
+                run.at_most(found["held"][name], part.nbytes, f"the memory under {what}, in bytes,",
+                            rank=rank, cause="a view keeps it all alive: clone")  # fmt: skip
+
+
+@check(
+    "the output on 1, 3 and 4 ranks: this rank's tokens",
+    points=3,
+    code="E",
+    diagnosis="gather along the sequence before `up`, reduce-scatter along it after `down`",
+)
+def check_outputs(run: Any) -> None:
+    """E: with and without a bias."""
+    for whole, rank, passes in _found(run):
+        y = whole.output(rank)
+        batch, length, hidden = y.shape
+        shape, what = list(passes[0]["y"].shape), f"the shape of the output {whole.name}"
+        run.equal(shape, [batch, length, hidden], what, rank=rank, likely={
+            "the whole sequence on every rank: reduce-scatter after `down`":
+                [batch, length * whole.world, hidden],
+        })  # fmt: skip
+        tokens = whole.joined("xs", 0)
+        other = whole.own(whole.inner(whole.norm(tokens), rank), rank)
+        run.close(passes[0]["y"], y, f"the output {whole.name}", rank=rank, likely={
+            "`bias` was added on every rank before the sum, N times: add it once, after":
+                whole.output(rank, bias=whole.world),
+            "`bias` is missing here: every rank adds it to its own tokens":
+                whole.output(rank, bias=0),
+            "the mean of the ranks' parts: it takes their sum":
+                whole.output(rank, scale=1 / whole.world),
+            "the parts were summed twice, by an all-reduce and by a reduce-scatter":
+                whole.output(rank, scale=whole.world),
+            "this rank's part of F alone: the parts are not added up":
+                (tokens.chunk(whole.world, 1)[rank] + other + whole.bias).detach(),
+        })  # fmt: skip
+
+
+@check(
+    "gradients of x, up and down",
+    points=4,
+    code="E",
+    diagnosis="what is gathered is used differently on each rank: backward, its summands are added",
+)
+def check_gradients(run: Any) -> None:
+    """E: of the sum of all ranks' losses."""
+    for whole, rank, passes in _found(run):
+        x = whole.own(whole.gradients(0)["x"], rank)
+        run.close(passes[0]["x"], x, f"x.grad {whole.name}", rank=rank, likely={
+            "the gather's backward only cuts: what other ranks' parts of F say of these tokens is "
+            "lost": whole.only_cut(rank),
+            "N times too large": x * whole.world,
+        })  # fmt: skip
+        for name in ("up", "down"):
+            grad, alone = (whole.cut(name, whole.gradients(0, tokens)[name], rank)
+                           for tokens in (None, rank))  # fmt: skip
+            what = f"{name}.grad {whole.name}"
+            run.close(passes[0]["grads"][name], grad, what, rank=rank, likely={
+                "of this rank's tokens alone: gather the gradients of all tokens' outputs": alone,
+                "N times too large: it is whole already": grad * whole.world,
+                "summed over the ranks, but each has another part of F": _mixed(whole, name),
+            })  # fmt: skip
+
+
+def _mixed(whole: Whole, name: str) -> torch.Tensor | None:
+    """What comes out if the gradients of different parts are added; None if they cannot be."""
+    grad = whole.gradients(0)[name]
+    parts = [whole.cut(name, grad, rank) for rank in range(whole.world)]
+    return None if len({part.shape for part in parts}) > 1 else torch.stack(parts).sum(0)
+
+
+@check(
+    "gradients of norm and bias: summed over the ranks; a second backward adds",
+    points=4,
+    code="E",
+    diagnosis="each rank has seen its own tokens: a replicated parameter needs the sum over ranks",
+)
+def check_replicated(run: Any) -> None:
+    """E: whole, and the same on every rank."""
+    for whole, rank, passes in _found(run):
+        for name in REPLICATED:
+            source = NAMES[name]
+            if source not in whole.weights:
+                continue
+            first, second = (whole.gradients(number)[source] for number in (0, 1))
+            run.close(passes[0]["grads"][name], first, f"{name}.grad {whole.name}", rank=rank,
+                      likely={
+                "of this rank's tokens alone: sum it over the ranks":
+                    whole.gradients(0, rank)[source],
+                "the mean over the ranks: it takes their sum": first / whole.world,
+                "N times too large: it was whole before it was summed": first * whole.world,
+            })  # fmt: skip
+            run.close(passes[1]["grads"][name], first + second, rank=rank,
+                      what=f"{name}.grad after two backwards {whole.name}", likely={
+                "the first backward's gradient was summed over the ranks again":
+                    first * whole.world + second,
+                "only the second: gradients must add up": second,
+            })  # fmt: skip
+
+
+@check(
+    "the bytes of tensor parallelism: 2(N-1)/N·S forward, the same backward",
+    points=3,
+    code="B",
+    diagnosis="one all-gather and one reduce-scatter each way, and the small sums of gradients",
+)
+def check_bytes(run: Any) -> None:
+    """B: exact, on 4 ranks, beside what two all-reduces would send."""
+    for whole, rank, passes in _found(run, (MEASURED,)):
+        size = whole.joined("xs", 0).nbytes
+        both = _sent("all_gather", size, rank) + _sent("reduce_scatter", size, rank)
+        theirs = _sent("all_reduce", size, rank)
+        copies = [whole.weights[NAMES[name]] for name in REPLICATED]
+        small = sum(_sent("all_reduce", weight.nbytes, rank) for weight in copies)
+        ahead, back = passes[0]["sent"]
+        beside = f"(tensor parallelism's all-reduce: {theirs:,})"
+        run.equal(ahead, both, f"the number of bytes sent in forward {beside}", rank=rank, likely={
+            "an all-reduce that is then cut: a reduce-scatter is half of it": both * 3 // 2,
+            "both an all-reduce and a reduce-scatter: the second does the sum alone": both * 2,
+        })  # fmt: skip
+        run.equal(back, both + small, rank=rank, likely={
+            "the small sums are missing: those of the gradients of norm and bias": both,
+            "an all-reduce in the place of a reduce-scatter": both * 3 // 2 + small,
+            "half: the gather's backward sends nothing, so gradients are lost": both // 2 + small,
+        }, what=f"the number of bytes sent in backward {beside} and {small:,} of replicated "
+                "parameters")  # fmt: skip
+
+
+def _sent(op: str, size: int, rank: int) -> int:
+    return wire_bytes(op, size, MEASURED, rank, 8)[0]
+
+
+@check(
+    "what is kept for the backward of the norm is 1/N",
+    points=2,
+    code="M",
+    diagnosis="norm, residual and bias work on the shard; only `up` and `down` see all tokens",
+)
+def check_kept(run: Any) -> None:
+    """M: the tensors that autograd saved in forward, without the parameters; on 4 ranks."""
+    for whole, rank, passes in _found(run, (MEASURED,)):
+        x, item = whole.joined("xs", 0), 8
+        tokens = x.shape[0] * x.shape[1]
+        inner = len(whole.cut("up", whole.weights["up"], rank))
+        norm = x.nbytes // MEASURED + 2 * tokens * item // MEASURED  # its input, mean and 1/σ
+        rest = x.nbytes + 2 * tokens * inner * item  # what `up`, gelu and `down` read
+        run.at_most(passes[0]["kept"], norm + rest + x.nbytes // 8, rank=rank,
+                    what=f"the bytes kept for backward (norm {norm:,}, matrices {rest:,})",
+                    cause="norm works on all tokens: call it before the gather")  # fmt: skip

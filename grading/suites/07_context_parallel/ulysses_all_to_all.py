@@ -1,0 +1,177 @@
+"""ulysses_all_to_all: one process's attention and gradients, eight all-to-alls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, check
+from course_lib.trace import wire_bytes
+from grading.references.attention.per_head import Tensors, attend
+
+EXERCISE = Exercise(
+    name="ulysses_all_to_all",
+    lesson="07_context_parallel",
+    title="Attention by swapping the cut of the sequence for one of the heads",
+    core=False,
+    minutes=30,
+    order=5,
+    defines=("ulysses_attention",),
+    hints=(
+        "Write one function that swaps two cuts, and use it four times. On the way there it cuts "
+        "the heads (dim 2) into N parts and joins the parts that come along the sequence (dim 1); "
+        "on the way home it is the other way round.",
+        "`exchange_in_group` works on dim 0, so lay the parts there: `torch.cat(x.chunk(N, cut))` "
+        "is [N·B, ...] with part j for rank j, B rows each. What comes back has part i from rank "
+        "i: `torch.cat(rows.chunk(N), join)`.",
+        "Between the swaps the tensors are [B, T, H/N, C], and attention wants [B, H/N, T, C]: "
+        "transpose dims 1 and 2 before and after `scaled_dot_product_attention`, with "
+        "`is_causal=True`.",
+    ),
+)
+
+WORLDS = (1, 3, 4)
+INPUTS = ("q", "k", "v")
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any, group: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+    slopes: torch.Tensor,
+) -> dict[str, Any]:  # fmt: skip
+    """The output, the gradients, and the bytes sent in each direction."""
+    # Not contiguous: as the rows of a fused projection are.
+    given = [t.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for t in (q, k, v)]
+    sent = [group.ledger.sent()]
+    y = learner.ulysses_attention(*given, group)
+    sent.append(group.ledger.sent())
+    if y.requires_grad and y.shape == slopes.shape:
+        (y * slopes).sum().backward()
+    sent.append(group.ledger.sent())
+    grads = dict(zip(INPUTS, [t.grad for t in given], strict=True))
+    return {"y": y.detach(), "grads": grads, "sent": [sent[1] - sent[0], sent[2] - sent[1]]}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _inputs(run: Any, world: int) -> list[dict[str, Any]]:
+    """Hidden sizes, per rank: two or more heads and tokens each, so that their order shows."""
+    heads = world * run.number(2, 4)
+    shape = (run.number(2, 4), run.number(2, 6), heads, 2 * run.number(1, 4) + 1)
+    return [{name: run.random(shape) for name in (*INPUTS, "slopes")} for _ in range(world)]
+
+
+def _whole(inputs: list[dict[str, Any]]) -> Tensors:
+    """q, k, v and the slopes of all ranks, along the sequence."""
+    return {name: torch.cat([given[name] for given in inputs], 1) for name in inputs[0]}
+
+
+def one_process(tensors: Tensors, *, causal: bool = True, scale: float = 0.0) -> Tensors:
+    """Output and gradients of attention over [B, T, H, C]."""
+    given = [tensors[name].clone().requires_grad_() for name in INPUTS]
+    q, k, v = (t.transpose(1, 2) for t in given)
+    y = attend(q, k, v, causal=causal, scale=scale).transpose(1, 2)
+    grads = torch.autograd.grad((y * tensors["slopes"]).sum(), given)
+    return {"y": y.detach(), **dict(zip(INPUTS, grads, strict=True))}
+
+
+def _found(run: Any) -> Iterator[tuple[list[dict[str, Any]], int, dict[str, Any]]]:
+    """(inputs of all ranks, rank, what it brought back), for all worlds."""
+    for world in WORLDS:
+        inputs = _inputs(run, world)
+        result = run(drive, inputs, world=world)
+        run.forbid_bypass(result)
+        for rank, found in enumerate(result.outputs):
+            yield inputs, rank, found
+
+
+@check(
+    "the output on 1, 3 and 4 ranks: this rank's tokens, all heads in order",
+    points=3,
+    code="E",
+    diagnosis="from rank i comes its part of the sequence; on the way home, its part of the heads",
+)
+def check_outputs(run: Any) -> None:
+    """E: causal over the whole sequence."""
+    for inputs, rank, found in _found(run):
+        world, whole = len(inputs), _whole(inputs)
+        y = one_process(whole)["y"].chunk(world, 1)[rank]
+        batch, length, heads, width = y.shape
+        turned = y.reshape(batch, length, world, heads // world, width).transpose(2, 3)
+        what = f"the output ({world} ranks)"
+        run.equal(list(found["y"].shape), list(y.shape), f"the shape of {what}", rank=rank, likely={
+            "the whole sequence of some heads: a last all-to-all brings it home":
+                [batch, length * world, heads // world, width],
+        })  # fmt: skip
+        run.close(found["y"], y, what, rank=rank, likely={
+            "heads in the wrong order: those of rank 0 come first, then those of rank 1":
+                turned.reshape(y.shape),
+            "each rank's tokens attend to themselves alone: q, k and v must be exchanged":
+                one_process(inputs[rank])["y"],
+            "no causal mask: a token sees later ones":
+                one_process(whole, causal=False)["y"].chunk(world, 1)[rank],
+            "tokens in the wrong order: they lie rank after rank in the sequence":
+                _shuffled(inputs, rank),
+        })  # fmt: skip
+
+
+def _shuffled(inputs: list[dict[str, Any]], rank: int) -> torch.Tensor:
+    """What comes out if the ranks' tokens take turns in the sequence, there and back."""
+    turns = {name: torch.stack([given[name] for given in inputs], 2).flatten(1, 2)
+             for name in inputs[0]}  # fmt: skip
+    return one_process(turns)["y"][:, rank :: len(inputs)]
+
+
+@check(
+    "gradients of q, k and v",
+    points=3,
+    code="E",
+    diagnosis="`exchange_in_group` sends the gradients home; a plain all_to_all stops them",
+)
+def check_gradients(run: Any) -> None:
+    """E: of the sum of all ranks' losses."""
+    for inputs, rank, found in _found(run):
+        world = len(inputs)
+        wanted = one_process(_whole(inputs))
+        alone = one_process(inputs[rank])
+        for name in INPUTS:
+            grad = wanted[name].chunk(world, 1)[rank]
+            what = f"{name}.grad ({world} ranks)"
+            run.close(found["grads"][name], grad, what, rank=rank, likely={
+                "N times too large": grad * world,
+                "of this rank's tokens alone: the others' attend to them, too": alone[name],
+            })  # fmt: skip
+
+
+@check(
+    "all-to-alls alone, (N-1)/N of a tensor each: four forward, four backward",
+    points=3,
+    code="B",
+    diagnosis="q, k and v there, the result home; backward the same for their gradients",
+)
+def check_bytes(run: Any) -> None:
+    """B and X: exact bytes by direction, and no other operation in the ledger."""
+    for world in WORLDS:
+        inputs = _inputs(run, world)
+        result = run(drive, inputs, world=world)
+        run.forbid_bypass(result)
+        size = inputs[0]["q"].nbytes
+        for rank, ledger in enumerate(result.ledgers):
+            others = sorted({event.op for event in ledger.calls()} - {"all_to_all"})
+            run.equal(others, [], "the list of operations besides all_to_all", rank=rank, likely={
+                "every rank gets all of k and v: an all-to-all brings it the heads it needs":
+                    ["all_gather"],
+                "every rank gets all of k and v, and their gradients are summed":
+                    ["all_gather", "reduce_scatter"],
+            })  # fmt: skip
+            one = wire_bytes("all_to_all", size, world, rank, 8)[0]
+            for way, sent in zip(
+                ("forward", "backward"), result.outputs[rank]["sent"], strict=True
+            ):
+                run.equal(sent, 4 * one, f"the number of bytes sent in {way} ({world} ranks)",
+                          rank=rank, likely={
+                    "one all-to-all short": 3 * one,
+                    "the whole tensor to every rank: each gets its part alone": 4 * one * world,
+                    "nothing: gradients do not flow": 0,
+                })  # fmt: skip

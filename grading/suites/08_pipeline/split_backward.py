@@ -1,0 +1,188 @@
+"""split_backward: the input's gradient at once, the weights' product only when called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import linear
+from torch.utils.flop_counter import FlopCounterMode
+
+from course_lib.grade.suite import Exercise, check
+
+EXERCISE = Exercise(
+    name="split_backward",
+    lesson="08_pipeline",
+    title="The backward in two halves",
+    core=False,
+    minutes=25,
+    order=7,
+    defines=("split_linear",),
+    hints=(
+        "`forward` computes, and keeps x, weight, bias and the queue in `ctx`. `backward` gets dy. "
+        "What of the two products can be done with what is there, and which one waits?",
+        "Write an inner function without arguments that computes the weight's gradient from dy and "
+        "x, and adds it; append it to the queue *without calling it*. Then return dy @ weight and "
+        "None for the other three inputs.",
+        "For more dims: `rows = dy.reshape(-1, dy.shape[-1])`, then "
+        "`rows.t() @ x.reshape(-1, x.shape[-1])` and `rows.sum(0)`. `ctx.needs_input_grad[0]` says "
+        "whether dx is wanted.",
+    ),
+)
+
+Tensors = list[torch.Tensor]
+NAMES = ("the first layer's weight", "the first layer's bias", "the second layer's weight")
+
+
+# --- what runs on the rank -----------------------------------------------------------------------
+def drive(
+    learner: Any, group: Any, weights: Tensors, xs: Tensors, dys: Tensors, first: bool
+) -> dict[str, Any]:
+    """Two layers, forward and backward of every micro-batch; then the queue, last one first.
+
+    Returns:
+        ys, dxs; `early`: what is there of the weights' gradients before the queue is called;
+        `late`: after it; how many functions there were; the multiplications of all backwards
+        and of the queue.
+    """
+    leaves = [torch.nn.Parameter(weight) for weight in weights]
+    later: list[Any] = []
+    ys, dxs = [], []
+    flops = 0
+    for x, dy in zip(xs, dys, strict=True):
+        x = x.clone().requires_grad_(not first)
+        hidden = torch.tanh(learner.split_linear(x, leaves[0], leaves[1], later))
+        y = learner.split_linear(hidden, leaves[2], None, later)
+        ys.append(y.detach())
+        if not hidden.requires_grad:
+            return {"ys": ys, "lost": True}
+        with FlopCounterMode(display=False) as counter:
+            y.backward(dy)
+        flops += counter.get_total_flops()
+        dxs.append(x.grad)
+    early = [leaf.grad is not None for leaf in leaves]
+    count, callable_ = len(later), all(callable(call) for call in later)
+    with FlopCounterMode(display=False) as counter:
+        for call in reversed(later if callable_ else []):
+            call()
+    late = [leaf.grad for leaf in leaves]
+    return {"ys": ys, "lost": False, "dxs": dxs, "early": early, "late": late, "count": count,
+            "callable": callable_, "flops": [flops, counter.get_total_flops()]}  # fmt: skip
+
+
+# --- what it must bring back ---------------------------------------------------------------------
+def reference(
+    weights: Tensors, xs: Tensors, dys: Tensors
+) -> tuple[Tensors, Tensors, list[Tensors]]:
+    """ys, dxs and, for each micro-batch, the weights' gradients, by autograd in one go."""
+    ys, dxs, grads = [], [], []
+    for x, dy in zip(xs, dys, strict=True):
+        leaves = [t.clone().requires_grad_() for t in (x, *weights)]
+        y = linear(torch.tanh(linear(leaves[0], leaves[1], leaves[2])), leaves[3])
+        dx, *rest = torch.autograd.grad(y, leaves, dy)
+        ys.append(y.detach())
+        dxs.append(dx)
+        grads.append(rest)
+    return ys, dxs, grads
+
+
+def _inputs(run: Any, first: bool = False) -> dict[str, Any]:
+    """Two micro-batches of unequal size, one of them of three dims."""
+    wide, hidden, out = run.number(3, 6), run.number(7, 9), run.number(4, 6)
+    weights = [run.random((hidden, wide)), run.random(hidden), run.random((out, hidden))]
+    shapes = [(2, 3), (4,)]
+    xs = [run.random((*shape, wide)) for shape in shapes]
+    dys = [run.random((*shape, out)) for shape in shapes]
+    return {"weights": weights, "xs": xs, "dys": dys, "first": first}
+
+
+def _answer(run: Any, given: dict[str, Any]) -> dict[str, Any]:
+    output = run(drive, given).outputs[0]
+    lost = "autograd does not come by: the weight must be an input of the Function, not detached"
+    run.true(not output["lost"], "the output needs no gradient, though the weight does",
+             cause=lost)  # fmt: skip
+    return output
+
+
+def _check_weights(run: Any, given: dict[str, Any], output: dict[str, Any]) -> None:
+    """The weights' gradients after the queue."""
+    *_, grads = reference(given["weights"], given["xs"], given["dys"])
+    run.equal(
+        output["count"],
+        2 * len(given["xs"]),
+        "the number of functions in the queue",
+        likely={"the queue is empty: append a function to `later` in backward": 0},
+    )
+    run.true(output["callable"], "what is in the queue cannot be called",
+             cause="append the function itself: not what it returns")  # fmt: skip
+    for place, name in enumerate(NAMES):
+        each = [grad[place] for grad in grads]
+        likely = {"a micro-batch has replaced what the other had added": each[0],
+                  "one micro-batch is in it twice, or the last replaced the others": each[1],
+                  "it is there twice: autograd and the queue both add it": 2 * (each[0] + each[1]),
+                  }  # fmt: skip
+        run.close(output["late"][place], each[0] + each[1], f"the gradient of {name}",
+                  likely=likely, terms=12)  # fmt: skip
+
+
+@check("forward, and the gradient of the input, as without the cut", points=2, code="E")
+def check_input(run: Any) -> None:
+    """E: two layers, two micro-batches, three dims."""
+    given = _inputs(run)
+    output = _answer(run, given)
+    ys, dxs, _ = reference(given["weights"], given["xs"], given["dys"])
+    run.close(output["ys"], ys, "y", terms=12)
+    run.close(output["dxs"], dxs, "the gradient of x", terms=12)
+
+
+@check(
+    "the gradients of the weights, once the queue was called",
+    points=3,
+    code="E",
+    diagnosis="dW is dyᵀ·x over all rows, db the sum of dy's rows; they add up over micro-batches",
+)
+def check_weights(run: Any) -> None:
+    """E: called last one first; one layer has no bias."""
+    given = _inputs(run)
+    _check_weights(run, given, _answer(run, given))
+
+
+@check("nothing of the weights' half before that", points=3, code="O")
+def check_order(run: Any) -> None:
+    """O: no gradient is there, and no product for it was computed."""
+    given = _inputs(run)
+    output = _answer(run, given)
+    early = [name for name, there in zip(NAMES, output["early"], strict=True) if there]
+    run.true(not early, f"the gradient of {early[0] if early else ''} is there before the queue "
+             "was called", cause="backward returns None for weight and bias")  # fmt: skip
+    sizes = [weight.numel() for weight in given["weights"] if weight.dim() == 2]
+    rows = sum(x.shape[:-1].numel() for x in given["xs"])
+    half = 2 * rows * sum(sizes)  # of dx, and of dW as well: both multiply every weight with a row
+    run.at_most(
+        output["flops"][0],
+        half,
+        "operations of the products in backward",
+        cause="the weights' product is computed there too; only its sum is put off",
+    )
+    run.true(output["flops"][1] >= half, "the queue computes no products for the weights",
+             expected=f"{half} operations", measured=f"{output['flops'][1]}")  # fmt: skip
+
+
+@check(
+    "the first stage: x needs no gradient, the weights do",
+    points=2,
+    code="E",
+    diagnosis="the same, but backward returns None for x too",
+)
+def check_first(run: Any) -> None:
+    """E: and dx is not computed for nobody."""
+    given = _inputs(run, first=True)
+    output = _answer(run, given)
+    _check_weights(run, given, output)
+    rows = sum(x.shape[:-1].numel() for x in given["xs"])
+    run.at_most(
+        output["flops"][0],
+        2 * rows * given["weights"][2].numel(),
+        "operations of the products in backward",
+        cause="nobody wants the gradient of x: look at ctx.needs_input_grad[0]",
+    )

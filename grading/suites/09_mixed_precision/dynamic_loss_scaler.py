@@ -1,0 +1,313 @@
+"""DynamicLossScaler: one rank's overflow is everyone's, and true gradients are clipped."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from course_lib.grade.suite import Exercise, check
+
+EXERCISE = Exercise(
+    name="dynamic_loss_scaler",
+    lesson="09_mixed_precision",
+    title="A loss scale for all ranks",
+    core=True,
+    minutes=25,
+    order=2,
+    defines=("DynamicLossScaler", "train_update"),
+    hints=(
+        "Which of the methods can know alone what to do, and which needs to hear from the other "
+        "ranks? Every rank must ask, also one without any gradient, and one that has overflowed.",
+        "In `unscale`, `flag = torch.zeros(())` becomes 1 if some `grad.isfinite().all()` is false;"
+        ' then `all_reduce(flag, group, "max")`. `step` and `update` look at that verdict only.',
+        "`update`: after an overflow `scale *= backoff` and `good = 0`; else `good += 1`, and at "
+        "`interval` `scale *= growth` and `good = 0`. `train_update`: zero_grad, backward, "
+        "unscale, clip, step, update.",
+    ),
+)
+
+INTERVAL = 3
+UPDATES = 12
+GROWTH, BACKOFF = 4.0, 0.125
+RATE, LIMIT = 0.1, 0.5
+# In which updates a gradient is not finite: on which rank, in which parameter, and what it is.
+OVERFLOWS = {2: (1, 1, math.inf), 9: (2, 0, math.nan), 10: (0, 1, -math.inf)}
+Gradients = list[list[list[torch.Tensor | None]]]  # of each rank, update and parameter
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any,
+    group: Any,
+    start: list[torch.Tensor],
+    gradients: list[list[torch.Tensor | None]],
+    settings: dict[str, Any],
+    optimizer: str,
+    train: bool,
+) -> list[dict[str, Any]]:
+    """Makes updates whose true gradients are given, with train_update or step by step."""
+    parameters = [nn.Parameter(w.clone()) for w in start]
+    adam = getattr(torch.optim, optimizer)(parameters, lr=RATE)
+    calls: list[int] = []
+    adam.register_step_pre_hook(lambda *_: calls.append(1))
+    scaler, found = learner.DynamicLossScaler(group, **settings), []
+    for given in gradients:
+        loss = torch.zeros((), dtype=torch.float64, requires_grad=True) * 1.0
+        for parameter, gradient in zip(parameters, given, strict=True):
+            if gradient is not None:
+                loss = loss + (parameter * gradient).sum()
+        since, before = len(group.ledger.events), len(calls)
+        seen: dict[str, Any] = {"stayed": True}
+        if train:
+            made = learner.train_update(scaler, loss, parameters, adam, lambda: _clip(parameters))
+        else:
+            made = _by_hand(scaler, loss, parameters, adam, seen)
+        found.append({
+            **seen,
+            "made": made,
+            "steps": len(calls) - before,
+            "scale": scaler.scale,
+            "weights": [p.detach().clone() for p in parameters],
+            "sent": [event.payload for event in group.ledger.events[since:]],
+        })  # fmt: skip
+    return found
+
+
+def _by_hand(scaler: Any, loss: Any, parameters: Any, optimizer: Any, seen: dict[str, Any]) -> Any:
+    """The methods one by one, with a look at the gradients after `unscale`."""
+    optimizer.zero_grad()
+    parameters[0].grad = torch.zeros_like(parameters[0].t()).t()  # a view, not contiguous
+    scaler.scale_loss(loss).backward()
+    places = [p.grad.data_ptr() for p in parameters if p.grad is not None]
+    scaler.unscale(p for p in parameters)
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    seen["stayed"] = [g.data_ptr() for g in gradients] == places
+    seen["gradients"] = [g.clone() for g in gradients]
+    made = scaler.step(optimizer)
+    scaler.update()
+    return made
+
+
+def _clip(parameters: list[nn.Parameter]) -> None:
+    nn.utils.clip_grad_norm_(parameters, LIMIT)
+
+
+# --- what they must bring back -------------------------------------------------------------------
+class Case(NamedTuple):
+    """Hidden numbers of a run."""
+
+    start: list[torch.Tensor]
+    gradients: Gradients
+    first: float
+    bad: list[bool]
+    own: list[list[bool]]  # the same for each rank alone
+    optimizer: str
+
+
+class Slips(NamedTuple):
+    """What can go wrong with the scale; as it is, nothing does."""
+
+    bad: list[bool]  # of each update
+    keep: bool = False  # counts on after an overflow
+    late: int = 0  # grows this much later
+    anew: bool = True  # begins to count anew after growing
+    lower: bool = True  # backs off at all
+
+
+def scales(first: float, slip: Slips) -> list[float]:
+    """The scale after each update."""
+    scale, good, found = first, 0, []
+    for bad in slip.bad:
+        if bad:
+            scale, good = scale * (BACKOFF if slip.lower else 1), good if slip.keep else 0
+        else:
+            good += 1
+            if good >= INTERVAL + slip.late:
+                scale, good = scale * GROWTH, 0 if slip.anew else good
+        found.append(scale)
+    return found
+
+
+def clipped(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """To a norm of at most LIMIT."""
+    norm = math.sqrt(sum(float(g.square().sum()) for g in gradients))
+    return [g * min(1.0, LIMIT / (norm + 1e-6)) for g in gradients]
+
+
+def trained(case: Case, rank: int, how: str = "") -> list[list[torch.Tensor]]:
+    """One process' weights of one rank after each update; `how` names what goes wrong."""
+    parameters = [nn.Parameter(w.clone()) for w in case.start]
+    optimizer = getattr(torch.optim, case.optimizer)(parameters, lr=RATE)
+    factors, found = [case.first, *scales(case.first, Slips(case.bad))], []
+    kept = [torch.zeros_like(w) for w in case.start]
+    for number, given in enumerate(case.gradients[rank]):
+        factor, bad = factors[number], case.bad[number]
+        true = [torch.zeros_like(w) if g is None else g
+                for g, w in zip(given, case.start, strict=True)]  # fmt: skip
+        kept = [k / factor + g for k, g in zip(kept, true, strict=True)]
+        true = kept if how == "kept" else true
+        times = factor if how in ("scaled", "clipped") else 1.0
+        used = [g * times for g in true] if how == "long" else clipped([g * times for g in true])
+        used = [g / times for g in used] if how == "clipped" else used
+        kept = used
+        for parameter, gradient, g in zip(parameters, used, given, strict=True):
+            unmoved = torch.zeros_like(gradient) if bad else gradient
+            parameter.grad = None if g is None else unmoved
+        if not bad or how == "zeros":
+            optimizer.step()
+        found.append([p.detach().clone() for p in parameters])
+    return found
+
+
+def make(run: Any, world: int, optimizer: str = "SGD", empty: int = -1) -> Case:
+    """Gradients for every rank and update, three of them not finite; one parameter has none."""
+    start = [run.random(shape) for shape in ((3, 4), (5,), (2,))]
+    first, gradients, own = 2.0 ** run.number(9, 15), [], []
+    for rank in range(world):
+        rows: list[list[torch.Tensor | None]] = []
+        for _ in range(UPDATES):
+            drawn = [run.random((3, 4)) * (rank + 1), run.random(5)]
+            rows.append([None, None, None] if rank == empty else [*drawn, None])
+        for update, (where, place, value) in OVERFLOWS.items():
+            gradient = rows[update][place]
+            if where % world == rank and gradient is not None:
+                gradient.view(-1)[-1] = value
+        gradients.append(rows)
+        own.append([any(g is not None and not g.isfinite().all() for g in row) for row in rows])
+    bad = [any(flags) for flags in zip(*own, strict=True)]
+    return Case(start, gradients, first, bad, own, optimizer)
+
+
+def make_and_run(run: Any, world: int, train: bool, **more: Any) -> tuple[Case, Any]:
+    """A case, and what the ranks made of it."""
+    case = make(run, world, **more)
+    settings = {"scale": case.first, "growth": GROWTH, "backoff": BACKOFF, "interval": INTERVAL}
+    common = {"start": case.start, "settings": settings, "optimizer": case.optimizer,
+              "train": train}  # fmt: skip
+    return case, run(drive, [{**common, "gradients": g} for g in case.gradients], world=world)
+
+
+@check("unscale gives the gradients of the true loss, in place", points=3, code="E",
+       diagnosis="`scale_loss` multiplies by the scale, `unscale` divides by it")  # fmt: skip
+def check_unscale(run: Any) -> None:
+    """E: gradients after `unscale`, at every scale that comes up; 3 ranks and 1."""
+    for world in (3, 1):
+        case, result = make_and_run(run, world, train=False)
+        for number in (n for n in range(UPDATES) if not case.bad[n]):
+            scale = [case.first, *scales(case.first, Slips(case.bad))][number]
+            for rank, found in enumerate(result.outputs):
+                given = [g for g in case.gradients[rank][number] if g is not None]
+                rows = [[g for g in row[number] if g is not None] for row in case.gradients]
+                total = [sum(column) for column in zip(*rows, strict=True)]
+                run.close(found[number]["gradients"], given, "the gradients after unscale()",
+                          rank=rank, likely={
+                    "still scaled": [g * scale for g in given],
+                    "divided by the scale twice, or the loss was never multiplied": [
+                        g / scale for g in given],
+                    "multiplied by the scale again": [g * scale**2 for g in given],
+                    "added up over the ranks: gradients stay each rank's own": total,
+                    "averaged over the ranks: gradients stay each rank's own": [
+                        g / world for g in total],
+                })  # fmt: skip
+                run.true(found[number]["stayed"], "a gradient's memory was replaced", rank=rank,
+                         cause="the bucket still has the old numbers: divide in place")  # fmt: skip
+
+
+@check("infinity or NaN on one rank: all ranks skip", points=4, code="E",
+       diagnosis="one verdict for all ranks, from an all-reduce of the flags (max)")  # fmt: skip
+def check_skip(run: Any) -> None:
+    """E: what `step` returns, and how often it calls the optimizer."""
+    for world in (3, 1):
+        case, result = make_and_run(run, world, train=False)
+        for number in range(UPDATES):
+            value = OVERFLOWS.get(number, (0, 0, 0.0))[2]
+            what = f"update {number}" + (f", {value} on one rank" if case.bad[number] else "")
+            steps = [found[number]["steps"] for found in result.outputs]
+            for rank, found in enumerate(result.outputs):
+                likely = {_why(case, number, rank, steps): steps[rank]}
+                run.equal(steps[rank], int(not case.bad[number]),
+                          f"how often the optimizer was called in {what},", rank=rank,
+                          likely=likely)  # fmt: skip
+                run.equal(found[number]["made"], not case.bad[number],
+                          f"what step() returns in {what},", rank=rank)  # fmt: skip
+
+
+def _why(case: Case, number: int, rank: int, steps: list[int]) -> str:
+    """Why the optimizer was called, or not, in an update, where it is the wrong one."""
+    if not case.bad[number]:
+        return "skipped, and no rank had an overflow in this update"
+    if 0 in steps and not case.own[rank][number]:
+        return "this rank decided alone: the overflow is on another one"
+    return f"{OVERFLOWS[number][2]} in a gradient led no rank to skip"
+
+
+@check("the scale falls after an overflow and grows after good updates", points=4, code="E",
+       diagnosis="`update` goes by the verdict of all ranks; it counts good updates")  # fmt: skip
+def check_scale(run: Any) -> None:
+    """E: the scale after each of twelve updates, on every rank."""
+    for world in (3, 1):
+        case, result = make_and_run(run, world, train=False)
+        for rank, found in enumerate(result.outputs):
+            slip, first = Slips(case.bad), case.first
+            run.equal([float(update["scale"]) for update in found], scales(first, slip),
+                      "the scale after each update", rank=rank, likely={
+                "good updates are counted on after an overflow: they must be in a row":
+                    scales(first, slip._replace(keep=True)),
+                "one good update too late": scales(first, slip._replace(late=1)),
+                "counting does not begin anew after the scale has grown":
+                    scales(first, slip._replace(anew=False)),
+                "the scale does not fall after an overflow":
+                    scales(first, slip._replace(lower=False)),
+                "each rank has a scale of its own: the verdict must be that of all ranks":
+                    scales(first, Slips(case.own[rank])),
+            })  # fmt: skip
+
+
+@check("train_update: weights of one process, SGD and AdamW", points=5, code="E",
+       diagnosis="zero_grad, backward, unscale, clip, step, update")  # fmt: skip
+def check_train(run: Any) -> None:
+    """E: after each update; the norm of most gradients is above the limit."""
+    for optimizer in ("SGD", "AdamW"):
+        case, result = make_and_run(run, 2, train=True, optimizer=optimizer)
+        for rank, found in enumerate(result.outputs):
+            run.close([update["weights"] for update in found], trained(case, rank),
+                      f"the weights with {optimizer} after update", rank=rank, likely={
+                why: trained(case, rank, how) for why, how in {
+                    "clipped before they were unscaled: the limit is for true gradients": "clipped",
+                    "clipped and used while they are scaled": "scaled",
+                    "not clipped": "long",
+                    "a skipped step was made with zeros: AdamW moves the weights anyway": "zeros",
+                    "gradients of the last update are still there: zero them first": "kept",
+                }.items()})  # fmt: skip
+            run.equal([update["made"] for update in found], [not bad for bad in case.bad],
+                      "what train_update returns", rank=rank)  # fmt: skip
+            run.close([float(update["scale"]) for update in found],
+                      scales(case.first, Slips(case.bad)), "the scale after each update", rank=rank,
+                      likely={"the scale never changes: update() is missing":
+                              [case.first] * UPDATES})  # fmt: skip
+
+
+@check("a rank without gradients takes part", points=2, code="H",
+       diagnosis="every rank calls the all-reduce, whatever it has found")  # fmt: skip
+def check_empty(run: Any) -> None:
+    """H: rank 1 of 3 has no gradient in any update."""
+    case, result = make_and_run(run, 3, train=True, empty=1)
+    for rank, found in enumerate(result.outputs):
+        run.equal([update["made"] for update in found], [not bad for bad in case.bad],
+                  "which updates are made if rank 1 has no gradient", rank=rank)  # fmt: skip
+
+
+@check("one small all-reduce an update", points=2, code="B",
+       diagnosis="one number for all parameters, in unscale() and nowhere else")  # fmt: skip
+def check_bytes(run: Any) -> None:
+    """B: calls and bytes, from the ledger; nothing past comm."""
+    _, result = make_and_run(run, 3, train=False)
+    run.forbid_bypass(result)
+    for rank, found in enumerate(result.outputs):
+        for update in found:
+            run.equal(len(update["sent"]), 1, "the number of collectives in an update", rank=rank)
+            run.at_most(sum(update["sent"]), 8, "an all-reduce's tensor, in bytes,", rank=rank,
+                        cause="gradients were sent: a flag is enough")  # fmt: skip

@@ -1,0 +1,271 @@
+"""elastic_restart: ranks are killed, the job starts again, little work is lost."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from course_lib.grade.suite import Exercise, RunFault, check
+from grading.references.checkpoint.resumed_training import (
+    PARTS,
+    WIDTH,
+    Stream,
+    Training,
+    make_step,
+    play,
+    seed_all,
+)
+
+EXERCISE = Exercise(
+    name="elastic_restart",
+    lesson="11_distributed_checkpoint",
+    title="Killed, and started again",
+    core=False,
+    minutes=30,
+    order=4,
+    defines=("train",),
+    hints=(
+        "How can somebody who looks into the folder tell a checkpoint that is complete from one of "
+        "which only half was written? Who knows that all parts are there?",
+        "Every rank writes its part into a folder with a name that says unfinished; after a "
+        "`barrier(group)` index 0 renames it. Compare step numbers as numbers: '9' > '12'.",
+        "Begin with `saved = [int(p.name) for p in folder.iterdir() if p.name.isdigit()]`, restore "
+        "from `max(saved)`; then `while job.step < steps`: a step, and if `job.step % interval == "
+        "0`: `mkdir(exist_ok=True)`, capture, write, barrier, rename on index 0.",
+    ),
+)
+
+INTERVAL, STEPS = 3, 14
+PATIENCE = 0.5  # seconds in which the other ranks may finish a save that this one takes no part in
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+class TooEarly(BaseException):
+    """More work was lost than may be: what the job does then does not matter."""
+
+
+class CannotGoOn(RuntimeError):
+    """A job that was started again found a checkpoint, and could not load it."""
+
+
+class Job:
+    """A training that dies when it is told to.
+
+    Args:
+        group: all ranks.
+        seed: of weights and random numbers.
+        data: inputs and targets.
+        dies: this rank, in which method and at which step; None if not.
+        least: the step from which it must go on, at least.
+    """
+
+    def __init__(
+        self, group: Any, seed: int, data: Any, dies: tuple[str, int] | None, least: int
+    ) -> None:
+        self._group, self._data, self._dies, self._least = group, data, dies, least
+        self._training = Training(seed, len(data[0]))
+        seed_all(seed + group.index)
+        self.log: list[dict[str, Any]] = []
+        self.saved: list[int] = []
+        self.begun: dict[str, Any] | None = None
+
+    @property
+    def step(self) -> int:
+        """How many steps were made."""
+        return self._training.step
+
+    def make_step(self) -> None:
+        """One step; collective."""
+        if not self.log and self.step < self._least:
+            raise TooEarly
+        self._die_in("step")
+        self.log.append(make_step(self._training, self._data, self._group))
+
+    def capture(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the next step depends on."""
+        if self._dies == ("capture", self.step):
+            time.sleep(PATIENCE)
+        self._die_in("capture")
+        self.saved.append(self.step)
+        whole = {name: getattr(self._training, name).state_dict() for name in PARTS}
+        own = {"torch": torch.get_rng_state(), "python": random.getstate()}
+        return copy.deepcopy({**whole, "step": self.step}), own
+
+    def restore(self, whole: dict[str, Any], own: dict[str, Any] | None) -> None:
+        """Goes on from there."""
+        for name in PARTS:
+            getattr(self._training, name).load_state_dict(copy.deepcopy(whole[name]))
+        self._training.step = whole["step"]
+        if own is not None:
+            torch.set_rng_state(own["torch"])
+            random.setstate(own["python"])
+        self.begun = {"own": own is not None, "random": torch.get_rng_state(), **self.weights()}
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Copies of parameters and buffers."""
+        return self._training.weights()
+
+    def _die_in(self, method: str) -> None:
+        if self._dies == (method, self.step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def drive(
+    learner: Any, group: Any, seed: int, data: Any, steps: int, dies: Any, least: int
+) -> dict[str, Any]:
+    """Starts the job once, in the folder that all runs of a check share."""
+    folder = Path("checkpoints")
+    folder.mkdir(exist_ok=True)
+    job = Job(group, seed, data, dies, least)
+    try:
+        learner.train(group, folder, job, steps, INTERVAL)
+    except TooEarly:
+        pass
+    except Exception as error:
+        if job.log or job.saved or least <= -INTERVAL:
+            raise
+        raise CannotGoOn(
+            "started again after a kill, the job cannot load what it takes for a complete "
+            f"checkpoint ({type(error).__name__}: {error})"
+        ) from error
+    return {"log": job.log, "saved": job.saved, "begun": job.begun, "weights": job.weights(),
+            "step": job.step}  # fmt: skip
+
+
+# --- what they must bring back -------------------------------------------------------------------
+class Case(NamedTuple):
+    """Hidden numbers, and what one process makes of them."""
+
+    given: dict[str, Any]
+    steps: list[Any]
+    weights: dict[str, torch.Tensor]
+    halfway: dict[str, torch.Tensor]  # weights after six steps
+    streams: list[torch.Tensor]  # torch's random state of both ranks then
+
+
+def case_of(run: Any) -> Case:
+    """Two ranks, played by one process that nobody kills."""
+    seed, count = run.number(10, 10_000), run.number(27, 35)
+    data = run.random((count, WIDTH)), run.random(count)
+    training, streams = Training(seed, count), [Stream(seed + index) for index in range(2)]
+    found = play(training, streams, data, 2 * INTERVAL)
+    halfway, states = training.weights(), [stream.torch for stream in streams]
+    found += play(training, streams, data, STEPS - 2 * INTERVAL)
+    return Case({"seed": seed, "data": data}, found, training.weights(), halfway, states)
+
+
+def start(run: Any, case: Case, world: int = 2, steps: int = STEPS, died: int = 0) -> Any:
+    """Runs the job to its end; `died` is the step that the one before was killed in."""
+    inputs = {**case.given, "steps": steps, "dies": None, "least": died - INTERVAL}
+    result = run(drive, inputs, world=world, folder=run.folder)
+    begins(run, result, died)
+    return result
+
+
+def kill(run: Any, case: Case, rank: int, dies: tuple[str, int], died: int = 0) -> None:
+    """Runs the job until a rank is killed."""
+    inputs = [{**case.given, "steps": STEPS, "dies": dies if index == rank else None,
+               "least": died - INTERVAL} for index in range(2)]  # fmt: skip
+    result = run.attempt(drive, inputs, world=2, folder=run.folder)
+    if result.fault is None:
+        begins(run, result, died)
+        run.fail("train() ended before the rank was to be killed", rank=rank,
+                 expected=f"job.{dies[0]}() called at step {dies[1]}", measured="it was not",
+                 cause=f"a save is due at each multiple of {INTERVAL}")  # fmt: skip
+    if result.fault.kind != "killed" or rank not in result.fault.ranks:
+        raise RunFault(result.fault, result.printed)
+
+
+def begins(run: Any, result: Any, died: int) -> None:
+    """A job that was started again goes on from a step that is not too early."""
+    for rank, found in enumerate(result.outputs):
+        first = found["step"] - len(found["log"])
+        run.at_most(died - first, INTERVAL, f"the work lost by a kill in step {died}, in steps,",
+                    rank=rank, cause=f"it went on from step {first}, and not from the newest "
+                    "checkpoint that is complete")  # fmt: skip
+
+
+def went_on(run: Any, case: Case, result: Any, when: str) -> None:
+    """The restarted job ended as if nothing had been."""
+    for rank, found in enumerate(result.outputs):
+        first = found["step"] - len(found["log"])
+        run.equal([step["step"] for step in found["log"]], list(range(first + 1, STEPS + 1)),
+                  f"the list of steps made after a kill {when}", rank=rank)  # fmt: skip
+        run.close([step["loss"] for step in found["log"]],
+                  [step["losses"][rank] for step in case.steps[first:]],
+                  f"the losses after a kill {when}", rank=rank)  # fmt: skip
+        run.close(found["weights"], case.weights, f"the weights at the end, after a kill {when},",
+                  rank=rank)  # fmt: skip
+
+
+@check("without a kill: every step once, a save at each interval", points=3, code="E",
+       diagnosis="a loop of steps, and a save if job.step % interval is 0")  # fmt: skip
+def check_alone(run: Any) -> None:
+    """E: weights of one process; which steps are saved."""
+    case = case_of(run)
+    due = list(range(INTERVAL, STEPS + 1, INTERVAL))
+    for rank, found in enumerate(start(run, case).outputs):
+        run.equal(found["step"], STEPS, "job.step at the end", rank=rank)
+        run.close(found["weights"], case.weights, "the weights at the end", rank=rank)
+        run.equal(found["saved"], due, "the list of steps that are saved", rank=rank, likely={
+            "saved after every step: that costs more than it is worth": list(range(1, STEPS + 1)),
+            "saved too seldom, at every second interval": due[1::2],
+            "saved too seldom, at the end alone": [STEPS],
+            "never saved: a kill costs everything": [],
+        })  # fmt: skip
+
+
+@check("a rank killed in a step: at most an interval is lost", points=5, code="E",
+       diagnosis="go on from the newest complete checkpoint")  # fmt: skip
+def check_killed(run: Any) -> None:
+    """E: killed twice in one job, with one and with two digits in the newest step."""
+    case = case_of(run)
+    kill(run, case, 1, ("step", 7))
+    kill(run, case, 0, ("step", 13), died=7)
+    went_on(run, case, start(run, case, died=13), "in a step")
+
+
+@check("a rank killed in a save: the torn checkpoint is not loaded", points=5, code="E",
+       diagnosis="a checkpoint counts once all ranks have written their part")  # fmt: skip
+def check_torn(run: Any) -> None:
+    """E: the others have written their part of step 6, or of step 9, and wait."""
+    case = case_of(run)
+    kill(run, case, 1, ("capture", 6))
+    kill(run, case, 0, ("capture", 9), died=6)
+    went_on(run, case, start(run, case, died=9), "in a save")
+
+
+@check("the job goes on with another number of ranks", points=4, code="E",
+       diagnosis="the state of the job is for all; a new rank has none of its own")  # fmt: skip
+def check_worlds(run: Any) -> None:
+    """E: two ranks, then three, then one: weights, data, and each rank's random numbers."""
+    case = case_of(run)
+    start(run, case, steps=2 * INTERVAL)
+    grown = start(run, case, world=3, steps=3 * INTERVAL)
+    fewer = start(run, case, world=1)
+    for result, begins in ((grown, 2 * INTERVAL), (fewer, 3 * INTERVAL)):
+        what = f"on {len(result.outputs)} ranks, after other ranks' {begins} steps,"
+        for rank, found in enumerate(result.outputs):
+            ends = begins + len(found["log"])
+            run.true(found["begun"] is not None, "job.restore() was not called", rank=rank,
+                     cause="each rank must load: all of them were made anew")  # fmt: skip
+            run.equal([step["rows"] for step in found["log"]],
+                      [step["rows"] for step in case.steps[begins:ends]], f"the data {what}",
+                      rank=rank)  # fmt: skip
+    for rank, found in enumerate(grown.outputs):
+        begun = dict(found["begun"])
+        run.equal(begun.pop("own"), rank < 2, "whether restore() got a state of this rank",
+                  rank=rank)  # fmt: skip
+        state = begun.pop("random")
+        if rank < 2:
+            run.equal(state, case.streams[rank], "the random state of a rank that was there",
+                      rank=rank, likely={
+                "it is another rank's": case.streams[1 - rank]})  # fmt: skip
+        run.close(begun, case.halfway, "the weights after restore()", rank=rank)

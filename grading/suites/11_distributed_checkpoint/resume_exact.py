@@ -1,0 +1,306 @@
+"""resume_exact: a job whose processes all ended goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, Opaque, check
+from grading.references.checkpoint.resumed_training import (
+    WIDTH,
+    Stream,
+    Training,
+    load,
+    make_step,
+    play,
+    seed_all,
+)
+
+EXERCISE = Exercise(
+    name="resume_exact",
+    lesson="11_distributed_checkpoint",
+    title="10 steps = 5 + save + 5",
+    core=True,
+    minutes=25,
+    order=3,
+    defines=("capture", "restore"),
+    hints=(
+        "Go through one training step and list all that it reads. Which of it is the same on every "
+        "rank, and which is not? And who else works on the tensors in `optimizer.state_dict()`?",
+        "For the job: the five `state_dict()`s and `step`. For the rank: `torch.get_rng_state()` "
+        "and `random.getstate()`; not a seed, which says where the numbers began. "
+        "`copy.deepcopy` copies tensors inside of dicts, too.",
+        "`job = {'model': training.model.state_dict(), ..., 'step': training.step}` and return "
+        "`copy.deepcopy(job), own`; `restore` begins with `job = copy.deepcopy(job)`, calls "
+        "`load_state_dict` five times, sets `training.step`, and sets the random states if `own` "
+        "is not None.",
+    ),
+)
+
+BEFORE = AFTER = 5
+OWN_BYTES = 24_000
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def first(learner: Any, group: Any, seed: int, data: tuple[Any, Any]) -> dict[str, Any]:
+    """Steps, a capture, and more steps, which the states must not notice."""
+    training = Training(seed, len(data[0]))
+    seed_all(seed + group.index)
+    steps = [make_step(training, data, group) for _ in range(BEFORE)]
+    drawn = torch.get_rng_state(), random.getstate()
+    states = learner.capture(training)
+    quiet = torch.equal(torch.get_rng_state(), drawn[0]) and random.getstate() == drawn[1]
+    at_once = copy.deepcopy(states)
+    steps += [make_step(training, data, group) for _ in range(AFTER)]
+    return {"steps": steps, "weights": training.weights(), "at_once": at_once, "later": states,
+            "quiet": quiet}  # fmt: skip
+
+
+def second(
+    learner: Any, group: Any, seed: int, data: tuple[Any, Any], job: Any, own: Any
+) -> dict[str, Any]:
+    """The same job in other processes, begun with other numbers."""
+    training = Training(seed, len(data[0]))
+    seed_all(seed + group.index)
+    learner.restore(training, job, own)
+    generator = torch.Generator()
+    generator.set_state(torch.get_rng_state())  # to look without drawing
+    found = {"step": training.step, "loaded": training.weights(),
+             "drawn": torch.rand((), generator=generator)}  # fmt: skip
+    before = copy.deepcopy((job, own))
+    steps = [make_step(training, data, group) for _ in range(AFTER)]
+    return {**found, "steps": steps, "weights": training.weights(),
+            "states": [before, (job, own)]}  # fmt: skip
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def inputs_of(run: Any) -> dict[str, Any]:
+    """Hidden numbers: a seed and the data; an epoch is two batches and a rest."""
+    seed, count = run.number(10, 10_000), run.number(27, 35)
+    return {"seed": seed, "data": (run.random((count, WIDTH)), run.random(count))}
+
+
+def save(run: Any, given: dict[str, Any], world: int = 2) -> Any:
+    """Runs the first half, and looks whether its states could be written to a disk."""
+    result = run(first, given, world=world)
+    for rank, found in enumerate(result.outputs):
+        states = found["at_once"]
+        if not isinstance(states, tuple) or len(states) != 2:
+            run.fail("capture() does not return two states", rank=rank,
+                     expected="a tuple: of the job, of this rank", measured=repr(states)[:80],
+                     cause="`return job, own`")  # fmt: skip
+        bad = _opaque(states)
+        run.true(bad is None, "a state cannot be written to a disk", rank=rank,
+                 expected="tensors, numbers, strings, None, lists, tuples, dicts",
+                 measured=repr(bad)[:80],
+                 cause="an object is in it: save what its state_dict() says")  # fmt: skip
+    return result
+
+
+def resume(run: Any, given: dict[str, Any], saved: Any, world: int = 2) -> Any:
+    """Runs the second half, from the states as they were when they were captured."""
+    job = saved.outputs[0]["at_once"][0]
+    owns = [found["at_once"][1] for found in saved.outputs] + [None] * world
+    return run(second, [{"seed": given["seed"] + 777, "data": given["data"], "job": job,
+                         "own": own} for own in owns[:world]], world=world)  # fmt: skip
+
+
+def _opaque(state: Any) -> Any:
+    """The first thing in a state that is no plain data."""
+    if isinstance(state, Opaque):
+        return state
+    items = [*state.keys(), *state.values()] if isinstance(state, dict) else state
+    if not isinstance(items, (list, tuple, set)):
+        return None
+    return next((bad for item in items if (bad := _opaque(item)) is not None), None)
+
+
+def _size(state: Any) -> int:
+    """Bytes of a state, counting eight for a number."""
+    if isinstance(state, torch.Tensor):
+        return state.nbytes
+    if isinstance(state, (str, bytes)):
+        return len(state)
+    if isinstance(state, dict):
+        return sum(_size(key) + _size(item) for key, item in state.items())
+    if isinstance(state, (list, tuple, set)):
+        return sum(map(_size, state))
+    return 8
+
+
+def expected(given: dict[str, Any], how: str = "", world: int = 2) -> tuple[list[Any], Any]:
+    """One process' ten steps and its weights; `how` names what goes wrong at the resume."""
+    seed, data = given["seed"], given["data"]
+    training = Training(seed, len(data[0]))
+    streams = [Stream(seed + index) for index in range(world)]
+    found = play(training, streams, data, BEFORE)
+    fresh = Training(seed + 777, len(data[0]))
+    load(fresh, training, without=(how,))
+    new = [Stream(seed + 777 + index) for index in range(world)]
+    begun = [Stream(seed + index) for index in range(world)]
+    for index, stream in enumerate(new):
+        if how != "torch":
+            source = {"rank 0": streams[0], "seed": begun[index]}.get(how, streams[index])
+            stream.torch = source.torch
+        if how != "python":
+            source = streams[0] if how == "rank 0" else streams[index]
+            stream.python = source.python
+    if how in ("one back", "one on"):
+        fresh.sampler.state["next"] += 12 if how == "one on" else -12
+    if how == "buffer":
+        fresh.model.seen.zero_()
+    if how == "later":
+        found += play(training, streams, data, AFTER)
+        load(fresh, training)
+        return found[:BEFORE] + play(fresh, new, data, AFTER), fresh.weights()
+    return found + play(fresh, new, data, AFTER), fresh.weights()
+
+
+CAUSES = {
+    "every rank has rank 0's random numbers: each must save its own": "rank 0",
+    "torch's random numbers are not restored": "torch",
+    "torch's random numbers begin again at the seed: a seed is not where they are": "seed",
+    "Python's random numbers are not restored": "python",
+    "the optimizer is not restored: its moments begin at zero": "optimizer",
+    "the schedule is not restored: the learning rate begins anew": "schedule",
+    "the weights are not restored": "model",
+    "a buffer of the model is not restored": "buffer",
+    "the sampler begins anew": "sampler",
+    "the state went on with the training: it was saved by reference, not copied": "later",
+}
+
+
+@check("capture changes nothing", points=2, code="E",
+       diagnosis="look at everything, touch nothing: no draw, no step")  # fmt: skip
+def check_quiet(run: Any) -> None:
+    """E: ten steps with a capture in the middle are one process' ten steps."""
+    given = inputs_of(run)
+    steps, weights = expected(given)
+    for rank, found in enumerate(save(run, given).outputs):
+        run.true(found["quiet"], "capture() moves the random numbers on", rank=rank,
+                 cause="a number was drawn: the steps after a save are other ones")  # fmt: skip
+        run.close([step["loss"] for step in found["steps"]],
+                  [step["losses"][rank] for step in steps], "the loss of step",
+                  rank=rank)  # fmt: skip
+        run.close(found["weights"], weights, "the weights after 10 steps", rank=rank)
+
+
+@check("the data and the count of steps go on where they were", points=3, code="E",
+       diagnosis="the sampler's state and `step` belong to the job's state")  # fmt: skip
+def check_data(run: Any) -> None:
+    """E: the rows of each batch after the restart."""
+    given = inputs_of(run)
+    right = [step["rows"] for step in expected(given)[0]]
+    likely = {
+        "the sampler begins anew, with data that was seen already": expected(given, "sampler")[0],
+        "one batch is skipped": expected(given, "one on")[0],
+        "one batch is seen twice": expected(given, "one back")[0],
+    }
+    wrong = {why: [step["rows"] for step in steps[BEFORE:]] for why, steps in likely.items()}
+    for rank, found in enumerate(resume(run, given, save(run, given)).outputs):
+        run.equal([step["rows"] for step in found["steps"]], right[BEFORE:],
+                  "the data of the five steps after the restart", rank=rank,
+                  likely=wrong)  # fmt: skip
+        run.equal(found["step"], BEFORE, "training.step after restore()", rank=rank,
+                  likely={"the count of steps begins anew": 0})  # fmt: skip
+
+
+@check("the learning rate and the loss scale go on", points=3, code="E",
+       diagnosis="schedule, optimizer and scaler have a state_dict each")  # fmt: skip
+def check_rates(run: Any) -> None:
+    """E: both in each step after the restart."""
+    given = inputs_of(run)
+    right = expected(given)[0][BEFORE:]
+    rates = {
+        "the schedule is not restored": expected(given, "schedule")[0],
+        "the optimizer is not restored: the rate is among its options": expected(
+            given, "optimizer"
+        )[0],
+    }
+    scales = expected(given, "scaler")[0][BEFORE:]
+    for rank, found in enumerate(resume(run, given, save(run, given)).outputs):
+        run.close(torch.tensor([step["rate"] for step in found["steps"]]).double(),
+                  torch.tensor([step["rate"] for step in right]).double(),
+                  "the learning rate of the five steps after the restart", rank=rank, likely={
+            why: torch.tensor([step["rate"] for step in steps[BEFORE:]]).double()
+            for why, steps in rates.items()})  # fmt: skip
+        run.equal([step["scale"] for step in found["steps"]], [step["scale"] for step in right],
+                  "the loss scale of the five steps after the restart", rank=rank, likely={
+            "the scaler is not restored": [step["scale"] for step in scales]})  # fmt: skip
+
+
+@check("10 steps = 5 + save + 5, bit for bit", points=5, code="E",
+       diagnosis="something that a step reads has begun anew")  # fmt: skip
+def check_exact(run: Any) -> None:
+    """E: losses and weights on each rank; one process' numbers name the cause."""
+    given = inputs_of(run)
+    steps, weights = expected(given)
+    saved = save(run, given)
+    resumed = resume(run, given, saved).outputs
+    found_losses = [torch.stack([step["loss"] for step in found["steps"]]) for found in resumed]
+    right = [torch.stack([step["losses"][r] for step in steps[BEFORE:]]) for r in range(2)]
+    fine = all(map(torch.allclose, found_losses, right))
+    wrong = {} if fine else {why: expected(given, how)[0] for why, how in CAUSES.items()}
+    for rank, found in enumerate(resumed):
+        run.close(found_losses[rank], right[rank], "the losses of the five steps after the restart",
+                  rank=rank, likely={
+            why: torch.stack([step["losses"][rank] for step in other[BEFORE:]])
+            for why, other in wrong.items()})  # fmt: skip
+        run.close(found["weights"], weights, "the weights after 10 steps", rank=rank)
+        went_on = saved.outputs[rank]
+        same = [step["loss"] for step in went_on["steps"][BEFORE:]]
+        run.equal(list(found_losses[rank]), same, "the losses, bit for bit,", rank=rank)
+        run.equal(found["weights"], went_on["weights"], "the weights, bit for bit,", rank=rank)
+
+
+@check("a state stays what it was", points=3, code="E",
+       diagnosis="state_dict() hands out what training works on: copy.deepcopy")  # fmt: skip
+def check_copies(run: Any) -> None:
+    """E: neither the job that went on nor the one that was restored changes a state."""
+    given = inputs_of(run)
+    saved = save(run, given)
+    for rank, found in enumerate(saved.outputs):
+        for number, name in enumerate(("the job", "this rank")):
+            run.equal(found["later"][number], found["at_once"][number],
+                      f"the state of {name}, five steps after capture(),", rank=rank, likely={
+                "saved by reference: it changes while training goes on": found["later"][number]
+            })  # fmt: skip
+    for rank, found in enumerate(resume(run, given, saved).outputs):
+        before, after = found["states"]
+        run.equal(after, before, "the state, five steps after restore(),", rank=rank, likely={
+            "restored by reference: training works on the state's own tensors": after})  # fmt: skip
+
+
+@check("another number of ranks goes on with the same weights and data", points=3, code="E",
+       diagnosis="the job's state is for any number of ranks; `own` may be None")  # fmt: skip
+def check_worlds(run: Any) -> None:
+    """E: saved by 2, resumed by 3 and by 1; a new rank keeps its random numbers."""
+    given = inputs_of(run)
+    saved = save(run, given)
+    right = [step["rows"] for step in expected(given)[0]]
+    training = Training(given["seed"], len(given["data"][0]))
+    streams = [Stream(given["seed"] + index) for index in range(2)]
+    play(training, streams, given["data"], BEFORE)
+    streams.append(Stream(given["seed"] + 777 + 2))
+    for world in (3, 1):
+        for rank, found in enumerate(resume(run, given, saved, world).outputs):
+            what = f"on {world} ranks instead of 2"
+            run.close(found["loaded"], training.weights(), f"the weights {what}", rank=rank)
+            run.equal([step["rows"] for step in found["steps"]], right[BEFORE:],
+                      f"the data {what}", rank=rank)  # fmt: skip
+            generator = torch.Generator()
+            generator.set_state(streams[rank].torch)
+            run.equal(found["drawn"], torch.rand((), generator=generator),
+                      f"the next random number {what}", rank=rank)  # fmt: skip
+
+
+@check("a rank saves little of its own", points=1, code="M",
+       diagnosis="what is the same on all ranks belongs to the job's state")  # fmt: skip
+def check_small(run: Any) -> None:
+    """M: bytes of each rank's own state."""
+    for rank, found in enumerate(save(run, inputs_of(run)).outputs):
+        run.at_most(_size(found["at_once"][1]), OWN_BYTES, "the state of one rank, in bytes,",
+                    rank=rank, cause="weights or moments are in it, on every rank")  # fmt: skip

@@ -1,0 +1,152 @@
+"""bias_balance: the bias steers the choice alone, and all ranks agree on its moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, check
+from course_lib.trace import wire_bytes
+
+EXERCISE = Exercise(
+    name="bias_balance",
+    lesson="12_expert_parallel",
+    title="Balanced by a bias, without a loss",
+    core=False,
+    minutes=15,
+    order=6,
+    defines=("choose", "update_bias"),
+    hints=(
+        "Which of the two results of `choose` depends on the bias? And how does a rank learn how "
+        "many tokens of the others an expert had?",
+        "`(scores + bias).topk(K)` gives the numbers; `scores.gather(-1, chosen)` the weights, "
+        "which are then divided by their sum. The load is a `torch.bincount` with `minlength`, "
+        "summed over the group by one all-reduce.",
+        "`bias += rate * (load.double().mean() - load).sign()`: in place, by the same step for "
+        "every expert, however far its load is from the mean.",
+    ),
+)
+
+WORLD, RATE = 3, 0.125
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive_choice(
+    learner: Any, group: Any, scores: torch.Tensor, bias: torch.Tensor, toward: torch.Tensor
+) -> dict[str, Any]:
+    """Chooses, and takes the gradient of the weights; the scores are not contiguous."""
+    leaf = scores.t().clone().t().requires_grad_()
+    watched = bias.clone().requires_grad_()
+    pair = learner.choose(leaf, watched, toward.shape[1])
+    good = isinstance(pair, (tuple, list)) and len(pair) == 2
+    chosen, weights = pair if good else (pair, None)
+    if getattr(weights, "requires_grad", False) and weights.shape == toward.shape:
+        (weights * toward).sum().backward()
+    return {"chosen": chosen, "weights": weights, "scores": leaf.grad, "bias": watched.grad}
+
+
+def drive_moves(
+    learner: Any, group: Any, bias: torch.Tensor, batches: list[torch.Tensor]
+) -> dict[str, Any]:
+    """Moves a bias, once for each batch."""
+    found = []
+    for chosen in batches:
+        learner.update_bias(bias, chosen, RATE, group)
+        found.append(bias.clone())
+    return {"biases": found}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def weighed(values: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """The values of those chosen, in parts of their sum."""
+    picked = values.gather(-1, chosen)
+    return picked / picked.sum(-1, keepdim=True)
+
+
+def moved(bias: torch.Tensor, load: torch.Tensor) -> torch.Tensor:
+    """The bias after one move."""
+    return bias + RATE * (load.double().mean() - load).sign().to(bias.dtype)
+
+
+@check("chosen with the bias, weighed without it", points=4, code="E",
+       diagnosis="the bias is added for the choice alone")  # fmt: skip
+def check_choice(run: Any) -> None:
+    """E: float64; gradients reach the scores, and not the bias."""
+    tokens, experts, top_k = run.number(6, 12), run.number(5, 9), 3
+    scores, bias = run.random((tokens, experts)).softmax(-1), run.random(experts).abs() / 2
+    toward = run.random((tokens, top_k))
+    found = run(drive_choice, {"scores": scores, "bias": bias, "toward": toward}).outputs[0]
+    leaf, together = scores.clone().requires_grad_(), scores + bias
+    chosen = together.topk(top_k).indices
+    run.equal(found["chosen"], chosen, "the choice", likely={
+        "the bias is not in it": scores.topk(top_k).indices,
+        "the bias is subtracted": (scores - bias).topk(top_k).indices,
+    })  # fmt: skip
+    weights = weighed(leaf, chosen)
+    run.close(found["weights"], weights.detach(), "the weights", likely={
+        "the bias is in them: it is for the choice alone": weighed(together, chosen),
+        "they are not divided by their sum": scores.gather(-1, chosen),
+        "divided by the sum of all scores, not of those chosen":
+            scores.gather(-1, chosen) / scores.sum(-1, keepdim=True),
+    })  # fmt: skip
+    (weights * toward).sum().backward()
+    run.true(found["scores"] is not None, "the scores have no gradient",
+             cause="it flows through the weights")  # fmt: skip
+    run.close(found["scores"], leaf.grad, "the gradient of the scores")
+    run.true(found["bias"] is None, "the bias has a gradient", cause="it is moved by loads alone")
+
+
+def _moves(run: Any) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
+    """A bias, each rank's batches, and the run: uneven, even, and none on index 1."""
+    experts = run.number(5, 9)
+    bias = run.random(experts, torch.float32)
+    even = torch.arange(experts)[:, None]
+    given = []
+    for rank in range(WORLD):
+        tokens = run.integers(0, experts, (4 + 3 * rank, 2)).clamp(max=experts - 1 - rank)
+        later = run.integers(0, experts, (0 if rank == 1 else 5, 2))
+        given.append([tokens, even.roll(rank), later])
+    inputs = [{"bias": bias, "batches": batches} for batches in given]
+    return bias, given, run(drive_moves, inputs, world=WORLD)
+
+
+@check("the bias moves by the loads of all ranks", points=4, code="E",
+       diagnosis="the sign of the mean load less the expert's, times the rate")  # fmt: skip
+def check_moves(run: Any) -> None:
+    """E: uneven loads, then even ones, then a rank without tokens."""
+    bias, given, result = _moves(run)
+    for rank, found in enumerate(result.outputs):
+        right = bias
+        for step, after in enumerate(found["biases"]):
+            loads = [torch.bincount(mine[step].flatten(), minlength=len(bias)) for mine in given]
+            load = torch.stack(loads).sum(0)
+            missing = (load.double().mean() - load).float()
+            before, right = right, moved(right, load)
+            run.close(after, right, f"the bias after move {step + 1}", rank=rank, likely={
+                "moved by this rank's own load: sum the loads over the ranks":
+                    moved(before, loads[rank]),
+                "the wrong way: too busy experts must become less attractive": 2 * before - right,
+                "moved by the size of the error, not by its sign": before + RATE * missing,
+                "moved by the error in parts of the mean, not by its sign":
+                    before + RATE * missing / load.double().mean().float(),
+                "it has not moved: change it in place": before,
+                "at the mean load a bias stays, here it went down":
+                    before + RATE * torch.where(missing > 0, 1.0, -1.0),
+                "at the mean load a bias stays, here it went up":
+                    before + RATE * torch.where(missing < 0, -1.0, 1.0),
+            })  # fmt: skip
+
+
+@check("one all-reduce of E int64", points=2, code="B",
+       diagnosis="count first, then sum the counts over the ranks")  # fmt: skip
+def check_bytes(run: Any) -> None:
+    """B: exact, from the ledger."""
+    bias, given, result = _moves(run)
+    size, moves = 8 * len(bias), len(given[0])
+    sent = [moves * wire_bytes("all_reduce", size, WORLD, rank, 8)[0] for rank in range(WORLD)]
+    run.bytes(result, sent, likely={
+        "nothing is sent: the loads of the other ranks count, too": 0,
+        "twice as many: one all-reduce is enough": [2 * each for each in sent],
+        "all ranks' counts are gathered: sum them": moves * size * (WORLD - 1),
+    })  # fmt: skip

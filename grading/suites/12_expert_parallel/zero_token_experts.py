@@ -1,0 +1,289 @@
+"""zero_token_experts: one process's outputs and gradients, whoever has no token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from course_lib.grade.suite import Exercise, check
+from grading.references.data_parallel.training import explained
+
+EXERCISE = Exercise(
+    name="zero_token_experts",
+    lesson="12_expert_parallel",
+    title="Experts without a token",
+    core=True,
+    minutes=25,
+    order=3,
+    defines=("moe_layer", "sum_gradients"),
+    hints=(
+        "Write the layer for the case in which every expert has tokens, without a single `if`. "
+        "What does an indexing, a `split`, a linear layer or an exchange do with 0 rows? Try "
+        "`nn.Linear(3, 3)(torch.zeros(0, 3)).sum().backward()`, and look at the gradients.",
+        "`x_TD[route.order]` is what is sent. What comes is sorted by `route.by_expert`, and "
+        "`split` by `route.loads`; each expert takes its part, also one without rows. The way back "
+        "undoes all that in turn: `torch.cat`, the inverse of `by_expert`, an exchange with "
+        "`going` and `coming` swapped, the inverse of `order`. A permutation's inverse is its "
+        "`argsort()`.",
+        "`rows = exchange_in_group(x_TD[route.order], route.coming, route.going, group)`, and "
+        "`exchange_in_group(done, route.going, route.coming, group)` at the end, both on every "
+        "rank. In `sum_gradients`, for each parameter with `requires_grad`: zeros if `grad` is "
+        "None, then `all_reduce(parameter.grad, group)`.",
+    ),
+)
+
+Chosen = Sequence[Sequence[int]]  # by index, each token's expert
+
+OWN, WORLD = 2, 3  # experts a rank, ranks
+EVERYBODY = ([0, 3, 5, 1, 2, 4, 4], [5, 4, 3, 2, 1, 0], [1, 1, 3, 0, 5, 2, 4, 0])
+EMPTY = ([0, 5, 3], [3, 2, 3, 0], [5, 2])  # experts 1 and 4
+IDLE = ([4, 0, 5, 1], [1, 1, 4], [5, 0])  # those of index 1, experts 2 and 3
+ALONE: Chosen = ([0, 1, 0], [], [])  # nothing travels
+NOTHING: Chosen = ([], [2, 3, 5, 0], [4, 1])  # index 0 has none of its own
+NOBODY: Chosen = ([], [], [])
+FORWARD = "Every rank calls both exchanges in forward, also with no rows to send or to receive."
+BACKWARD = (
+    "The backward of the exchange hangs if a rank's part has no graph: run every expert, also on "
+    "no rows."
+)
+SUMS = "A parameter without a gradient must take part with zeros: others wait for it."
+Batches = Sequence[Chosen]
+Values = dict[str, torch.Tensor]
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def expert_of(weights: Values, number: int) -> nn.Sequential:
+    """Two linear layers; the last bias is frozen."""
+    hidden, width = weights["first"].shape[1:]
+    net = nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, width)).double()
+    names = ("first", "bias", "second", "frozen")
+    for name, parameter in zip(names, net.parameters(), strict=True):
+        parameter.data.copy_(weights[name][number])
+        parameter.requires_grad_(name != "frozen")
+    return net
+
+
+def gradients(experts: Sequence[nn.Module]) -> list[list[torch.Tensor | None]]:
+    """A copy of each parameter's gradient, or None."""
+    return [[None if p.grad is None else p.grad.clone() for p in each.parameters()]
+            for each in experts]  # fmt: skip
+
+
+def drive(
+    learner: Any, group: Any, weights: Values, batches: list[Values], alone: bool
+) -> dict[str, Any]:
+    """Several batches; gradients are added up. With `alone`, rank 0 is a group of its own."""
+    part = group.split([[0], list(range(1, group.size))], "part") if alone else group
+    own = range(part.index * OWN, part.index * OWN + OWN)
+    experts = [expert_of(weights, number) for number in own]
+    found = []
+    for batch in batches:
+        x_TD = batch["x"].t().clone().t().requires_grad_()  # not contiguous
+        weight_T = batch["weight"].clone().requires_grad_()
+        y_TD = learner.moe_layer(x_TD, batch["chosen"], weight_T, experts, part)
+        said = {"y": y_TD, "graph": getattr(y_TD, "requires_grad", False)}
+        if said["graph"]:
+            (y_TD * batch["toward"]).sum().backward()
+        found.append({**said, "x": x_TD.grad, "weight": weight_T.grad,
+                      "experts": gradients(experts)})  # fmt: skip
+    return {"batches": found}
+
+
+def drive_sums(
+    learner: Any, group: Any, given: list[torch.Tensor | None], frozen: torch.Tensor
+) -> dict[str, Any]:
+    """Sums gradients, of which some ranks have none; one parameter is frozen in between."""
+    shapes = [gradient.shape for gradient in given if gradient is not None][:1] * len(given)
+    parameters = [nn.Parameter(torch.ones(shape, dtype=torch.float64)) for shape in shapes]
+    for parameter, gradient in zip(parameters, given, strict=True):
+        parameter.grad = None if gradient is None else gradient.clone()
+    still = nn.Parameter(frozen.clone(), requires_grad=False)
+    learner.sum_gradients(iter([parameters[0], still, *parameters[1:]]), group)
+    return {"gradients": [p.grad for p in parameters], "frozen": still.grad}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+class Case(NamedTuple):
+    """One run: its batches, what came back, and what one process makes of them."""
+
+    world: int
+    inputs: list[dict[str, Any]]
+    result: Any
+    members: tuple[int, ...]  # global ranks
+
+
+def _given(run: Any, batches: Batches, alone: bool) -> list[dict[str, Any]]:
+    """What each rank gets; with `alone`, rank 0 is added, whose group has no other member."""
+    width, hidden, count = run.number(3, 7), run.number(4, 9), OWN * len(batches[0])
+    sizes = {"first": (hidden, width), "bias": (hidden,), "second": (width, hidden),
+             "frozen": (width,)}  # fmt: skip
+    weights = {name: run.random((count, *shape)) for name, shape in sizes.items()}
+    everyone = [([0, 1] if alone else []), *range(len(batches[0]))]
+    inputs = []
+    for index in everyone if alone else everyone[1:]:
+        mine = []
+        for batch in batches:
+            chosen = index if isinstance(index, list) else batch[index]
+            shape = (len(chosen), width)
+            mine.append({"x": run.random(shape), "toward": run.random(shape),
+                         "weight": run.random(len(chosen)).abs() + 0.5,
+                         "chosen": torch.tensor(chosen, dtype=torch.int64)})  # fmt: skip
+        inputs.append({"weights": weights, "batches": mine, "alone": alone})
+    return inputs
+
+
+def _case(run: Any, batches: Batches, alone: bool = False) -> Case:
+    inputs = _given(run, batches, alone)
+    world = len(inputs)
+    result = explained(run, drive, inputs, world, f"{FORWARD} {BACKWARD}")
+    return Case(world, inputs, result, tuple(range(int(alone), world)))
+
+
+def one_process(inputs: list[dict[str, Any]], step: int) -> list[dict[str, torch.Tensor]]:
+    """Of each member: its outputs, and the gradients of its tokens and weights, in batch `step`."""
+    found, weights = [], inputs[0]["weights"]
+    for given in inputs:
+        batch = given["batches"][step]
+        x, weight = batch["x"].clone().requires_grad_(), batch["weight"].clone().requires_grad_()
+        each = zip(x, batch["chosen"], weight, strict=True)
+        rows = [expert_of(weights, int(chosen))(token) * factor for token, chosen, factor in each]
+        y = torch.stack(rows) if rows else x * weight[:, None]
+        (y * batch["toward"]).sum().backward()
+        found.append({"y": y.detach(), "x": x.grad, "weight": weight.grad})
+    return found
+
+
+def expert_gradients(inputs: list[dict[str, Any]], step: int) -> list[nn.Sequential]:
+    """All experts, with what all members' tokens of the batches up to `step` give."""
+    weights = inputs[0]["weights"]
+    experts = [expert_of(weights, number) for number in range(OWN * len(inputs))]
+    for given in inputs:
+        for batch in given["batches"][: step + 1]:
+            rows = zip(batch["x"], batch["chosen"], batch["weight"], batch["toward"], strict=True)
+            for token, number, factor, toward in rows:
+                (experts[int(number)](token) * factor * toward).sum().backward()
+    return experts
+
+
+def _compare(run: Any, case: Case, what: str) -> None:
+    """All batches of a case, on all members of its group."""
+    inputs = [case.inputs[rank] for rank in case.members]
+    for step in range(len(inputs[0]["batches"])):
+        right, experts = one_process(inputs, step), expert_gradients(inputs, step)
+        for index, rank in enumerate(case.members):
+            words = f"({what}, batch {step + 1} on {len(inputs)} ranks)"
+            found = case.result.outputs[rank]["batches"][step]
+            _compare_tokens(run, found, right[index], rank, words)
+            _compare_experts(run, found["experts"], experts, index * OWN, rank, words)
+
+
+def _compare_tokens(run: Any, found: Any, right: Values, rank: int, words: str) -> None:
+    """Outputs, and the gradients of what this rank gave."""
+    run.close(found["y"], right["y"], f"the output {words}", rank=rank)
+    run.true(found["graph"], f"the output {words} has no graph", rank=rank, cause=BACKWARD)
+    for name, thing in (("x", "tokens"), ("weight", "weights")):
+        said = f"the gradient of the {thing} {words}"
+        run.true(found[name] is not None, f"{said} is None", rank=rank, cause="no gradient flows "
+                 "through: send rows with exchange_in_group")  # fmt: skip
+        run.close(found[name], right[name], said, rank=rank)
+
+
+def _compare_experts(
+    run: Any, found: Any, experts: Sequence[nn.Module], first: int, rank: int, words: str
+) -> None:
+    """The gradients of this rank's experts; None where frozen, zeros where no token came."""
+    for number, mine in enumerate(found, first):
+        for parameter, gradient in zip(experts[number].parameters(), mine, strict=True):
+            name = f"a gradient of expert {number} {words}"
+            if not parameter.requires_grad:
+                run.true(gradient is None, f"{name}: a frozen parameter has one", rank=rank)
+                continue
+            right = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            run.true(gradient is not None, f"{name} is None, not zeros", rank=rank,
+                     cause="no token came, and it was not run: run it on no rows")  # fmt: skip
+            run.close(gradient, right, name, rank=rank, terms=20)
+
+
+@check("tokens for every expert; then none, then some again", points=2, code="E",
+       diagnosis="on the way back undo each step: cat, by_expert, exchange, order")  # fmt: skip
+def check_everybody(run: Any) -> None:
+    """E: float64, 3 ranks, and 3 ranks of 4; gradients of later batches are added."""
+    _compare(run, _case(run, [EVERYBODY, EMPTY, EVERYBODY]), "every expert has tokens at first")
+    _compare(run, _case(run, [EVERYBODY], alone=True), "a group inside the world")
+
+
+@check("an expert without a token: zeros, not None", points=3, code="E",
+       diagnosis="the gradient is zeros because the expert ran on no rows")  # fmt: skip
+def check_empty(run: Any) -> None:
+    """E: experts 1 and 4 have none, their neighbours on the same rank do."""
+    _compare(run, _case(run, [EMPTY, EMPTY]), "experts 1 and 4 have no token")
+
+
+@check("a rank whose experts have none: nobody hangs", points=3, code="H",
+       diagnosis="run every expert, also on no rows: an exchange needs a graph")  # fmt: skip
+def check_idle(run: Any) -> None:
+    """H: forward and backward end, and gradients are zeros."""
+    _compare(run, _case(run, [IDLE]), "the experts of a rank have no token")
+    _compare(run, _case(run, [ALONE]), "only one rank has tokens, for its own experts")
+
+
+@check("a rank that has no tokens; nobody has any", points=3, code="H",
+       diagnosis="exchanges are called by all members, whatever each has")  # fmt: skip
+def check_nothing(run: Any) -> None:
+    """H: T = 0 on one rank, then on all."""
+    _compare(run, _case(run, [NOTHING, NOBODY]), "a rank has no tokens of its own")
+
+
+@check("sums of gradients that some ranks do not have", points=3, code="H",
+       diagnosis="zeros take part, and stay there as what the sum makes of them")  # fmt: skip
+def check_sums(run: Any) -> None:
+    """H: 2, 1, 0 and 3 of 3 ranks have a gradient; one parameter is frozen."""
+    have = ((1, 0, 0, 1), (1, 1, 0, 1), (0, 0, 0, 1))
+    shape = (run.number(2, 6), 5)
+    given = [[run.random(shape) if there else None for there in row] for row in have]
+    inputs = [{"given": row, "frozen": run.random(4)} for row in given]
+    result = explained(run, drive_sums, inputs, WORLD, SUMS)
+    run.forbid_bypass(result)
+    for number in range(len(have[0])):
+        mine = [row[number] for row in given]
+        there = [each for each in mine if each is not None]
+        total = torch.stack(there).sum(0) if there else torch.zeros(shape, dtype=torch.float64)
+        for rank, found in enumerate(result.outputs):
+            name = f"the sum of a gradient that {len(there)} of {WORLD} ranks have"
+            gradient, own = found["gradients"][number], mine[rank]
+            run.true(gradient is not None, f"{name} is None", rank=rank, cause=SUMS)
+            run.close(gradient, total, name, rank=rank, likely={
+                "this is the mean over the group; asked for is the sum": total / WORLD,
+                "divided by the number of ranks that have one: asked for is the sum":
+                    total / max(1, len(there)),
+                "this is the rank's own gradient: it was left out":
+                    torch.zeros_like(total) if own is None else own,
+            })  # fmt: skip
+            run.true(found["frozen"] is None, "a frozen parameter has a gradient", rank=rank)
+
+
+@check("every row is sent to its expert and back, and nothing else", points=3, code="B",
+       diagnosis="on the wire are the counts, and the rows that belong elsewhere")  # fmt: skip
+def check_bytes(run: Any) -> None:
+    """B: exact, from the ledger: two exchanges forward, two backward, and the counts of `plan`."""
+    for batches in ([EVERYBODY, EMPTY, EVERYBODY], [NOTHING, NOBODY]):
+        case = _case(run, batches)
+        width = case.inputs[0]["batches"][0]["x"].shape[1]
+        counts = len(batches) * 8 * OWN * (WORLD - 1)
+        pairs = [(sender, number // OWN) for batch in batches
+                 for sender, row in enumerate(batch) for number in row]  # fmt: skip
+        out = [sum(s == rank != to for s, to in pairs) for rank in range(WORLD)]
+        back = [sum(to == rank != s for s, to in pairs) for rank in range(WORLD)]
+        twice = [2 * 8 * width * (o + b) for o, b in zip(out, back, strict=True)]
+        run.bytes(case.result, [counts + rows for rows in twice], likely={
+            "half of the rows: nothing is sent in backward": [counts + n // 2 for n in twice],
+            "the counts are sent twice": [2 * counts + rows for rows in twice],
+            "the rows travel in float32": [counts + rows // 2 for rows in twice],
+        })  # fmt: skip
+        calls = 5 * len(batches)
+        for rank, ledger in enumerate(case.result.ledgers):
+            found = [event.op for event in ledger.events if event.parent < 0]
+            run.equal(found.count("all_to_all"), calls, "the number of all-to-alls", rank=rank)

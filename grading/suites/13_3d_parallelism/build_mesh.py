@@ -1,0 +1,301 @@
+"""build_mesh: coordinates and lines of thirteen meshes, groups that work, and refusals."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from course_lib.comm import Group, all_reduce
+from course_lib.grade.suite import Exercise, RunFault, check
+from grading.references.mesh.coordinates import AXES, TWELVE, Grid, Sizes, Tables
+
+EXERCISE = Exercise(
+    name="build_mesh",
+    lesson="13_3d_parallelism",
+    title="A mesh of five axes, and a group on each",
+    core=True,
+    minutes=30,
+    order=10,
+    defines=("coordinates", "rank_of", "axis_ranks", "build_mesh"),
+    hints=(
+        "How do you turn 12,345 seconds into hours, minutes and seconds? Divide, keep the rest, go "
+        "on with the quotient. Which of the five axes are the seconds, and which the hours?",
+        "`coordinates`: over `reversed(AXES)`, `rank, place[axis] = divmod(rank, size)`. "
+        "`rank_of`: over AXES, `rank = rank * size + place[axis]`. A line: the coordinates of the "
+        "rank, with that of one axis replaced by 0, 1, 2, ...",
+        "All lines of an axis: `sorted({tuple(axis_ranks(r, axis, sizes)) for r in "
+        "range(world.size)})`. Look at *all* tp lines for one whose first and last ranks are on "
+        "different nodes, and at the product of the sizes, before the first `world.split`.",
+    ),
+)
+
+NODE = 2  # ranks on a node, where a mesh is made
+REAL: tuple[Sizes, ...] = ({"tp": 2, "dp": 1, "pp": 2}, {"cp": 2, "dp": 2}, {"ep": 4})  # of 4 ranks
+TOGETHER = (
+    "Groups are made by all ranks together: each calls world.split for the same axes in the same "
+    "order, with all lines, also those that it is not in."
+)
+ALL_OR_NONE = (
+    "some ranks refused and the others went on to make groups: look at all tp lines, not at the "
+    "rank's own"
+)
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive_places(learner: Any, group: Any, meshes: list[Sizes]) -> dict[str, Any]:
+    """Asks for the coordinates of every rank."""
+    return {"said": [[_plain(learner.coordinates(rank, sizes)) for rank in _ranks(sizes)]
+                     for sizes in meshes]}  # fmt: skip
+
+
+def drive_ranks(learner: Any, group: Any, meshes: list[Any]) -> dict[str, Any]:
+    """Asks for the rank at every place."""
+    return {"said": [[_plain(learner.rank_of(place, sizes)) for place in places]
+                     for sizes, places in meshes]}  # fmt: skip
+
+
+def drive_lines(learner: Any, group: Any, meshes: list[Sizes]) -> dict[str, Any]:
+    """Asks for every rank's line on every axis."""
+    return {"said": [[{axis: _plain(learner.axis_ranks(rank, axis, sizes)) for axis in AXES}
+                      for rank in _ranks(sizes)] for sizes in meshes]}  # fmt: skip
+
+
+def drive_meshes(learner: Any, group: Any, meshes: list[Sizes]) -> dict[str, Any]:
+    """Makes meshes; a sum of 2^rank over each group shows who is in it."""
+    return {"said": [_groups(learner.build_mesh(group, sizes, NODE), group.rank)
+                     for sizes in meshes]}  # fmt: skip
+
+
+def drive_refusals(learner: Any, group: Any, cases: list[Any]) -> dict[str, Any]:
+    """What build_mesh says to meshes that cannot be."""
+    return {"said": [_refusal(learner, group, *case) for case in cases]}
+
+
+def _refusal(learner: Any, group: Any, sizes: Sizes, node: int) -> list[str]:
+    """The exception's type and text; two empty ones if there was none."""
+    try:
+        learner.build_mesh(group, sizes, node)
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        return ["ValueError" if isinstance(error, ValueError) else type(error).__name__, str(error)]
+    return ["", ""]
+
+
+def _groups(mesh: Any, rank: int) -> Any:
+    """For each axis what its group says of itself, and who takes part in it."""
+    if not isinstance(mesh, dict):
+        return type(mesh).__name__
+    found: dict[str, Any] = {}
+    for axis in sorted(mesh, key=str):
+        group = mesh[axis]
+        if not isinstance(group, Group):
+            found[axis] = type(group).__name__
+            continue
+        total = torch.tensor(1 << rank)
+        all_reduce(total, group)
+        members = [bit for bit in range(64) if int(total) >> bit & 1]
+        found[axis] = {"ranks": list(group.ranks), "index": group.index, "axis": group.axis,
+                       "members": members}  # fmt: skip
+    return found
+
+
+def _ranks(sizes: Sizes) -> range:
+    return range(math.prod(sizes.values()))
+
+
+def _plain(value: Any) -> Any:
+    """Tensors and numbers of other libraries as they print, tuples and ranges as lists."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, range)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (int, str, type(None))) else repr(value)
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _meshes(run: Any) -> list[Sizes]:
+    """One with five axes longer than 1 and hidden sizes, then the twelve of eight ranks."""
+    drawn = [2, 3, 2, 3, 2]
+    drawn[run.number(0, 5)] = 4
+    return [{axis: drawn[AXES.index(axis)] for axis in ("cp", "tp", "pp", "ep", "dp")}, *TWELVE]
+
+
+def _asked(run: Any, drive: Callable[..., Any]) -> Iterator[tuple[Grid, list[Any]]]:
+    """Each mesh, and what was said of each of its ranks."""
+    grids = [Grid(sizes) for sizes in _meshes(run)]
+    given: list[Any] = [grid.sizes for grid in grids]
+    if drive is drive_ranks:  # the axes of a place come in another order than in AXES
+        given = [[grid.sizes, [dict(sorted(grid.place(r).items())) for r in grid.ranks]]
+                 for grid in grids]  # fmt: skip
+    yield from zip(grids, run(drive, {"meshes": given}).outputs[0]["said"], strict=True)
+
+
+def _compare(
+    run: Any, what: str, grid: Grid, said: list[Any], right: list[Any], known: Callable[[], Tables]
+) -> None:
+    """Compares what was said of each rank; a known mistake must explain all of the mesh."""
+    if said == right:
+        return
+    rank = next(rank for rank in grid.ranks if said[rank] != right[rank])
+    run.fail(
+        f"{what} of rank {rank} of {grid} is not what it should be",
+        expected=repr(right[rank]),
+        measured=repr(said[rank]),
+        cause=next((why for why, table in known().items() if table == said), ""),
+    )
+
+
+@check("coordinates of every rank, on thirteen meshes", points=3, code="E",
+       diagnosis="divide by the sizes, from tp to pp: the rest is the coordinate")  # fmt: skip
+def check_coordinates(run: Any) -> None:
+    """E: a pure function, so it costs nothing to look at every rank."""
+    for grid, said in _asked(run, drive_places):
+        right = [grid.place(rank) for rank in grid.ranks]
+        _compare(run, "coordinates", grid, said, right, grid.wrong_places)
+
+
+@check("the rank at every place", points=2, code="E",
+       diagnosis="from pp to tp: times the size, plus the coordinate")  # fmt: skip
+def check_rank_of(run: Any) -> None:
+    """E: the way back."""
+    for grid, said in _asked(run, drive_ranks):
+        _compare(run, "rank_of the place", grid, said, list(grid.ranks), grid.wrong_ranks)
+
+
+@check("axis_ranks: every rank's line on every axis", points=3, code="E",
+       diagnosis="the rank's coordinates, with that of one axis running from 0")  # fmt: skip
+def check_lines(run: Any) -> None:
+    """E: five lines for each rank."""
+    for grid, said in _asked(run, drive_lines):
+        for axis in ("ep", "dp", "cp", "tp", "pp"):  # ep's is neighbours in no order of the axes
+            _compare(run, f"the {axis} line", grid, [each[axis] for each in said],
+                     [grid.line(rank, axis) for rank in grid.ranks],
+                     partial(grid.wrong_lines, axis))  # fmt: skip
+
+
+# --- groups on real ranks ------------------------------------------------------------------------
+def _made(run: Any) -> Iterator[tuple[Grid, int, str, Any]]:
+    """For each mesh, rank and axis: the group that the rank got."""
+    result = _explained(run, drive_meshes, {"meshes": list(REAL)}, 4, TOGETHER)
+    for number, grid in enumerate(map(Grid, REAL)):
+        for rank, said in enumerate(result.column("said")):
+            mesh, all_axes = said[number], sorted(AXES)
+            run.true(isinstance(mesh, dict), "build_mesh returns no dict", rank=rank,
+                     expected="a dict: axis to Group", measured=str(mesh))  # fmt: skip
+            run.true(list(mesh) == all_axes, f"build_mesh of {grid} has the wrong axes",
+                     rank=rank, expected=", ".join(all_axes), measured=", ".join(mesh),
+                     cause="an axis of size 1 has a group, too, and no other has one")  # fmt: skip
+            for axis in AXES:
+                run.true(isinstance(mesh[axis], dict), f"the {axis} group is no Group", rank=rank,
+                         measured=str(mesh[axis]), cause="world.split returns one")  # fmt: skip
+                yield grid, rank, axis, mesh[axis]
+
+
+def _explained(run: Any, drive: Any, inputs: Any, world: int, reason: str) -> Any:
+    """The result, or the fault with a reason if ranks did not make the same groups."""
+    try:
+        return run(drive, inputs, world=world)
+    except RunFault as error:
+        fault = error.fault
+        broken = fault.kind == "exception" and any(w in fault.message for w in ("gloo", "onnect"))
+        if broken or fault.kind in ("deadlock", "wall", "killed"):
+            raise RunFault(replace(fault, cause=reason), error.output) from None
+        raise
+
+
+@check("groups of 4 ranks on three meshes", points=4, code="E",
+       diagnosis="split the world for each axis, with all of its lines")  # fmt: skip
+def check_groups(run: Any) -> None:
+    """E: what a group says of itself, and who takes part in a sum over it."""
+    for grid, rank, axis, group in _made(run):
+        what, line = f"of the {axis} group of {grid}", grid.line(rank, axis)
+        others = {f"this is the {other} line: lines and names are mixed": grid.line(rank, other)
+                  for other in AXES if other != axis}  # fmt: skip
+        run.equal(group["ranks"], line, f"the list of ranks {what}", rank=rank, likely={
+            "this is the world": list(grid.ranks), **others,
+            "the ranks of a line ascend: an index is a coordinate": line[::-1],
+            **{why: other.line(rank, axis) for why, other in grid.others().items()},
+        })  # fmt: skip
+        run.equal(group["members"], line, f"who takes part in a sum over the ranks {what}",
+                  rank=rank)  # fmt: skip
+        run.equal(group["index"], grid.place(rank)[axis], f"the index {what}", rank=rank)
+        run.equal(group["axis"], axis, f"the axis {what}", rank=rank)
+
+
+@check("tp's ranks share a node", points=2, code="E",
+       diagnosis="tp is the innermost axis, so its ranks are neighbours")  # fmt: skip
+def check_nodes(run: Any) -> None:
+    """E: measured on the groups: over how many nodes each goes."""
+    for grid, rank, axis, group in _made(run):
+        if axis == "tp":
+            nodes = sorted({member // NODE for member in group["ranks"]})
+            run.equal(nodes, [rank // NODE], f"with {NODE} ranks a node, the list of nodes of the "
+                      f"tp group of {grid}", rank=rank, likely={
+                "tp goes across nodes: it talks most, and is the innermost axis": [0, 1],
+            })  # fmt: skip
+
+
+# Sizes, ranks per node, and what the message must say; on two ranks.
+Case = tuple[Sizes, int, tuple[str, ...]]
+UNFIT: tuple[Case, ...] = (
+    ({"dp": 2, "tp": 4}, 4, ("8", "2")),
+    ({"dp": 3}, 4, ("3", "2")),
+    ({"pp": 1}, 4, ("1", "2")),
+    ({}, 4, ("1", "2")),
+    ({"ddp": 2}, 4, ("ddp",)),
+    ({"dp": -1, "pp": -2}, 4, ("-1",)),
+    ({"dp": 0, "pp": 2}, 4, ("0",)),
+)
+ACROSS: tuple[Case, ...] = (({"tp": 2}, 1, ("tp", "2", "1")),)
+ONE_LINE: tuple[Case, ...] = (({"tp": 2, "dp": 2}, 3, ("tp", "2", "3")),)  # on four
+
+
+def _check_refused(
+    run: Any, looked_at: Sequence[Case], why: str, cases: Sequence[Case], world: int
+) -> None:
+    """Every rank must have said no to these of the cases, with these words."""
+    given = {"cases": [[sizes, node] for sizes, node, _ in cases]}
+    result = _explained(run, drive_refusals, given, world, ALL_OR_NONE)
+    for sizes, node, words in looked_at:
+        mesh = f"a mesh of {Grid(sizes)} on {world} ranks, {node} on each node,"
+        for rank, said in enumerate(result.column("said")):
+            kind, text = said[cases.index((sizes, node, words))]
+            run.true(kind != "", f"{mesh} was not refused", rank=rank, cause=why,
+                     expected="ValueError")  # fmt: skip
+            run.true(kind == "ValueError", f"{mesh} was refused with another exception", rank=rank,
+                     expected="ValueError", measured=f"{kind}: {text}"[:160])  # fmt: skip
+            found = re.findall(r"-?\d+|[a-z]+", text)
+            missing = [word for word in words if word not in found]
+            run.true(not missing, f"the message does not say {' and '.join(missing)}", rank=rank,
+                     expected=f"a message that refuses {mesh.rstrip(',')}, with what was asked and "
+                     "what is there", measured=text[:160])  # fmt: skip
+
+
+@check("sizes that are not the world's are refused kindly", points=2, code="E",
+       diagnosis="look at the names, the sizes and their product first")  # fmt: skip
+def check_sizes_refused(run: Any) -> None:
+    """E: before any group is made."""
+    why = "such a mesh has no place for some ranks, or places for none"
+    _check_refused(run, UNFIT, why, UNFIT + ACROSS, 2)
+
+
+@check("tp across nodes is refused", points=2, code="E",
+       diagnosis="the ranks of a tp line must be on one node")  # fmt: skip
+def check_across_refused(run: Any) -> None:
+    """E: every tp line crosses."""
+    why = "tp goes across nodes: it would talk twice a block and pass over slow links"
+    _check_refused(run, ACROSS, why, UNFIT + ACROSS, 2)
+
+
+@check("all ranks refuse, or none", points=2, code="H",
+       diagnosis="look at all tp lines, not at the rank's own")  # fmt: skip
+def check_together(run: Any) -> None:
+    """H: of two tp lines one is on one node, and the other is not."""
+    _check_refused(run, ONE_LINE, ALL_OR_NONE, ONE_LINE, 4)

@@ -1,0 +1,288 @@
+"""finalize_grads: the rule on twelve meshes of 8 ranks, and the calls on three real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.comm.mesh import AXES, Mesh
+from course_lib.grade.suite import Exercise, check
+from course_lib.trace import wire_bytes
+from grading.references.data_parallel.training import explained
+from grading.references.mesh.gradient_reductions import ENDS, Given, Reduction, Waits, lines, slips
+
+EXERCISE = Exercise(
+    name="finalize_grads",
+    lesson="13_3d_parallelism",
+    title="Gradients on a mesh: who adds up what over which axis",
+    core=True,
+    minutes=30,
+    order=40,
+    defines=("reduce_plan", "finalize_grads"),
+    hints=(
+        "For each kind and each axis ask: do two ranks that differ in it alone have the same "
+        "parameter, and if so, other parts of its gradient? Then these are added up. And of how "
+        "many of the D losses is the sum, once all is added up? By that many you divide.",
+        "Everything is added up over dp × ep × cp, but experts over dp × cp: over ep are other "
+        "experts. All are divided by D, experts too, since in their sum are the losses of ep "
+        "already. Before that, norms are added up over tp if there is sequence parallelism, and "
+        "tied weights over ENDS; those two divide by nothing.",
+        "`finalize_grads`: for each parameter that requires a gradient, zeros if it has none, then "
+        "for `axes, divisor` in its plan: `group = ends if axes == ENDS else mesh[axes]`, "
+        "`all_reduce(parameter.grad, group)`, `parameter.grad.div_(divisor)`.",
+    ),
+)
+
+DATA = ("dp", "ep", "cp")
+MESHES = (  # pp, dp, ep, cp, tp
+    (8, 1, 1, 1, 1), (1, 8, 1, 1, 1), (1, 1, 8, 1, 1), (1, 1, 1, 8, 1), (1, 1, 1, 1, 8),
+    (2, 2, 1, 1, 2), (2, 2, 2, 1, 1), (1, 2, 2, 2, 1), (2, 1, 1, 2, 2), (1, 2, 1, 2, 2),
+    (4, 1, 1, 1, 2), (1, 1, 2, 2, 2),
+)  # fmt: skip
+LONG, CUT, SPREAD = (3, 2, 1, 1, 1), (1, 1, 1, 2, 2), (1, 1, 2, 2, 1)
+CASES = [(kind, sequence) for kind in ("norm", "tied", "expert", "other")
+         for sequence in (False, True)]  # fmt: skip
+SKIPPED = (
+    "A gradient that is None takes part as zeros, and only ranks that have the same parameter wait "
+    "for each other"
+)
+
+
+def _sizes(mesh: Sequence[int]) -> dict[str, int]:
+    return dict(zip(AXES, mesh, strict=True))
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive_plans(learner: Any, group: Any, cases: list[Any]) -> list[list[Any]]:
+    """Every plan that is asked for, as lists."""
+    return [_as_lists(learner.reduce_plan(kind, dict(sizes), sequence))
+            for kind, sizes, sequence in cases]  # fmt: skip
+
+
+def _as_lists(plan: Any) -> list[Any]:
+    """A plan as data.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(plan, (list, tuple)):
+        raise TypeError(f"reduce_plan must return a list of Reduction(axes, divisor), not {plan!r}")
+    found = []
+    for each in plan:
+        fits = isinstance(each, tuple) and len(each) == 2
+        axes, divisor = each if fits else (None, None)
+        if not isinstance(axes, (tuple, list)) or not set(axes) <= {*AXES, *ENDS}:
+            raise TypeError(f'a Reduction has a tuple of axes, as ("tp",), or ENDS; not {each!r}')
+        if not isinstance(divisor, (int, float)) or divisor <= 0:
+            raise TypeError(f"a Reduction divides by a number above 0; found {each!r}")
+        found.append([list(axes), divisor])
+    return found
+
+
+def drive(
+    learner: Any,
+    group: Any,
+    sizes: dict[str, int],
+    sequence: bool,
+    held: list[dict[str, Any]],
+) -> dict[str, torch.Tensor | None]:
+    """One backward, whose gradients are then finalised."""
+    mesh = Mesh(group, sizes)
+    for axes in (DATA, ("dp", "cp")):
+        mesh[axes]
+    ends = group.split(lines(ENDS, sizes), "ends")
+    parameters = {each["name"]: _parameter(each) for each in held}
+    rows = sizes["dp"] * sizes["ep"] * sizes["cp"]
+    loss = torch.zeros((), dtype=torch.float64, requires_grad=True) * 1.0
+    for each in held:
+        if each["part"] is not None:
+            loss = loss + rows * (each["part"] * torch.tanh(parameters[each["name"]])).sum()
+    loss.backward()
+    own = [(parameters[each["name"]], each["kind"]) for each in held]
+    learner.finalize_grads(own, mesh, ends if ends.size > 1 else None, sequence)
+    return {name: p.grad for name, p in parameters.items()}
+
+
+def _parameter(each: dict[str, Any]) -> nn.Parameter:
+    """A parameter whose memory, like its gradient's, is not in order."""
+    return nn.Parameter(each["weight"].t().clone().t(), requires_grad=not each["frozen"])
+
+
+# --- the rule ------------------------------------------------------------------------------------
+def _plans(run: Any, kind: str) -> list[tuple[dict[str, int], bool, list[Reduction]]]:
+    """Sizes, whether there is sequence parallelism, and the plan that came back."""
+    cases = [(each, _sizes(mesh), sequence) for mesh in MESHES for each, sequence in CASES]
+    answers = run(drive_plans, {"cases": cases}).outputs[0]
+    return [(sizes, sequence, [Reduction(tuple(axes), divisor) for axes, divisor in answer])
+            for (each, sizes, sequence), answer in zip(cases, answers, strict=True)
+            if each == kind]  # fmt: skip
+
+
+def _check_plans(run: Any, kind: str) -> None:
+    """What the ranks of twelve meshes have, once the plan is carried out."""
+    for sizes, sequence, plan in _plans(run, kind):
+        given = Given(run, sizes, kind, sequence, (2, 1))
+        what = f"{_a(kind)} on {_words(sizes)}{' with sequence parallelism' * sequence}"
+        try:
+            found = given.simulate(plan)
+        except Waits as error:
+            run.fail(f"a reduction of the plan for {what} never ends", rank=error.rank,
+                     measured=_said(plan), cause=f"it waits for rank {error.other}, which does not "
+                     "have that parameter: only the first and the last stage do")  # fmt: skip
+        for rank, gradient in found.items():
+            _compare(run, given, rank, gradient, f"the gradient of {what}, by {_said(plan)},")
+
+
+def _compare(run: Any, given: Given, rank: int, gradient: Any, what: str) -> None:
+    """One gradient, with the known mistakes only if there is one."""
+    right = given.truth(rank)
+    same = isinstance(gradient, torch.Tensor) and gradient.shape == right.shape
+    near = same and torch.allclose(gradient.double(), right, rtol=1e-10, atol=1e-12)
+    run.close(gradient, right, what, rank=rank, terms=20,
+              likely={} if near else _known(given, rank))  # fmt: skip
+
+
+def _known(given: Given, rank: int) -> dict[str, torch.Tensor]:
+    """What known mistakes leave on a rank."""
+    known = slips(given.kind, given.sizes, given.sequence)
+    return {why: given.simulate(plan)[rank] for why, plan in known.items()}
+
+
+def _a(kind: str) -> str:
+    return {"norm": "a norm", "tied": "a tied weight", "expert": "an expert",
+            "other": "an ordinary matrix"}[kind]  # fmt: skip
+
+
+def _words(sizes: dict[str, int]) -> str:
+    return " × ".join(f"{axis} {n}" for axis, n in sizes.items() if n > 1)
+
+
+def _said(plan: list[Reduction]) -> str:
+    each = [f"{' × '.join(axes)} / {divisor}" for axes, divisor in plan]
+    return f"[{', '.join(each)}]"
+
+
+@check("the rule for ordinary matrices, on twelve meshes of 8 ranks", points=2, code="E",
+       diagnosis="the mean over all ranks that have other tokens")  # fmt: skip
+def check_other(run: Any) -> None:
+    """E: every rank's gradient, when the plan is carried out in one process."""
+    _check_plans(run, "other")
+
+
+@check("the rule for norms, with sequence parallelism and without", points=3, code="E",
+       diagnosis="with it, added up over tp; then the mean, as for matrices")  # fmt: skip
+def check_norm(run: Any) -> None:
+    """E: the same."""
+    _check_plans(run, "norm")
+
+
+@check("the rule for tied weights", points=3, code="E",
+       diagnosis="both uses are added up over the ends of pp; then the mean")  # fmt: skip
+def check_tied(run: Any) -> None:
+    """E: the same; stages in the middle do not have the weight."""
+    _check_plans(run, "tied")
+
+
+@check("the rule for experts", points=3, code="E",
+       diagnosis="added up over dp × cp, and divided by D")  # fmt: skip
+def check_expert(run: Any) -> None:
+    """E: the same."""
+    _check_plans(run, "expert")
+
+
+# --- the calls -----------------------------------------------------------------------------------
+class Case:
+    """A mesh of real ranks, and what came back.
+
+    Args:
+        run: of the check.
+        mesh: sizes.
+        sequence: whether there is sequence parallelism.
+        gaps: for names of parameters, which ranks do not use them.
+    """
+
+    def __init__(
+        self, run: Any, mesh: Sequence[int], sequence: bool, gaps: dict[str, Callable[[int], bool]]
+    ) -> None:
+        self.sizes = _sizes(mesh)
+        world = int(torch.tensor(mesh).prod())
+        kinds = {"norm": "norm", "embedding": "tied", "up": "other", "down": "other",
+                 "frozen": "other", "router": "other", "expert.0": "expert",
+                 "expert.1": "expert"}  # fmt: skip
+        shape = (run.number(3, 6), 4)  # so that bytes divide by 2 and 4
+        self.given = {name: Given(run, self.sizes, kind, sequence, shape, gaps.get(name))
+                      for name, kind in kinds.items()}  # fmt: skip
+        self.run = run
+        self.inputs = [{"sizes": self.sizes, "sequence": sequence, "held": self._held(rank)}
+                       for rank in range(world)]  # fmt: skip
+
+    @cached_property
+    def result(self) -> Any:
+        """What came back; the run is made when it is first looked at."""
+        return explained(self.run, drive, self.inputs, len(self.inputs), SKIPPED)
+
+    def _held(self, rank: int) -> list[dict[str, Any]]:
+        """A rank's parameters."""
+        return [{"name": name, "kind": given.kind, "weight": given.weight(rank),
+                 "part": given.parts[rank], "frozen": name == "frozen"}
+                for name, given in self.given.items() if rank in given.holders]  # fmt: skip
+
+    def compare(self) -> None:
+        """Every gradient, on every rank."""
+        run, words = self.run, _words(self.sizes)
+        for rank, output in enumerate(self.result.outputs):
+            for name, gradient in output.items():
+                what = f"the gradient of {name} on {words}"
+                if name == "frozen":
+                    run.true(gradient is None, f"{what} is not None: it is frozen", rank=rank)
+                    continue
+                run.true(gradient is not None, f"{what} is None", rank=rank, cause=SKIPPED)
+                _compare(run, self.given[name], rank, gradient, what)
+
+    def most(self, rank: int) -> int:
+        """Bytes that a rank needs to send."""
+        total = 0
+        for name, given in self.given.items():
+            if rank in given.holders and name != "frozen":
+                for axes, _ in given.plan:
+                    line = next(line for line in lines(axes, self.sizes) if rank in line)
+                    size = given.weight(rank).nbytes
+                    total += wire_bytes("all_reduce", size, len(line), line.index(rank), 8)[0]
+        return total
+
+
+def _cases(run: Any) -> list[Case]:
+    """In every check the same, so that each runs once. In the last some have no gradient."""
+    gaps = {"expert.1": lambda rank: rank == 1, "router": lambda rank: rank != 2}
+    return [Case(run, LONG, False, {}), Case(run, CUT, True, {}), Case(run, SPREAD, False, gaps)]
+
+
+@check("gradients on pp 3 × dp 2 and on cp 2 × tp 2", points=4, code="E",
+       diagnosis="do what the plans say, on this rank's groups")  # fmt: skip
+def check_calls(run: Any) -> None:
+    """E: float64, as one process has them before a step; the second with sequence parallelism."""
+    for case in _cases(run)[:2]:
+        case.compare()
+
+
+@check("gradients that some ranks do not have, on ep 2 × cp 2", points=3, code="H",
+       diagnosis="None takes part as zeros, and is a gradient afterwards")  # fmt: skip
+def check_missing(run: Any) -> None:
+    """H: every rank that has the parameter makes the call."""
+    _cases(run)[2].compare()
+
+
+@check("each gradient travels once for each reduction", points=2, code="B",
+       diagnosis="2(N-1)/N·S bytes for each reduction that a gradient needs")  # fmt: skip
+def check_bytes(run: Any) -> None:
+    """B: no more than the formula on any rank, from the ledger."""
+    for case in _cases(run):
+        run.forbid_bypass(case.result)
+        for rank, sent in enumerate(case.result.timeline.sent()):
+            run.at_most(sent, case.most(rank), f"the number of bytes sent on {_words(case.sizes)}",
+                        rank=rank, cause="something travels twice, or further than it must",
+                        )  # fmt: skip

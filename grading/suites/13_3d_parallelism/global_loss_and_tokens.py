@@ -1,0 +1,312 @@
+"""global_loss_and_tokens: one process's mean over all tokens, on every rank of a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+
+from course_lib.comm.mesh import AXES, Mesh, axis_lines, coordinates
+from course_lib.grade.suite import Exercise, check
+from grading.references.data_parallel.training import explained
+
+EXERCISE = Exercise(
+    name="global_loss_and_tokens",
+    lesson="13_3d_parallelism",
+    title="The loss of a whole batch, on every rank of a mesh",
+    core=True,
+    minutes=20,
+    order=20,
+    hints=(
+        "Two numbers, and two questions for each: which ranks have a part of it that no other rank "
+        "has, and which ranks must hear of it? Targets are on all stages, losses on one.",
+        "Count on every rank, and sum the counts over dp × ep × cp as int64: over pp or tp the "
+        "same tokens would be counted again. Sum the losses over pp as well: stages without any "
+        "add 0, and so learn the sum.",
+        '`all_reduce(tokens, mesh["dp", "ep", "cp"])`, with `tokens` an int64 tensor; '
+        '`all_reduce(total, mesh["pp", "dp", "ep", "cp"])`, with `total` a float64 tensor that '
+        "begins at 0 on every rank; then `total / tokens`, and nothing else is divided.",
+    ),
+)
+
+IGNORED = -100
+MICRO = 3  # micro-batches
+MOST = 32  # bytes that a rank may give to its collectives
+DATA, ALL_BUT_TP = ("dp", "ep", "cp"), ("pp", "dp", "ep", "cp")
+ALONE = "Every rank calls every collective of its groups: a stage without losses adds 0"
+
+
+class Layout(NamedTuple):
+    """A mesh, and where on pp the losses are."""
+
+    sizes: dict[str, int]
+    last: int  # index of the last stage's rank on pp
+    dtype: torch.dtype = torch.float64  # of the losses
+    many: int = 0  # about as many tokens in one more micro-batch, all counted
+
+    def __str__(self) -> str:
+        return "(" + " × ".join(f"{axis} {n}" for axis, n in self.sizes.items() if n > 1) + ")"
+
+
+def _layout(last: int, dtype: torch.dtype = torch.float64, **sizes: int) -> Layout:
+    return Layout({axis: sizes.get(axis, 1) for axis in AXES}, last, dtype)
+
+
+LAYOUTS = (
+    _layout(0, pp=2, dp=2),
+    _layout(1, pp=2, tp=2),
+    _layout(0, torch.float32, ep=2, cp=2),
+    _layout(0, dp=3)._replace(many=8_388_609),  # three times that is beyond 2^24
+)
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any,
+    group: Any,
+    sizes: dict[str, int],
+    losses: list[torch.Tensor],
+    targets: list[torch.Tensor],
+    many: int,
+) -> dict[str, Any]:
+    """One call; the targets are views that are not contiguous."""
+    mesh = Mesh(group, sizes)
+    for axes in (DATA, ALL_BUT_TP):
+        mesh[axes]
+    given = [target.t() for target in targets]
+    if many:
+        given.append(torch.zeros((), dtype=torch.int64).expand(1, many))
+    own = [loss.clone() for loss in losses]
+    answer = learner.global_loss_and_tokens(own, given, mesh)
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise TypeError(f"global_loss_and_tokens must return (loss, tokens), not {answer!r}")
+    kept = all(torch.equal(a, b) for a, b in zip(own, losses, strict=True))
+    return {"loss": answer[0], "tokens": answer[1], "kept": kept}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+class Sums(NamedTuple):
+    """Of the micro-batches on one place of dp × ep × cp."""
+
+    losses: list[float]
+    counts: list[int]
+    slots: int  # targets, counted or not
+
+
+class Case:
+    """A layout, its hidden batch, and what came back.
+
+    Args:
+        run: of the check.
+        layout: the mesh.
+    """
+
+    def __init__(self, run: Any, layout: Layout) -> None:
+        self.layout, self.sizes = layout, layout.sizes
+        world = layout.sizes["pp"] * self.size(DATA) * layout.sizes["tp"]
+        self.places = [coordinates(rank, layout.sizes) for rank in range(world)]
+        self.lines = axis_lines(DATA, layout.sizes)
+        batches = [self._micro_batches(run, place) for place in range(self.size(DATA))]
+        odd = sum(int((targets != IGNORED).sum()) for batch in batches for targets, _ in batch) % 2
+        self.many = layout.many + odd * (layout.many > 0)  # an odd sum: float32 has even ones only
+        self.sums = [self._sums(batch) for batch in batches]
+        self.run, self.inputs = run, list[dict[str, Any]]()
+        for rank in range(world):
+            mine = batches[self.place(rank)]
+            last = self.places[rank]["pp"] == layout.last
+            losses = [loss for _, loss in mine] + [torch.ones(())] * (self.many > 0)
+            self.inputs.append({"sizes": layout.sizes, "losses": losses * last, "many": self.many,
+                           "targets": [target for target, _ in mine]})  # fmt: skip
+
+    @cached_property
+    def result(self) -> Any:
+        """What came back; the run is made when it is first looked at."""
+        return explained(self.run, drive, self.inputs, len(self.inputs), ALONE)
+
+    def size(self, axes: Sequence[str]) -> int:
+        """How many ranks differ in these axes alone."""
+        return int(torch.tensor([self.sizes[axis] for axis in axes]).prod())
+
+    def place(self, rank: int) -> int:
+        """The rank's place among those with other tokens."""
+        return next(line.index(rank) for line in self.lines if rank in line)
+
+    def _micro_batches(self, run: Any, place: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Targets, transposed, and the sum of their losses; one micro-batch counts no token."""
+        found = []
+        for number in range(MICRO):
+            shape = (run.number(3, 6), 2 + number)
+            targets, losses = run.integers(0, 9, shape), run.random(shape).abs() + 0.1
+            padding = run.random(shape) > (number - 1) * 0.8 + 0.3
+            if number == place % MICRO:
+                padding[:] = True
+            targets[padding] = IGNORED
+            found.append((targets, losses[~padding].sum().to(self.layout.dtype)))
+        return found
+
+    def _sums(self, batch: list[tuple[torch.Tensor, torch.Tensor]]) -> Sums:
+        counts = [int((targets != IGNORED).sum()) for targets, _ in batch]
+        slots, more = sum(targets.numel() for targets, _ in batch), self.many > 0
+        return Sums([float(loss) for _, loss in batch] + [1.0] * more,
+                    counts + [self.many] * more, slots + self.many)  # fmt: skip
+
+    def ranks(self) -> Iterator[tuple[int, bool, dict[str, Any]]]:
+        """Every rank, whether it has the last stage, and what it returned."""
+        for rank, output in enumerate(self.result.outputs):
+            yield rank, self.places[rank]["pp"] == self.layout.last, output
+
+    def over(self, rank: int, axes: Sequence[str]) -> tuple[float, int]:
+        """Loss and tokens of the places that differ from this rank's in these axes alone."""
+        line = next(line for line in axis_lines(axes, self.sizes) if rank in line)
+        every = [self.sums[self.place(other)] for other in line]
+        return sum(sum(s.losses) for s in every), sum(sum(s.counts) for s in every)
+
+    def tokens(self) -> int:
+        """All that count, in one process."""
+        return sum(sum(sums.counts) for sums in self.sums)
+
+    def loss(self) -> torch.Tensor:
+        """The mean over all of them, in one process."""
+        return _number(sum(sum(sums.losses) for sums in self.sums) / self.tokens())
+
+    # --- known mistakes --------------------------------------------------------------------------
+    def wrong_tokens(self, rank: int) -> dict[str, int]:
+        """Numbers of tokens that known mistakes give."""
+        right, pp, tp = self.tokens(), self.sizes["pp"], self.sizes["tp"]
+        return {
+            "ranks of tp have the same tokens: they were counted tp times": right * tp,
+            "every stage has the same targets: the tokens were counted pp times": right * pp,
+            "counted pp × tp times: a sum over all ranks, most of which have the same":
+                right * pp * tp,
+            "only the last stage has learnt it": 0,
+            "ignored targets (-100) were counted": sum(sums.slots for sums in self.sums),
+            **{f"ranks of {axis} have other tokens: they were left out":
+               self.over(rank, [other for other in DATA if other != axis])[1] for axis in DATA},
+            "these are the rank's own tokens": self.over(rank, ())[1],
+            "counted in float32, which is exact up to 16,777,216 only":
+                int(torch.tensor(right, dtype=torch.float32)),
+        }  # fmt: skip
+
+    def wrong_losses(self, rank: int, found: Any) -> dict[str, torch.Tensor]:
+        """Losses that known mistakes give; `found` is this rank's number of tokens."""
+        right, tokens, data = float(self.loss()), self.tokens(), self.size(DATA)
+        if type(found) is int and found not in (0, tokens):
+            return {"the sum is right, but the number of tokens is not":
+                    _number(right * tokens / found)}  # fmt: skip
+        sums = torch.tensor([s.losses for s in self.sums], dtype=torch.float64)
+        counts = torch.tensor([s.counts for s in self.sums], dtype=torch.float64)
+        slots = sum(s.slots for s in self.sums)
+        (own, count), place = self.over(rank, ()), self.place(rank)
+        left_out = {axis: self.over(rank, [a for a in DATA if a != axis]) for axis in DATA}
+        means = {
+            "a mean of the ranks' means: tokens of a rank with few of them weigh more":
+                (sums.sum(1) / counts.sum(1)).mean(),
+            "a mean of the micro-batches' means: tokens of a short one weigh more":
+                (sums / counts).mean(),
+            "a mean of the micro-batches' means, of those that have a token":
+                (sums / counts.clamp(min=1)).mean(),
+            "a mean of the micro-batches' means, each over all ranks":
+                (sums.sum(0) / counts.sum(0)).mean(),
+        }  # fmt: skip
+        values = {
+            "only the last stage has learnt it": 0.0,
+            "divided by the number of ranks of dp × ep × cp as well: the number of tokens is the "
+            "whole denominator": right / data,
+            "divided by the number of micro-batches as well": right / len(self.sums[0].losses),
+            "ignored targets (-100) were counted": right * tokens / slots,
+            "ranks of tp have the same losses: they were added up tp times":
+                right * self.sizes["tp"],
+            "the sum of the losses: divide by the number of tokens": right * tokens,
+            **{f"ranks of {axis} have other tokens: they were left out": loss / max(1, n)
+               for axis, (loss, n) in left_out.items()},
+            **{f"the losses of ranks of {axis} were left out": loss / tokens
+               for axis, (loss, _) in left_out.items()},
+            "this is the rank's own mean": own / max(1, count),
+            "this is the rank's own part": own / tokens,
+            "this is the last micro-batch's part": self.sums[place].losses[-1] / tokens,
+        }  # fmt: skip
+        return {why: _number(float(value)) for why, value in (means | values).items()}
+
+
+def _number(value: float) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def _cases(run: Any) -> list[Case]:
+    """All layouts; in every check the same, so that each runs once."""
+    return [Case(run, layout) for layout in LAYOUTS]
+
+
+def _check_tokens(run: Any, cases: list[Case]) -> None:
+    for case in cases:
+        what, right = f"the number of tokens {case.layout}", case.tokens()
+        for rank, _, output in case.ranks():
+            found = output["tokens"]
+            run.true(type(found) is int, f"{what} is no int", rank=rank, expected=str(right),
+                     measured=repr(found), cause="the second result is a Python int")  # fmt: skip
+            run.equal(found, right, what, rank=rank, likely=case.wrong_tokens(rank))
+
+
+def _check_loss(run: Any, on_last: bool) -> None:
+    for case in _cases(run):
+        for rank, last, output in case.ranks():
+            if last == on_last:
+                what = f"the loss on the {'last' if last else 'other'} stage {case.layout}"
+                run.close(output["loss"], case.loss(), what, rank=rank,
+                          likely=case.wrong_losses(rank, output["tokens"]))  # fmt: skip
+                run.true(output["kept"], "the losses that were given have changed", rank=rank,
+                         cause="`all_reduce` and `+=` work in place: begin with a zero of your own",
+                         )  # fmt: skip
+
+
+@check("the number of tokens, on every rank", points=3, code="E",
+       diagnosis="summed over dp × ep × cp, and over nothing else")  # fmt: skip
+def check_tokens(run: Any) -> None:
+    """E: meshes of four, on which every axis has its turn."""
+    _check_tokens(run, _cases(run)[:3])
+
+
+@check("the loss, on ranks of the last stage", points=4, code="E",
+       diagnosis="all losses, divided by all tokens")  # fmt: skip
+def check_loss(run: Any) -> None:
+    """E: float64; some micro-batches have no token, some losses come in float32."""
+    _check_loss(run, on_last=True)
+
+
+@check("the loss, on all other stages", points=3, code="H",
+       diagnosis="they take part in the sum with 0")  # fmt: skip
+def check_told(run: Any) -> None:
+    """H: also where the last stage is on index 0 of pp."""
+    _check_loss(run, on_last=False)
+
+
+@check("more tokens than float32 can count", points=2, code="E",
+       diagnosis="add up int64 numbers, or float64")  # fmt: skip
+def check_many(run: Any) -> None:
+    """E: exact."""
+    _check_tokens(run, _cases(run)[3:])
+
+
+@check("a few bytes, and none of them over tp", points=3, code="B",
+       diagnosis="sums are made before they travel")  # fmt: skip
+def check_bytes(run: Any) -> None:
+    """B: what each rank gives to its collectives, from the ledger."""
+    for case in _cases(run):
+        layout = case.layout
+        run.forbid_bypass(case.result)
+        for rank, ledger in enumerate(case.result.ledgers):
+            events = [event for event in ledger.events
+                      if len(event.group) > 1 and event.parent < 0]  # fmt: skip
+            for event in events:
+                others = {case.places[member]["tp"] for member in event.group}
+                run.true(len(others) == 1, f"{event.label} over ranks that differ in tp {layout}",
+                         rank=rank, expected='groups of the axes "pp", "dp", "ep" and "cp"',
+                         measured=f"ranks {', '.join(map(str, event.group))}",
+                         cause="ranks of tp have the same losses and tokens: leave tp out",
+                         )  # fmt: skip
+            run.at_most(sum(event.payload for event in events), MOST, f"the number of bytes that "
+                        f"go into collectives {layout}", rank=rank,
+                        cause="add up over the micro-batches first, then over the ranks",
+                        )  # fmt: skip

@@ -1,0 +1,209 @@
+"""assemble: one process's losses, norms and weights, and what a rank keeps and sends."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, RunFault, check
+from grading.references.capstone.layouts import LR, MICRO, STEPS, Case, formulas, own_bytes
+from grading.references.capstone.training import IGNORED, build, kept_bytes, refuse
+from grading.references.data_parallel.wrapper import alike
+
+EXERCISE = Exercise(
+    name="assemble",
+    lesson="16_capstone",
+    title="A mixture of experts on a mesh",
+    core=True,
+    minutes=60,
+    order=10,
+    defines=("Trainer",),
+    hints=(
+        "Write down for each group which numbers differ on its ranks. Rows: other ones along dp "
+        "and ep. Parameters: the same along dp; along ep as well, but for experts. The norm: other "
+        "parts everywhere, but for what tp and the two ends of a tied model have twice.",
+        "Making: mesh, `tensor_parallel`, `expert_parallel`, stages and their `auxiliary_weight` "
+        "(1/m), pipeline, two `Zero1`: experts over dp, all else over dp × ep; copies of pieces. "
+        "Step: cut, run with weights N/tokens (N ranks average), loss over pp × dp × ep, "
+        "sum the tied, reduce, clip, update, biases.",
+        "`weights = [mesh['dp', 'ep'].size / tokens] * m`; `copies = tensor_copies(held, config, "
+        "tp)`, twice that for `tied.weight`; `{piece: copies[whole] for o in optimizers for "
+        "piece, whole in own_pieces(o)}`; the loss is an `all_reduce` of a float64 zero plus the "
+        "losses, over `mesh['pp', 'dp', 'ep']`.",
+    ),
+)
+
+# Sizes of pp, dp, ep and tp, and whether the embedding is tied: a seed draws one of these pairs.
+LAYOUTS = (
+    (((1, 2, 2, 1), False), ((2, 1, 2, 2), True)),
+    (((2, 1, 1, 2), False), ((2, 2, 2, 1), True)),
+    (((2, 1, 2, 1), True), ((1, 2, 2, 2), False)),
+)
+SLACK = 1024  # bytes, of buffers and numbers
+PARTS = ("this is the answer to the exercise: build it from the parts that the task lists, "
+         "tensor_parallel, expert_parallel, pipeline_stages, Zero1, ...")  # fmt: skip
+WAITS = "All ranks of a group take part in each of its calls, those without losses with 0."
+LENGTHS = (
+    "gloo ends a process when a rank sends more than another expects. Over dp × ep ranks have the "
+    "same parameters, but for experts: those are the same over dp alone; and ranks of one tp or pp "
+    "line have the same rows."
+)
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any,
+    group: Any,
+    shape: dict[str, Any],
+    sizes: dict[str, int],
+    batches: list[list[torch.Tensor]],
+    max_norm: float,
+) -> dict[str, Any]:
+    """Trains; looks at what the last step sent, and at what is kept after it."""
+    refuse(sys.modules.get("course_lib.train.mesh_model"), "MeshModel", PARTS)
+    model, reports, begin = build(shape), [], 0
+    trainer = learner.Trainer(model, group, sizes, micro_batches=MICRO, lr=LR, max_norm=max_norm)
+    for inputs, targets in batches:
+        begin = len(group.ledger.events)
+        reports.append(trainer.step(inputs, targets))
+    sent: Counter[str] = Counter()
+    for event in group.ledger.events[begin:]:
+        sent[event.axis] += event.sent if event.parent < 0 else 0
+    weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+    del model
+    return {"reports": reports, "sent": dict(sent), "weights": weights,
+            "kept": kept_bytes(trainer)}  # fmt: skip
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _cases(run: Any) -> Iterator[Case]:
+    for sizes, tied in LAYOUTS[run.number(0, len(LAYOUTS))]:
+        yield Case(run, sizes, tied)
+
+
+def _outputs(run: Any, case: Case) -> list[dict[str, Any]]:
+    """What all ranks bring back; the likely reason is added to what broke a run off."""
+    try:
+        result = run(drive, case.inputs, world=case.grid.world)
+    except RunFault as error:
+        fault = error.fault
+        if fault.kind == "deadlock":
+            fault = replace(fault, cause=f"{WAITS} {fault.cause}".strip())
+        elif "SIGABRT" in fault.message:
+            fault = replace(fault, cause=LENGTHS)
+        raise RunFault(fault, error.output) from None
+    run.forbid_bypass(result)
+    return list(result.outputs)
+
+
+def _each(run: Any) -> Iterator[tuple[Case, int, dict[str, Any], str]]:
+    """Every rank of both layouts, its reports looked at."""
+    for case in _cases(run):
+        for rank, found in enumerate(_outputs(run, case)):
+            where = case.grid.where(rank)
+            for report in found["reports"]:
+                kinds = [type(value) for value in report] if isinstance(report, tuple) else []
+                run.true(kinds == [float, int, float], f"step() does not return a report {where}",
+                         rank=rank, expected="a tuple: loss (float), tokens (int), norm (float)",
+                         measured=repr(report)[:80])  # fmt: skip
+            yield case, rank, found, where
+
+
+# --- checks --------------------------------------------------------------------------------------
+@check("the tokens and the loss of each step, the same on every rank", points=4, code="E",
+       diagnosis="the sum over pp, dp and ep, divided by the whole batch's tokens")  # fmt: skip
+def check_losses(run: Any) -> None:
+    """E: one process's."""
+    for case, rank, found, where in _each(run):
+        for number, (report, right) in enumerate(zip(found["reports"], case.steps, strict=True)):
+            counts_B = (case.batches[number][1] != IGNORED).sum(1)
+            run.equal(report[1], right.tokens, f"the tokens of step {number} {where}", rank=rank,
+                      likely={"those of this rank's rows": int(counts_B[case.own(rank)].sum()),
+                              "ranks of ep were counted as if they had the same rows, or all rows "
+                              "several times": right.tokens * case.sizes["ep"]})  # fmt: skip
+            near = abs(report[0] - right.loss) <= 1e-9 * right.loss
+            likely = {} if near or number else case.wrong_losses(rank)
+            run.close(report[0], right.loss, f"the loss of step {number} {where}", rank=rank,
+                      likely=likely)  # fmt: skip
+
+
+@check("the norm of the first gradient: the whole model's, each element once", points=4, code="E",
+       diagnosis="a gradient is not that of one process, or counts several times")  # fmt: skip
+def check_norm(run: Any) -> None:
+    """E: before clipping; what is wrong with a gradient shows in its norm."""
+    for case, rank, found, where in _each(run):
+        norm, right = found["reports"][0][2], case.steps[0].norm
+        likely = {} if abs(norm - right) <= 1e-9 * right else case.wrong_norms()
+        if abs(norm - case.limit) <= 1e-5 * norm:
+            likely[f"{norm:g} is the norm after clipping"] = norm
+        run.close(norm, right, f"the norm of step 0 {where}", rank=rank, likely=likely)
+
+
+@check("the norms of later steps", points=2, code="E",
+       diagnosis="the update before was another one; or routers' biases did not move")  # fmt: skip
+def check_later(run: Any) -> None:
+    """E: the steps before have been made as one process makes them."""
+    for case, rank, found, where in _each(run):
+        for number in range(1, STEPS):
+            norm, right = found["reports"][number][2], case.steps[number].norm
+            likely = {} if abs(norm - right) <= 1e-9 * right else case.wrong_later(number)
+            run.close(norm, right, f"the norm of step {number} {where}", rank=rank, likely=likely)
+
+
+@check("the weights after three steps", points=4, code="E",
+       diagnosis="clipped, then updated, every parameter by one optimizer")  # fmt: skip
+def check_weights(run: Any) -> None:
+    """E: each rank's part of what one process has."""
+    for case, rank, found, where in _each(run):
+        right = case.grid.held(case.steps[-1].weights, rank)
+        for name in right:
+            run.true(name in found["weights"], f"the model lacks {name} {where}", rank=rank,
+                     cause="the model is cut in place, and trained in place")  # fmt: skip
+        mine = {name: found["weights"][name] for name in right}
+        same = alike([list(mine.values())], [list(right.values())])
+        run.close(mine, right, f"the weight {where}", rank=rank, terms=200,
+                  likely={} if same else case.wrong_weights(rank))  # fmt: skip
+
+
+@check("what each rank sends in a step", points=3, code="B",
+       diagnosis="gradients go once a step, reduce-scatter and all-gather: 2(N-1)/N·S")  # fmt: skip
+def check_bytes(run: Any) -> None:
+    """B: of each axis at most the formula's; routing decides on ep, so all rows may go away."""
+    for case, rank, found, where in _each(run):
+        for what, (axes, limit) in formulas(case, rank).items():
+            known = {"pp", "ep", *(a for a in found["sent"] if a.split()[0] == "tp")}
+            mine = known & set(axes) if axes else set(found["sent"]) - known
+            if axes == ("tp",):
+                mine = known - {"pp", "ep"}
+            total = sum(found["sent"].get(axis, 0) for axis in mine)
+            run.at_most(total, limit, f"the number of bytes sent in a step {what} {where}",
+                        rank=rank, cause=CAUSES[what])  # fmt: skip
+
+
+CAUSES = {
+    "along pp": "activations go once forward, their gradients once back",
+    "along tp": "two sums a block forward and two back, and one at each end of the model",
+    "along ep": "each row goes to its experts and back, and so does its gradient",
+    "for gradients and numbers": "ZeRO-1 sends each gradient once: do not average it before, and "
+    "not in each micro-batch",
+}
+
+
+@check("what each rank keeps: its part of the model, and a part of the state", points=3, code="M",
+       diagnosis="ZeRO-1 over the ranks that have the same parameters and other rows")  # fmt: skip
+def check_memory(run: Any) -> None:
+    """M: all tensors that a Trainer refers to after a step, gradients included."""
+    for case, rank, found, where in _each(run):
+        others, experts = own_bytes(case, rank)
+        shards = 2 * others / case.grid.rows + 2 * experts / case.sizes["dp"]
+        limit = round(others + experts + shards) + SLACK
+        whole, causes = 3 * (others + experts), "more than its part of the model is kept"
+        if found["kept"] <= whole + SLACK:
+            causes = "optimizer state is not cut, or cut over too few ranks; or gradients are kept"
+        run.at_most(found["kept"], limit, f"the number of bytes kept after a step {where}",
+                    rank=rank, cause=causes)  # fmt: skip

@@ -1,0 +1,261 @@
+"""survive: ranks are killed, the job goes on on other meshes, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.model import ModelConfig, MoEConfig
+from grading.references.capstone.training import Alone
+
+EXERCISE = Exercise(
+    name="survive",
+    lesson="16_capstone",
+    title="Killed, and started on another mesh",
+    core=True,
+    minutes=35,
+    order=20,
+    defines=("survive",),
+    hints=(
+        "What does a step depend on, beside weights and moments? Who knows how many steps were "
+        "made, before and after the job was started again?",
+        "`training = mesh_training(job.model, job.optimizers, {'sampler': job.sampler})`, then "
+        "`resume_training`; a loop while `job.sampler.step < steps`; a save if the number of steps "
+        "made is a multiple of the interval.",
+        "`saver = AsyncSaver(folder, group, keep=keep)` before the loop; in it `make_step(job, "
+        "watch)`, `if job.sampler.step % interval == 0: save_training(training, saver, group, "
+        "step=job.sampler.step)`; `saver.wait()` after it.",
+    ),
+)
+
+STEPS, INTERVAL, KEEP, MICRO, ROWS, LR, SEED = 8, 2, 2, 2, 7, 0.01, 5
+FOLDER = "checkpoints"
+ANEW = "the job begins anew: nothing is loaded, or the position in the data is not"
+OTHERS = "saved at other steps than multiples of the interval"
+MESHES = {"dp": 2}, {"ep": 3}, {"pp": 2}  # meshes that a job is on, one after the other
+SIZE = {"layers": 2, "hidden": 8, "heads": 2, "kv_heads": 1, "ffn": 5, "sequence": 4,
+        "tied": False}  # fmt: skip
+MOE = {"experts": 3, "top_k": 2, "balance": 0.1, "z": 0.01, "bias_rate": 0.01}
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+class TooEarly(BaseException):
+    """More work was lost than may be: what the job does then does not matter."""
+
+
+def drive(
+    learner: Any,
+    group: Any,
+    sizes: dict[str, int],
+    vocabulary: int,
+    tokens: torch.Tensor,
+    dies: tuple[str, int] | None,
+    steps: int,
+    least: int = 0,
+) -> dict[str, Any]:
+    """Starts the job once, in the folder that all runs of a check share.
+
+    Args:
+        learner: the answer.
+        group: all ranks.
+        sizes: of the mesh.
+        vocabulary: of the model.
+        tokens: the text.
+        dies: this rank, in a `step` or a `save`, and after how many steps; None if not.
+        steps: of the whole training.
+        least: the step from which it goes on, if all is well.
+    """
+    seen: list[list[Any]] = []
+    folders: list[list[int]] = []
+    if dies is not None and dies[0] == "save":
+        _die_while_writing(dies[1])
+
+    def watch(step: int, inputs: torch.Tensor, loss: float) -> None:
+        seen.append([step, inputs.clone(), loss])
+        folders.append(_complete())
+        if step < least:
+            raise TooEarly
+        if dies == ("step", step + 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    config = ModelConfig(**SIZE, vocabulary=vocabulary, moe=MoEConfig(**MOE))
+    job = learner.make_job(group, sizes, config, tokens, ROWS)
+    with suppress(TooEarly):
+        learner.survive(job, group, Path(FOLDER), watch, steps=steps, interval=INTERVAL, keep=KEEP)
+    for thread in threading.enumerate():
+        if thread.name.startswith("checkpoint"):
+            thread.join(5)  # a saver's, which ends when the saver is gone
+    return {"seen": seen, "folders": [*folders, _complete()]}
+
+
+def _complete() -> list[int]:
+    """The steps of all complete checkpoints."""
+    names = os.listdir(FOLDER) if os.path.isdir(FOLDER) else []
+    return sorted(int(name[5:]) for name in names if name[5:].isdigit())
+
+
+def _die_while_writing(step: int) -> None:
+    """Has this rank killed when it begins to write its part of a checkpoint."""
+    saving = sys.modules.get("course_lib.checkpoint.save")
+    if saving is None:
+        return
+    write = saving.write_part
+
+    def writes(unfinished: Path, *args: Any) -> Any:
+        if f"step-{step:08}." in unfinished.name:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(unfinished, *args)
+
+    saving.write_part = writes  # type: ignore[attr-defined]
+
+
+# --- what they must bring back -------------------------------------------------------------------
+class Case(NamedTuple):
+    """Hidden numbers, and what one process makes of them."""
+
+    given: dict[str, Any]
+    windows: list[torch.Tensor]
+    losses: list[float]
+
+
+def case_of(run: Any) -> Case:
+    """A text that repeats itself, so that it can be learned."""
+    vocabulary = 2 * run.number(5, 9) + 1
+    tokens = run.integers(0, vocabulary, 23).repeat(11).to(torch.uint8)
+    alone = Alone({**SIZE, "vocabulary": vocabulary, "moe": MOE}, MICRO, LR, float("inf"), scale=1)
+    windows, losses = [], []
+    for step in range(STEPS):
+        both = _windows(tokens.long(), step)
+        windows.append(both[:, :-1])
+        losses.append(alone.step(both[:, :-1], both[:, 1:]).loss)
+    return Case({"vocabulary": vocabulary, "tokens": tokens, "steps": STEPS}, windows, losses)
+
+
+def _windows(tokens: torch.Tensor, step: int) -> torch.Tensor:
+    """Those of a step, [B, T + 1], as the course's sampler gives them."""
+    length = SIZE["sequence"]
+    count = (len(tokens) - 1) // length
+    epoch, place = divmod(step, count // ROWS)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(SEED * 1_000_003 + epoch))
+    begins = order[place * ROWS :][:ROWS, None] * length
+    return tokens[begins + torch.arange(length + 1)]
+
+
+def start(
+    run: Any, case: Case, sizes: dict[str, int], when: str, at: int = 0, died: int = 0
+) -> Any:
+    """Runs the job to its end, and compares.
+
+    Args:
+        run: of the check.
+        case: its numbers.
+        sizes: of the mesh.
+        when: for messages.
+        at: the newest complete checkpoint.
+        died: after how many steps the run before was killed.
+    """
+    world = next(iter(sizes.values()), 1)
+    inputs = {**case.given, "sizes": sizes, "dies": None, "least": at}
+    result = run(drive, inputs, world=world, folder=run.folder, wall=40.0)
+    for rank, found in enumerate(result.outputs):
+        _went_on(run, case, found["seen"], rank, f"{when}, on {sizes or 'one rank'}", at, died)
+    return result
+
+
+def _went_on(
+    run: Any, case: Case, seen: list[Any], rank: int, when: str, at: int, died: int
+) -> None:
+    """The steps made, their windows and their losses."""
+    numbers, right = [step[0] for step in seen], list(range(at, STEPS))
+    if died and numbers:
+        run.at_most(died - numbers[0], INTERVAL, f"the work lost by a kill after {died} steps "
+                    f"{when}, in steps,", rank=rank, cause=ANEW)  # fmt: skip
+    run.equal(numbers, right, f"the list of steps made {when}", rank=rank, likely={
+        "as many steps as in a whole training are made again: `steps` counts those of earlier "
+        "processes": list(range(at, at + STEPS)),
+        ANEW: [0],
+    })  # fmt: skip
+    for (step, inputs, _), windows in zip(seen, case.windows[at:], strict=True):
+        run.equal(inputs, windows, f"the windows of step {step} {when}", rank=rank)
+    run.close([step[2] for step in seen], case.losses[at:], f"the losses {when}, from step {at},",
+              rank=rank)  # fmt: skip
+
+
+def kill(run: Any, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str, int]) -> None:
+    """Runs the job until a rank is killed."""
+    world = next(iter(sizes.values()))
+    inputs = [{**case.given, "sizes": sizes, "dies": dies if index == rank else None}
+              for index in range(world)]  # fmt: skip
+    result = run.attempt(drive, inputs, world=world, folder=run.folder, wall=40.0)
+    if result.fault is None:
+        run.fail("survive() ended before the rank was to be killed", rank=rank,
+                 expected=f"a {dies[0]} after {dies[1]} steps", measured="none",
+                 cause=f"a save is due at each multiple of {INTERVAL}")  # fmt: skip
+    if result.fault.kind != "killed" or rank not in result.fault.ranks:
+        raise RunFault(result.fault, result.printed)
+
+
+# --- checks --------------------------------------------------------------------------------------
+@check("nobody is killed: one process's losses, and the newest checkpoints stay", points=4,
+       code="E", diagnosis="a save at each multiple of the interval; keep=keep")  # fmt: skip
+def check_alone(run: Any) -> None:
+    """E: and at no time more checkpoints than `keep`, or other ones than are due."""
+    case = case_of(run)
+    due = [step for step in range(1, STEPS + 1) if step % INTERVAL == 0]
+    for rank, found in enumerate(start(run, case, MESHES[0], "without a kill").outputs):
+        before = any(found["folders"][:-1])
+        one = "one is kept: keep the newest `keep`" if before else "saved at the end alone"
+        run.equal(found["folders"][-1], due[-KEEP:],
+                  "the list of complete checkpoints at the end", rank=rank, likely={
+            "all are kept: keep the newest `keep`": due,
+            "saved after every step": list(range(STEPS - KEEP + 1, STEPS + 1)),
+            "never saved": [],
+            "the last save is not complete: wait for it": due[:-1][-KEEP:],
+            "the checkpoints are one step off: a step that is made counts":
+                [step - 1 for step in due[-KEEP:]],
+            one: [STEPS],
+        })  # fmt: skip
+        for step, names in enumerate(found["folders"][:-1]):
+            # A new one may be there for a moment before the oldest goes, but not for two steps.
+            fewest = min(len(names), len(found["folders"][step + 1]))
+            run.at_most(fewest, KEEP, f"the number of checkpoints kept after step {step}",
+                        rank=rank, cause="old ones go at each save: keep=keep")  # fmt: skip
+            run.true(set(names) <= set(due), f"a checkpoint of step {max(names, default=0)}",
+                     rank=rank, cause=OTHERS)  # fmt: skip
+
+
+@check("a rank killed in a step: goes on with other ranks, little is lost", points=6, code="E",
+       diagnosis="resume_training before the loop, with the sampler in parts")  # fmt: skip
+def check_killed(run: Any) -> None:
+    """E: two ranks of dp, then three of ep."""
+    case = case_of(run)
+    kill(run, case, MESHES[0], 1, ("step", 5))
+    start(run, case, MESHES[1], "after a kill in a step", at=4, died=5)
+
+
+@check("a rank killed while it saves: goes on from the checkpoint before", points=5, code="E",
+       diagnosis="only complete checkpoints count")  # fmt: skip
+def check_torn(run: Any) -> None:
+    """E: three ranks of ep, then a pipeline of two."""
+    case = case_of(run)
+    kill(run, case, MESHES[1], 1, ("save", 6))
+    start(run, case, MESHES[2], "after a kill in a save", at=4, died=6)
+
+
+@check("a job that has ended makes no more steps, and one may go on alone", points=2, code="E",
+       diagnosis="`steps` counts those of earlier processes")  # fmt: skip
+def check_ended(run: Any) -> None:
+    """E: a shorter training, then the rest on one rank, then nothing is left to do."""
+    case = case_of(run)
+    given = {**case.given, "steps": 4, "sizes": MESHES[2], "dies": None}
+    run(drive, given, world=2, folder=run.folder, wall=40.0)
+    start(run, case, {}, "after other ranks' 4 steps", at=4)
+    start(run, case, {}, "after the end", at=STEPS)
