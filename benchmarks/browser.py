@@ -38,8 +38,8 @@ IMPORTS = """
 import ipywidgets
 import matplotlib.pyplot as plt
 from course_lib import plot
-from course_lib.parallel.schedule import one_f_one_b, simulate
-from course_lib.plot.player import Player
+from course_lib.schedule import one_f_one_b, simulate
+from course_lib.plot.player.player import Player
 """
 LONG = """
 once = plot.schedule_grid(simulate(one_f_one_b(4, 32)))

@@ -27,10 +27,11 @@ from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from benchmarks.row import Row
 from benchmarks.turns import SIDES, slowest_ms
-from course_lib.checkpoint import Box, Piece, checkpoint, load_resharded, save_sharded
+from course_lib.checkpoint import Box, Piece, load_resharded, save_sharded
 from course_lib.comm import Group, barrier
 from course_lib.model import ModelConfig, Transformer, cross_entropy
 from course_lib.ranks import ForkServer, run_on_ranks
+from course_lib.recompute import checkpoint
 from course_lib.trace.memory import LiveMemory
 
 TENSORS, SHAPE = 24, (1024, 1024)  # 96 MiB

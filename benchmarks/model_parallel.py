@@ -39,7 +39,8 @@ from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer
 from course_lib.model.transformer import cross_entropy
 from course_lib.parallel import Pipeline, vocab_parallel_cross_entropy
-from course_lib.parallel.schedule import (
+from course_lib.ranks import ForkServer, run_on_ranks
+from course_lib.schedule import (
     Schedule,
     dualpipe_v,
     gpipe,
@@ -48,7 +49,6 @@ from course_lib.parallel.schedule import (
     zb_h1,
     zb_v,
 )
-from course_lib.ranks import ForkServer, run_on_ranks
 from course_lib.trace.memory import held_bytes
 from course_lib.train import pipeline_stages, tensor_parallel
 

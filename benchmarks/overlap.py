@@ -6,7 +6,7 @@ and take turns, a step each; a step takes as long as its slowest rank, and media
 are compared. The peer is `DistributedDataParallel(gradient_as_bucket_view=True)` with the same
 bucket cap, its default (25 MiB) where ours has none; torch makes its first bucket as large as the
 cap if one is given, ours is 1 MiB at most. The note is what the step takes beyond one without
-communication. Needs root on Linux: hosts are emulated (`course_lib.ranks.hosts`).
+communication. Needs root on Linux: hosts are emulated (`course_lib.ranks.hosts.hosts`).
 
 `python -m benchmarks.overlap FILE` records it, for notebooks on machines where hosts cannot be
 emulated. A rank's value is, for each way, `ms`, the median, and `ledger`, the ledger of the turn
@@ -31,7 +31,7 @@ from course_lib.comm import Group, all_reduce, barrier
 from course_lib.model import ModelConfig, Transformer, cross_entropy
 from course_lib.parallel import BucketedDDP, NaiveDDP, OverlapDDP
 from course_lib.ranks import ForkServer, run_on_ranks
-from course_lib.ranks.recorded import run_live
+from course_lib.ranks.hosts.recorded import run_live
 from course_lib.trace import Ledger
 from course_lib.trace.event import Span
 

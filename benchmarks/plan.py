@@ -19,12 +19,11 @@ from benchmarks.own_runs import RUNS, measured
 from benchmarks.row import Row
 from course_lib.model import ModelConfig
 from course_lib.plan import Layout, Memory, memory
-from course_lib.plan.answer import answer
-from course_lib.plan.fit import curve, fit, leave_one_out
-from course_lib.plan.hardware import cluster
-from course_lib.plan.published_row import read
-from course_lib.plan.recipe import COURSE
-from course_lib.plan.scores import (
+from course_lib.plan.inputs.hardware import cluster
+from course_lib.plan.inputs.recipe import COURSE
+from course_lib.plan.published.fit import curve, fit, leave_one_out
+from course_lib.plan.published.row import read
+from course_lib.plan.published.scores import (
     SETS,
     Scored,
     micro_batch_ratios,
@@ -34,8 +33,9 @@ from course_lib.plan.scores import (
     score,
     summary,
 )
-from course_lib.plan.scores import rows as published
-from course_lib.plan.simulate import simulate
+from course_lib.plan.published.scores import rows as published
+from course_lib.plan.search.answer import answer
+from course_lib.plan.time.simulate import simulate
 from course_lib.ranks import ForkServer, run_on_ranks
 
 CONSTANT = "constant TFLOP/s"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from course_lib.ranks.recorded import machine_words
+from course_lib.ranks.hosts.recorded import machine_words
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 TITLE = """# Results

@@ -40,8 +40,8 @@ from benchmarks.turns import (
 )
 from course_lib.comm import Group, Mesh
 from course_lib.model import ModelConfig, MoEConfig, Transformer
-from course_lib.parallel.schedule import Schedule, one_f_one_b
 from course_lib.ranks import ForkServer, Pool
+from course_lib.schedule import Schedule, one_f_one_b
 from course_lib.trace.memory import held_bytes
 from course_lib.train import (
     lay_out,

@@ -16,7 +16,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     import atexit
 
     from course_lib.grade.magic import GradeMagics
-    from course_lib.ranks.magic import RanksMagics
+    from course_lib.ranks.magic.magic import RanksMagics
 
     ranks = RanksMagics(shell)
     shell.register_magics(ranks, GradeMagics(shell, ranks.server))

@@ -24,7 +24,7 @@ TEXT = (ROOT / "docs" / "install.md").read_text()
 (CELL,) = re.findall(r"```python\n(import importlib.*?)\n```", TEXT, re.S)
 (ADDRESS,) = re.findall(r"https://github\.com/\S+", CELL)
 LACKING = "cloudpickle"  # what the bare kernel has not got; a wheel of it lies ready
-PARTS = ("course_lib", "install.py", "pyproject.toml", "requirements.txt", "exercises")
+PARTS = ("course_lib", "install.py", "pyproject.toml", "requirements.txt", "exercises", "grading")
 
 
 @pytest.fixture(scope="module")

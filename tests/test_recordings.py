@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.ranks.recorded import Run
+from course_lib.ranks.hosts.recorded import Run
 from course_lib.trace import Timeline
 
 PATHS = sorted((Path(__file__).parents[1] / "notebooks" / "data").glob("*mbit.json"))

@@ -23,12 +23,12 @@ from torch import nn
 
 from course_lib.checkpoint.boxes import Box, boxes_of_range
 from course_lib.checkpoint.errors import CheckpointError
-from course_lib.checkpoint.manifest import DTYPES, Manifest
+from course_lib.checkpoint.files.manifest import DTYPES, Manifest
 from course_lib.checkpoint.plan import Piece
 from course_lib.comm import Group
 from course_lib.parallel import FSDP
-from course_lib.parallel.tensor_parallel import own_range
-from course_lib.parallel.zero import ShardedOptimizer
+from course_lib.parallel.tensor.tensor_parallel import own_range
+from course_lib.parallel.zero.zero1 import ShardedOptimizer
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from course_lib.checkpoint.agree import together
 from course_lib.checkpoint.errors import CheckpointError
-from course_lib.checkpoint.manifest import Manifest, read_manifest
+from course_lib.checkpoint.files.manifest import Manifest, read_manifest
+from course_lib.checkpoint.files.read import Reader
+from course_lib.checkpoint.files.store import complete_steps, latest
 from course_lib.checkpoint.plan import Piece
-from course_lib.checkpoint.read import Reader
-from course_lib.checkpoint.store import complete_steps, latest
 from course_lib.comm import Group
 
 

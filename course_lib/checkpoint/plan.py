@@ -17,7 +17,7 @@ import torch
 
 from course_lib.checkpoint.boxes import Box, check_cover
 from course_lib.checkpoint.errors import CheckpointError
-from course_lib.checkpoint.manifest import DTYPES, TensorEntry
+from course_lib.checkpoint.files.manifest import DTYPES, TensorEntry
 
 
 @dataclass(frozen=True)

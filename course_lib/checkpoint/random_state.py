@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from course_lib.checkpoint.activation import RandomState
+from course_lib.recompute.checkpoint import RandomState
 
 
 def random_state(generators: Mapping[str, RandomState]) -> dict[str, Any]:

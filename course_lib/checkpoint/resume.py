@@ -26,18 +26,18 @@ from typing import Any, Protocol, TypedDict
 
 import torch
 
-from course_lib.checkpoint.activation import RandomState
 from course_lib.checkpoint.agree import together
 from course_lib.checkpoint.errors import CheckpointError
+from course_lib.checkpoint.files.plain import from_plain, to_plain
+from course_lib.checkpoint.files.store import complete_steps
 from course_lib.checkpoint.layouts import Held, make_states, model_pieces, optimizer_pieces
 from course_lib.checkpoint.load import Checkpoint, load_resharded, open_checkpoint
-from course_lib.checkpoint.plain import from_plain, to_plain
 from course_lib.checkpoint.plan import Piece
 from course_lib.checkpoint.random_state import random_state, restore_random, seed_random
 from course_lib.checkpoint.save import AsyncSaver, save_sharded
-from course_lib.checkpoint.store import complete_steps
 from course_lib.comm import Group
-from course_lib.parallel.zero import ShardedOptimizer
+from course_lib.parallel.zero.zero1 import ShardedOptimizer
+from course_lib.recompute.checkpoint import RandomState
 
 
 class Stateful(Protocol):

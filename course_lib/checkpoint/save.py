@@ -18,9 +18,9 @@ from typing import Any
 
 from course_lib.checkpoint.agree import together
 from course_lib.checkpoint.errors import CheckpointError
+from course_lib.checkpoint.files.store import begin
+from course_lib.checkpoint.files.write import commit, write_part
 from course_lib.checkpoint.plan import Piece, Plan, claim, make_plan
-from course_lib.checkpoint.store import begin
-from course_lib.checkpoint.write import commit, write_part
 from course_lib.comm import Group
 
 

@@ -1,5 +1,14 @@
 """Ranks talking: groups, messages, collectives, and the collectives built from messages."""
 
+from course_lib.comm.algorithms.choose import ALGORITHMS, all_reduce_from_messages
+from course_lib.comm.algorithms.halving_doubling import (
+    doubling_all_reduce,
+    halving_doubling_all_reduce,
+)
+from course_lib.comm.algorithms.hierarchical import hierarchical_all_reduce
+from course_lib.comm.algorithms.pairwise import pairwise_all_to_all, pairwise_reduce_scatter
+from course_lib.comm.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from course_lib.comm.algorithms.tree import tree_broadcast, tree_reduce
 from course_lib.comm.autograd import (
     all_gather_to_group,
     copy_to_group,
@@ -8,8 +17,8 @@ from course_lib.comm.autograd import (
     reduce_from_group,
     reduce_scatter_in_group,
     split_to_group,
+    summed,
 )
-from course_lib.comm.choose import all_reduce_from_messages
 from course_lib.comm.collectives import (
     all_gather,
     all_reduce,
@@ -21,16 +30,13 @@ from course_lib.comm.collectives import (
 )
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
-from course_lib.comm.halving_doubling import doubling_all_reduce, halving_doubling_all_reduce
-from course_lib.comm.hierarchical import hierarchical_all_reduce
-from course_lib.comm.mesh import Mesh
+from course_lib.comm.mesh import AXES, Mesh, axis_lines, coordinates
 from course_lib.comm.messages import Stream, exchange, irecv, isend, recv, send
-from course_lib.comm.pairwise import pairwise_all_to_all, pairwise_reduce_scatter
-from course_lib.comm.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
-from course_lib.comm.tree import tree_broadcast, tree_reduce
 from course_lib.comm.work import Work
 
 __all__ = [
+    "ALGORITHMS",
+    "AXES",
     "CommError",
     "Group",
     "Mesh",
@@ -41,8 +47,10 @@ __all__ = [
     "all_reduce",
     "all_reduce_from_messages",
     "all_to_all",
+    "axis_lines",
     "barrier",
     "broadcast",
+    "coordinates",
     "copy_to_group",
     "doubling_all_reduce",
     "exchange",
@@ -64,6 +72,7 @@ __all__ = [
     "ring_reduce_scatter",
     "send",
     "split_to_group",
+    "summed",
     "tree_broadcast",
     "tree_reduce",
 ]

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.comm.carry import by_host, carried, place_for, wire_view
+from course_lib.comm.algorithms.carry import by_host, carried, place_for, wire_view
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 from course_lib.comm.work import Work

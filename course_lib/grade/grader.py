@@ -16,10 +16,10 @@ from typing import Any
 from course_lib.grade.catalog import PACKAGE, Entry
 from course_lib.grade.faults import Fault
 from course_lib.grade.report import Card
-from course_lib.ranks.channel import Channel, ChannelClosed
-from course_lib.ranks.forkserver import Child, ForkServer, ServerDied
-from course_lib.ranks.outcome import ending
-from course_lib.ranks.scratch import scratch_folder
+from course_lib.ranks.pool.outcome import ending
+from course_lib.ranks.start.channel import Channel, ChannelClosed
+from course_lib.ranks.start.forkserver import Child, ForkServer, ServerDied
+from course_lib.ranks.system.scratch import scratch_folder
 
 SILENCE = 300.0  # seconds without a report after which the grader itself is stuck
 ATTEMPTS = 2

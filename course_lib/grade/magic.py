@@ -23,7 +23,7 @@ from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card, as_html, as_text, progress
 from course_lib.grade.report.progress import Progress
 from course_lib.ranks.doctor import Report, examine
-from course_lib.ranks.forkserver import ForkServer
+from course_lib.ranks.start.forkserver import ForkServer
 
 
 class Shown:

@@ -8,13 +8,15 @@ from course_lib.model.formulas import (
     parameter_count,
 )
 from course_lib.model.moe import MoE, auxiliary_loss, expert_parameters, update_router_bias
-from course_lib.model.transformer import Transformer, cross_entropy, generate
+from course_lib.model.transformer import FeedForward, RMSNorm, Transformer, cross_entropy, generate
 
 __all__ = [
     "AdamW",
+    "FeedForward",
     "MoE",
     "MoEConfig",
     "ModelConfig",
+    "RMSNorm",
     "Transformer",
     "activation_bytes",
     "auxiliary_loss",

@@ -1,51 +1,54 @@
 """One file per parallelism; each takes a plain module and a group."""
 
-from course_lib.parallel.accumulate import accumulate, clip_grad_norm
-from course_lib.parallel.activation_offload import offload_activations
-from course_lib.parallel.bucket import Bucket, build_buckets
-from course_lib.parallel.context_parallel import (
+from course_lib.parallel.context.context_parallel import (
     Piece,
     SequenceLayout,
     join_sequence,
     shard_sequence,
 )
-from course_lib.parallel.ddp import BucketedDDP, NaiveDDP, OverlapDDP
-from course_lib.parallel.device_pool import DevicePool, OutOfMemory
-from course_lib.parallel.expert_gradients import TotalCounts, average_over_replicas
-from course_lib.parallel.expert_parallel import ExpertParallel
-from course_lib.parallel.flat_shard import Pack, Precision
-from course_lib.parallel.fsdp import FSDP
-from course_lib.parallel.layer_stream import LayerStream
-from course_lib.parallel.nvme import NvmeStore, TornFile
-from course_lib.parallel.nvme_optimizer import NvmeOptimizer
-from course_lib.parallel.offload import OffloadedAdam, OffloadedOptimizer
-from course_lib.parallel.pipeline import Pipeline
-from course_lib.parallel.region_rng import RegionRng
-from course_lib.parallel.ring_attention import ring_attention
-from course_lib.parallel.schedule import split_stages
-from course_lib.parallel.sequence_parallel import SequenceRegion
-from course_lib.parallel.shard import FlatLayout, flatten
-from course_lib.parallel.stages import sum_tied_gradient
-from course_lib.parallel.sync_batch_norm import SyncBatchNorm, convert_sync_batch_norm
-from course_lib.parallel.tensor_parallel import (
+from course_lib.parallel.context.ring_attention import ring_attention
+from course_lib.parallel.context.ulysses import ulysses_attention
+from course_lib.parallel.data.accumulate import accumulate, clip_grad_norm, token_loss_sum
+from course_lib.parallel.data.bucket import Bucket, build_buckets
+from course_lib.parallel.data.ddp import BucketedDDP, NaiveDDP, OverlapDDP
+from course_lib.parallel.data.sync_batch_norm import SyncBatchNorm, convert_sync_batch_norm
+from course_lib.parallel.expert.expert_gradients import TotalCounts, average_over_replicas
+from course_lib.parallel.expert.expert_parallel import ExpertParallel, dispatch, plan_route
+from course_lib.parallel.offload.activation_offload import offload_activations
+from course_lib.parallel.offload.device_pool import DevicePool, OutOfMemory
+from course_lib.parallel.offload.layer_stream import LayerStream
+from course_lib.parallel.offload.nvme import NvmeStore, TornFile
+from course_lib.parallel.offload.nvme_optimizer import NvmeOptimizer
+from course_lib.parallel.offload.optimizer import OffloadedAdam, OffloadedOptimizer
+from course_lib.parallel.pipeline.runtime import Pipeline
+from course_lib.parallel.pipeline.stages import sum_tied_gradient
+from course_lib.parallel.tensor.region_rng import RegionRng
+from course_lib.parallel.tensor.sequence_parallel import SequenceRegion
+from course_lib.parallel.tensor.tensor_parallel import (
     ColumnParallelLinear,
     HeadCut,
     RowParallelLinear,
     TensorRegion,
     sum_gradients_of,
 )
-from course_lib.parallel.ulysses import ulysses_attention
-from course_lib.parallel.vocab_parallel import VocabParallelEmbedding, vocab_parallel_cross_entropy
-from course_lib.parallel.zero import Zero1
-from course_lib.parallel.zero2 import Zero2
+from course_lib.parallel.tensor.vocab_parallel import (
+    VocabParallelEmbedding,
+    vocab_parallel_cross_entropy,
+)
+from course_lib.parallel.zero.flat_shard import Pack, Precision
+from course_lib.parallel.zero.fsdp import FSDP
+from course_lib.parallel.zero.shard import FlatLayout, flatten
+from course_lib.parallel.zero.zero1 import Zero1
+from course_lib.parallel.zero.zero2 import Zero2
+from course_lib.schedule import split_stages
 
 __all__ = [
-    "FSDP",
     "Bucket",
     "BucketedDDP",
     "ColumnParallelLinear",
     "DevicePool",
     "ExpertParallel",
+    "FSDP",
     "FlatLayout",
     "HeadCut",
     "LayerStream",
@@ -76,14 +79,17 @@ __all__ = [
     "build_buckets",
     "clip_grad_norm",
     "convert_sync_batch_norm",
+    "dispatch",
     "flatten",
     "join_sequence",
     "offload_activations",
+    "plan_route",
     "ring_attention",
     "shard_sequence",
     "split_stages",
     "sum_gradients_of",
     "sum_tied_gradient",
+    "token_loss_sum",
     "ulysses_attention",
     "vocab_parallel_cross_entropy",
 ]

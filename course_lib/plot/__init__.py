@@ -1,41 +1,41 @@
 """Pictures, drawn from records only: steppers, bars, timelines, meshes, and the answer field."""
 
-from course_lib.plot.axis_bytes import axis_bytes
-from course_lib.plot.bars import byte_bars, memory_bars
-from course_lib.plot.buckets import bucket_steps
-from course_lib.plot.checkpoint_map import checkpoint_map
-from course_lib.plot.checkpoint_parts import StoredPart, TensorPart, WholeTensor
-from course_lib.plot.collectives import collective_steps
-from course_lib.plot.dispatch import dispatch_steps
-from course_lib.plot.fit import alpha_beta_chart
-from course_lib.plot.flight_steps import flight_steps
-from course_lib.plot.gradient_histogram import gradient_histogram
-from course_lib.plot.lanes import timeline_lanes
-from course_lib.plot.losses import loss_curves
-from course_lib.plot.magnitudes import magnitudes
-from course_lib.plot.measured import Measured, measured_schedule
-from course_lib.plot.memory_player import memory_player
-from course_lib.plot.memory_runs import memory_compared
-from course_lib.plot.memory_time import memory_over_time
-from course_lib.plot.mesh_controls import explore_mesh
-from course_lib.plot.mesh_explorer import mesh_explorer
-from course_lib.plot.mesh_groups import split_bytes
-from course_lib.plot.number_lines import number_lines
-from course_lib.plot.picture import Picture
-from course_lib.plot.plan_explorer import explore_plan, show_layout
-from course_lib.plot.player import Frame, Player
-from course_lib.plot.predict import predict
-from course_lib.plot.published_runs import published_runs
-from course_lib.plot.recompute import recompute_steps
-from course_lib.plot.residency import residency_steps
-from course_lib.plot.ring_attention import ring_attention_steps
-from course_lib.plot.schedule_explorer import schedule_explorer
-from course_lib.plot.schedule_grid import schedule_grid
-from course_lib.plot.schedule_picture import schedule_picture, simulated_and_measured
-from course_lib.plot.style import format_bytes, format_time, rank_color, text_on
-from course_lib.plot.tensor_split import tensor_split_steps
-from course_lib.plot.topology import mesh_axes, topology
-from course_lib.plot.trace_steps import trace_steps
+from course_lib.plot.attention.ring_attention import ring_attention_steps
+from course_lib.plot.checkpoint.checkpoint_map import checkpoint_map
+from course_lib.plot.checkpoint.checkpoint_parts import StoredPart, TensorPart, WholeTensor
+from course_lib.plot.collectives.collectives import collective_steps
+from course_lib.plot.collectives.fit import alpha_beta_chart
+from course_lib.plot.collectives.lanes import timeline_lanes
+from course_lib.plot.data_parallel.buckets import bucket_steps
+from course_lib.plot.data_parallel.losses import loss_curves
+from course_lib.plot.expert.dispatch import dispatch_steps
+from course_lib.plot.memory.bars import byte_bars, memory_bars
+from course_lib.plot.memory.memory_player import memory_player
+from course_lib.plot.memory.memory_runs import memory_compared
+from course_lib.plot.memory.memory_time import memory_over_time
+from course_lib.plot.memory.residency import residency_steps
+from course_lib.plot.mesh.axis_bytes import axis_bytes
+from course_lib.plot.mesh.mesh_controls import explore_mesh
+from course_lib.plot.mesh.mesh_explorer import mesh_explorer
+from course_lib.plot.mesh.mesh_groups import split_bytes
+from course_lib.plot.mesh.topology import mesh_axes, topology
+from course_lib.plot.plan.plan_explorer import explore_plan, show_layout
+from course_lib.plot.plan.published_runs import published_runs
+from course_lib.plot.player.picture import Picture
+from course_lib.plot.player.player import Frame, Player
+from course_lib.plot.player.predict import predict
+from course_lib.plot.player.style import format_bytes, format_time, rank_color, text_on
+from course_lib.plot.precision.gradient_histogram import gradient_histogram
+from course_lib.plot.precision.magnitudes import magnitudes
+from course_lib.plot.precision.number_lines import number_lines
+from course_lib.plot.recompute.recompute import recompute_steps
+from course_lib.plot.schedule.measured import Measured, measured_schedule
+from course_lib.plot.schedule.schedule_explorer import schedule_explorer
+from course_lib.plot.schedule.schedule_grid import schedule_grid
+from course_lib.plot.schedule.schedule_picture import schedule_picture, simulated_and_measured
+from course_lib.plot.tensor.tensor_split import tensor_split_steps
+from course_lib.plot.traces.flight_steps import flight_steps
+from course_lib.plot.traces.trace_steps import trace_steps
 
 __all__ = [
     "Frame",

@@ -21,12 +21,13 @@ from packaging.version import Version
 
 from course_lib.comm import Group, all_reduce
 from course_lib.comm.start import choose_backend, choose_device
-from course_lib.ranks import hosts, spares
-from course_lib.ranks.forkserver import ForkServer, start_method
-from course_lib.ranks.outcome import RanksError
-from course_lib.ranks.processes import LACKS
-from course_lib.ranks.recorded import core_count
-from course_lib.ranks.run import run_on_ranks
+from course_lib.ranks.hosts import hosts
+from course_lib.ranks.hosts.recorded import core_count
+from course_lib.ranks.pool.outcome import RanksError
+from course_lib.ranks.pool.run import run_on_ranks
+from course_lib.ranks.start import spares
+from course_lib.ranks.start.forkserver import ForkServer, start_method
+from course_lib.ranks.system.processes import LACKS
 
 OLDEST = (3, 11)
 RANKS = 4  # of most lessons

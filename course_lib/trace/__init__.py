@@ -8,6 +8,7 @@ from course_lib.trace.explanation import Explanation, Flops, explain
 from course_lib.trace.flight import FlightLog, Record, flight_log
 from course_lib.trace.ledger import Ledger
 from course_lib.trace.program_order import program_order
+from course_lib.trace.rounds import rounds
 from course_lib.trace.stretches import Stretch, Trace
 from course_lib.trace.timeline import Timeline, spread
 from course_lib.trace.torch_flight import read_torch_flight
@@ -37,6 +38,7 @@ __all__ = [
     "program_order",
     "read_torch_flight",
     "read_traces",
+    "rounds",
     "spread",
     "wire_bytes",
 ]

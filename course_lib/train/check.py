@@ -15,8 +15,8 @@ from math import log2
 from typing import Any, NamedTuple
 
 from course_lib.model import ModelConfig
-from course_lib.parallel.context_parallel import SequenceLayout
-from course_lib.parallel.schedule import Schedule, ScheduleError
+from course_lib.parallel.context.context_parallel import SequenceLayout
+from course_lib.schedule import Schedule, ScheduleError
 from course_lib.train.config import PRECISIONS, RECOMPUTE, SCHEDULES, RunConfig
 from course_lib.train.mesh_model import zero_refusal
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from course_lib.comm.mesh import AXES
 from course_lib.model import ModelConfig, MoEConfig
-from course_lib.parallel.schedule import Schedule, make_schedule
+from course_lib.schedule import Schedule, make_schedule
 from course_lib.train.compute import DTYPES
 
 SCHEDULES = {  # words of the command line, and the names that they stand for

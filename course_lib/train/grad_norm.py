@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, all_reduce
-from course_lib.parallel.accumulate import scale_down
+from course_lib.parallel.data.accumulate import scale_down
 
 Copies = Callable[[nn.Parameter], int]
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from course_lib.checkpoint import checkpoint, checkpoint_module, selective
 from course_lib.comm import CommError, Group, Mesh
 from course_lib.model import Transformer
 from course_lib.model.transformer import Attention
 from course_lib.parallel import Zero1, Zero2, ring_attention
-from course_lib.parallel.context_parallel import SequenceLayout
-from course_lib.parallel.schedule import Schedule, one_f_one_b
+from course_lib.parallel.context.context_parallel import SequenceLayout
+from course_lib.recompute import checkpoint, checkpoint_module, selective
+from course_lib.schedule import Schedule, one_f_one_b
 from course_lib.train.compute import lower_precision
 from course_lib.train.mesh_model import MeshModel
 from course_lib.train.parallelize import expert_parallel, tensor_parallel

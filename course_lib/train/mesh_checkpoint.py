@@ -41,11 +41,11 @@ from course_lib.checkpoint import (
     hold_whole,
     model_pieces,
 )
-from course_lib.checkpoint.activation import RandomState
-from course_lib.checkpoint.manifest import DTYPES
+from course_lib.checkpoint.files.manifest import DTYPES
 from course_lib.model import ModelConfig, Transformer
 from course_lib.parallel import FSDP
-from course_lib.parallel.zero import ShardedOptimizer
+from course_lib.parallel.zero.zero1 import ShardedOptimizer
+from course_lib.recompute.checkpoint import RandomState
 from course_lib.train.copies import tensor_copies
 from course_lib.train.mesh_model import MeshModel
 

@@ -17,11 +17,11 @@ from course_lib.comm import CommError, Group, Mesh
 from course_lib.comm.mesh import AXES
 from course_lib.model import ModelConfig, expert_parameters
 from course_lib.parallel import FSDP, Pipeline
-from course_lib.parallel.accumulate import token_loss_sum
-from course_lib.parallel.context_parallel import SequenceLayout
-from course_lib.parallel.flat_shard import Precision
-from course_lib.parallel.schedule import Schedule
-from course_lib.parallel.vocab_parallel import vocab_parallel_cross_entropy
+from course_lib.parallel.context.context_parallel import SequenceLayout
+from course_lib.parallel.data.accumulate import token_loss_sum
+from course_lib.parallel.tensor.vocab_parallel import vocab_parallel_cross_entropy
+from course_lib.parallel.zero.flat_shard import Precision
+from course_lib.schedule import Schedule
 from course_lib.train.copies import tensor_copies
 from course_lib.train.stage import TransformerStage, tied_pair
 

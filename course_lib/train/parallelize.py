@@ -17,10 +17,10 @@ from course_lib.comm import CommError, Group
 from course_lib.model import Transformer
 from course_lib.model.moe import Experts, moe_layers
 from course_lib.model.transformer import Attention, FeedForward, RMSNorm
-from course_lib.parallel.expert_gradients import TotalCounts
-from course_lib.parallel.expert_parallel import ExpertParallel
-from course_lib.parallel.sequence_parallel import SequenceRegion
-from course_lib.parallel.tensor_parallel import (
+from course_lib.parallel.expert.expert_gradients import TotalCounts
+from course_lib.parallel.expert.expert_parallel import ExpertParallel
+from course_lib.parallel.tensor.sequence_parallel import SequenceRegion
+from course_lib.parallel.tensor.tensor_parallel import (
     ColumnParallelLinear,
     HeadCut,
     InnerRegion,
@@ -28,7 +28,7 @@ from course_lib.parallel.tensor_parallel import (
     TensorRegion,
     sum_gradients_of,
 )
-from course_lib.parallel.vocab_parallel import VocabParallelEmbedding
+from course_lib.parallel.tensor.vocab_parallel import VocabParallelEmbedding
 
 
 def tensor_parallel(model: Transformer, group: Group, *, sequence: bool = False) -> None:

@@ -18,7 +18,7 @@ from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer, auxiliary_loss
 from course_lib.model.formulas import stage_costs
 from course_lib.model.transformer import rotary
-from course_lib.parallel.schedule import Schedule, split_model
+from course_lib.schedule import Schedule, split_model
 from course_lib.train.side_loss import with_side_loss
 
 

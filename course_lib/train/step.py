@@ -23,9 +23,9 @@ from torch import nn
 from course_lib.comm import CommError, Group, Mesh, all_reduce
 from course_lib.model import update_router_bias
 from course_lib.parallel import Zero1, shard_sequence, sum_tied_gradient
-from course_lib.parallel.accumulate import Batch, count_tokens
-from course_lib.parallel.expert_gradients import average_over_replicas
-from course_lib.parallel.zero import ShardedOptimizer
+from course_lib.parallel.data.accumulate import Batch, count_tokens
+from course_lib.parallel.expert.expert_gradients import average_over_replicas
+from course_lib.parallel.zero.zero1 import ShardedOptimizer
 from course_lib.precision import DynamicLossScaler
 from course_lib.train.grad_norm import clip_grad_norm_nd
 from course_lib.train.mesh_model import IGNORED, MeshModel

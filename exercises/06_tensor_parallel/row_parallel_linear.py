@@ -37,8 +37,7 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from course_lib.comm import Group
-from course_lib.comm.autograd import reduce_from_group
+from course_lib.comm import Group, reduce_from_group
 
 
 class RowParallelLinear(nn.Module):

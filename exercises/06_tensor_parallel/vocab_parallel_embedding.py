@@ -30,8 +30,7 @@ Rules
 import torch
 from torch import nn
 
-from course_lib.comm import Group
-from course_lib.comm.autograd import reduce_from_group
+from course_lib.comm import Group, reduce_from_group
 
 
 class VocabParallelEmbedding(nn.Module):

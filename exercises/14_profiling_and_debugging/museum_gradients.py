@@ -36,8 +36,8 @@ from course_lib.comm import (
     all_reduce,
     reduce_scatter,
     reduce_scatter_in_group,
+    summed,
 )
-from course_lib.comm.autograd import summed
 
 FAULT = {  # "exhibit": ("the line", ranks)
     "start_engine": ("", ""),

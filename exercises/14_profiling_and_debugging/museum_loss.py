@@ -16,7 +16,7 @@ float64. Hidden runs have other sizes than the told ones.
 What the exhibits are given:
 - A target of `IGNORED` (padding, a prompt) does not count; all other tokens do.
 - `model` in `finetune_update` and `replica_update` is a data-parallel replica, used like torch's
-  DistributedDataParallel (ours is `course_lib/parallel/ddp.py`): at the end of a backward it
+  DistributedDataParallel (ours is `course_lib/parallel/data/ddp.py`): at the end of a backward it
   averages the gradients over its group, that is, adds them up and divides by the group's size.
   Micro-batches under `with model.no_sync():` only add to this rank's gradients.
 - Free to use: torch, and `all_reduce` and the like of `course_lib.comm`. `all_reduce(t, group)`

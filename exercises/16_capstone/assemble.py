@@ -71,8 +71,8 @@ from course_lib.model import (
     update_router_bias,
 )
 from course_lib.parallel import Pipeline, Zero1, sum_tied_gradient
-from course_lib.parallel.schedule import Schedule, one_f_one_b
-from course_lib.parallel.vocab_parallel import vocab_parallel_cross_entropy
+from course_lib.schedule import Schedule, one_f_one_b
+from course_lib.parallel.tensor.vocab_parallel import vocab_parallel_cross_entropy
 from course_lib.train import (
     clip_grad_norm_nd,
     expert_parallel,

@@ -42,7 +42,7 @@ from course_lib.checkpoint import AsyncSaver, resume_training, save_training
 from course_lib.comm import Group, Mesh
 from course_lib.data import WindowSampler
 from course_lib.model import AdamW, ModelConfig, Transformer
-from course_lib.parallel.schedule import one_f_one_b
+from course_lib.schedule import one_f_one_b
 from course_lib.train import (
     MeshModel,
     lay_out,

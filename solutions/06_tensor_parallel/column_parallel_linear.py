@@ -34,8 +34,7 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from course_lib.comm import Group
-from course_lib.comm.autograd import copy_to_group
+from course_lib.comm import Group, copy_to_group
 
 
 class ColumnParallelLinear(nn.Module):

@@ -35,8 +35,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_lib.comm import Group
-from course_lib.comm.autograd import copy_to_group, reduce_from_group
+from course_lib.comm import Group, copy_to_group, reduce_from_group
 
 
 class TensorParallelAttention(nn.Module):

@@ -36,8 +36,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_lib.comm import Group
-from course_lib.comm.autograd import all_gather_to_group, copy_to_group, reduce_scatter_in_group
+from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 
 
 class SequenceParallelBlock(nn.Module):

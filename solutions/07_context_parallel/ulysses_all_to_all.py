@@ -27,8 +27,7 @@ so on; what comes back is in the order of the ranks they came from. The sizes ar
 import torch
 import torch.nn.functional as F
 
-from course_lib.comm import Group
-from course_lib.comm.autograd import exchange_in_group
+from course_lib.comm import Group, exchange_in_group
 
 
 def ulysses_attention(

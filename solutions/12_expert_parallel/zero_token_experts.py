@@ -40,8 +40,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from course_lib.comm import Group, all_reduce, all_to_all
-from course_lib.comm.autograd import exchange_in_group
+from course_lib.comm import Group, all_reduce, all_to_all, exchange_in_group
 
 
 class Route(NamedTuple):

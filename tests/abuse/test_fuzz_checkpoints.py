@@ -24,12 +24,12 @@ import torch
 
 from course_lib.checkpoint import Box, CheckpointError, Piece, find_checkpoint, save_sharded
 from course_lib.checkpoint import boxes as boxes_module
-from course_lib.checkpoint.distrust import LONGEST, MOST_DIMS
-from course_lib.checkpoint.plain import from_plain, to_plain
-from course_lib.checkpoint.read import Reader
-from course_lib.checkpoint.safetensors import NAMES, export_safetensors, open_safetensors
-from course_lib.checkpoint.store import begin, complete_steps
-from course_lib.checkpoint.torch_format import _unpickle, open_torch_checkpoint
+from course_lib.checkpoint.files.distrust import LONGEST, MOST_DIMS
+from course_lib.checkpoint.files.plain import from_plain, to_plain
+from course_lib.checkpoint.files.read import Reader
+from course_lib.checkpoint.files.store import begin, complete_steps
+from course_lib.checkpoint.formats.safetensors import NAMES, export_safetensors, open_safetensors
+from course_lib.checkpoint.formats.torch_format import _unpickle, open_torch_checkpoint
 
 VALUES = {
     "model.w": torch.arange(12, dtype=torch.float32).view(4, 3),

@@ -15,7 +15,7 @@ import pytest
 import benchmarks.__main__ as bench
 from course_lib.grade import cli
 from course_lib.grade.catalog import Entry
-from course_lib.plan import decision
+from course_lib.plan.search import decision
 from course_lib.ranks import doctor
 from course_lib.train import run as train_run
 from course_lib.train.config import RunConfig

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from course_lib.parallel.schedule import (
+from course_lib.schedule import (
     SCHEDULES,
     Action,
     Costs,

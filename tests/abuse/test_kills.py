@@ -28,8 +28,8 @@ import torch
 from course_lib import comm
 from course_lib.comm import Group
 from course_lib.ranks import Outcome, Pool, RanksError
-from course_lib.ranks.forkserver import ServerDied
-from course_lib.ranks.hosts import why_not
+from course_lib.ranks.hosts.hosts import why_not
+from course_lib.ranks.start.forkserver import ServerDied
 
 sys.path.insert(0, str(Path(__file__).parent))
 scenes = importlib.import_module("scenes")
@@ -89,7 +89,7 @@ rows = train(RunConfig(dp=4, steps=done + 4, folder="run", save_every=1, resume=
 """
 TRAINED = TRAINS + "print('trained', len(rows))"
 WRITES = """%%ranks 4
-from course_lib.parallel.nvme import NvmeStore
+from course_lib.parallel.offload.nvme import NvmeStore
 with NvmeStore(f"nvme/{rank}") as store:
     for number in range(6):
         store.start_write("x", torch.full((100_000,), float(number))).result()
@@ -100,7 +100,9 @@ with NvmeStore(f"nvme/{rank}") as store:
     x = store.start_read("x").result()
 assert x.eq(x[0]).all()
 print("whole", [path.name for path in Path(f"nvme/{rank}").iterdir()])
-""".replace("with NvmeStore", "from course_lib.parallel.nvme import NvmeStore\nwith NvmeStore")
+""".replace(
+    "with NvmeStore", "from course_lib.parallel.offload.nvme import NvmeStore\nwith NvmeStore"
+)
 GRADE = f"%grade {NAME}"
 HOSTS = "%%ranks 4 --hosts 2 --mbit 300 --fresh\n" + CALLS
 

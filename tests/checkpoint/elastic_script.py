@@ -17,13 +17,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from course_lib.checkpoint import (
-    Training,
-    hold_whole,
-    hold_zero,
-    resume_training,
-    save_training,
-)
+from course_lib.checkpoint import Training, hold_whole, hold_zero, resume_training, save_training
 from course_lib.comm import Group, all_reduce
 from course_lib.data import WindowSampler
 from course_lib.parallel import Zero1

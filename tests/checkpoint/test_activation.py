@@ -13,9 +13,9 @@ import torch.nn.functional as F
 import torch.utils.checkpoint as production
 from torch import nn
 
-from course_lib.checkpoint.activation import Recompute, checkpoint, checkpoint_module
 from course_lib.checkpoint.errors import CheckpointError
-from course_lib.parallel.split_backward import WeightQueue
+from course_lib.parallel.pipeline.split_backward import WeightQueue
+from course_lib.recompute.checkpoint import Recompute, checkpoint, checkpoint_module
 from course_lib.trace.memory import LiveMemory
 
 WIDTH = 8

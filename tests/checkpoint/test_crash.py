@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from course_lib.checkpoint import Box, Piece, complete_steps, find_checkpoint, save_sharded
+from course_lib.checkpoint.files.store import begin
+from course_lib.checkpoint.files.write import commit, write_part
 from course_lib.checkpoint.plan import claim, make_plan
-from course_lib.checkpoint.store import begin
-from course_lib.checkpoint.write import commit, write_part
 from course_lib.ranks import Pool, run_on_ranks
-from course_lib.ranks.outcome import RanksError
+from course_lib.ranks.pool.outcome import RanksError
 
 COUNT = 3000  # elements of a rank
 KILLS = 100  # that hit a save; the others hit the moments between two

@@ -39,7 +39,7 @@ from course_lib.parallel import (
     sum_tied_gradient,
     vocab_parallel_cross_entropy,
 )
-from course_lib.parallel.schedule import one_f_one_b
+from course_lib.schedule import one_f_one_b
 from course_lib.trace.memory import LiveMemory
 from course_lib.train import pipeline_stages, tensor_parallel
 from course_lib.train.stage import tied_pair
@@ -196,7 +196,7 @@ def alone(config: ModelConfig, steps: int) -> list[dict[str, torch.Tensor]]:
 def read_all(folder: Path, step: int) -> dict[str, torch.Tensor]:
     """Everything in a checkpoint, by name."""
     checkpoint = find_checkpoint(folder, step)
-    from course_lib.checkpoint.manifest import DTYPES
+    from course_lib.checkpoint.files.manifest import DTYPES
 
     blank = {name: torch.empty(entry.shape, dtype=DTYPES[entry.dtype])
              for name, entry in checkpoint.manifest.tensors.items()}  # fmt: skip

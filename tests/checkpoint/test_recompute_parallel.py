@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from course_lib.checkpoint.activation import Recompute, checkpoint, checkpoint_module
-from course_lib.checkpoint.selective import selective
 from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer
 from course_lib.parallel import FSDP, BucketedDDP, RegionRng
-from course_lib.parallel.vocab_parallel import vocab_parallel_cross_entropy
+from course_lib.parallel.tensor.vocab_parallel import vocab_parallel_cross_entropy
+from course_lib.recompute.checkpoint import Recompute, checkpoint, checkpoint_module
+from course_lib.recompute.selective import selective
 from course_lib.trace.memory import LiveMemory
 from course_lib.train import tensor_parallel
 

@@ -30,11 +30,11 @@ from course_lib.checkpoint import (
     save_sharded,
     save_training,
 )
-from course_lib.checkpoint.plain import from_plain, to_plain
+from course_lib.checkpoint.files.plain import from_plain, to_plain
 from course_lib.comm import Group
 from course_lib.data import WindowSampler
 from course_lib.parallel import FSDP, BucketedDDP, Zero1, Zero2
-from course_lib.parallel.region_rng import RegionRng
+from course_lib.parallel.tensor.region_rng import RegionRng
 from course_lib.precision import DynamicLossScaler, MasterWeights
 
 TOKENS = torch.randint(29, (700,), generator=torch.Generator().manual_seed(8)).to(torch.uint8)

@@ -18,8 +18,8 @@ from course_lib.checkpoint import (
     find_checkpoint,
     save_sharded,
 )
-from course_lib.checkpoint.manifest import DTYPES
-from course_lib.checkpoint.safetensors import NAMES, export_safetensors, open_safetensors
+from course_lib.checkpoint.files.manifest import DTYPES
+from course_lib.checkpoint.formats.safetensors import NAMES, export_safetensors, open_safetensors
 from course_lib.trace.memory import LiveMemory
 
 

@@ -21,7 +21,7 @@ from course_lib.checkpoint import (
     load_resharded,
     save_sharded,
 )
-from course_lib.checkpoint.manifest import BLOCK, DTYPES
+from course_lib.checkpoint.files.manifest import BLOCK, DTYPES
 from course_lib.trace.memory import LiveMemory
 
 SHAPES: dict[str, tuple[int, ...]] = {

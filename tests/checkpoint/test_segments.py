@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from course_lib.checkpoint.activation import checkpoint
 from course_lib.checkpoint.errors import CheckpointError
-from course_lib.checkpoint.segments import Segment, best_segments, peak_memory, segments_sqrt
+from course_lib.recompute.checkpoint import checkpoint
+from course_lib.recompute.segments import Segment, best_segments, peak_memory, segments_sqrt
 from course_lib.trace.memory import LiveMemory
 
 

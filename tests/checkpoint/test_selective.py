@@ -11,18 +11,18 @@ import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint as production
 
-from course_lib.checkpoint.activation import checkpoint, checkpoint_module
 from course_lib.checkpoint.errors import CheckpointError
-from course_lib.checkpoint.selective import (
+from course_lib.model import ModelConfig, Transformer
+from course_lib.model.formulas import activation_bytes
+from course_lib.model.transformer import cross_entropy
+from course_lib.recompute.checkpoint import checkpoint, checkpoint_module
+from course_lib.recompute.selective import (
     StepCost,
     keep_products,
     korthikanti_bytes,
     measure_step,
     selective,
 )
-from course_lib.model import ModelConfig, Transformer
-from course_lib.model.formulas import activation_bytes
-from course_lib.model.transformer import cross_entropy
 from course_lib.trace.memory import LiveMemory
 
 aten = torch.ops.aten

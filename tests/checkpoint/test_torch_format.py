@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from course_lib.checkpoint import Box, CheckpointError, Piece
-from course_lib.checkpoint.torch_format import open_torch_checkpoint
+from course_lib.checkpoint.formats.torch_format import open_torch_checkpoint
 
 VALUES = {
     "model.w": torch.arange(35, dtype=torch.float32).view(7, 5),

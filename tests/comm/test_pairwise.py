@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from course_lib.comm import Group
-from course_lib.comm.pairwise import pairwise_reduce_scatter
+from course_lib.comm.algorithms.pairwise import pairwise_reduce_scatter
 
 Ranks = Callable[..., list[Any]]
 

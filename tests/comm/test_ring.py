@@ -15,7 +15,7 @@ from course_lib.comm import (
     ring_all_reduce,
     ring_reduce_scatter,
 )
-from course_lib.comm.ring import all_gather_steps, reduce_scatter_steps
+from course_lib.comm.algorithms.ring import all_gather_steps, reduce_scatter_steps
 from course_lib.trace import Ledger, wire_bytes
 
 Ranks = Callable[..., list[Any]]

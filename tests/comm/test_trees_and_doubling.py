@@ -20,8 +20,8 @@ from course_lib.comm import (
     tree_broadcast,
     tree_reduce,
 )
-from course_lib.comm.choose import ALGORITHMS, choose_algorithm
-from course_lib.comm.tree import rounds
+from course_lib.comm.algorithms.choose import ALGORITHMS, choose_algorithm
+from course_lib.comm.algorithms.tree import rounds
 from course_lib.trace import Event, Ledger, wire_bytes
 
 Ranks = Callable[..., list[Any]]

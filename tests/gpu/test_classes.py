@@ -16,7 +16,6 @@ from torch import nn
 
 from course_lib import comm
 from course_lib.checkpoint import (
-    checkpoint,
     hold_whole,
     load_resharded,
     model_pieces,
@@ -41,6 +40,7 @@ from course_lib.parallel import (
     ulysses_attention,
 )
 from course_lib.precision import MasterWeights
+from course_lib.recompute import checkpoint
 
 ROWS, STEPS, RATE = 8, 3, 0.02
 Weights = dict[str, torch.Tensor]

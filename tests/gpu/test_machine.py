@@ -19,7 +19,7 @@ from course_lib import comm
 from course_lib.comm import Group
 from course_lib.ranks import ForkServer
 from course_lib.ranks.doctor import examine
-from course_lib.ranks.outcome import RanksError
+from course_lib.ranks.pool.outcome import RanksError
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = [sys.executable, "-m", "course_lib.grade.cli"]

@@ -13,7 +13,7 @@ from course_lib.grade.catalog import Entry, read_suite
 from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card
 from course_lib.ranks import ForkServer
-from course_lib.ranks.descend import descendants
+from course_lib.ranks.system.descend import descendants
 
 SUITE = Path(__file__).parent / "suites" / "99_test" / "double.py"
 RIGHT = "def double(tensor, group):\n    return tensor + tensor\n"

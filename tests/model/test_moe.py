@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from course_lib.checkpoint import checkpoint_module
 from course_lib.model import (
     ModelConfig,
     MoE,
@@ -26,6 +25,7 @@ from course_lib.model.moe import every_expert, moe_layers
 from course_lib.model.router import Router, drop_beyond, expert_capacity
 from course_lib.precision.fp8 import fp8_linears
 from course_lib.precision.recipes import BlockScaling, CurrentScaling
+from course_lib.recompute import checkpoint_module
 
 SIZES: dict[str, Any] = {"hidden": 12, "heads": 2, "kv_heads": 1, "ffn": 10, "vocabulary": 29,
                          "sequence": 8, "layers": 2}  # fmt: skip

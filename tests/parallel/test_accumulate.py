@@ -10,7 +10,7 @@ from torch import nn
 
 from course_lib.comm import CommError
 from course_lib.parallel import BucketedDDP
-from course_lib.parallel.accumulate import (
+from course_lib.parallel.data.accumulate import (
     accumulate,
     clip_grad_norm,
     count_tokens,

@@ -11,13 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_lib.checkpoint import (
-    checkpoint_module,
-    hold_whole,
-    load_resharded,
-    model_pieces,
-    save_sharded,
-)
+from course_lib.checkpoint import hold_whole, load_resharded, model_pieces, save_sharded
 from course_lib.comm import CommError, Group, Mesh
 from course_lib.model import (
     ModelConfig,
@@ -36,6 +30,7 @@ from course_lib.parallel import (
     average_over_replicas,
     vocab_parallel_cross_entropy,
 )
+from course_lib.recompute import checkpoint_module
 from course_lib.train import expert_parallel, tensor_parallel
 
 SIZES: dict[str, Any] = {"hidden": 8, "heads": 2, "kv_heads": 1, "ffn": 6, "vocabulary": 23,

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from course_lib.parallel.device_pool import DevicePool, OutOfMemory
-from course_lib.parallel.nvme import NvmeStore
-from course_lib.parallel.nvme_optimizer import NvmeOptimizer
-from course_lib.parallel.offload import OffloadedAdam, OffloadedOptimizer
-from course_lib.parallel.zero import Zero1
+from course_lib.parallel.offload.device_pool import DevicePool, OutOfMemory
+from course_lib.parallel.offload.nvme import NvmeStore
+from course_lib.parallel.offload.nvme_optimizer import NvmeOptimizer
+from course_lib.parallel.offload.optimizer import OffloadedAdam, OffloadedOptimizer
+from course_lib.parallel.zero.zero1 import Zero1
 
 CASES = [("SGD", {"lr": 0.1, "momentum": 0.9}), ("AdamW", {"lr": 0.05}), ("Adagrad", {"lr": 0.1})]
 

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from course_lib.model import ModelConfig, Transformer, cross_entropy
-from course_lib.parallel.activation_offload import offload_activations
-from course_lib.parallel.device_pool import DevicePool, OutOfMemory
-from course_lib.parallel.layer_stream import LayerStream
+from course_lib.parallel.offload.activation_offload import offload_activations
+from course_lib.parallel.offload.device_pool import DevicePool, OutOfMemory
+from course_lib.parallel.offload.layer_stream import LayerStream
 from course_lib.trace import Ledger
 
 LAYERS = 5

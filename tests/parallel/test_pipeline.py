@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group
-from course_lib.parallel.pipeline import Pipeline
-from course_lib.parallel.schedule import (
+from course_lib.parallel.pipeline.runtime import Pipeline
+from course_lib.parallel.pipeline.split_backward import WeightQueue
+from course_lib.schedule import (
     Schedule,
     ScheduleError,
     dualpipe_v,
@@ -25,7 +26,6 @@ from course_lib.parallel.schedule import (
     zb_h1,
     zb_v,
 )
-from course_lib.parallel.split_backward import WeightQueue
 from course_lib.trace.memory import LiveMemory
 
 WIDTH = 6

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch.distributed.pipelining import schedules as theirs
 
-from course_lib.parallel.schedule import (
+from course_lib.schedule import (
     Action,
     Costs,
     Schedule,

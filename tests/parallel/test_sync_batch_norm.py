@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import CommError
-from course_lib.parallel.sync_batch_norm import SyncBatchNorm, convert_sync_batch_norm
+from course_lib.parallel.data.sync_batch_norm import SyncBatchNorm, convert_sync_batch_norm
 from course_lib.trace import wire_bytes
 
 ROWS = [5, 1, 3, 2]  # of ranks 0 to 3

@@ -10,9 +10,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.comm import CommError, Group
-from course_lib.parallel.region_rng import RegionRng
-from course_lib.parallel.tensor_parallel import TensorRegion, own_range
-from course_lib.parallel.vocab_parallel import VocabParallelEmbedding, vocab_parallel_cross_entropy
+from course_lib.parallel.tensor.region_rng import RegionRng
+from course_lib.parallel.tensor.tensor_parallel import TensorRegion, own_range
+from course_lib.parallel.tensor.vocab_parallel import (
+    VocabParallelEmbedding,
+    vocab_parallel_cross_entropy,
+)
 
 TOKENS = torch.tensor([[0, 1, 2, 6], [6, 5, 3, 3]])
 

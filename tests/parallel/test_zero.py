@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from course_lib.comm import CommError
-from course_lib.parallel.fsdp import FSDP
-from course_lib.parallel.shard import FlatLayout, flatten
-from course_lib.parallel.zero import Zero1
+from course_lib.parallel.zero.fsdp import FSDP
+from course_lib.parallel.zero.shard import FlatLayout, flatten
+from course_lib.parallel.zero.zero1 import Zero1
 
 
 def build() -> nn.Sequential:

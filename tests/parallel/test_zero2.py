@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from course_lib.comm import CommError
-from course_lib.parallel.unused import agree_used
-from course_lib.parallel.zero import Zero1
-from course_lib.parallel.zero2 import Zero2
+from course_lib.parallel.data.unused import agree_used
+from course_lib.parallel.zero.zero1 import Zero1
+from course_lib.parallel.zero.zero2 import Zero2
 from course_lib.precision import MasterWeights
 from course_lib.trace.memory import LiveMemory, held_bytes
 

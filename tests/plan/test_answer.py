@@ -8,10 +8,10 @@ import pytest
 
 from course_lib.grade.cli import main
 from course_lib.plan import Layout, answer, parse_cluster
-from course_lib.plan.answer import reasons
-from course_lib.plan.calibration import FITTED, LARGEST, Fitted, band
-from course_lib.plan.planner import Refused
-from course_lib.plan.scores import rows
+from course_lib.plan.inputs.calibration import FITTED, LARGEST, Fitted, band
+from course_lib.plan.published.scores import rows
+from course_lib.plan.search.answer import reasons
+from course_lib.plan.search.planner import Refused
 
 GPT3 = ["--model", "gpt3-175b", "--gpus", "1024xA100", "--global-batch", "1536"]
 

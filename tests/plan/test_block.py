@@ -6,13 +6,13 @@ import pytest
 
 from course_lib.model.config import ModelConfig, MoEConfig
 from course_lib.model.formulas import flops_per_token
-from course_lib.plan import flops
-from course_lib.plan.block import Product, Work, block, head
-from course_lib.plan.calibration import STREAMING, Fitted
-from course_lib.plan.hardware import GPUS
-from course_lib.plan.kernels import compute, filled, product_seconds
-from course_lib.plan.layout import Layout
-from course_lib.plan.software import Software
+from course_lib.plan.inputs.calibration import STREAMING, Fitted
+from course_lib.plan.inputs.hardware import GPUS
+from course_lib.plan.inputs.layout import Layout
+from course_lib.plan.inputs.software import Software
+from course_lib.plan.time import flops
+from course_lib.plan.time.block import Product, Work, block, head
+from course_lib.plan.time.kernels import compute, filled, product_seconds
 
 GPT = ModelConfig(24, 2304, 24, 24, 9216, 51200, 2048, gated=False, tied=True)
 LLAMA = ModelConfig(32, 4096, 32, 8, 14336, 128256, 8192)

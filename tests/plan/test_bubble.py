@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from course_lib.parallel.schedule import Costs, ScheduleError, simulate
-from course_lib.plan import bubble
-from course_lib.plan.bubble import chunks_of, make, pipeline
-from course_lib.plan.zero_bubble import zb_h2
+from course_lib.plan.time import bubble
+from course_lib.plan.time.bubble import chunks_of, make, pipeline
+from course_lib.plan.time.zero_bubble import zb_h2
+from course_lib.schedule import Costs, ScheduleError, simulate
 
 UNIT = Costs()
 

@@ -10,8 +10,8 @@ from statistics import median
 import pytest
 
 import course_lib.plan
-from course_lib.plan.cost import ALGORITHMS, Span, fastest, ring_bandwidth, seconds, span
-from course_lib.plan.hardware import Cluster, Link, cluster
+from course_lib.plan.inputs.hardware import Cluster, Link, cluster
+from course_lib.plan.time.cost import ALGORITHMS, Span, fastest, ring_bandwidth, seconds, span
 from course_lib.trace.alpha_beta import bus_bandwidth
 
 S = 1e9

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from course_lib.plan.decision import Case, decide
-from course_lib.plan.hardware import Link, parse_cluster
-from course_lib.plan.models import model
+from course_lib.plan.inputs.hardware import Link, parse_cluster
+from course_lib.plan.inputs.models import model
+from course_lib.plan.search.decision import Case, decide
 
 ETHERNET = Link(50e-6, 1.25e9)  # 10 Gb/s for each GPU
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from course_lib.plan.hardware import GPUS, LINKS, cluster, parse_cluster
+from course_lib.plan.inputs.hardware import GPUS, LINKS, cluster, parse_cluster
 
 
 def test_a_cluster_is_named_by_count_and_gpu() -> None:

@@ -12,13 +12,13 @@ import pytest
 import course_lib.plan
 from benchmarks.own_runs import DENSE, EXPERTS, RUNS, TIED, measured
 from course_lib.model import ModelConfig, parameter_count
-from course_lib.parallel.schedule import simulate
-from course_lib.plan.kept import block_kept
-from course_lib.plan.layout import Layout
-from course_lib.plan.memory import Memory, memory, state_bytes
-from course_lib.plan.recipe import COURSE, DEEPSPEED, FP8, FP32, FSDP, KORTHIKANTI, MEGATRON
-from course_lib.plan.share import Counts, block_counts, share_of
-from course_lib.plan.stages import Stages, enough_micro_batches, even_stages, schedule_of
+from course_lib.plan.inputs.layout import Layout
+from course_lib.plan.inputs.recipe import COURSE, DEEPSPEED, FP8, FP32, FSDP, KORTHIKANTI, MEGATRON
+from course_lib.plan.memory.kept import block_kept
+from course_lib.plan.memory.memory import Memory, memory, state_bytes
+from course_lib.plan.memory.share import Counts, block_counts, share_of
+from course_lib.plan.time.stages import Stages, enough_micro_batches, even_stages, schedule_of
+from course_lib.schedule import simulate
 
 DATA = Path(course_lib.plan.__file__).parent / "data"
 GIB = 1 << 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from course_lib.model import parameter_count
-from course_lib.plan.models import MODELS, model
+from course_lib.plan.inputs.models import MODELS, model
 
 
 @pytest.mark.parametrize("name", MODELS)

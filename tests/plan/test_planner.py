@@ -9,11 +9,11 @@ import pytest
 
 from course_lib.model import ModelConfig, MoEConfig
 from course_lib.model.formulas import block_parameters
-from course_lib.plan.hardware import Cluster, parse_cluster
-from course_lib.plan.layout import Layout
-from course_lib.plan.memory import memory
-from course_lib.plan.models import model
-from course_lib.plan.planner import Plan, Problem, plan
+from course_lib.plan.inputs.hardware import Cluster, parse_cluster
+from course_lib.plan.inputs.layout import Layout
+from course_lib.plan.inputs.models import model
+from course_lib.plan.memory.memory import memory
+from course_lib.plan.search.planner import Plan, Problem, plan
 
 SMALL = ModelConfig(
     layers=8, hidden=1024, heads=8, kv_heads=4, ffn=2816, vocabulary=32000, sequence=2048

@@ -7,12 +7,11 @@ from statistics import median
 
 import pytest
 
-from course_lib.plan import scores
-from course_lib.plan.calibration import FITTED, Fitted
-from course_lib.plan.fit import Curve, curve, fit, leave_one_out
-from course_lib.plan.published import predict
-from course_lib.plan.published_row import read
-from course_lib.plan.scores import SETS, Scored, of_set, summary
+from course_lib.plan.inputs.calibration import FITTED, Fitted
+from course_lib.plan.published.fit import Curve, curve, fit, leave_one_out
+from course_lib.plan.published.published import predict, scores
+from course_lib.plan.published.row import read
+from course_lib.plan.published.scores import SETS, Scored, of_set, summary
 
 TABLE = {row["id"]: row for row in scores.rows()}
 LLAMA = TABLE["dgxc_llama70b_bf16_64"]

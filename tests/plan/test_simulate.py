@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from course_lib.model.config import ModelConfig, MoEConfig
-from course_lib.plan.calibration import Fitted
-from course_lib.plan.hardware import cluster
-from course_lib.plan.layout import Layout
-from course_lib.plan.simulate import Step, simulate
-from course_lib.plan.software import Software
-from course_lib.plan.timing import layers_of
+from course_lib.plan.inputs.calibration import Fitted
+from course_lib.plan.inputs.hardware import cluster
+from course_lib.plan.inputs.layout import Layout
+from course_lib.plan.inputs.software import Software
+from course_lib.plan.time.simulate import Step, simulate
+from course_lib.plan.time.timing import layers_of
 
 LLAMA = ModelConfig(80, 8192, 64, 8, 28672, 128256, 8192)
 SMALL = ModelConfig(16, 2048, 16, 16, 8192, 1000, 2048)

@@ -11,10 +11,10 @@ import torch
 
 from course_lib.comm import Group, Mesh
 from course_lib.model import AdamW, ModelConfig, Transformer
-from course_lib.parallel.schedule import one_f_one_b
 from course_lib.plan import Layout, model, parse_cluster
-from course_lib.plan.software import Software
-from course_lib.plan.traffic import traffic
+from course_lib.plan.inputs.software import Software
+from course_lib.plan.time.traffic import traffic
+from course_lib.schedule import one_f_one_b
 from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
 
 LLAMA = replace(model("llama3-70b"), sequence=8192)

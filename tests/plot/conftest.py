@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from course_lib import plot
-from course_lib.parallel.schedule import gpipe, simulate, zb_v
 from course_lib.precision import BF16, E4M3FN, E5M2, FP16, values
+from course_lib.schedule import gpipe, simulate, zb_v
 from course_lib.trace import Ledger, Span, Timeline, chunk_sizes
 
 MIB = 1 << 20

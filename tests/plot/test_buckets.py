@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from course_lib.plot import bucket_steps
-from course_lib.plot.backward import read_backward
-from course_lib.plot.buckets import CELL, Board, two_lines
-from course_lib.plot.style import BLUE, GREEN, ORANGE
+from course_lib.plot.data_parallel.backward import read_backward
+from course_lib.plot.data_parallel.buckets import CELL, Board, two_lines
+from course_lib.plot.player.style import BLUE, GREEN, ORANGE
 from course_lib.trace import Ledger, Timeline
 
 

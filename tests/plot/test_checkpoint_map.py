@@ -19,9 +19,9 @@ from course_lib.checkpoint import (
     save_sharded,
 )
 from course_lib.plot import StoredPart, TensorPart, WholeTensor, checkpoint_map
-from course_lib.plot.checkpoint_map import Board, _rectangles
-from course_lib.plot.checkpoint_parts import Story, stretches
-from course_lib.plot.style import BLUE, ORANGE
+from course_lib.plot.checkpoint.checkpoint_map import Board, _rectangles
+from course_lib.plot.checkpoint.checkpoint_parts import Story, stretches
+from course_lib.plot.player.style import BLUE, ORANGE
 
 SHAPES = {"embed": (16, 8), "up": (24, 8), "down": (8, 24), "bias": (24,), "step": ()}
 CUT = {"embed": 0, "up": 0, "bias": 0, "down": 1}  # tensor parallel: by rows, or by columns

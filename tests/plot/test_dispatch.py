@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from course_lib.plot import Player, dispatch_steps, rank_color
-from course_lib.plot.dispatch_rows import Routes
+from course_lib.plot.expert.dispatch_rows import Routes
 from course_lib.trace import chunk_sizes
 
 CHOSEN, SORTED, COUNTS, QUEUES, WORK, BACK, HOME, SUMS = range(8)

@@ -7,8 +7,8 @@ from itertools import permutations
 import pytest
 
 from course_lib.plot import flight_steps
-from course_lib.plot.flight_steps import SHOWN
-from course_lib.plot.style import VERMILLION
+from course_lib.plot.player.style import VERMILLION
+from course_lib.plot.traces.flight_steps import SHOWN
 from course_lib.trace import FlightLog, Ledger, find_desync, flight_log
 
 WORLD = (0, 1, 2)

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from course_lib.plot import gradient_histogram, magnitudes
-from course_lib.plot.fates import FATES, LARGE, LOST, NORMAL, SUBNORMAL, painted
-from course_lib.plot.magnitudes import sort_out
-from course_lib.plot.number_range import read_formats
-from course_lib.plot.number_words import THIN, tenths
+from course_lib.plot.precision.fates import FATES, LARGE, LOST, NORMAL, SUBNORMAL, painted
+from course_lib.plot.precision.magnitudes import sort_out
+from course_lib.plot.precision.number_range import read_formats
+from course_lib.plot.precision.number_words import THIN, tenths
 from course_lib.precision import BF16, E4M3FN, E5M2, FP16, round_to, values
 
 FORMATS = {"FP16": FP16, "E5M2": E5M2, "E4M3FN": E4M3FN, "BF16": BF16}

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from course_lib.plot import loss_curves, memory_over_time, memory_player
-from course_lib.plot.memory_player import TALL
-from course_lib.plot.memory_time import held_over_time, thinned
-from course_lib.plot.style import LINE, MEMORY_COLORS, VERMILLION
+from course_lib.plot.memory.memory_player import TALL
+from course_lib.plot.memory.memory_time import held_over_time, thinned
+from course_lib.plot.player.style import LINE, MEMORY_COLORS, VERMILLION
 from course_lib.trace import Ledger, Timeline
 
 PSI = 7_500_000_000
@@ -105,7 +105,8 @@ def test_a_class_without_samples_was_held_all_the_time(holds):
 def test_areas_are_as_high_as_the_bytes(holds, monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        "course_lib.plot.memory_time.as_picture", lambda figure, *_, **__: drawn.append(figure)
+        "course_lib.plot.memory.memory_time.as_picture",
+        lambda figure, *_, **__: drawn.append(figure),
     )
     memory_over_time(holds)
     axes = drawn[0].axes[0]
@@ -135,7 +136,8 @@ def test_memory_over_time_is_marked_as_measured(holds):
 def test_the_reference_is_wide_and_the_others_thin_on_top(monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        "course_lib.plot.losses.as_picture", lambda figure, *_, **__: drawn.append(figure)
+        "course_lib.plot.data_parallel.losses.as_picture",
+        lambda figure, *_, **__: drawn.append(figure),
     )
     curves = {"a": [3.0, 2.0], "one": [3.0, 1.0], "b": [3.0, 1.5]}
     loss_curves(curves, "one")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from course_lib.plot import memory_compared
-from course_lib.plot.memory_runs import APART, apart
+from course_lib.plot.memory.memory_runs import APART, apart
 from course_lib.trace import Ledger, Timeline
 
 KEPT = ("hold parameters 4096", "hold activations 1024", "hold activations 3072",
@@ -34,7 +34,8 @@ def test_peaks_and_times_are_in_the_description(runs):
 def test_curves_are_those_of_the_ledgers(runs, monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        "course_lib.plot.memory_runs.as_picture", lambda figure, *_, **__: drawn.append(figure)
+        "course_lib.plot.memory.memory_runs.as_picture",
+        lambda figure, *_, **__: drawn.append(figure),
     )
     memory_compared(runs)
     axes = drawn[0].axes[0]

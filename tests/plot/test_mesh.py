@@ -12,14 +12,14 @@ import pytest
 
 from course_lib.comm.mesh import axis_lines, coordinates
 from course_lib.plot import Player, axis_bytes, explore_mesh, mesh_explorer, split_bytes
-from course_lib.plot.axis_bytes import ByteBars, Place
-from course_lib.plot.explorer import Explorer
-from course_lib.plot.mesh_controls import PLACES, START, MeshControls, draw, reason
-from course_lib.plot.mesh_explorer import ASIDE, OTHERS, TOP, Board
-from course_lib.plot.mesh_floor import Floor
-from course_lib.plot.mesh_groups import MeshGroups, links
-from course_lib.plot.style import BLUE, INK, PAPER, ROLE_STYLE
-from course_lib.plot.svg import number
+from course_lib.plot.mesh.axis_bytes import ByteBars, Place
+from course_lib.plot.mesh.mesh_controls import PLACES, START, MeshControls, draw, reason
+from course_lib.plot.mesh.mesh_explorer import ASIDE, OTHERS, TOP, Board
+from course_lib.plot.mesh.mesh_floor import Floor
+from course_lib.plot.mesh.mesh_groups import MeshGroups, links
+from course_lib.plot.player.explorer import Explorer
+from course_lib.plot.player.style import BLUE, INK, PAPER, ROLE_STYLE
+from course_lib.plot.player.svg import number
 
 MIB = 1 << 20
 SMALL = {"pp": 2, "dp": 2, "tp": 2}

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from course_lib.plot import number_lines
-from course_lib.plot.number_range import read_formats
-from course_lib.plot.number_words import THIN, percent, plain, power_of_two
+from course_lib.plot.precision.number_range import read_formats
+from course_lib.plot.precision.number_words import THIN, percent, plain, power_of_two
 from course_lib.precision import BF16, E4M3FN, E5M2, E8M0, FP16, round_to, values
 
 FORMATS = {"BF16": BF16, "FP16": FP16, "E5M2": E5M2, "E4M3FN": E4M3FN}

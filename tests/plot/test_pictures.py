@@ -30,8 +30,8 @@ from course_lib.plot import (
     timeline_lanes,
     topology,
 )
-from course_lib.plot.figure import as_picture, new_figure, style
-from course_lib.plot.topology import lines
+from course_lib.plot.mesh.topology import lines
+from course_lib.plot.player.figure import as_picture, new_figure, style
 from course_lib.trace import Ledger, Timeline
 
 NAMES = ["steps", "bytes", "memory", "lanes", "fit", "groups", "mesh", "buckets", "residency",
@@ -92,7 +92,9 @@ def test_no_transparent_background(pictures, name):
 # --- numbers ---------------------------------------------------------------------------
 def test_bars_are_as_long_as_the_bytes_recorded(ring_record, monkeypatch):
     drawn = []
-    monkeypatch.setattr("course_lib.plot.bars.as_picture", lambda figure, *_: drawn.append(figure))
+    monkeypatch.setattr(
+        "course_lib.plot.memory.bars.as_picture", lambda figure, *_: drawn.append(figure)
+    )
     ring_record.rank(2).events[0].sent = 7 << 20
     byte_bars(ring_record)
     bars = drawn[0].axes[0].patches

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from course_lib.plan import Layout, answer, memory, model, parse_cluster, problem, simulate
-from course_lib.plan.traffic import traffic
+from course_lib.plan.time.traffic import traffic
 from course_lib.plot import explore_plan, show_layout
-from course_lib.plot.plan_board import LEFT, WIDE, LayoutBoard
-from course_lib.plot.plan_explorer import START, PlanControls, best, draw
-from course_lib.plot.style import format_bytes, format_time
+from course_lib.plot.plan.plan_board import LEFT, WIDE, LayoutBoard
+from course_lib.plot.plan.plan_explorer import START, PlanControls, best, draw
+from course_lib.plot.player.style import format_bytes, format_time
 
 LAYOUT = Layout(pp=4, dp=16, tp=8, micro_batches=64, zero=1, sequence=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from course_lib.plan.scores import Scored, summary
+from course_lib.plan.published.scores import Scored, summary
 from course_lib.plot import published_runs
 
 

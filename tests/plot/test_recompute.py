@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from course_lib.checkpoint import Segment, best_segments, peak_memory, segments_sqrt
 from course_lib.plot import recompute_steps
-from course_lib.plot.recompute import said
-from course_lib.plot.recompute_plan import AGAIN, BACKWARD, FORWARD, Run
-from course_lib.plot.style import ORANGE, SKY, VERMILLION
+from course_lib.plot.player.style import ORANGE, SKY, VERMILLION
+from course_lib.plot.recompute.recompute import said
+from course_lib.plot.recompute.recompute_plan import AGAIN, BACKWARD, FORWARD, Run
+from course_lib.recompute import Segment, best_segments, peak_memory, segments_sqrt
 
 MIB = 1 << 20
 

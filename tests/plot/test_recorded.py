@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from course_lib.plot import collective_steps
-from course_lib.plot.replay import replay
+from course_lib.plot.collectives.replay import replay
 from course_lib.trace import Ledger, Timeline
 
 
@@ -15,9 +15,9 @@ def on_ranks(group: Any, name: str, count: int) -> dict[str, Any]:
     """Runs one collective on `count` floats and returns this rank's ledger."""
     import torch
 
-    from course_lib.comm.halving_doubling import halving_doubling_all_reduce
-    from course_lib.comm.ring import ring_all_reduce
-    from course_lib.comm.tree import tree_broadcast, tree_reduce
+    from course_lib.comm.algorithms.halving_doubling import halving_doubling_all_reduce
+    from course_lib.comm.algorithms.ring import ring_all_reduce
+    from course_lib.comm.algorithms.tree import tree_broadcast, tree_reduce
 
     tensor = torch.full((count,), float(group.rank))
     run = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from course_lib.plot.messages import find_call
-from course_lib.plot.replay import join, replay
+from course_lib.plot.collectives.messages import find_call
+from course_lib.plot.collectives.replay import join, replay
 from course_lib.trace import Ledger, Timeline
 
 

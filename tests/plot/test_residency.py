@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from course_lib.plot import residency_steps
-from course_lib.plot.residency import Chart, runs
-from course_lib.plot.style import BLUE, PURPLE, SKY
-from course_lib.plot.units import read_moments, unit_states
+from course_lib.plot.memory.residency import Chart, runs
+from course_lib.plot.memory.units import read_moments, unit_states
+from course_lib.plot.player.style import BLUE, PURPLE, SKY
 from course_lib.trace import Ledger, Timeline
 
 SHORT = {"": "-", "arriving": "a", "resident": "r", "computing forward": "F",

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from course_lib.plot import ring_attention_steps
-from course_lib.plot.ring_attention import Board
-from course_lib.plot.style import VERMILLION, rank_color
-from course_lib.plot.tiles import Extent, read_tiles
+from course_lib.plot.attention.ring_attention import Board
+from course_lib.plot.attention.tiles import Extent, read_tiles
+from course_lib.plot.player.style import VERMILLION, rank_color
 from course_lib.trace import Ledger, Timeline
 
 NAMES = {"contiguous": [(0,), (1,), (2,)], "zigzag": [(0, 5), (1, 4), (2, 3)]}

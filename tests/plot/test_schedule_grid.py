@@ -8,7 +8,19 @@ from collections import Counter
 
 import pytest
 
-from course_lib.parallel.schedule import (
+from course_lib.plot import (
+    measured_schedule,
+    schedule_explorer,
+    schedule_grid,
+    schedule_picture,
+    simulated_and_measured,
+)
+from course_lib.plot.player.explorer import Explorer
+from course_lib.plot.player.style import ROLE_STYLE
+from course_lib.plot.schedule.grid import COLORS, Clock, nice_step, tint
+from course_lib.plot.schedule.schedule_explorer import START, Controls, explore, reason
+from course_lib.plot.schedule.schedule_grid import messages
+from course_lib.schedule import (
     SCHEDULES,
     Action,
     Costs,
@@ -23,18 +35,6 @@ from course_lib.parallel.schedule import (
     zb_h1,
     zb_v,
 )
-from course_lib.plot import (
-    measured_schedule,
-    schedule_explorer,
-    schedule_grid,
-    schedule_picture,
-    simulated_and_measured,
-)
-from course_lib.plot.explorer import Explorer
-from course_lib.plot.grid import COLORS, Clock, nice_step, tint
-from course_lib.plot.schedule_explorer import START, Controls, explore, reason
-from course_lib.plot.schedule_grid import messages
-from course_lib.plot.style import ROLE_STYLE
 from course_lib.trace import Ledger, Span, Timeline
 
 KIND_OF = {tint(color, c, v): kind for kind, color in COLORS.items() for v in (1, 2, 3, 4)

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from course_lib.plot import rank_color, tensor_split_steps
-from course_lib.plot.split_sums import Split, format_flop
-from course_lib.plot.tensor_split import STEPS
+from course_lib.plot.tensor.split_sums import Split, format_flop
+from course_lib.plot.tensor.tensor_split import STEPS
 from course_lib.trace import chunk_sizes
 
 A, Z, B, OUT = 3, 4, 5, 6  # parts of a frame: heading, signs, X, A, Z, B, O, rows

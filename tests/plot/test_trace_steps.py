@@ -7,8 +7,8 @@ import re
 import pytest
 
 from course_lib.plot import trace_steps
-from course_lib.plot.style import GREEN, VERMILLION, rank_color
-from course_lib.plot.trace_steps import LEFT, WIDE, ticks
+from course_lib.plot.player.style import GREEN, VERMILLION, rank_color
+from course_lib.plot.traces.trace_steps import LEFT, WIDE, ticks
 from course_lib.trace import Stretch, Trace, explain
 
 GROUP = (0, 1)

@@ -13,8 +13,8 @@ import sys
 import time
 from typing import Any
 
-from course_lib.ranks.channel import Channel
-from course_lib.ranks.forkserver import ForkServer
+from course_lib.ranks.start.channel import Channel
+from course_lib.ranks.start.forkserver import ForkServer
 
 
 def ends(args: dict[str, Any], fds: list[int]) -> None:

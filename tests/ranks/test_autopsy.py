@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from course_lib.ranks.autopsy import explain, names, standstill, table
+from course_lib.ranks.pool.autopsy import explain, names, standstill, table
 
 Report = dict[str, Any]
 

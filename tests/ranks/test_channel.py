@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.ranks.channel import Channel, ChannelClosed, anonymous_file, map_file
-from course_lib.ranks.pack import Packed, load_object
+from course_lib.ranks.pool.pack import Packed, load_object
+from course_lib.ranks.start.channel import Channel, ChannelClosed, anonymous_file, map_file
 
 
 def test_messages_arrive_whole_and_in_order() -> None:

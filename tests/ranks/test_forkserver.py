@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from course_lib.ranks.channel import Channel
-from course_lib.ranks.forkserver import ForkServer, ServerDied, start_method
-from course_lib.ranks.processes import LINUX
+from course_lib.ranks.start.channel import Channel
+from course_lib.ranks.start.forkserver import ForkServer, ServerDied, start_method
+from course_lib.ranks.system.processes import LINUX
 
 HERE = str(Path(__file__).parent)
 WAIT = 20 if start_method() == "fork" else 240  # seconds: a spawned child may import torch first
@@ -214,7 +214,7 @@ def test_server_ends_with_its_owner() -> None:
     family = Family()
     script = (
         "import os, sys, time\n"
-        "from course_lib.ranks.forkserver import ForkServer\n"
+        "from course_lib.ranks.start.forkserver import ForkServer\n"
         "server = ForkServer()\n"
         "server.fork('children:sleeps', {'subprocesses': 1}, (int(sys.argv[1]),))\n"
         "print(server.pid, flush=True)\n"

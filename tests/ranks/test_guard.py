@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from course_lib.ranks.channel import Channel, ChannelClosed
-from course_lib.ranks.descend import kill_family
-from course_lib.ranks.guard import guarded
-from course_lib.ranks.processes import LINUX
+from course_lib.ranks.start.channel import Channel, ChannelClosed
+from course_lib.ranks.system.descend import kill_family
+from course_lib.ranks.system.guard import guarded
+from course_lib.ranks.system.processes import LINUX
 
 ROOT = str(Path(__file__).resolve().parents[2])
 PROGRAM = (

@@ -25,9 +25,9 @@ import torch.distributed as dist
 from course_lib import comm
 from course_lib.comm import Group
 from course_lib.ranks import BadRequestError, ForkServer, Pool, RanksError, run_on_ranks
-from course_lib.ranks.asked import Form, cell_parser
-from course_lib.ranks.hosts import EmulatedHosts, HostsError, why_not
-from course_lib.ranks.recorded import Run, live_or_recorded
+from course_lib.ranks.hosts.hosts import EmulatedHosts, HostsError, why_not
+from course_lib.ranks.hosts.recorded import Run, live_or_recorded
+from course_lib.ranks.magic.asked import Form, cell_parser
 from course_lib.trace import Ledger
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -284,7 +284,7 @@ def test_without_a_program_it_says_which(
 
 @emulated
 def test_what_a_kernel_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("course_lib.ranks.hosts.LINK", "a name that is too long for a device")
+    monkeypatch.setattr("course_lib.ranks.hosts.hosts.LINK", "a name that is too long for a device")
     reason = why_not()
     assert reason is not None
     assert reason.startswith("ip refused `link set port0 master bridge up ...`: ")

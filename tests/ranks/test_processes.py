@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.ranks import processes
-from course_lib.ranks.carried import bytes_carried
-from course_lib.ranks.channel import Channel
-from course_lib.ranks.portable import Portable
-from course_lib.ranks.processes import Processes
+from course_lib.ranks.start.channel import Channel
+from course_lib.ranks.system import processes
+from course_lib.ranks.system.carried import bytes_carried
+from course_lib.ranks.system.portable import Portable
+from course_lib.ranks.system.processes import Processes
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
@@ -28,7 +28,7 @@ def _twins() -> list[Processes]:
     """The portable one, and Linux's where it can be."""
     twins: list[Processes] = [Portable()]
     if sys.platform == "linux":
-        from course_lib.ranks.proc import Proc
+        from course_lib.ranks.system.proc import Proc
 
         twins.append(Proc())
     return twins
@@ -189,7 +189,7 @@ if __name__ == "__main__":
             print(error)
     main(["grade", "ring_all_gather", "--file", "solutions/01_collectives/ring_all_gather.py"])
 """
-READER = "import os; from course_lib.ranks.proc import Proc; print(Proc().cpu(os.getpid()))"
+READER = "import os; from course_lib.ranks.system.proc import Proc; print(Proc().cpu(os.getpid()))"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc to keep away from")
@@ -211,7 +211,7 @@ def test_without_proc_no_file_of_it_is_opened_by_any_process(tmp_path: Path) -> 
     assert "Deadlock. Rank 0 waits in all_reduce" in said and "All checks passed." in said, said
     assert not found.exists(), found.read_text()
     run(READER)
-    assert "ranks/proc.py" in found.read_text(), "the hook sees nothing"
+    assert "system/proc.py" in found.read_text(), "the hook sees nothing"
 
 
 def test_what_is_chosen_here() -> None:

@@ -7,7 +7,7 @@ import io
 import pytest
 from tqdm import tqdm
 
-from course_lib.ranks.render import END, FLOOD, fold, label_of, lines_of, text_of
+from course_lib.ranks.magic.render import END, FLOOD, fold, label_of, lines_of, text_of
 
 
 def text(*outputs: str, **more: int) -> str:

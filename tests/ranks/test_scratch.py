@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.ranks.scratch import PREFIX, scratch_folder, sweep
+from course_lib.ranks.system.scratch import PREFIX, scratch_folder, sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = (
-    "import time\nfrom course_lib.ranks.scratch import scratch_folder\n"
+    "import time\nfrom course_lib.ranks.system.scratch import scratch_folder\n"
     "with scratch_folder() as folder:\n"
     "    (folder / 'file').write_text('x')\n    print(folder, flush=True)\n    time.sleep(600)\n"
 )
@@ -73,7 +73,7 @@ def test_the_preloaded_process_removes_what_its_killed_owner_left(temporary: Pat
     """Also if the owner is killed while it still imports."""
     text = HOLD.replace(
         "import time\n",
-        "import time\nfrom course_lib.ranks.forkserver import ForkServer\nserver = ForkServer()\n",
+        "import time\nfrom course_lib.ranks import ForkServer\nserver = ForkServer()\n",
     )
     process = subprocess.Popen(
         [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, cwd=ROOT

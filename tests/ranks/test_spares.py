@@ -17,10 +17,11 @@ import pytest
 
 from course_lib.grade.judge.inbox import Inbox
 from course_lib.grade.judge.view import RankView
-from course_lib.ranks import BadRequestError, ForkServer, forkserver, spares
-from course_lib.ranks.channel import Channel
-from course_lib.ranks.forkserver import Child, ServerDied, start_method
-from course_lib.ranks.spares import Spares
+from course_lib.ranks import BadRequestError, ForkServer
+from course_lib.ranks.start import forkserver, spares
+from course_lib.ranks.start.channel import Channel
+from course_lib.ranks.start.forkserver import Child, ServerDied, start_method
+from course_lib.ranks.start.spares import Spares
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -183,7 +184,7 @@ def test_a_child_ends_with_its_server_where_the_kernel_does_not_see_to_it() -> N
     mine, theirs = Channel.pair()
     read, write = os.pipe()
     script = (
-        "import course_lib.ranks.spares as spares\n"
+        "import course_lib.ranks.start.spares as spares\n"
         "spares.die_with_parent = lambda: None\nspares.main()"
     )
     process = subprocess.Popen(

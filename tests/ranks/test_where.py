@@ -14,7 +14,9 @@ import torch
 import torch.distributed as dist
 
 from course_lib import comm
-from course_lib.ranks import ForkServer, Pool, RanksError, gather, where
+from course_lib.ranks import ForkServer, Pool, RanksError
+from course_lib.ranks.pool.pool import gather
+from course_lib.ranks.rank_process import where
 from course_lib.trace import Ledger
 
 LOOK, STALL = 0.1, 0.3  # seconds: five times quicker than in a notebook

@@ -14,9 +14,9 @@ import torch
 
 from course_lib.comm import Work
 from course_lib.comm import work as work_file
-from course_lib.ranks import where
-from course_lib.ranks.autopsy import standstill
-from course_lib.ranks.forkserver import CAREFUL
+from course_lib.ranks.pool.autopsy import standstill
+from course_lib.ranks.rank_process import where
+from course_lib.ranks.start.forkserver import CAREFUL
 from course_lib.trace import Ledger
 
 PROBE = """
@@ -24,7 +24,7 @@ import torch
 def refuse(*_): raise SystemExit("CUDA was asked before the fork")
 for name in ("is_available", "device_count", "init", "_lazy_init", "current_device"):
     setattr(torch.cuda, name, refuse)
-from course_lib.ranks.preloaded import preload
+from course_lib.ranks.start.preloaded import preload
 preload()
 print("forkable", torch.cuda.is_initialized())
 """

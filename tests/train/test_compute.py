@@ -10,8 +10,8 @@ import torch
 
 from course_lib.comm import Group, Mesh
 from course_lib.model import AdamW, ModelConfig, MoEConfig, Transformer
-from course_lib.parallel.schedule import one_f_one_b, zb_h1
 from course_lib.precision import DynamicLossScaler
+from course_lib.schedule import one_f_one_b, zb_h1
 from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
 
 SMALL = ModelConfig(

@@ -29,7 +29,7 @@ from course_lib.checkpoint import (
     save_training,
 )
 from course_lib.checkpoint.boxes import overlap
-from course_lib.checkpoint.manifest import DTYPES
+from course_lib.checkpoint.files.manifest import DTYPES
 from course_lib.comm import Group, Mesh
 from course_lib.data import WindowSampler
 from course_lib.model import (
@@ -41,7 +41,8 @@ from course_lib.model import (
     generate,
     update_router_bias,
 )
-from course_lib.parallel.schedule import (
+from course_lib.ranks.pool.outcome import RanksError
+from course_lib.schedule import (
     Schedule,
     dualpipe_v,
     gpipe,
@@ -50,7 +51,6 @@ from course_lib.parallel.schedule import (
     zb_h1,
     zb_v,
 )
-from course_lib.ranks.outcome import RanksError
 from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
 from course_lib.train.mesh_checkpoint import mesh_training, whole_model
 

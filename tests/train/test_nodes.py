@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from course_lib.comm import Group
-from course_lib.ranks.hosts import LINK, SUBNET, EmulatedHosts, enter, why_not
+from course_lib.ranks.hosts.hosts import LINK, SUBNET, EmulatedHosts, enter, why_not
 from course_lib.train import RunConfig, read_log, train
 from course_lib.train.loop import LEDGERS, LOG
 

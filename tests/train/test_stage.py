@@ -11,7 +11,7 @@ from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer
 from course_lib.model.transformer import cross_entropy
 from course_lib.parallel import Pipeline, sum_tied_gradient
-from course_lib.parallel.schedule import (
+from course_lib.schedule import (
     Schedule,
     ScheduleError,
     interleaved_1f1b,

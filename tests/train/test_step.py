@@ -22,7 +22,7 @@ from course_lib.model import (
     auxiliary_loss,
     update_router_bias,
 )
-from course_lib.parallel.schedule import (
+from course_lib.schedule import (
     Schedule,
     dualpipe_v,
     gpipe,

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from course_lib.comm import CommError, Group
 from course_lib.model import ModelConfig, Transformer
-from course_lib.parallel.tensor_parallel import HeadCut, own_range
-from course_lib.parallel.vocab_parallel import vocab_parallel_cross_entropy
+from course_lib.parallel.tensor.tensor_parallel import HeadCut, own_range
+from course_lib.parallel.tensor.vocab_parallel import vocab_parallel_cross_entropy
 from course_lib.trace.memory import LiveMemory, held_bytes
 from course_lib.train import tensor_parallel
 

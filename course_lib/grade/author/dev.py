@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from course_lib.grade.author import build, mutate, origin, zoo
 from course_lib.grade.catalog import Entry, entries, find, find_root
 from course_lib.grade.grader import Grader
-from course_lib.ranks.scratch import scratch_folder
+from course_lib.ranks.system.scratch import scratch_folder
 
 
 class NoSuchAnswer(LookupError):

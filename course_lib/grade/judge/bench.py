@@ -12,7 +12,7 @@ from course_lib.grade.faults import EXPENSIVE, Fault
 from course_lib.grade.judge.trial import Limits, Subject, Trial
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.calls import Call
-from course_lib.ranks.forkserver import ForkServer
+from course_lib.ranks.start.forkserver import ForkServer
 from course_lib.trace import Ledger, Timeline
 
 PATIENCE = 2  # runs that may use up their whole budget before the rest is not run

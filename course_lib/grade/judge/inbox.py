@@ -6,7 +6,7 @@ import json
 import socket
 from typing import Any
 
-from course_lib.ranks.channel import HEADER, Channel
+from course_lib.ranks.start.channel import HEADER, Channel
 
 MOST = 1 << 29  # bytes of one message
 

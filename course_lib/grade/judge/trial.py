@@ -16,10 +16,10 @@ from course_lib.grade.judge.clock import Clock
 from course_lib.grade.judge.inbox import Inbox
 from course_lib.grade.judge.view import RankView
 from course_lib.grade.rank import payload
-from course_lib.ranks import autopsy
-from course_lib.ranks.channel import Channel, ChannelClosed
-from course_lib.ranks.forkserver import MEET_WITHIN, ForkServer
-from course_lib.ranks.outcome import ending
+from course_lib.ranks.pool import autopsy
+from course_lib.ranks.pool.outcome import ending
+from course_lib.ranks.start.channel import Channel, ChannelClosed
+from course_lib.ranks.start.forkserver import MEET_WITHIN, ForkServer
 
 RANK = "course_lib.grade.rank.subject:main"  # what runs as a rank
 LOOK = 0.25  # seconds between two looks

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from course_lib.grade import faults
 from course_lib.grade.faults import Fault
-from course_lib.ranks import autopsy
+from course_lib.ranks.pool import autopsy
 
 if TYPE_CHECKING:
     from course_lib.grade.judge.view import RankView

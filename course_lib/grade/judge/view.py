@@ -9,9 +9,9 @@ from types import NoneType
 from typing import Any
 
 from course_lib.grade.judge.inbox import Garbled, Inbox
-from course_lib.ranks.channel import Channel
-from course_lib.ranks.forkserver import Child
-from course_lib.ranks.processes import PROCESSES
+from course_lib.ranks.start.channel import Channel
+from course_lib.ranks.start.forkserver import Child
+from course_lib.ranks.system.processes import PROCESSES
 
 TAIL = 4096  # bytes of printed output that are kept
 # What a message must have, and of which kind the parts are that the judge looks at.

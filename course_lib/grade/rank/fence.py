@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from course_lib.ranks.processes import LINUX, PROCESSES
+from course_lib.ranks.system.processes import LINUX, PROCESSES
 
 PROCESS = (
     "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "os.spawn",

@@ -24,9 +24,9 @@ from course_lib.comm.group import Group
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.calls import CallTrace
 from course_lib.grade.rank.fence import Fence, Refused, Seal, set_limits
-from course_lib.ranks import where
-from course_lib.ranks.channel import Channel, ChannelClosed
-from course_lib.ranks.rendezvous import meet
+from course_lib.ranks.rank_process import where
+from course_lib.ranks.rank_process.rendezvous import meet
+from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.trace import Ledger
 from course_lib.trace import ledger as ledger_module
 

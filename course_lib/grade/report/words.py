@@ -9,7 +9,7 @@ import textwrap
 
 from course_lib.grade.faults import KINDS, Fault
 from course_lib.grade.report.card import Card, CheckResult
-from course_lib.ranks.processes import LACKS
+from course_lib.ranks.system.processes import LACKS
 
 WIDTH = 96
 MOST_LINES = 14  # of one failed check, its title not counted

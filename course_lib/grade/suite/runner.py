@@ -16,9 +16,9 @@ from course_lib.grade.faults import LOAD, RunFault
 from course_lib.grade.judge.bench import Bench
 from course_lib.grade.judge.trial import RankLost, Subject
 from course_lib.grade.suite.run import Run
-from course_lib.ranks.channel import Channel
-from course_lib.ranks.forkserver import ForkServer, ServerDied
-from course_lib.ranks.processes import PROCESSES
+from course_lib.ranks.start.channel import Channel
+from course_lib.ranks.start.forkserver import ForkServer, ServerDied
+from course_lib.ranks.system.processes import PROCESSES
 
 # Plugins of pytest itself that do nothing here; one collects garbage for 0.3 s at the end.
 UNUSED = ("cacheprovider", "unraisableexception", "threadexception", "faulthandler", "doctest",

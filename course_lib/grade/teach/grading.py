@@ -17,7 +17,7 @@ from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card
 from course_lib.grade.teach.handed_in import NotTaken, Submission
 from course_lib.grade.teach.marks import Marks, Student, suite_digest
-from course_lib.ranks.scratch import scratch_folder
+from course_lib.ranks.system.scratch import scratch_folder
 
 Said = Callable[[str, Card, bool], None]
 

@@ -203,7 +203,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group
-from course_lib.comm.autograd import copy_to_group, reduce_from_group
+from course_lib.comm import copy_to_group, reduce_from_group
 
 
 class SyncBatchNorm1d(nn.Module):

@@ -133,7 +133,7 @@ WRONG = [
 '''),
     Wrong("the_finished_pair", ["the list of the library's functions in the graph"], '''
  from course_lib.comm import Group, all_reduce
-+from course_lib.comm.autograd import copy_to_group, reduce_from_group
++from course_lib.comm import copy_to_group, reduce_from_group
 @@
 -    return F.apply(tensor, group)
 +    return copy_to_group(tensor, group)

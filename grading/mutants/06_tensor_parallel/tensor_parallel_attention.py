@@ -428,7 +428,7 @@ WRONG = [
 +            key, value = copy_to_group(key, self.group), copy_to_group(value, self.group)
 '''),
     Wrong("sums_the_grad_itself", ["the first backward's gradients were summed over the sharers again"], '''
- from course_lib.comm.autograd import copy_to_group, reduce_from_group
+ from course_lib.comm import copy_to_group, reduce_from_group
 +from course_lib.comm import all_reduce
 @@
 -        query, key, value = qkv.weight.split(rows)  # mutate: same
@@ -514,7 +514,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.comm import Group
-from course_lib.comm.autograd import copy_to_group, reduce_from_group
+from course_lib.comm import copy_to_group, reduce_from_group
 
 
 class TensorParallelAttention(nn.Module):
@@ -582,7 +582,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.comm import Group, all_reduce
-from course_lib.comm.autograd import copy_to_group, reduce_from_group
+from course_lib.comm import copy_to_group, reduce_from_group
 
 
 class TensorParallelAttention(nn.Module):
@@ -653,7 +653,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.comm import Group
-from course_lib.comm.autograd import copy_to_group, reduce_from_group
+from course_lib.comm import copy_to_group, reduce_from_group
 
 
 class TensorParallelAttention(nn.Module):

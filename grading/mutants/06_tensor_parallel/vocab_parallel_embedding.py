@@ -4,8 +4,8 @@ from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_reduce_in_backward", ["N times too large", "needs no all-reduce", "already whole on every rank"], '''
- from course_lib.comm.autograd import reduce_from_group
-+from course_lib.comm.autograd import copy_to_group
+ from course_lib.comm import reduce_from_group
++from course_lib.comm import copy_to_group
 @@
 -        return reduce_from_group(rows, self.group)
 +        return copy_to_group(reduce_from_group(rows, self.group), self.group)
@@ -15,7 +15,7 @@ WRONG = [
 +        return rows
 '''),
     Wrong("calls_torch", ["was called past course_lib.comm"], '''
- from course_lib.comm.autograd import reduce_from_group
+ from course_lib.comm import reduce_from_group
 +import torch.distributed as dist
 @@
 -        return reduce_from_group(rows, self.group)
@@ -54,15 +54,15 @@ WRONG = [
 +        return reduce_from_group(rows.float(), self.group).double()
 '''),
     Wrong("gathers_the_rows", ["all-reduce sends less"], '''
- from course_lib.comm.autograd import reduce_from_group
-+from course_lib.comm.autograd import gather_from_group
+ from course_lib.comm import reduce_from_group
++from course_lib.comm import gather_from_group
 @@
 -        return reduce_from_group(rows, self.group)
 +        return gather_from_group(rows.unsqueeze(0), 0, self.group).sum(0)
 '''),
     Wrong("gathers_the_weight", ["the whole embedding is gathered"], '''
- from course_lib.comm.autograd import reduce_from_group
-+from course_lib.comm.autograd import all_gather_to_group
+ from course_lib.comm import reduce_from_group
++from course_lib.comm import all_gather_to_group
 @@
          self.group = group  # mutate: same
 +        self.sizes = [len(part) for part in parts]
@@ -93,7 +93,7 @@ WRONG = [
 +        return total + total.detach() * (self.group.size - 1)
 '''),
     Wrong("gradient_lost", ["no gradient reaches the weight"], '''
- from course_lib.comm.autograd import reduce_from_group
+ from course_lib.comm import reduce_from_group
 +from course_lib.comm import all_reduce
 @@
 -        return reduce_from_group(rows, self.group)
@@ -214,7 +214,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group
-from course_lib.comm.autograd import reduce_from_group
+from course_lib.comm import reduce_from_group
 
 
 class VocabParallelEmbedding(nn.Module):
@@ -238,7 +238,7 @@ from torch import nn
 from torch.nn import functional
 
 from course_lib.comm import Group
-from course_lib.comm.autograd import reduce_from_group
+from course_lib.comm import reduce_from_group
 
 
 class VocabParallelEmbedding(nn.Module):
@@ -260,7 +260,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group
-from course_lib.comm.autograd import reduce_from_group
+from course_lib.comm import reduce_from_group
 
 
 class VocabParallelEmbedding(nn.Module):

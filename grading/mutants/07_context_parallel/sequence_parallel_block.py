@@ -4,8 +4,8 @@ from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_reduce_then_cut", ["an all-reduce that is then cut: a reduce-scatter is half of it"], '''
- from course_lib.comm.autograd import all_gather_to_group, copy_to_group, reduce_scatter_in_group
-+from course_lib.comm.autograd import reduce_from_group, split_to_group
+ from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
++from course_lib.comm import reduce_from_group, split_to_group
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
@@ -78,8 +78,8 @@ WRONG = [
 +        return y_BtD if self.bias is None or group.index else y_BtD + copy_to_group(self.bias, group)
 '''),
     Wrong("both_sums", ["summed twice", "both an all-reduce and a reduce-scatter"], '''
- from course_lib.comm.autograd import all_gather_to_group, copy_to_group, reduce_scatter_in_group
-+from course_lib.comm.autograd import reduce_from_group
+ from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
++from course_lib.comm import reduce_from_group
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
@@ -115,8 +115,8 @@ WRONG = [
 +        x_BtD = copy_to_group(x_BtD, group)
 '''),
     Wrong("gather_only_cuts_back", ["the gather's backward only cuts", "half: the gather's backward sends nothing"], '''
- from course_lib.comm.autograd import all_gather_to_group, copy_to_group, reduce_scatter_in_group
-+from course_lib.comm.autograd import gather_from_group
+ from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
++from course_lib.comm import gather_from_group
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
@@ -188,8 +188,8 @@ WRONG = [
 +                replicated.register_hook(lambda grad: grad / group.size)
 '''),
     Wrong("no_reduce", ["this rank's part of F alone: the parts are not added up"], '''
- from course_lib.comm.autograd import all_gather_to_group, copy_to_group, reduce_scatter_in_group
-+from course_lib.comm.autograd import split_to_group
+ from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
++from course_lib.comm import split_to_group
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
@@ -279,7 +279,7 @@ WRONG = [
 +        part_BTD = F.linear(F.gelu(F.linear(whole_BTD, copy_to_group(self.up, group))), copy_to_group(self.down, group))
 '''),
     Wrong("sums_the_grad_itself", ["the first backward's gradient was summed over the ranks again"], '''
- from course_lib.comm.autograd import all_gather_to_group, copy_to_group, reduce_scatter_in_group
+ from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import all_reduce
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
@@ -337,8 +337,8 @@ WRONG = [
 +        y_BtD = x_BtD + reduce_scatter_in_group(part_BTD, 1, group) / group.size
 '''),
     Wrong("whole_output", ["the whole sequence on every rank: reduce-scatter after `down`"], '''
- from course_lib.comm.autograd import all_gather_to_group, copy_to_group, reduce_scatter_in_group
-+from course_lib.comm.autograd import gather_from_group
+ from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
++from course_lib.comm import gather_from_group
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
@@ -366,7 +366,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.comm import Group
-from course_lib.comm.autograd import all_gather_to_group, copy_to_group, reduce_scatter_in_group
+from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
 
 
 class SequenceParallelBlock(nn.Module):
@@ -410,7 +410,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.comm import Group
-from course_lib.comm.autograd import all_gather_to_group, copy_to_group, reduce_scatter_in_group
+from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
 
 
 class SequenceParallelBlock(nn.Module):
@@ -456,7 +456,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.comm import Group, all_reduce
-from course_lib.comm.autograd import all_gather_to_group, copy_to_group, reduce_scatter_in_group
+from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
 
 
 class SequenceParallelBlock(nn.Module):

@@ -48,7 +48,7 @@ WRONG = [
 +        ("W", rank + 1 + late + m - 2 * late - rank - 1),
 '''),
     Wrong("zb_v", ["forwards of one chunk beside backwards of the other", "rank 0 has"], '''
-+from course_lib.parallel.schedule import zb_v
++from course_lib.schedule import zb_v
  def dualpipe_v(rank: int, p: int, m: int) -> list[str]:
 @@
 -    late = p - 1 - rank
@@ -72,7 +72,7 @@ WRONG = [
 
 RIGHT = [
     Right("variant_library", "the course's own schedule", '''
-from course_lib.parallel.schedule import dualpipe_v as whole
+from course_lib.schedule import dualpipe_v as whole
 
 
 def dualpipe_v(rank: int, p: int, m: int) -> list[str]:

@@ -61,7 +61,7 @@ WRONG = [
 
 RIGHT = [
     Right("variant_library", "the course's own schedule", '''
-from course_lib.parallel.schedule import interleaved_1f1b as whole
+from course_lib.schedule import interleaved_1f1b as whole
 
 
 def interleaved_1f1b(rank: int, p: int, m: int, v: int) -> list[str]:

@@ -121,7 +121,7 @@ def one_f_one_b(rank: int, p: int, m: int) -> list[str]:
     return plan
 '''),
     Right("variant_library", "the course's own schedule", '''
-from course_lib.parallel.schedule import one_f_one_b as whole
+from course_lib.schedule import one_f_one_b as whole
 
 
 def one_f_one_b(rank: int, p: int, m: int) -> list[str]:

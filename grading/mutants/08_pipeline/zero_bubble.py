@@ -88,7 +88,7 @@ WRONG = [
 
 RIGHT = [
     Right("variant_library", "the course's own schedule", '''
-from course_lib.parallel.schedule import zb_h1
+from course_lib.schedule import zb_h1
 
 
 def zero_bubble(rank: int, p: int, m: int) -> list[str]:

@@ -116,7 +116,7 @@ from typing import Any
 
 import torch
 
-from course_lib.checkpoint import Recompute
+from course_lib.recompute import Recompute
 from course_lib.comm import Group, all_reduce
 
 Add = Callable[[torch.Tensor], torch.Tensor]
@@ -176,7 +176,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from course_lib.comm import Group, all_reduce
-from course_lib.comm.autograd import reduce_from_group
+from course_lib.comm import reduce_from_group
 
 Add = Callable[[torch.Tensor], torch.Tensor]
 

@@ -443,7 +443,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from course_lib.checkpoint import Recompute
+from course_lib.recompute import Recompute
 
 CHEAP = {"aten::bmm", "aten::baddbmm"}
 

@@ -334,7 +334,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, all_reduce, all_to_all
-from course_lib.comm.autograd import exchange_in_group
+from course_lib.comm import exchange_in_group
 
 
 class Route(NamedTuple):
@@ -428,7 +428,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, all_reduce, all_to_all
-from course_lib.comm.autograd import exchange_in_group
+from course_lib.comm import exchange_in_group
 
 
 class Route(NamedTuple):
@@ -520,7 +520,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, all_reduce, all_to_all
-from course_lib.comm.autograd import exchange_in_group
+from course_lib.comm import exchange_in_group
 
 
 class Route(NamedTuple):
@@ -612,7 +612,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, all_reduce, all_to_all
-from course_lib.comm.autograd import exchange_in_group
+from course_lib.comm import exchange_in_group
 
 
 class Route(NamedTuple):

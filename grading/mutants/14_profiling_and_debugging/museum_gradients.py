@@ -200,7 +200,7 @@ from course_lib.comm import (
     reduce_scatter,
     reduce_scatter_in_group,
 )
-from course_lib.comm.autograd import summed
+from course_lib.comm import summed
 
 FAULT = {
     "start_engine": ("parameter.register_hook(lambda grad: summed(grad, tp))", "all"),
@@ -328,7 +328,7 @@ from course_lib.comm import (
     reduce_scatter,
     reduce_scatter_in_group,
 )
-from course_lib.comm.autograd import summed
+from course_lib.comm import summed
 
 FAULT = {
     "start_engine": ("parameter.register_hook(lambda grad: summed(grad, tp))", "all"),
@@ -458,7 +458,7 @@ from course_lib.comm import (
     reduce_scatter,
     reduce_scatter_in_group,
 )
-from course_lib.comm.autograd import summed
+from course_lib.comm import summed
 
 FAULT = {
     "start_engine": ("engine = copy.deepcopy(block).double()", "all"),

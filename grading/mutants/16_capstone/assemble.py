@@ -12,7 +12,7 @@ WRONG = [
 -            stage.auxiliary_weight = 1 / micro_batches
 '''),
     Wrong("averaged_before", ["do not average it before"], '''
- from course_lib.train.stage import tied_pair
+ from course_lib.train import tied_pair
 +from course_lib.parallel import average_over_replicas
 @@
          for optimizer in self.optimizers:
@@ -51,7 +51,7 @@ WRONG = [
 +        self.model = model
 '''),
     Wrong("lays_out", ["this is the answer to the exercise"], '''
- from course_lib.train.stage import tied_pair
+ from course_lib.train import tied_pair
 +from course_lib.train import lay_out
 @@
          mesh = Mesh(world, sizes)
@@ -131,7 +131,7 @@ WRONG = [
 -            sum_tied_gradient(*self.tied)
 '''),
     Wrong("whole_state", ["optimizer state is not cut"], '''
- from course_lib.train.stage import tied_pair
+ from course_lib.train import tied_pair
 +from course_lib.parallel import average_over_replicas
 @@
 -        self.optimizers = [
@@ -173,16 +173,16 @@ from course_lib.model import (
     update_router_bias,
 )
 from course_lib.parallel import Pipeline, Zero1, sum_tied_gradient
-from course_lib.parallel.schedule import Schedule, one_f_one_b
-from course_lib.parallel.vocab_parallel import vocab_parallel_cross_entropy
+from course_lib.schedule import Schedule, one_f_one_b
+from course_lib.parallel import vocab_parallel_cross_entropy
 from course_lib.train import (
     clip_grad_norm_nd,
     expert_parallel,
     pipeline_stages,
     tensor_parallel,
 )
-from course_lib.train.copies import tensor_copies
-from course_lib.train.stage import tied_pair
+from course_lib.train import tensor_copies
+from course_lib.train import tied_pair
 
 IGNORED = -100  # a target that is not counted
 
@@ -319,16 +319,16 @@ from course_lib.model import (
     update_router_bias,
 )
 from course_lib.parallel import Pipeline, Zero1, sum_tied_gradient
-from course_lib.parallel.schedule import Schedule, gpipe
-from course_lib.parallel.vocab_parallel import vocab_parallel_cross_entropy
+from course_lib.schedule import Schedule, gpipe
+from course_lib.parallel import vocab_parallel_cross_entropy
 from course_lib.train import (
     clip_grad_norm_nd,
     expert_parallel,
     pipeline_stages,
     tensor_parallel,
 )
-from course_lib.train.copies import tensor_copies
-from course_lib.train.stage import tied_pair
+from course_lib.train import tensor_copies
+from course_lib.train import tied_pair
 
 IGNORED = -100  # a target that is not counted
 
@@ -463,16 +463,16 @@ from course_lib.model import (
     update_router_bias,
 )
 from course_lib.parallel import Pipeline, Zero1, sum_tied_gradient
-from course_lib.parallel.schedule import Schedule, one_f_one_b
-from course_lib.parallel.vocab_parallel import vocab_parallel_cross_entropy
+from course_lib.schedule import Schedule, one_f_one_b
+from course_lib.parallel import vocab_parallel_cross_entropy
 from course_lib.train import (
     clip_grad_norm_nd,
     expert_parallel,
     pipeline_stages,
     tensor_parallel,
 )
-from course_lib.train.copies import tensor_copies
-from course_lib.train.stage import tied_pair
+from course_lib.train import tensor_copies
+from course_lib.train import tied_pair
 
 IGNORED = -100  # a target that is not counted
 
@@ -613,16 +613,16 @@ from course_lib.model import (
     update_router_bias,
 )
 from course_lib.parallel import Pipeline, Zero1, sum_tied_gradient
-from course_lib.parallel.schedule import Schedule, one_f_one_b
-from course_lib.parallel.vocab_parallel import vocab_parallel_cross_entropy
+from course_lib.schedule import Schedule, one_f_one_b
+from course_lib.parallel import vocab_parallel_cross_entropy
 from course_lib.train import (
     clip_grad_norm_nd,
     expert_parallel,
     pipeline_stages,
     tensor_parallel,
 )
-from course_lib.train.copies import tensor_copies
-from course_lib.train.stage import tied_pair
+from course_lib.train import tensor_copies
+from course_lib.train import tied_pair
 
 IGNORED = -100  # a target that is not counted
 

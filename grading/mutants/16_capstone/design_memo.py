@@ -150,7 +150,7 @@ import torch
 
 from course_lib.comm import Group, Mesh
 from course_lib.model import ModelConfig, Transformer
-from course_lib.parallel.schedule import gpipe, one_f_one_b
+from course_lib.schedule import gpipe, one_f_one_b
 from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
 
 
@@ -257,7 +257,7 @@ import torch
 
 from course_lib.comm import Group, Mesh
 from course_lib.model import ModelConfig, Transformer
-from course_lib.parallel.schedule import gpipe, one_f_one_b
+from course_lib.schedule import gpipe, one_f_one_b
 from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
 
 
@@ -387,7 +387,7 @@ import torch
 
 from course_lib.comm import Group, Mesh
 from course_lib.model import ModelConfig, Transformer
-from course_lib.parallel.schedule import gpipe, one_f_one_b
+from course_lib.schedule import gpipe, one_f_one_b
 from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
 
 

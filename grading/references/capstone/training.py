@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
-from course_lib.comm.mesh import coordinates
+from course_lib.comm import coordinates
 from course_lib.model import (
     AdamW,
     ModelConfig,

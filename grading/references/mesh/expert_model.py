@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.comm import Group
-from course_lib.comm.autograd import exchange_in_group
+from course_lib.comm import Group, exchange_in_group
 
 OWN = 2  # experts a rank
 FROZEN = ("shift", "gain")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.comm.mesh import axis_lines, coordinates
+from course_lib.comm import axis_lines, coordinates
 
 ENDS = ("ends",)
 OWNERS = {"norm": ("pp",), "tied": ("tp",), "expert": ("pp", "ep", "tp"), "other": ("pp", "tp")}

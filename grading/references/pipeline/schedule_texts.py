@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from course_lib.parallel.schedule import (
+from course_lib.schedule import (
     Action,
     Costs,
     Schedule,

@@ -15,8 +15,17 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout, Memory, memory, parse_cluster, simulate
-from course_lib.plan.stages import Stages, even_stages, schedule_of
+from course_lib.plan import (
+    Cluster,
+    Layout,
+    Memory,
+    Stages,
+    even_stages,
+    memory,
+    parse_cluster,
+    schedule_of,
+    simulate,
+)
 
 ROWS = (1, 2, 4, 8)
 ZERO = (1, 3)

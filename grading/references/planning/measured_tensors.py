@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from course_lib.model import ModelConfig, Transformer
-from course_lib.parallel.schedule import make_schedule
 from course_lib.plan import Layout
+from course_lib.schedule import make_schedule
 from course_lib.trace.memory import LiveMemory, held_bytes
 
 Weights = dict[str, torch.Tensor]

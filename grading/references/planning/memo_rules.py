@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from course_lib.model import ModelConfig, MoEConfig, Transformer
-from course_lib.parallel.schedule import make_schedule
+from course_lib.schedule import make_schedule
 
 Answer = tuple[Any, dict[str, Any]]  # the right number, and known wrong ones
 

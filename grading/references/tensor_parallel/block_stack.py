@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import layer_norm
 
-from course_lib.comm.autograd import copy_to_group
+from course_lib.comm import copy_to_group
 from grading.references.recompute.block_runs import Runs
 
 ORDER = (0, 1, 2, 0)  # blocks of the stack: the last is the first once more

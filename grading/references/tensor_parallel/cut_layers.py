@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from course_lib.comm.autograd import copy_to_group
+from course_lib.comm import copy_to_group
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory, held_bytes
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from course_lib.grade.suite import Exercise, check
-from course_lib.trace.rounds import rounds
+from course_lib.trace import rounds
 
 EXERCISE = Exercise(
     name="broadcast_tree",

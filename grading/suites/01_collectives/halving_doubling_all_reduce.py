@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from course_lib.grade.suite import Exercise, check
-from course_lib.trace import wire_bytes
-from course_lib.trace.rounds import rounds
+from course_lib.trace import rounds, wire_bytes
 
 EXERCISE = Exercise(
     name="halving_doubling_all_reduce",

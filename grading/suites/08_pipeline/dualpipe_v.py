@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from course_lib.grade.suite import Exercise, check
-from course_lib.parallel.schedule import Action, Costs
+from course_lib.schedule import Action, Costs
 from grading.references.pipeline import schedule_texts
 from grading.references.pipeline.schedule_texts import Plan, Sizes
 

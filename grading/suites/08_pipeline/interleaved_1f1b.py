@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from course_lib.grade.suite import Exercise, check
-from course_lib.parallel.schedule import Costs
+from course_lib.schedule import Costs
 from grading.references.pipeline import schedule_texts
 from grading.references.pipeline.schedule_texts import Plan, Sizes
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint as recompute_all
 
-from course_lib.comm.autograd import reduce_from_group
+from course_lib.comm import reduce_from_group
 from course_lib.grade.suite import Exercise, check
 from grading.references.data_parallel.training import explained
 from grading.references.recompute import block_runs

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from course_lib.grade.suite import Exercise, check
-from course_lib.ranks.processes import PROCESSES
+from course_lib.ranks.system.processes import PROCESSES
 from grading.references.checkpoint.saved_state import (
     Given,
     cut,

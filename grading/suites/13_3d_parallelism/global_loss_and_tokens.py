@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.comm.mesh import AXES, Mesh, axis_lines, coordinates
+from course_lib.comm import AXES, Mesh, axis_lines, coordinates
 from course_lib.grade.suite import Exercise, check
 from grading.references.data_parallel.training import explained
 

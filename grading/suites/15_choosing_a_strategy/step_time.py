@@ -9,9 +9,8 @@ from typing import Any
 
 from course_lib.grade.suite import Exercise, check
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout, Link, model, simulate
-from course_lib.plan.hardware import cluster as make_cluster
-from course_lib.plan.software import Software
+from course_lib.plan import Cluster, Layout, Link, Software, model, simulate
+from course_lib.plan import cluster as make_cluster
 from grading.references.planning import step_time_rules
 
 EXERCISE = Exercise(

@@ -1,0 +1,1 @@
+"""What lies on the disk: the manifest, the files of ranks, the folder of checkpoints."""

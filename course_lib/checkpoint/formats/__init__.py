@@ -1,0 +1,1 @@
+"""Other programs' formats: safetensors, and those of torch.distributed.checkpoint."""

@@ -1,0 +1,131 @@
+"""All-to-all from messages: in step s everybody sends s places ahead and receives from s behind.
+
+Notebook: 01 Collectives from scratch (all_to_all_v), 04 ZeRO (the reduce-scatter that runs beside
+the backward), 12 Expert parallel (dispatch and combine).
+Paper: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in
+MPICH" (2005), section 4.3 (pairwise exchange).
+Costs: every byte that is not for oneself is sent once, in N-1 steps; (N-1)/N·S for equal parts.
+The production version (NCCL) starts all messages at once, and stages them at the node's border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+from course_lib.comm.algorithms.assembly import swap
+from course_lib.comm.algorithms.carry import by_host, carried, wire_view
+from course_lib.comm.collectives import reduce_scatter
+from course_lib.comm.errors import CommError
+from course_lib.comm.group import Group
+from course_lib.comm.work import Work
+from course_lib.trace import Event, wire_bytes
+
+
+def pairwise_all_to_all(
+    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], group: Group
+) -> None:
+    """Sends `inputs[j]` to member j; `outputs[i]` comes from member i.
+
+    Args:
+        outputs: one tensor a member, filled in place; as large as what that member sends here.
+        inputs: one tensor a member. Empty ones are allowed, and no message is sent for them.
+        group: the group.
+
+    Raises:
+        CommError: there is not one tensor a member, or the tensors for oneself do not match.
+    """
+    _check(outputs, inputs, group)
+    me, size = group.index, group.size
+    with group.ledger.within(_book(inputs, group)):
+        outputs[me].copy_(inputs[me])
+        for step in range(1, size):
+            to, source = (me + step) % size, (me - step) % size
+            swap(inputs[to], to, outputs[source], source, group, step=step - 1, chunk=to)
+
+
+def pairwise_reduce_scatter(
+    output: torch.Tensor, input: torch.Tensor, group: Group, op: str = "sum"
+) -> Work:
+    """Begins a reduce-scatter that runs while this rank computes; member i gets part i.
+
+    Everybody sends part j to member j and adds what it gets, in the order of the indices. On GPUs
+    this is the backend's reduce-scatter; gloo's own moves twice the bytes, and a ring of messages
+    needs this rank's hands in every step.
+
+    Args:
+        output: 1/N of the input's elements, contiguous; undefined until `wait`.
+        input: contiguous, the same shape on every member; must stay as it is until `wait`. Sums
+            are made in the dtype of `output`, which may be wider.
+        group: the group.
+        op: `sum` or `avg`.
+
+    Returns:
+        The work; (N-1)/N·S bytes sent by each rank, S the bytes of `input`, which are also held as
+        a receive buffer until `wait`.
+
+    Raises:
+        CommError: the sizes do not fit.
+    """
+    if input.device.type != "cpu" and input.dtype == output.dtype:
+        return reduce_scatter(output, input, group, op, async_op=True)
+    if output.numel() * group.size != input.numel() or op not in ("sum", "avg"):
+        raise CommError(
+            f"a reduce-scatter ({op}) over {group.size} members",
+            f"input {tuple(input.shape)}, output {tuple(output.shape)} on rank {group.rank}",
+            "the output is 1/N of the input, and the operation is `sum` or `avg`",
+        )
+    sent, received = wire_bytes(
+        "reduce_scatter", input.nbytes, group.size, group.index, input.element_size()
+    )
+    event = group.ledger.begin(
+        "reduce_scatter", algorithm="pairwise", axis=group.axis, group=group.ranks,
+        payload=input.nbytes, sent=sent, received=received, shape=tuple(input.shape),
+        dtype=str(input.dtype).removeprefix("torch."), item=input.element_size(),
+        by_host=by_host(input, group),
+    )  # fmt: skip
+    data = carried(input, group).view(group.size, -1)
+    parts = torch.empty_like(data)  # not `data` itself, which is under way to the others
+    handle = dist.all_to_all_single(
+        wire_view(parts), wire_view(data), group=group.handle, async_op=True
+    )
+
+    def finish() -> None:
+        torch.sum(parts.to(output.device), 0, dtype=output.dtype, out=output.view(-1))
+        if op == "avg":
+            output.div_(group.size)
+
+    return Work(handle, group, event, finish, timed=True, data=parts)
+
+
+def _book(inputs: Sequence[torch.Tensor], group: Group) -> Event:
+    """Opens the event; its payload is all that this member has to give, its own part included."""
+    mine = inputs[group.index]
+    return group.ledger.begin(
+        "all_to_all",
+        algorithm="pairwise",
+        axis=group.axis,
+        group=group.ranks,
+        payload=sum(part.nbytes for part in inputs),
+        shape=tuple(mine.shape),
+        dtype=str(mine.dtype).removeprefix("torch."),
+        item=mine.element_size(),
+    )
+
+
+def _check(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], group: Group) -> None:
+    if not len(outputs) == len(inputs) == group.size:
+        raise CommError(
+            f"an all-to-all of {len(inputs)} inputs and {len(outputs)} outputs",
+            f"{group}",
+            f"there must be one of each for each of the {group.size} members",
+        )
+    mine, own = inputs[group.index], outputs[group.index]
+    if mine.shape != own.shape or mine.dtype != own.dtype:
+        raise CommError(
+            f"an all-to-all in which rank {group.rank} keeps its part {group.index}",
+            f"input {tuple(mine.shape)} {mine.dtype}, output {tuple(own.shape)} {own.dtype}",
+            "what a member sends to itself must fit where it receives it",
+        )

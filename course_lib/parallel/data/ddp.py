@@ -1,0 +1,318 @@
+"""Data parallelism: every rank has the whole model and a part of the batch; gradients are averaged.
+
+Notebook: 02 Data parallel (NaiveDDP, OverlapDDP, BucketedDDP), 03 Gradient accumulation (no_sync).
+Paper: Li et al., "PyTorch Distributed" (2020), section 3.2.
+Costs for each synchronised backward: 2(N-1)/N·S bytes a rank, S the bytes of the gradients, in as
+many all-reduces as there are parameters (naive, overlapping) or buckets; at the start, one
+broadcast of parameters and buffers, and one of the buffers in each forward of training.
+The production version is C++ (`torch.nn.parallel.DistributedDataParallel`), and has hooks that
+compress gradients and a join for ranks that run out of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from course_lib.comm import CommError, Group, Work, all_reduce, broadcast
+from course_lib.parallel.data.bucket import Bucket, build_buckets
+from course_lib.parallel.data.unused import agree_used, missing_gradients
+from course_lib.parallel.guard import book_until_gone, guard_steps, weakly
+
+
+class _Replica(nn.Module):
+    """What all three have in common: equal replicas, and when to synchronise.
+
+    Args:
+        module: any module; its parameters stay the objects that they are, so an optimizer may be
+            built before or after.
+        group: the data-parallel ranks.
+        skip: parameters that are not this wrapper's business, as experts that other ranks lack.
+
+    Raises (in an optimizer's step):
+        CommError: gradients of this rank alone would be used.
+    """
+
+    def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
+        super().__init__()
+        self.module = module
+        self.group = group
+        self._synchronises = True
+        skipped = set(skip)
+        self._names = {p: name for name, p in module.named_parameters() if p not in skipped}
+        self._local: set[nn.Parameter] = set()  # gradients that no other rank has seen yet
+        for tensor in [*self._names, *module.buffers()]:
+            broadcast(tensor.detach(), 0, group)
+        for parameter in self._trained():
+            parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
+        guard_steps(self, _refuse_local_gradients)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own forward, with the buffers of index 0 in training."""
+        if self.training and self._synchronises:
+            for buffer in self.module.buffers():
+                broadcast(buffer, 0, self.group)
+        return self.module(*args, **kwargs)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backwards inside only accumulate locally; the next one outside sends the sum."""
+        before, self._synchronises = self._synchronises, False
+        try:
+            yield
+        finally:
+            self._synchronises = before
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own, with its own names: a checkpoint does not show how it was trained."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """Loads what `state_dict` gave, or the bare module's."""
+        return self.module.load_state_dict(state_dict, *args, **kwargs)
+
+    def _trained(self) -> list[nn.Parameter]:
+        """Parameters that need a gradient, each once, the same order on every rank."""
+        return [p for p in self._names if p.requires_grad]
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        """A gradient has been accumulated."""
+        self._local.add(parameter)  # type: ignore[arg-type]
+
+
+def _refuse_local_gradients(
+    wrapper: _Replica, _: torch.optim.Optimizer, touched: list[nn.Parameter]
+) -> None:
+    local = [p for p in touched if p in wrapper._local and p.grad is not None]
+    if local:
+        raise CommError(
+            "an optimizer's step",
+            f"on rank {wrapper.group.rank} the gradient of {wrapper._names[local[0]]} and of "
+            f"{len(local) - 1} others, which no other rank has seen",
+            "replicas would part: the last backward of a window is outside no_sync(), and "
+            "NaiveDDP's is followed by synchronize()",
+        )
+
+
+class NaiveDDP(_Replica):
+    """One blocking all-reduce for each parameter, after the backward.
+
+    Call `synchronize()` between the backward and the optimizer's step. A parameter that had no
+    gradient on this rank takes part with zeros, since another rank may have one.
+    """
+
+    def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
+        super().__init__(module, group, skip)
+        self._versions: dict[nn.Parameter, int] = {}
+
+    def synchronize(self) -> None:
+        """Averages the gradients over the group.
+
+        Raises:
+            CommError: a gradient was changed since the backward, by clipping for example.
+        """
+        if not self._synchronises:
+            return
+        for parameter in self._trained():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            elif self._versions.get(parameter, -1) not in (-1, parameter.grad._version):
+                raise CommError(
+                    f"synchronize() on rank {self.group.rank}",
+                    f"the gradient of {self._names[parameter]}, changed since the backward",
+                    "what depends on all gradients, such as clipping, comes after synchronize()",
+                )
+            all_reduce(parameter.grad, self.group, "avg")
+        self._local.clear()
+        self._versions.clear()
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        super()._on_gradient(parameter)
+        assert parameter.grad is not None
+        self.group.ledger.mark(f"ready {self._names[parameter]}")  # type: ignore[index]
+        self._versions[parameter] = parameter.grad._version  # type: ignore[index]
+
+
+class _AfterBackward(_Replica):
+    """Starts all-reduces from hooks, while backward goes on, and waits for them at its end.
+
+    autograd calls a parameter's hook when its gradient is complete. The first hook of a backward
+    asks autograd to call `_on_end` when all is done, so no line is needed in the training loop.
+    """
+
+    def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
+        super().__init__(module, group, skip)
+        self._under_way: list[tuple[int, Work]] = []
+        self._in_backward = False
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own forward; what comes out keeps this object alive until its backward."""
+        self._in_backward = False  # a backward may have ended in an error
+        self._under_way.clear()
+        output = super().forward(*args, **kwargs)
+        for tensor in tree_leaves(output):
+            if torch.is_tensor(tensor) and tensor.requires_grad:
+                tensor.register_hook(self._stay)
+        return output
+
+    def _stay(self, _: torch.Tensor) -> None:
+        """Nothing to do: the graph holds this hook, and the hook this object."""
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        super()._on_gradient(parameter)
+        if not self._synchronises:
+            return
+        if not self._in_backward:
+            self._in_backward = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
+            self._begin()
+        self.group.ledger.mark(f"ready {self._names[parameter]}")  # type: ignore[index]
+        self._ready(parameter)  # type: ignore[arg-type]
+
+    def _on_end(self) -> None:
+        self._in_backward = False
+        self._complete()
+        for number, work in self._under_way:
+            work.wait()
+            self.group.ledger.mark(f"arrived {number}")
+        self._under_way.clear()
+        self._local.clear()
+        self._finish()
+
+    def _launch_all_reduce(
+        self, gradient: torch.Tensor, parameters: list[nn.Parameter], op: str
+    ) -> None:
+        number = len(self._under_way)
+        names = ", ".join(self._names[p] for p in parameters)
+        self.group.ledger.mark(f"launch {number}: {names}")
+        self._under_way.append((number, all_reduce(gradient, self.group, op, async_op=True)))
+
+    def _begin(self) -> None:
+        """The first gradient of a backward is there."""
+
+    def _ready(self, parameter: nn.Parameter) -> None:
+        """A gradient is complete."""
+        raise NotImplementedError
+
+    def _complete(self) -> None:
+        """Backward has ended; what has not been launched is launched now."""
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        """All gradients are averaged."""
+
+
+class OverlapDDP(_AfterBackward):
+    """One all-reduce for each parameter, begun as soon as its gradient is complete.
+
+    Raises (in backward):
+        CommError: a parameter got no gradient on this rank. All ranks must launch the same
+            all-reduces in the same order, so a model whose used part depends on the data needs
+            BucketedDDP, whose order is fixed.
+    """
+
+    def _begin(self) -> None:
+        self._missing = set(self._trained())
+
+    def _ready(self, parameter: nn.Parameter) -> None:
+        self._missing.discard(parameter)
+        assert parameter.grad is not None
+        self._launch_all_reduce(parameter.grad, [parameter], "avg")
+
+    def _complete(self) -> None:
+        if self._missing:
+            raise missing_gradients(
+                [self._names[p] for p in self._trained() if p in self._missing],
+                self.group,
+                "the other ranks may wait for it: use BucketedDDP, or freeze what is not used",
+            )
+
+
+class BucketedDDP(_AfterBackward):
+    """One all-reduce for each bucket of gradients, in a fixed order, begun when a bucket is full.
+
+    Gradients are views of the buckets, so nothing is copied back.
+
+    Args:
+        module: any module.
+        group: the data-parallel ranks.
+        cap: bytes of a bucket.
+        first_cap: bytes of the first one.
+        find_unused_parameters: allow parameters without a gradient. One that another rank has a
+            gradient for takes part with zeros; one that no rank has a gradient for keeps None, as
+            in one process. The ranks agree on which in one more all-reduce of a byte a parameter.
+        skip: parameters that something else synchronises.
+
+    Raises (in backward):
+        CommError: a parameter got no gradient on this rank, and that is not allowed.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        group: Group,
+        cap: int = 25 << 20,
+        first_cap: int = 1 << 20,
+        find_unused_parameters: bool = False,
+        reduce_dtype: torch.dtype | None = None,
+        skip: Iterable[nn.Parameter] = (),
+    ) -> None:
+        super().__init__(module, group, skip)
+        self.find_unused_parameters = find_unused_parameters
+        self.reduce_dtype = reduce_dtype
+        self.buckets = build_buckets(self._trained(), cap, first_cap)
+        self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
+        book_until_gone(self, group, "gradients", sum(bucket.nbytes for bucket in self.buckets))
+
+    def _begin(self) -> None:
+        self._waiting = {bucket: dict.fromkeys(bucket.parameters) for bucket in self.buckets}
+        self._next = 0
+
+    def _ready(self, parameter: nn.Parameter) -> None:
+        bucket = self._bucket_of[parameter]
+        bucket.adopt(parameter, self.group.size)
+        self._waiting[bucket].pop(parameter, None)
+        # Only in order: ranks whose gradients come in another order must still agree.
+        while self._next < len(self.buckets) and not self._waiting[self.buckets[self._next]]:
+            self._launch(self.buckets[self._next])
+
+    def _launch(self, bucket: Bucket) -> None:
+        self._next += 1
+        sent = bucket.to_send(self.reduce_dtype)
+        if bucket.copied:
+            self.group.ledger.add_memory("communication buffers", bucket.copied)
+        self._launch_all_reduce(sent, bucket.parameters, "sum")
+
+    def _complete(self) -> None:
+        waiting = [p for bucket in self.buckets for p in self._waiting[bucket]]
+        # One that was used in an earlier backward, inside no_sync, has a gradient to send.
+        self._unused = {p for p in waiting if p.grad is None}
+        if self._unused and not self.find_unused_parameters:
+            raise missing_gradients(
+                [self._names[p] for p in waiting if p in self._unused],
+                self.group,
+                "the others may have one: freeze what is never used, or pass "
+                "find_unused_parameters=True",
+            )
+        for bucket in self.buckets[self._next :]:
+            for parameter in self._waiting[bucket]:
+                bucket.adopt(parameter, self.group.size)
+            self._launch(bucket)
+
+    def _finish(self) -> None:
+        for bucket in self.buckets:
+            if bucket.copied:
+                self.group.ledger.add_memory("communication buffers", -bucket.copied)
+            bucket.take_sum()
+        if not self.find_unused_parameters:
+            return
+        parameters = self._trained()
+        used = agree_used([p not in self._unused for p in parameters], self.group)
+        for parameter, anywhere in zip(parameters, used, strict=True):
+            if not anywhere:
+                parameter.grad = None

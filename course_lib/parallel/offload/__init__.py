@@ -1,0 +1,1 @@
+"""What does not fit the device waits on the host or on the disk."""

@@ -1,0 +1,163 @@
+"""Layers live on the host and pass through the device: two at a time, one computing, one arriving.
+
+Notebook: 05 Offload (double_buffer).
+Paper: Pudipeddi et al., "Training Large Neural Networks with Constant Memory" (2020); Rajbhandari
+et al., "ZeRO-Infinity" (2021), section 6.2.
+Costs a step: 2·S bytes up (forward and backward) and S bytes of gradients down, S the bytes of the
+layers; the device holds two layers, and one layer's gradients.
+The production version (DeepSpeed) learns the order in which layers are used in the first step,
+divides each copy over all GPUs, whose links then work side by side, and lets gradients go down
+beside the next layer's backward, which waits for them here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.parallel.offload.device_pool import Copy, DevicePool
+
+
+class _Layer:
+    """One layer: its parameters on the device, which come and go, and their masters on the host."""
+
+    def __init__(self, module: nn.Module, name: str, pool: DevicePool) -> None:
+        self.module, self.name, self._pool = module, name, pool
+        self.parameters = list(module.parameters())
+        self.masters = [self._move_out(p) for p in self.parameters]
+        self.resident = self.goes_back = False
+        self.begun = 0.0
+        self.gradient_bytes = sum(m.nbytes for m in self.masters if m.requires_grad)
+        self._copies: list[Copy] = []
+
+    def _move_out(self, parameter: nn.Parameter) -> nn.Parameter:
+        """The parameter's value on the host; the parameter itself keeps only its shape."""
+        host = self._pool.host_like(parameter)
+        self._pool.copy_down(parameter, host).wait_on_host()
+        parameter.data = parameter.detach().clone()  # a storage of its own, which can be emptied
+        parameter.untyped_storage().resize_(0)
+        return nn.Parameter(host, requires_grad=parameter.requires_grad)
+
+    def fetch(self) -> None:
+        """Starts the copy to the device, unless it is there or on its way."""
+        if self.resident:
+            return
+        self._pool.ledger.mark(f"gather {self.name}")
+        self.resident = True
+        for parameter, master in zip(self.parameters, self.masters, strict=True):
+            self._pool.grow(parameter.data, "parameters", self.name)
+            # `.data`: the graph has saved these tensors, and must not take this for a change.
+            self._copies.append(self._pool.copy_up(master, parameter.data))
+
+    def arrive(self) -> None:
+        """Waits until the layer is complete."""
+        self.fetch()
+        if self._copies:
+            for copy in self._copies:
+                copy.wait()
+            self._copies.clear()
+            self._pool.ledger.mark(f"gathered {self.name}")
+
+    def drop(self) -> None:
+        """Frees the layer's bytes on the device; nothing is copied, since nothing has changed."""
+        if self.resident:
+            self.arrive()  # a copy under way would land in memory that is no longer ours
+            for parameter in self.parameters:
+                self._pool.shrink(parameter.data, "parameters")
+            self.resident = False
+            self._pool.ledger.mark(f"free {self.name}")
+
+    def gradients_down(self) -> None:
+        """Adds the gradients to the masters', and frees them on the device."""
+        for parameter, master in zip(self.parameters, self.masters, strict=True):
+            if parameter.grad is not None:
+                host = self._pool.host_like(parameter)
+                value = self._pool.copy_down(parameter.grad, host).wait_on_host()
+                master.grad = value if master.grad is None else master.grad + value
+                parameter.grad = None
+
+
+class LayerStream:
+    """Takes over layers that are called one after another, each once in a forward.
+
+    Forward goes up the list and backward down, and while one layer computes, the next is on its
+    way. Give the host's parameters to an optimizer: `torch.optim.AdamW(stream.parameters())`.
+    The last layer stays after a forward that is to be followed by a backward, which begins with it.
+
+    Args:
+        layers: modules whose output is one tensor, with no parameter in two of them.
+        pool: the device.
+        name: the layers are called `name.0`, `name.1`, ... in the ledger, with the marks
+            `gather`, `gathered` and `free` and the spans `forward` and `backward`.
+
+    Raises:
+        ValueError: a parameter belongs to two layers.
+        OutOfMemory: (in forward and backward) two layers do not fit.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], pool: DevicePool, name: str = "blocks") -> None:
+        self.pool = pool
+        found = [id(p) for layer in layers for p in layer.parameters()]
+        if len(set(found)) != len(found):
+            raise ValueError(
+                f"asked: stream {len(layers)} layers, each by itself\n"
+                f"found: {len(found) - len(set(found))} parameters that are in two of them\n"
+                "why: one would be freed while the other is in use: keep tied ones on the device"
+            )
+        self._layers = [_Layer(m, f"{name}.{i}", pool) for i, m in enumerate(layers)]
+        for index, module in enumerate(layers):
+            module.register_forward_pre_hook(partial(self._before_forward, index))
+            module.register_forward_hook(partial(self._after_forward, index))
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The host's parameters, layer by layer; their gradients are there after a backward."""
+        return [master for layer in self._layers for master in layer.masters]
+
+    # --- forward ---------------------------------------------------------------------------------
+    def _before_forward(self, index: int, *_: Any) -> None:
+        for other in self._layers[index + 1 :] if index == 0 else ():
+            other.drop()  # left from a forward that had no backward
+        self._turn(index, index + 1)
+
+    def _after_forward(self, index: int, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._book("forward", index)
+        goes_back = self._layers[index].goes_back = output.requires_grad
+        if goes_back:
+            output.register_hook(partial(self._before_backward, index))
+        if not goes_back or index + 1 < len(self._layers):
+            self._layers[index].drop()
+
+    # --- backward --------------------------------------------------------------------------------
+    def _before_backward(self, index: int, gradient: torch.Tensor) -> None:
+        """The gradient of a layer's output is there: the layer above has done all its work."""
+        if index + 1 < len(self._layers):
+            self._finish(index + 1)
+        goes_on = index > 0 and self._layers[index - 1].goes_back
+        self._turn(index, index - 1 if goes_on else -1)
+        self.pool.take(self._layers[index].gradient_bytes, "gradients", f"gradients of {index}")
+        if not goes_on:
+            torch.autograd.Variable._execution_engine.queue_callback(partial(self._finish, index))
+
+    def _finish(self, index: int) -> None:
+        layer = self._layers[index]
+        self._book("backward", index)
+        layer.gradients_down()
+        self.pool.give(layer.gradient_bytes, "gradients")
+        layer.drop()
+
+    # --- both ------------------------------------------------------------------------------------
+    def _turn(self, index: int, coming: int) -> None:
+        """Waits for one layer, then starts the copy of the next, beside the work on this one."""
+        self._layers[index].arrive()
+        self._layers[index].begun = time.monotonic()
+        if 0 <= coming < len(self._layers):
+            self._layers[coming].fetch()
+
+    def _book(self, what: str, index: int) -> None:
+        layer = self._layers[index]
+        self.pool.ledger.add_span(f"{what} {layer.name}", layer.begun)

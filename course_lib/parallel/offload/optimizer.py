@@ -1,0 +1,174 @@
+"""Optimizer state and master weights on the host: gradients go down, new parameters come up.
+
+Notebook: 05 Offload (offloaded_adam, when_offload_pays).
+Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training" (2021), sections 3–4.
+Costs a step: S bytes down and S bytes up on the link, S the bytes of the parameters in the device's
+dtype; no collective. The device holds no optimizer state and no master weights.
+The production version (DeepSpeed) updates with vectorised C++ on all cores, and sends each part of
+the parameters up while the next is updated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.parallel.inner import OuterOptimizer
+from course_lib.parallel.offload.device_pool import Copy, DevicePool
+from course_lib.trace.memory import held_bytes
+
+WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # dtype of the master weights
+
+
+class Slot:
+    """One parameter on the device, and what belongs to it on the host.
+
+    Args:
+        parameter: on the device.
+        pool: the device.
+
+    Attributes:
+        master: the host's copy, in at least float32; the optimizer updates this one.
+        gradient: what has come down since the last step, in the master's dtype.
+    """
+
+    def __init__(self, parameter: nn.Parameter, pool: DevicePool) -> None:
+        self.parameter = parameter
+        self._pool = pool
+        self._wire = pool.host_like(parameter)
+        value = pool.copy_down(parameter, self._wire).wait_on_host()
+        self.master = nn.Parameter(value.to(WIDE.get(value.dtype, value.dtype), copy=True))
+        self.gradient: torch.Tensor | None = None
+        self._arriving: Copy | None = None
+
+    def gradient_down(self) -> None:
+        """Starts the copy of the gradient, if there is one."""
+        gradient = self.parameter.grad
+        if gradient is not None:
+            self._arriving = self._pool.copy_down(gradient, self._wire)
+
+    def gradient_here(self) -> None:
+        """Waits for that copy, and adds it to what has come before."""
+        if self._arriving is None:
+            return
+        value = self._arriving.wait_on_host().to(self.master.dtype, copy=True)
+        self._arriving = None
+        self.gradient = value if self.gradient is None else self.gradient + value
+
+    def parameter_up(self) -> Copy:
+        """Starts the copy of the new value, cast on the host so that half the bytes travel."""
+        self._wire.copy_(self.master.detach())
+        return self._pool.copy_up(self._wire, self.parameter)
+
+
+class OffloadedOptimizer(OuterOptimizer):
+    """Wraps an optimizer class: the same updates, made on the host.
+
+    Over a shard, with ZeRO: `Zero1(params, partial(OffloadedOptimizer, optimizer=torch.optim.AdamW,
+    pool=pool), group, lr=...)`. Each rank's host then updates 1/N of the parameters.
+
+    Args:
+        params: parameters or parameter groups, as for any optimizer.
+        optimizer: its class, one that works element by element.
+        pool: the device that the parameters are on; their bytes are counted there.
+        during_backward: moves each gradient down as soon as it is complete and forgets it on the
+            device, which then never holds all of them. `p.grad` is None afterwards, so nothing that
+            reads it (clipping, a loss scaler) may come between backward and step.
+        options: for the optimizer.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        optimizer: Callable[..., Any],
+        pool: DevicePool,
+        during_backward: bool = False,
+        **options: Any,
+    ) -> None:
+        self.pool = pool
+        self._during_backward = during_backward
+        self._slots: list[Slot] = []
+        super().__init__(params, optimizer, options)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters, as for any optimizer; makes their masters on the host."""
+        super().add_param_group(param_group)
+        added = self.param_groups[-1]
+        trained = [p for p in added["params"] if p.requires_grad]
+        self.pool.take(sum(p.nbytes for p in trained), "parameters", "parameters")
+        slots = [Slot(p, self.pool) for p in trained]
+        self._slots += slots
+        self._add_inner_group([slot.master for slot in slots])
+        for slot in slots if self._during_backward else ():
+            slot.parameter.register_post_accumulate_grad_hook(self._on_gradient(slot))
+
+    def _on_gradient(self, slot: Slot) -> Callable[[torch.Tensor], None]:
+        def hook(parameter: torch.Tensor) -> None:
+            slot.gradient_here()  # of an earlier backward, under accumulation
+            slot.gradient_down()
+            parameter.grad = None  # the copy holds it until it is down
+
+        return hook
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Gradients down, the update on the host, parameters up."""
+        loss = self._begin_step(closure)
+        for slot in self._slots:
+            slot.gradient_here()  # one that came during backward
+            slot.gradient_down()  # or one that is still on the device
+        for slot in self._slots:
+            slot.gradient_here()
+        self._update([slot for slot in self._slots if slot.gradient is not None])
+        return loss
+
+    def _update(self, slots: list[Slot]) -> None:
+        """Updates the parameters whose gradients are here."""
+        for slot in slots:
+            slot.master.grad, slot.gradient = slot.gradient, None
+        self.inner.step()
+        self.inner.zero_grad()
+        for copy in [slot.parameter_up() for slot in slots]:
+            copy.wait()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients on the device and those that have come down."""
+        super().zero_grad(set_to_none)
+        for slot in self._slots:
+            slot.gradient_here()
+            slot.gradient = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The host's optimizer, and the master weights."""
+        masters = [slot.master.detach().clone() for slot in self._slots]
+        return {"inner": self.inner.state_dict(), "masters": masters}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads what `state_dict` gave, and sends the parameters up."""
+        self.inner.load_state_dict(state_dict["inner"])
+        for outer, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
+            outer.update({key: value for key, value in inner.items() if key != "params"})
+        for slot, value in zip(self._slots, state_dict["masters"], strict=True):
+            slot.master.copy_(value)
+            slot.parameter_up().wait_on_host()
+
+    def host_bytes(self) -> int:
+        """Bytes of master weights and optimizer state on the host, scalars left out."""
+        return held_bytes([*self._inner_state(), *(slot.master for slot in self._slots)])
+
+
+class OffloadedAdam(OffloadedOptimizer):
+    """AdamW on the host.
+
+    Args:
+        params: parameters or parameter groups.
+        pool: the device that they are on.
+        options: `during_backward`, and those of `torch.optim.AdamW`.
+    """
+
+    def __init__(self, params: Iterable[Any], pool: DevicePool, **options: Any) -> None:
+        super().__init__(params, torch.optim.AdamW, pool, **options)

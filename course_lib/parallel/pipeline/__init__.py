@@ -1,0 +1,1 @@
+"""Pipeline parallelism: ranks hold stages, and run the actions of a schedule."""

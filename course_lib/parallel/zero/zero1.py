@@ -1,0 +1,202 @@
+"""ZeRO-1: every rank keeps the optimizer's state of one shard of the parameters only.
+
+Notebook: 04 ZeRO (partition, Zero1); ZeRO-2 is in the file zero2.
+Paper: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
+(2020), section 5.1.
+Costs a step: a reduce-scatter of the gradients and an all-gather of the parameters, together
+2(N-1)/N·S bytes a rank, as much as DDP's all-reduce. Optimizer state S·k/N instead of S·k.
+The production version overlaps both with backward and forward.
+
+The optimizer must work element by element, as SGD and Adam do: it sees pieces of parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.comm import CommError, Group
+from course_lib.parallel.data.unused import agree_used
+from course_lib.parallel.guard import refuse_whole_tensor
+from course_lib.parallel.inner import OuterOptimizer
+from course_lib.parallel.zero.zero_bucket import ShardedBucket, cut
+
+CAP = 25 << 20  # bytes of a bucket, as DDP has it
+
+
+class ShardedOptimizer(OuterOptimizer):
+    """What ZeRO-1 and ZeRO-2 share: an optimizer class on this rank's shard of the parameters.
+
+    Trained parameters begin with index 0's values; frozen ones and buffers are the caller's.
+
+    Args:
+        params: parameters or parameter groups, as for any optimizer; the same on every rank.
+        optimizer: its class, one that works element by element.
+        group: the data-parallel ranks.
+        cap: bytes of a bucket; each is reduced, and gathered, by itself.
+        find_unused_parameters: allow parameters without a gradient. One that another rank has a
+            gradient for takes part with zeros; one that no rank has a gradient for is skipped, as
+            in one process. The ranks agree on which in an all-reduce of a byte for each parameter.
+        options: for the optimizer.
+
+    Raises:
+        CommError: nothing to optimize, or an optimizer that needs whole tensors; in a step or a
+            backward, a parameter got no gradient.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        optimizer: Callable[..., Any],
+        group: Group,
+        *,
+        cap: int = CAP,
+        find_unused_parameters: bool = False,
+        **options: Any,
+    ) -> None:
+        self.group = group
+        self.cap = cap
+        self.find_unused_parameters = find_unused_parameters
+        self.buckets: list[ShardedBucket] = []
+        self._used: set[nn.Parameter] = set()  # had a gradient on this rank since the last step
+        self._reduced = False  # and whether gradients have been averaged since then
+        super().__init__(params, optimizer, options)
+        if not self.buckets:
+            raise CommError(
+                f"{type(self).__name__} over {group}",
+                "no parameter that needs a gradient",
+                "there is nothing to keep a state for",
+            )
+        refuse_whole_tensor(f"{type(self).__name__} over {group}", self.inner)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters, as for any optimizer; makes their shard."""
+        super().add_param_group(param_group)
+        added = self.param_groups[-1]
+        kinds: dict[Any, list[nn.Parameter]] = {}
+        for parameter in dict.fromkeys(p for p in added["params"] if p.requires_grad):
+            kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+        buckets = [ShardedBucket(b, self.group) for k in kinds.values() for b in cut(k, self.cap)]
+        self.buckets += buckets
+        self._add_inner_group([piece for bucket in buckets for piece in bucket.pieces])
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Updates this rank's shard and all-gathers the parameters. Uses the gradients up."""
+        loss = self._begin_step(closure)
+        self._finish_gradients()
+        if self.find_unused_parameters:
+            self._skip_unused()
+        self.inner.step()
+        self._drop_gradients()
+        for bucket in self.buckets:
+            bucket.gather_parameters()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients of the parameters and of this rank's shard."""
+        super().zero_grad(set_to_none)
+        self._drop_gradients()
+        self.inner.zero_grad(set_to_none)  # those of masters, if it has any
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's part of the state, and which part that is."""
+        return {
+            "inner": self.inner.state_dict(),
+            "index": self.group.index,
+            "size": self.group.size,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads what the same rank of the same number of ranks has saved.
+
+        Raises:
+            CommError: it is another rank's part, or of another number of ranks.
+        """
+        found = (state_dict["index"], state_dict["size"])
+        if found != (self.group.index, self.group.size):
+            raise CommError(
+                f"optimizer state for index {self.group.index} of {self.group.size}",
+                f"the state of index {found[0]} of {found[1]}",
+                "each rank has its own shard; a checkpoint that is resharded goes over the disk",
+            )
+        self.inner.load_state_dict(state_dict["inner"])
+
+    def shard(self) -> list[nn.Parameter]:
+        """This rank's pieces of the parameters, with the gradients that have been averaged so far.
+
+        A piece is a view of its parameter, and every element is on one rank: squares of norms add
+        up over the ranks.
+        """
+        return [piece for bucket in self.buckets for piece in bucket.pieces]
+
+    def state_bytes(self) -> int:
+        """Bytes of optimizer state on this rank, scalars left out."""
+        return sum(tensor.nbytes for tensor in self._inner_state())
+
+    # --- gradients -------------------------------------------------------------------------------
+    def _finish_gradients(self) -> None:
+        """A step is about to be made: every piece of this rank must have its gradient."""
+        raise NotImplementedError
+
+    def _trained(self) -> list[nn.Parameter]:
+        return [p for bucket in self.buckets for p in bucket.parameters]
+
+    def _skip_unused(self) -> None:
+        trained = self._trained()
+        used = agree_used([p in self._used for p in trained], self.group)
+        unused = {p for p, anywhere in zip(trained, used, strict=True) if not anywhere}
+        for bucket in self.buckets:
+            bucket.forget(unused)
+
+    def _refuse_missing(self, missing: Sequence[nn.Parameter]) -> None:
+        """Ends a backward or a step that had no gradient for some parameters, unless allowed."""
+        if not missing or self.find_unused_parameters:
+            return
+        shapes = ", ".join(str(tuple(p.shape)) for p in missing[:3])
+        raise CommError(
+            f"{type(self).__name__} with a gradient for each of {len(self._trained())} parameters",
+            f"none for {len(missing)} of them on rank {self.group.rank}, of shapes {shapes}"
+            + (", ..." if len(missing) > 3 else ""),
+            "others may have one: freeze what is never used, or pass find_unused_parameters=True",
+        )
+
+    def _drop_gradients(self) -> None:
+        self._used.clear()
+        self._reduced = False
+        for bucket in self.buckets:
+            bucket.drop_collected()
+            bucket.drop_gradient()
+
+
+class Zero1(ShardedOptimizer):
+    """Wraps an optimizer class: the same updates, with 1/N of the state on each rank.
+
+    Gradients must be this rank's own, not yet synchronised: do not wrap the model in DDP as well.
+    They are whole until the step, which reduces them bucket by bucket and leaves none.
+    """
+
+    def reduce_gradients(self) -> None:
+        """Does now what the step would begin with, so that `shard()` can be clipped before it.
+
+        Averages all gradients: (N-1)/N·S bytes sent. The next call before a step adds to them.
+
+        Raises:
+            CommError: a parameter got no gradient since the last step or call.
+        """
+        self._finish_gradients()
+        self._reduced = True
+
+    def _finish_gradients(self) -> None:
+        if self._reduced and all(p.grad is None for p in self._trained()):
+            return
+        self._refuse_missing([p for p in self._trained() if p.grad is None])
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                if parameter.grad is not None:
+                    self._used.add(parameter)
+                    bucket.collect(parameter)
+            bucket.reduce()

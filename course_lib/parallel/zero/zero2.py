@@ -1,0 +1,89 @@
+"""ZeRO-2: gradients are cut as well; each bucket is reduce-scattered while backward goes on.
+
+Notebook: 04 ZeRO (Zero2).
+Paper: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
+(2020), section 5.2.
+Costs a backward: a reduce-scatter of (N-1)/N·S bytes a rank; a step: an all-gather of as many. With
+k backwards a step that is k+1 of them, where ZeRO-1 has 2: k-1 more, for gradients of S/N and two
+buckets instead of S.
+The production version (DeepSpeed) sends on a stream of its own, in the order of arrival as here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.comm import CommError
+from course_lib.parallel.guard import weakly
+from course_lib.parallel.zero.zero1 import ShardedOptimizer
+from course_lib.parallel.zero.zero_bucket import ShardedBucket
+
+
+class Zero2(ShardedOptimizer):
+    """Wraps an optimizer class: 1/N of the state and of the gradients on each rank.
+
+    During a backward each gradient moves into its bucket, and a bucket that is complete is averaged
+    over the ranks; of the average this rank keeps its shard, and later backwards add to that. So
+    after a backward no parameter has a gradient: `shard()` has them, to be clipped for example.
+
+    Every rank makes the same number of backwards, and each reaches a parameter. Their gradients
+    must come in the same order, as they do if all ranks compute the same; ranks that may differ
+    need `find_unused_parameters`, with which buckets go in one fixed order, and so wait, in full,
+    for the earlier ones.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._waiting: dict[ShardedBucket, set[nn.Parameter]] = {}
+        self._bucket_of: dict[nn.Parameter, ShardedBucket] = {}
+        super().__init__(*args, **options)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters, as for any optimizer; makes their shard, and watches their gradients."""
+        known = len(self.buckets)
+        super().add_param_group(param_group)
+        for bucket in self.buckets[known:]:
+            for parameter in bucket.parameters:
+                self._bucket_of[parameter] = bucket
+                parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
+
+    def _on_gradient(self, parameter: Any) -> None:
+        if parameter.grad is None:
+            raise CommError(
+                f"a gradient of shape {tuple(parameter.shape)} for Zero2",
+                f"another hook has taken it away on rank {self.group.rank}",
+                "two Zero2 of one model: build the model anew as well",
+            )
+        if not self._waiting:  # the first of this backward
+            torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
+            self._waiting = {bucket: set(bucket.parameters) for bucket in self.buckets}
+        bucket = self._bucket_of[parameter]
+        self._used.add(parameter)
+        bucket.collect(parameter)
+        self._waiting[bucket].discard(parameter)
+        if not self._waiting[bucket]:
+            self._reduce_complete()
+
+    def _reduce_complete(self) -> None:
+        for bucket, waiting in list(self._waiting.items()):
+            if not waiting:
+                bucket.reduce()
+                del self._waiting[bucket]
+            elif self.find_unused_parameters:
+                break  # ranks that use different parameters agree on the order alone
+
+    def _on_end(self) -> None:
+        """The end of a backward: buckets with parameters that it did not reach."""
+        left, self._waiting = self._waiting, {}
+        self._refuse_missing([p for waiting in left.values() for p in waiting])
+        for bucket in left:
+            bucket.reduce()
+
+    def _finish_gradients(self) -> None:
+        self._refuse_missing([p for p in self._trained() if p not in self._used])
+
+    def _drop_gradients(self) -> None:
+        self._waiting = {}  # of a backward that was interrupted
+        super()._drop_gradients()

@@ -1,0 +1,1 @@
+"""Checkpoints: who writes and who reads which bytes."""

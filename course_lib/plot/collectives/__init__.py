@@ -1,0 +1,1 @@
+"""Collectives: their messages, their times, and the line of the α–β model."""

@@ -1,0 +1,1 @@
+"""Data parallelism: one backward with its buckets, and losses of several runs."""

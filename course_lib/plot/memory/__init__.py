@@ -1,0 +1,1 @@
+"""Memory: bars, curves, and who is resident when."""

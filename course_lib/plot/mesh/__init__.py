@@ -1,0 +1,1 @@
+"""Meshes: where ranks are, who is in which group, and what each axis sends."""

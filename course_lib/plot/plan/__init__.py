@@ -1,0 +1,1 @@
+"""The planner: layouts at a glance, and predictions beside published runs."""

@@ -1,0 +1,1 @@
+"""Number formats: what they can hold, and what becomes of gradients in them."""

@@ -1,0 +1,1 @@
+"""A step that forgets activations and computes them again."""

@@ -1,0 +1,1 @@
+"""Traces and flight logs, read step by step."""

@@ -1,0 +1,1 @@
+"""The magics of the notebook, and how their output is shown."""

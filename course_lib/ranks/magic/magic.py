@@ -1,0 +1,245 @@
+"""`%%ranks`: a notebook cell that runs on real processes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.display import display
+
+from course_lib.ranks.hosts.recorded import Run, live_or_recorded
+from course_lib.ranks.magic import torchrun
+from course_lib.ranks.magic.asked import Form, Parser, cell_parser, pool_parser, torchrun_parser
+from course_lib.ranks.magic.live import LiveText
+from course_lib.ranks.magic.render import text_of
+from course_lib.ranks.pool.autopsy import names
+from course_lib.ranks.pool.outcome import BadRequestError, Outcome, RanksError
+from course_lib.ranks.pool.pool import Pool
+from course_lib.ranks.pool.run import run_on_ranks
+from course_lib.ranks.start.forkserver import ForkServer, ServerDied
+from course_lib.trace import FlightLog, Timeline
+
+DEFAULT_RANKS = 4
+
+
+class RanksFailed(Exception):
+    """Ends a cell whose ranks failed; the notebook shows the story and no traceback of ours."""
+
+    def __init__(self, story: str) -> None:
+        super().__init__(story.splitlines()[0] if story else "")
+        self.story = story
+
+    def _render_traceback_(self) -> list[str]:
+        return self.story.splitlines()
+
+
+def _asked(parser: Parser, line: str) -> argparse.Namespace:
+    try:
+        return parser.read(line)
+    except BadRequestError as error:
+        raise UsageError(str(error)) from None
+
+
+@magics_class
+class RanksMagics(Magics):
+    """The magics, and the pool behind them.
+
+    Args:
+        shell: the notebook's IPython shell.
+    """
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._shell = shell
+        self._server = ForkServer()  # begins to import torch while the reader reads
+        self._pool: Pool | None = None
+        self._form = Form(DEFAULT_RANKS)
+        self._last: Outcome = Outcome()
+
+    # --- what the notebook's own code gets -----------------------------------------------------
+    def names(self) -> dict[str, Callable[..., Any]]:
+        """Functions for the notebook's namespace."""
+        return {
+            "pull": self.pull,
+            "push": self.push,
+            "output": self.output,
+            "timeline": self.timeline,
+            "flight_logs": self.flight_logs,
+            "run_on_ranks": self.run_on_ranks,
+            "live_or_recorded": self.live_or_recorded,
+        }
+
+    def server(self) -> ForkServer:
+        """The preloaded process; another one if it has ended."""
+        try:
+            self._server.collect()
+        except ServerDied:
+            self._server.close()
+            self._server = ForkServer()
+        return self._server
+
+    def pull(self, name: str, rank: int | None = None) -> Any:
+        """The value of a variable in the ranks: a list in rank order, or one rank's value."""
+        return self._or_story(lambda: self._running().pull(name, rank))
+
+    def push(self, **values: Any) -> None:
+        """Sets variables in every rank: `push(lr=0.1)`."""
+        self._or_story(lambda: self._running().push(**values))
+
+    def output(self, rank: int) -> str:
+        """All that one rank printed in the last cell."""
+        return self._last.output.get(rank, bytearray()).decode("utf-8", "replace")
+
+    def timeline(self) -> Timeline:
+        """The ledgers of the last `%%ranks` cell that was run with `--ledger`."""
+        if not self._last.ledgers:
+            raise RanksFailed("timeline(): the last %%ranks cell was run without --ledger")
+        return self._last.timeline()
+
+    def flight_logs(self) -> list[FlightLog]:
+        """The last calls of each rank in the last `%%ranks` cell, which had to be stopped."""
+        if not self._last.flight_logs:
+            raise RanksFailed("flight_logs(): in the last %%ranks cell no rank had to be stopped")
+        return self._last.flight_logs
+
+    def run_on_ranks(
+        self,
+        function: Callable[..., Any],
+        world_size: int,
+        *args: Any,
+        hosts: int = 1,
+        mbit: float | None = None,
+    ) -> list[Any]:
+        """Calls `function(group, *args)` on fresh ranks; the results in rank order."""
+        return self._or_story(
+            lambda: run_on_ranks(
+                function, world_size, *args, server=self.server(), hosts=hosts, mbit=mbit
+            )
+        )
+
+    def live_or_recorded(
+        self,
+        path: str,
+        function: Callable[..., Any],
+        world_size: int,
+        *args: Any,
+        hosts: int,
+        mbit: float,
+    ) -> Run:
+        """The run on emulated hosts, or the recording in `path` where there can be none."""
+        return self._or_story(
+            lambda: live_or_recorded(
+                path, function, world_size, *args, hosts=hosts, mbit=mbit, server=self.server()
+            )
+        )
+
+    def _running(self) -> Pool:
+        if self._pool is None:
+            raise RanksFailed("There are no ranks yet: start them with %ranks N.")
+        return self._pool
+
+    def _or_story(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except RanksError as error:
+            raise RanksFailed(error.outcome.story()) from None
+        except BadRequestError as error:
+            raise RanksFailed(str(error)) from None
+        except KeyboardInterrupt:
+            raise RanksFailed("Interrupted.") from None
+
+    # --- magics ----------------------------------------------------------------------------------
+    @line_magic("ranks")
+    def start(self, line: str) -> None:
+        """`%ranks N [--hosts H --mbit M]`: starts N ranks, or says how many run.
+
+        With `--hosts`, they are dealt out to H emulated hosts, each behind a link of M Mbit/s.
+        """
+        pool = self._sized(_asked(pool_parser("%ranks"), line), fresh=False)
+        self._or_story(pool.start)
+        where = "CPU (gloo)" if pool.device_name == "cpu" else pool.device_name
+        count = Form(pool.world_size)
+        print(f"{count} on {where}, {pool.network}" if pool.network else f"{count} on {where}")
+
+    @cell_magic("ranks")
+    def run(self, line: str, cell: str) -> None:
+        """`%%ranks [N] [--hosts H --mbit M] [--only 0,2] [--timeout S] [--ledger] ...`.
+
+        Runs the cell on every rank. `--hosts` deals the ranks out to H emulated hosts with links of
+        M Mbit/s; `--only` leaves ranks out; `--timeout` ends it after S seconds (a deadlock ends by
+        itself); `--ledger` shows what went over the wire; `--fresh` starts the ranks anew first;
+        `--expect-failure` shows a failure and lets the notebook go on.
+        """
+        asked = _asked(cell_parser(), line)
+        pool = self._sized(asked, asked.fresh)
+        source = "\n" + cell  # so that line numbers are the editor's: the magic stands on line 1
+        shown = LiveText()
+        try:
+            self._last = pool.run_cell(
+                source, f"Cell In[{self._shell.execution_count}]", asked.only, asked.timeout,
+                asked.ledger, watch=lambda outcome: shown.update(text_of(outcome.output, 0, 30)),
+            )  # fmt: skip
+        except BadRequestError as error:
+            raise UsageError(f"%%ranks: {error}") from None
+        except RanksError as error:
+            self._last = error.outcome
+        except KeyboardInterrupt:  # while the ranks were started: a running cell answers itself
+            raise RanksFailed("Interrupted.") from None
+        self._show(self._last, shown, asked)
+
+    @cell_magic("torchrun")
+    def torchrun(self, line: str, cell: str) -> None:
+        """`%%torchrun [N] [--timeout S]`: runs the cell as a script under the real torchrun."""
+        asked = _asked(torchrun_parser(), line)
+        result = torchrun.run(cell, asked.world_size, asked.timeout)
+        text = text_of(result.output)
+        if text:
+            display({"text/plain": text}, raw=True)
+        if result.failure:
+            raise RanksFailed(result.failure)
+
+    # --- inside ----------------------------------------------------------------------------------
+    def _sized(self, asked: argparse.Namespace, fresh: bool) -> Pool:
+        """The pool that is asked for: the one there is, or a new one if that has another form."""
+        now, wanted = self._form, self._form.changed(asked)
+        if self._pool is not None and wanted == now and not fresh:
+            return self._pool
+        try:
+            pool = Pool(wanted.world_size, self.server(), hosts=wanted.hosts, mbit=wanted.mbit)
+        except BadRequestError as error:
+            raise UsageError(str(error)) from None
+        if self._pool is not None:
+            if self._pool.running and not fresh:
+                change = wanted.words_after(now)
+                print(f"{change}: all start anew, their variables are gone.")
+            self._pool.close()
+        self._pool, self._form = pool, wanted
+        return pool
+
+    def _show(self, outcome: Outcome, shown: LiveText, asked: argparse.Namespace) -> None:
+        """Shows output, pictures and the ledger; raises what went wrong."""
+        shown.finish(text_of(outcome.output))
+        many = len({rank for rank, _ in outcome.displays}) > 1
+        for rank, data in sorted(outcome.displays, key=lambda item: item[0]):
+            if many:
+                display({"text/plain": names([rank])}, raw=True)
+            display(data, raw=True)
+        if asked.ledger and outcome.ledgers:
+            display({"text/plain": outcome.timeline().table()}, raw=True)
+        story = outcome.story()
+        if outcome.verdict and not asked.expect_failure:
+            raise RanksFailed(story)
+        if asked.expect_failure and not outcome.verdict:
+            raise RanksFailed("The cell was expected to fail, and every rank finished.")
+        if story:
+            display({"text/plain": story}, raw=True)
+
+    def close(self) -> None:
+        """Ends the ranks and the preloaded process."""
+        if self._pool is not None:
+            self._pool.close()
+        self._server.close()

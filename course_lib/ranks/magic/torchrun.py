@@ -1,0 +1,103 @@
+"""Runs source code as a script under the real torchrun, and collects what its ranks print."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from course_lib.ranks.pool.outcome import ending
+from course_lib.ranks.start.channel import Channel, ChannelClosed
+from course_lib.ranks.start.forkserver import LOOPBACK, THREADS
+from course_lib.ranks.system.descend import kill_family
+from course_lib.ranks.system.guard import guarded
+from course_lib.ranks.system.scratch import scratch_folder
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass
+class TorchrunResult:
+    """What a run gave.
+
+    Attributes:
+        output: rank to what it printed, stdout before stderr.
+        failure: what went wrong; "" if all ranks ended with code 0.
+    """
+
+    output: dict[int, bytes]
+    failure: str
+
+
+def run(source: str, world_size: int, timeout: float | None = None) -> TorchrunResult:
+    """Runs `source` on `world_size` fresh processes, exactly as `torchrun script.py` would.
+
+    Args:
+        source: the script.
+        world_size: processes on this machine.
+        timeout: seconds after which everything is killed; None for no limit.
+
+    Raises:
+        KeyboardInterrupt: passed on, after all processes were ended.
+    """
+    with scratch_folder() as folder:
+        script, logs, agent = folder / "script.py", folder / "logs", folder / "agent.log"
+        script.write_text(source)
+        command = [
+            sys.executable, "-m", "torch.distributed.run", "--standalone",
+            f"--nproc-per-node={world_size}", f"--log-dir={logs}", "--redirects=3", str(script),
+        ]  # fmt: skip
+        guard, channel = guarded(command, agent, _environment())
+        status, failure = _wait(guard, channel, timeout)
+        output = {rank: _printed(logs, rank) for rank in range(world_size)}
+        if status:
+            said = agent.read_text(errors="replace")
+            failure = f"torchrun {ending(status)}{_killed(said)}: see the ranks' output above"
+            if not any(output.values()):
+                failure += "\n" + said[-2000:]
+        return TorchrunResult(output, failure)
+
+
+def _environment() -> dict[str, str]:
+    """What the processes get: torchrun's own variables come on top of it."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, **THREADS, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": LOOPBACK}
+
+
+def _wait(
+    guard: subprocess.Popen[bytes], channel: Channel, timeout: float | None
+) -> tuple[int, str]:
+    """Waits for torchrun; ends it, and its ranks, when time is up or on an interrupt.
+
+    Returns:
+        Its exit code, or minus the signal that ended it; and why it has none, if it has not.
+    """
+    try:
+        return channel.receive(timeout)[0]["status"], ""
+    except TimeoutError:
+        return 0, f"torchrun was ended after {timeout:g} s"
+    except ChannelClosed:
+        pass
+    finally:
+        channel.close()
+        kill_family(guard.pid)
+        guard.wait()
+    return 0, f"torchrun was ended, since its guard {ending(guard.returncode)}"
+
+
+def _killed(log: str) -> str:
+    """Which ranks a signal ended, as torchrun's agent has noted it; "" if none."""
+    found = re.findall(r"rank\s*: (\d+) \(local.*\n\s*exitcode\s*: -(\d+) ", log)
+    each = [f"rank {rank} {ending(-int(number))}" for rank, number in sorted(set(found))]
+    return f" ({'; '.join(each)})" if each else ""
+
+
+def _printed(logs: Path, rank: int) -> bytes:
+    """All that a rank printed: torchrun writes it to <run>/attempt_0/<rank>/."""
+    parts = []
+    for name in ("stdout.log", "stderr.log"):
+        parts += [path.read_bytes() for path in sorted(logs.glob(f"*/attempt_*/{rank}/{name}"))]
+    return b"".join(parts)

@@ -1,0 +1,67 @@
+"""What a rank shows of its values and its errors."""
+
+from __future__ import annotations
+
+import base64
+import traceback
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+# Frames of these files are ours, not the reader's: who runs a cell, and who packs its values.
+HIDDEN = (
+    str(Path(__file__).with_name("worker.py")),
+    str(Path(__file__).parents[1] / "pool" / "pack.py"),
+    str(Path(cloudpickle.__file__).parent),
+    "<frozen",
+)
+
+
+def own_traceback(error: BaseException) -> str:
+    """The traceback from the program's own first line on: without the frames of this file."""
+    told = traceback.TracebackException.from_exception(error, capture_locals=False)
+    link: traceback.TracebackException | None = told
+    while link is not None:
+        link.stack = traceback.StackSummary.from_list(
+            [frame for frame in link.stack if not frame.filename.startswith(HIDDEN)]
+        )
+        link = link.__cause__ or link.__context__
+    return "".join(told.format())
+
+
+def text_of(error: BaseException) -> str:
+    """The error's message, also of one that has none to give."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its text cannot be shown)"
+
+
+def own_line(error: BaseException) -> int:
+    """The last line of the program's own that the error passed through; 0 if there is none."""
+    if isinstance(error, SyntaxError):
+        return error.lineno or 0
+    lines = [
+        frame.lineno or 0
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.startswith("Cell")
+    ]
+    return lines[-1] if lines else 0
+
+
+def mime_bundle(value: Any) -> dict[str, str]:
+    """What a notebook can show of a value, by MIME type; pictures are in base64."""
+    if isinstance(value, dict) and value and all("/" in str(key) for key in value):
+        return {str(key): str(text) for key, text in value.items()}
+    bundle = {"text/plain": repr(value)}
+    forms = {"_repr_html_": "text/html", "_repr_svg_": "image/svg+xml",
+             "_repr_markdown_": "text/markdown", "_repr_png_": "image/png"}  # fmt: skip
+    for method, mime in forms.items():
+        shown = getattr(value, method, None)
+        content = shown() if callable(shown) and not isinstance(value, type) else None
+        if isinstance(content, bytes):
+            content = base64.b64encode(content).decode()
+        if isinstance(content, str):
+            bundle[mime] = content
+    return bundle

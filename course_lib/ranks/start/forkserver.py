@@ -1,0 +1,236 @@
+"""A preloaded process that starts ranks: torch is imported ahead, and a new rank costs 30 ms.
+
+The server has no threads and no CUDA context, so that a fork of it is safe. It ends, with all it
+forked, when its owner does: also when the owner was killed. On macOS a fork is never safe once
+torch is there; the process then keeps no torch but a stock of `spares`, and hands these out.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from course_lib.ranks.pool.outcome import BadRequestError, ending
+from course_lib.ranks.start.channel import Channel, ChannelClosed
+from course_lib.ranks.start.spares import PATIENCE
+
+# One thread a rank: two ranks on one core each lose several times more by fighting over it.
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # the device that gloo is to use
+# Whether there are GPUs is asked of the driver's library: CUDA's own answer would forbid the forks.
+CAREFUL = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+START = "from course_lib.ranks.start.preloaded import main; main()"
+WAYS = ("fork", "spawn")
+MEET_WITHIN = 300.0  # seconds that ranks get to meet at first: each may have to import torch
+
+
+def start_method() -> str:
+    """How processes start here: `fork` or `spawn`.
+
+    Raises:
+        BadRequestError: COURSE_START is neither.
+    """
+    default = "spawn" if sys.platform == "darwin" else "fork"
+    asked = os.environ.get("COURSE_START") or default
+    if asked not in WAYS:
+        raise BadRequestError(
+            f"asked: COURSE_START={asked}\nfound: processes start by {' or by '.join(WAYS)}\n"
+            f"why: there is no third way; leave it unset for {default}, which is right here"
+        )
+    return asked
+
+
+class ServerDied(RuntimeError):
+    """The preloaded process is gone; start another."""
+
+
+class Child:
+    """A process that the server started for a client.
+
+    Attributes:
+        pid: its process id, which is also its process group and session.
+        status: None while it runs; then the exit code, or minus the signal that ended it.
+    """
+
+    def __init__(self, pid: int, server: ForkServer) -> None:
+        self.pid = pid
+        self.status: int | None = None
+        self._server = server
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Sends a signal to the process; SIGKILL goes to everything it started as well."""
+        self._server.kill(self, number)
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Waits until the process has ended and returns its status; None if it has not in time."""
+        self._server.collect(timeout, until=lambda: self.status is not None)
+        return self.status
+
+
+class ForkServer:
+    """The client's side: starts a preloaded process and has it fork children.
+
+    Starting returns at once; the first `fork` waits until torch has been imported there.
+
+    Args:
+        channel: a channel to a server that already runs; None starts one.
+
+    Raises:
+        BadRequestError: COURSE_START names no way to start processes.
+    """
+
+    def __init__(self, channel: Channel | None = None) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self.ready = channel is not None
+        self._children: dict[int, Child] = {}
+        self._asked = 0
+        self._forked: dict[int, Child] = {}
+        self._unwanted: set[int] = set()
+        if channel is None:
+            way = start_method()
+            channel, theirs = Channel.pair()
+            root = Path(__file__).resolve().parents[3]
+            path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", START, str(theirs.fileno()), way],
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, **CAREFUL, **THREADS, "PYTHONPATH": path},
+            )  # fmt: skip
+            theirs.close()
+        self._channel = channel
+
+    def wait_ready(self, timeout: float | None = None) -> bool:
+        """Waits until the server has imported what it preloads; False if not in time."""
+        self.collect(timeout, until=lambda: self.ready)
+        return self.ready
+
+    def fork(
+        self, target: str, args: dict[str, Any], fds: tuple[int, ...] = (), **options: Any
+    ) -> Child:
+        """Forks the server, or takes one of its spares, and calls a function in the child.
+
+        Args:
+            target: `module:function`; it is called as function(args, fds) and its process then
+                ends with code 0.
+            args: JSON-ready data for it.
+            fds: open files for it, in this order; the caller keeps its own copies.
+            options: `env` (dict), `stdout` (index into `fds`), `serve` (index into `fds` of a
+                channel on which the *server* takes requests from then on, so that the child can
+                fork as well; the child does not get this one, so it should be the last).
+
+        Returns:
+            The child, running.
+
+        Raises:
+            ServerDied: the server is gone.
+            KeyboardInterrupt: passed on; the child, if it still comes, is killed.
+        """
+        self._asked += 1
+        number = self._asked
+        self._send({"do": "fork", "target": target, "args": args, "number": number, **options}, fds)
+        try:
+            self.collect(PATIENCE, until=lambda: number in self._forked)
+            if number not in self._forked:
+                _say("Waiting for the preloaded process to import torch.")
+            self.collect(None, until=lambda: number in self._forked)
+        except KeyboardInterrupt:
+            self._unwanted.add(number)
+            raise
+        return self._forked.pop(number)
+
+    def kill(self, child: Child, number: int = signal.SIGKILL) -> None:
+        """Has the server signal a child, which it does only while the child is not reaped."""
+        if child.status is None:
+            with suppress(ServerDied):
+                self._send({"do": "kill", "pid": child.pid, "signal": int(number)})
+
+    def fileno(self) -> int:
+        """The channel's file number: readable when a child has ended (see `collect`)."""
+        return self._channel.fileno()
+
+    def collect(self, timeout: float | None = 0.0, until: Any = None) -> None:
+        """Takes in the server's messages: for `timeout` seconds, or until `until()` is true.
+
+        Raises:
+            ServerDied: the server is gone; its children have the status -9 then.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while until is None or not until():
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                message, _, _ = self._channel.receive(left)
+            except TimeoutError:
+                return
+            except (ChannelClosed, OSError):
+                self._bury()
+                raise self._died() from None
+            self._take(message)
+
+    def _bury(self) -> None:
+        """The server is gone and its children with it: ends what they had started themselves."""
+        for child in self._children.values():
+            if child.status is None:
+                child.status = -signal.SIGKILL
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if message["did"] == "ready":
+            self.ready = True
+        elif message["did"] == "wait":
+            _say(message["text"])
+        elif message["did"] == "fork":
+            child = self._children[message["pid"]] = Child(message["pid"], self)
+            self._forked[message["number"]] = child
+            if message["number"] in self._unwanted:
+                self._forked.pop(message["number"]).kill()
+        elif message["did"] == "exit":
+            self._children.pop(message["pid"]).status = message["status"]
+
+    def _send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        try:
+            self._channel.send(message, fds=fds)
+        except (ChannelClosed, OSError):
+            raise self._died() from None
+
+    def _died(self) -> ServerDied:
+        """The error that says how the server ended, as far as is known."""
+        with suppress(subprocess.TimeoutExpired):
+            if self._process is not None:
+                return ServerDied(f"the preloaded process {ending(self._process.wait(1.0))}")
+        return ServerDied("the preloaded process has ended")
+
+    def close(self) -> None:
+        """Ends the server, if this client started it, and every child that it forked for it."""
+        self._channel.close()
+        if self._process is not None:
+            try:
+                self._process.wait(3)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server; 0 for a client that did not start it."""
+        return self._process.pid if self._process else 0
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _say(text: str) -> None:
+    """Tells whoever waits, unless what comes out is to be compared."""
+    if os.environ.get("COURSE_LIVE", "1") != "0":
+        print(text, file=sys.stderr, flush=True)

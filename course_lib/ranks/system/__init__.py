@@ -1,0 +1,1 @@
+"""What the operating system knows of processes, and how to end them."""
