@@ -23,8 +23,9 @@ Rules for training mode:
 In evaluation mode the running statistics are used instead, and nothing is sent.
 
 All of it is in float64 here. In float32, Σx² - (Σx)²/n loses the variance if the mean is large:
-`course_lib.parallel.data.sync_batch_norm` shows what to do about it. `all_reduce` of `course_lib.comm`
-works in place, and autograd does not see it: that is what the autograd function is for.
+`SyncBatchNorm` of `course_lib.parallel` shows what to do about it. `all_reduce` of
+`course_lib.comm` works in place, and autograd does not see it: that is what the autograd function
+is for.
 """
 
 from typing import Any

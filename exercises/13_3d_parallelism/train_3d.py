@@ -52,9 +52,8 @@ from torch import nn
 
 from course_lib.comm import Group, Mesh, all_reduce
 from course_lib.model import ModelConfig, Transformer
-from course_lib.parallel import Pipeline
+from course_lib.parallel import Pipeline, vocab_parallel_cross_entropy
 from course_lib.schedule import Schedule, one_f_one_b
-from course_lib.parallel.tensor.vocab_parallel import vocab_parallel_cross_entropy
 from course_lib.train import clip_grad_norm_nd, pipeline_stages, tensor_parallel
 
 IGNORED = -100  # a target that is not counted

@@ -70,17 +70,16 @@ from course_lib.model import (
     expert_parameters,
     update_router_bias,
 )
-from course_lib.parallel import Pipeline, Zero1, sum_tied_gradient
+from course_lib.parallel import Pipeline, Zero1, sum_tied_gradient, vocab_parallel_cross_entropy
 from course_lib.schedule import Schedule, one_f_one_b
-from course_lib.parallel.tensor.vocab_parallel import vocab_parallel_cross_entropy
 from course_lib.train import (
     clip_grad_norm_nd,
     expert_parallel,
     pipeline_stages,
+    tensor_copies,
     tensor_parallel,
+    tied_pair,
 )
-from course_lib.train.copies import tensor_copies
-from course_lib.train.stage import tied_pair
 
 IGNORED = -100  # a target that is not counted
 

@@ -3,7 +3,7 @@
 Notebook 15. A step's time is a sum of a few terms, each of which some axis makes longer and another
 shorter. Write them down for the rank that is busy longest, one of the last stage, which has the
 output layer. The grader checks each term, and then whether your sums put layouts of known models in
-the same order as `course_lib.plan.time.simulate`, which knows far more.
+the same order as `course_lib.plan.simulate`, which knows far more.
 
 The model (`ModelConfig`, without experts) has L blocks, each with w = D·(2·D + 2·E) + D·F·(3 if it
 is `gated`, else 2) weights, E = `kv_heads` · `head_width`; an embedding and an output layer of V·D

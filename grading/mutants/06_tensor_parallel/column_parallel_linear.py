@@ -4,7 +4,7 @@ from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("broadcasts_the_full_layer", ["the full layer is equal on all ranks already"], '''
- from course_lib.comm import copy_to_group
+ from course_lib.comm import Group, copy_to_group
 +from course_lib.comm import broadcast
 @@
 -        self.weight = nn.Parameter(  # mutate: same
@@ -79,7 +79,7 @@ WRONG = [
 +            return linear(x, self.weight, self.bias)
 '''),
     Wrong("float32_on_the_wire", ["float32 on the wire"], '''
- from course_lib.comm import copy_to_group
+ from course_lib.comm import Group, copy_to_group
 +from course_lib.comm import all_reduce
 +from typing import Any
 @@
@@ -144,7 +144,7 @@ WRONG = [
 +        return linear(x, self.weight, self.bias)
 '''),
     Wrong("g_for_f", ["the input was summed over the ranks", "an all-reduce belongs in the backward alone"], '''
- from course_lib.comm import copy_to_group
+ from course_lib.comm import Group, copy_to_group
 +from course_lib.comm import reduce_from_group
 @@
 -        self.weight = nn.Parameter(  # mutate: same
@@ -163,7 +163,7 @@ WRONG = [
 +        return linear(reduce_from_group(x, self.group), self.weight, self.bias)
 '''),
     Wrong("gathers_the_output", ["the outputs are gathered: leave each rank its slice", "has the wrong shape"], '''
- from course_lib.comm import copy_to_group
+ from course_lib.comm import Group, copy_to_group
 +from course_lib.comm import gather_from_group
 +from torch.nn.functional import pad
 @@
@@ -247,7 +247,7 @@ WRONG = [
 +        return linear(copy_to_group(x.detach(), self.group), self.weight, self.bias)
 '''),
     Wrong("mean_of_the_gradients", ["the mean over the ranks: it is the sum"], '''
- from course_lib.comm import copy_to_group
+ from course_lib.comm import Group, copy_to_group
 +from course_lib.comm import all_reduce
 +from typing import Any
 @@
@@ -320,7 +320,7 @@ WRONG = [
 +        self.weight, self.bias = inner.weight, inner.bias
 '''),
     Wrong("reduces_the_weights_gradient", ["weight.grad", "more than the input's gradient: weight and bias belong to this rank alone"], '''
- from course_lib.comm import copy_to_group
+ from course_lib.comm import Group, copy_to_group
 +from course_lib.comm import all_reduce
 @@
 -        self.weight = nn.Parameter(  # mutate: same

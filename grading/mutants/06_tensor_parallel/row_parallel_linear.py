@@ -46,7 +46,7 @@ WRONG = [
 +        return y
 '''),
     Wrong("bias_gradient_reduced", ["bias.grad", "it was summed", "but it is whole on every rank"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import copy_to_group
 @@
 -        self.weight = nn.Parameter(  # mutate: same
@@ -159,7 +159,7 @@ WRONG = [
 +            return linear(x, self.weight, self.bias)
 '''),
     Wrong("float32_on_the_wire", ["float32 on the wire"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import all_reduce
 +from typing import Any
 @@
@@ -200,7 +200,7 @@ WRONG = [
 +        y = linear(x, self.weight)
 '''),
     Wrong("gathers_between_the_pair", ["something is gathered between the pair", "the whole weight is alive"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import gather_from_group
 +from torch.nn.functional import pad
 @@
@@ -220,7 +220,7 @@ WRONG = [
 +        return linear(torch.cat([p[..., :n] for p, n in parts], -1), self.weight, self.bias)
 '''),
     Wrong("gradient_divided", ["divided by N: the gradient of a sum is that of each summand"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import all_reduce
 +from typing import Any
 @@
@@ -268,7 +268,7 @@ WRONG = [
 +        self.weight = nn.Parameter(part.clone())
 '''),
     Wrong("mean_of_the_products", ["the mean of the ranks' products: it is their sum"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import all_reduce
 +from typing import Any
 @@
@@ -316,7 +316,7 @@ WRONG = [
 +        self.weight = part.clone().requires_grad_()
 '''),
     Wrong("past_comm", ["past course_lib.comm"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +import torch.distributed as dist
 +from typing import Any
 @@
@@ -365,7 +365,7 @@ WRONG = [
 +        self.bias = None if full.bias is None else nn.Parameter(full.bias.data)
 '''),
     Wrong("sums_in_the_backward_as_well", ["summed over the ranks in the backward as well", "an all-reduce in this layer's backward as well"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import copy_to_group
 @@
 -        self.weight = nn.Parameter(  # mutate: same

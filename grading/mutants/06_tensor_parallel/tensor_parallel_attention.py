@@ -428,7 +428,7 @@ WRONG = [
 +            key, value = copy_to_group(key, self.group), copy_to_group(value, self.group)
 '''),
     Wrong("sums_the_grad_itself", ["the first backward's gradients were summed over the sharers again"], '''
- from course_lib.comm import copy_to_group, reduce_from_group
+ from course_lib.comm import Group, copy_to_group, reduce_from_group
 +from course_lib.comm import all_reduce
 @@
 -        query, key, value = qkv.weight.split(rows)  # mutate: same

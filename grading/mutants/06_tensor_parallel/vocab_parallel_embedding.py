@@ -4,7 +4,7 @@ from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_reduce_in_backward", ["N times too large", "needs no all-reduce", "already whole on every rank"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import copy_to_group
 @@
 -        return reduce_from_group(rows, self.group)
@@ -15,7 +15,7 @@ WRONG = [
 +        return rows
 '''),
     Wrong("calls_torch", ["was called past course_lib.comm"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +import torch.distributed as dist
 @@
 -        return reduce_from_group(rows, self.group)
@@ -54,14 +54,14 @@ WRONG = [
 +        return reduce_from_group(rows.float(), self.group).double()
 '''),
     Wrong("gathers_the_rows", ["all-reduce sends less"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import gather_from_group
 @@
 -        return reduce_from_group(rows, self.group)
 +        return gather_from_group(rows.unsqueeze(0), 0, self.group).sum(0)
 '''),
     Wrong("gathers_the_weight", ["the whole embedding is gathered"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import all_gather_to_group
 @@
          self.group = group  # mutate: same
@@ -93,7 +93,7 @@ WRONG = [
 +        return total + total.detach() * (self.group.size - 1)
 '''),
     Wrong("gradient_lost", ["no gradient reaches the weight"], '''
- from course_lib.comm import reduce_from_group
+ from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import all_reduce
 @@
 -        return reduce_from_group(rows, self.group)

@@ -4,7 +4,7 @@ from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_reduce_then_cut", ["an all-reduce that is then cut: a reduce-scatter is half of it"], '''
- from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
+ from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import reduce_from_group, split_to_group
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
@@ -78,7 +78,7 @@ WRONG = [
 +        return y_BtD if self.bias is None or group.index else y_BtD + copy_to_group(self.bias, group)
 '''),
     Wrong("both_sums", ["summed twice", "both an all-reduce and a reduce-scatter"], '''
- from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
+ from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import reduce_from_group
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
@@ -115,7 +115,7 @@ WRONG = [
 +        x_BtD = copy_to_group(x_BtD, group)
 '''),
     Wrong("gather_only_cuts_back", ["the gather's backward only cuts", "half: the gather's backward sends nothing"], '''
- from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
+ from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import gather_from_group
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
@@ -188,7 +188,7 @@ WRONG = [
 +                replicated.register_hook(lambda grad: grad / group.size)
 '''),
     Wrong("no_reduce", ["this rank's part of F alone: the parts are not added up"], '''
- from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
+ from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import split_to_group
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
@@ -279,7 +279,7 @@ WRONG = [
 +        part_BTD = F.linear(F.gelu(F.linear(whole_BTD, copy_to_group(self.up, group))), copy_to_group(self.down, group))
 '''),
     Wrong("sums_the_grad_itself", ["the first backward's gradient was summed over the ranks again"], '''
- from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
+ from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import all_reduce
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
@@ -337,7 +337,7 @@ WRONG = [
 +        y_BtD = x_BtD + reduce_scatter_in_group(part_BTD, 1, group) / group.size
 '''),
     Wrong("whole_output", ["the whole sequence on every rank: reduce-scatter after `down`"], '''
- from course_lib.comm import all_gather_to_group, copy_to_group, reduce_scatter_in_group
+ from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import gather_from_group
 @@
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same

@@ -4,7 +4,7 @@ from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
     Wrong("all_gather", ["every rank gets all of k and v", "and their gradients are summed"], '''
- from course_lib.comm import exchange_in_group
+ from course_lib.comm import Group, exchange_in_group
 +from course_lib.comm import all_gather_to_group
 @@
 -    def swap(x: torch.Tensor, cut: int, join: int) -> torch.Tensor:
@@ -33,7 +33,7 @@ WRONG = [
 +    out_BHTC = F.scaled_dot_product_attention(q, k, v)
 '''),
     Wrong("no_gradient", ["nothing: gradients do not flow", "q.grad", "is no tensor"], '''
- from course_lib.comm import exchange_in_group
+ from course_lib.comm import Group, exchange_in_group
 +from course_lib.comm import all_to_all
 @@
 -        sizes = [x.shape[0]] * group.size

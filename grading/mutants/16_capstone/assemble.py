@@ -12,7 +12,8 @@ WRONG = [
 -            stage.auxiliary_weight = 1 / micro_batches
 '''),
     Wrong("averaged_before", ["do not average it before"], '''
- from course_lib.train import tied_pair
+     tied_pair,
+ )
 +from course_lib.parallel import average_over_replicas
 @@
          for optimizer in self.optimizers:
@@ -51,7 +52,8 @@ WRONG = [
 +        self.model = model
 '''),
     Wrong("lays_out", ["this is the answer to the exercise"], '''
- from course_lib.train import tied_pair
+     tied_pair,
+ )
 +from course_lib.train import lay_out
 @@
          mesh = Mesh(world, sizes)
@@ -131,7 +133,8 @@ WRONG = [
 -            sum_tied_gradient(*self.tied)
 '''),
     Wrong("whole_state", ["optimizer state is not cut"], '''
- from course_lib.train import tied_pair
+     tied_pair,
+ )
 +from course_lib.parallel import average_over_replicas
 @@
 -        self.optimizers = [
