@@ -58,7 +58,7 @@ class Way:
         wrap: Callable[[nn.Module, Group], nn.Module],
         synchronize: Callable[[nn.Module, Group], None] | None = None,
     ) -> None:
-        self.group = Group(group.ranks, group.rank, group.axis, Ledger(group.rank), group.handle)
+        self.group = group.under(group.axis, Ledger(group.rank))
         bare = Transformer(CONFIG)
         self.parameters = list(bare.parameters())
         self.model = wrap(bare, self.group)

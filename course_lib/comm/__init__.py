@@ -32,6 +32,8 @@ from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 from course_lib.comm.mesh import AXES, Mesh, axis_lines, coordinates
 from course_lib.comm.messages import Stream, exchange, irecv, isend, recv, send
+from course_lib.comm.torch_transport import TorchTransport
+from course_lib.comm.transport import Transport
 from course_lib.comm.work import Work
 
 __all__ = [
@@ -41,6 +43,8 @@ __all__ = [
     "Group",
     "Mesh",
     "Stream",
+    "TorchTransport",
+    "Transport",
     "Work",
     "all_gather",
     "all_gather_to_group",

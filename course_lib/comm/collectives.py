@@ -17,21 +17,15 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from course_lib.comm.algorithms.carry import by_host, carried, place_for, wire_view
+from course_lib.comm.carry import by_host, carried, place_for, wire_view
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 from course_lib.comm.work import Work
 from course_lib.trace import Event, wire_bytes
 
-OPS = {
-    "sum": dist.ReduceOp.SUM,
-    "avg": dist.ReduceOp.SUM,  # gloo has no AVG: the sum is divided at the end
-    "max": dist.ReduceOp.MAX,
-    "min": dist.ReduceOp.MIN,
-    "product": dist.ReduceOp.PRODUCT,
-}
+# What a transport is asked for; gloo has no average, so the sum is divided at the end.
+REDUCTIONS = {"sum": "sum", "avg": "sum", "max": "max", "min": "min", "product": "product"}
 
 
 def all_reduce(
@@ -51,10 +45,10 @@ def all_reduce(
     Raises:
         CommError: unknown `op`, an average of integers, or a dtype that cannot be reduced.
     """
-    reduce_op = _reduce_op(tensor, op, "all_reduce")
+    reduction = _reduction(tensor, op, "all_reduce")
     data = carried(tensor, group)
     event = _book("all_reduce", tensor, group, payload=_bytes(tensor))
-    handle = dist.all_reduce(data, reduce_op, group.handle, async_op=True)
+    handle = group.transport.collective("all_reduce", data, data, reduction=reduction)
 
     def finish() -> None:
         if op == "avg":
@@ -88,13 +82,12 @@ def reduce_scatter(
     Raises:
         CommError: the sizes do not fit, or `op` does not.
     """
-    reduce_op = _reduce_op(input, op, "reduce_scatter")
+    reduction = _reduction(input, op, "reduce_scatter")
     _check_parts(output, input, group, "reduce_scatter")
     event = _book("reduce_scatter", input, group, payload=_bytes(input))
     data = place_for(output, group)
-    handle = dist.reduce_scatter_single(
-        data.view(-1), carried(input, group).view(-1), reduce_op, group.handle, async_op=True
-    )
+    whole = carried(input, group).view(-1)
+    handle = group.transport.collective("reduce_scatter", data.view(-1), whole, reduction=reduction)
 
     def finish() -> None:
         if op == "avg":
@@ -125,12 +118,8 @@ def all_gather(
     _check_parts(input, output, group, "all_gather")
     event = _book("all_gather", input, group, payload=_bytes(output))
     data = place_for(output, group)
-    handle = dist.all_gather_single(
-        wire_view(data).view(-1),
-        wire_view(carried(input, group)).view(-1),
-        group.handle,
-        async_op=True,
-    )
+    part = wire_view(carried(input, group)).view(-1)
+    handle = group.transport.collective("all_gather", wire_view(data).view(-1), part)
     finish = None if data is output else partial(_copy, output, data)
     return _result(handle, data, group, event, async_op, finish)
 
@@ -167,8 +156,8 @@ def all_to_all(
     event.sent = (sum(given) - given[group.index]) * row
     event.received = (sum(taken) - taken[group.index]) * row
     data = place_for(output, group)
-    handle = dist.all_to_all_single(
-        wire_view(data), wire_view(carried(input, group)), taken, given, group.handle, async_op=True
+    handle = group.transport.collective(
+        "all_to_all", wire_view(data), wire_view(carried(input, group)), sizes=(taken, given)
     )
     finish = None if data is output else partial(_copy, output, data)
     return _result(handle, data, group, event, async_op, finish)
@@ -189,10 +178,11 @@ def broadcast(tensor: torch.Tensor, source: int, group: Group, *, async_op: bool
     Raises:
         CommError: `source` is not an index of the group.
     """
-    root = group.ranks[group.check_index(source, "broadcast from index")]
+    group.check_index(source, "broadcast from index")
     data = carried(tensor, group)
     event = _book("broadcast", tensor, group, payload=_bytes(tensor), root=source)
-    handle = dist.broadcast(wire_view(data), root, group.handle, async_op=True)
+    wire = wire_view(data)
+    handle = group.transport.collective("broadcast", wire, wire, root=source)
     finish = None if data is tensor else partial(_copy, tensor, data)
     return _result(handle, data, group, event, async_op, finish)
 
@@ -215,11 +205,11 @@ def reduce(
     Raises:
         CommError: `target` is not an index of the group, or `op` does not fit.
     """
-    reduce_op = _reduce_op(tensor, op, "reduce")
-    root = group.ranks[group.check_index(target, "reduce to index")]
+    reduction = _reduction(tensor, op, "reduce")
+    group.check_index(target, "reduce to index")
     data = carried(tensor, group)
     event = _book("reduce", tensor, group, payload=_bytes(tensor), root=target)
-    handle = dist.reduce(data, root, reduce_op, group.handle, async_op=True)
+    handle = group.transport.collective("reduce", data, data, reduction=reduction, root=target)
 
     def finish() -> None:
         if op == "avg" and group.index == target:
@@ -234,7 +224,8 @@ def barrier(group: Group) -> None:
     """Returns on every member once all members have called it. No bytes are booked."""
     event = group.ledger.begin("barrier", axis=group.axis, group=group.ranks, payload=0)
     event.waited = event.begin
-    dist.barrier(group.handle)
+    nothing = torch.empty(0)
+    group.transport.collective("barrier", nothing, nothing).wait()
     group.ledger.finish(event)
 
 
@@ -275,15 +266,16 @@ def _result(
     return work
 
 
-def _reduce_op(tensor: torch.Tensor, op: str, asked: str) -> dist.ReduceOp.RedOpType:
-    if op not in OPS:
-        raise CommError(f"{asked} with op={op!r}", f"known: {', '.join(OPS)}", "no such reduction")
+def _reduction(tensor: torch.Tensor, op: str, asked: str) -> str:
+    if op not in REDUCTIONS:
+        known = f"known: {', '.join(REDUCTIONS)}"
+        raise CommError(f"{asked} with op={op!r}", known, "no such reduction")
     found = f"a tensor of {tensor.dtype}, shape {tuple(tensor.shape)}"
     if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
         raise CommError(f"{asked} with op='avg'", found, "an average of integers is no integer")
     if tensor.dtype.itemsize == 1 and tensor.is_floating_point():
         raise CommError(f"{asked} of 8-bit floats", found, "sum in a wider dtype, then cast back")
-    return OPS[op]
+    return REDUCTIONS[op]
 
 
 def _check_parts(part: torch.Tensor, whole: torch.Tensor, group: Group, asked: str) -> None:

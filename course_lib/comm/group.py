@@ -2,36 +2,32 @@
 
 Notebook: 00 Ranks and the ledger (hello_mesh).
 Source: MPI's communicators; torch.distributed's ProcessGroup and DeviceMesh, whose words are used.
-Costs: making a group is collective over all ranks (one small exchange through the store); if a
-part of the world is cut, an all-gather of 16 bytes for each rank and from each rank before it.
+Costs: as its transport says; splitting is collective over all ranks.
 The production version caches one NCCL communicator a group and splits it off its parent's.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-import torch.distributed as dist
-
-# Its functions have the world's process group as a default value, taken when it is imported: later
-# than init_process_group (an optimizer does it), that would keep the group alive for ever.
-import torch.distributed.nn.functional
 
 from course_lib.comm.errors import CommError
-from course_lib.trace import Ledger, wire_bytes
+from course_lib.comm.torch_transport import TorchTransport, place_in_world
+from course_lib.comm.transport import Transport
+from course_lib.trace import Ledger
 
 
 class Group:
-    """Ranks that share a process group, and the ledger that their calls are booked in.
+    """Ranks that talk over one transport, and the ledger that their calls are booked in.
 
     Attributes:
         ranks: global ranks, in the order of their index in the group.
         index: this process's place in `ranks`.
         axis: name of the mesh axis that this group lies on; `world` for all ranks.
         ledger: this rank's ledger, shared by all its groups.
-        handle: torch's process group, as long as torch keeps it.
+        transport: what carries their bytes.
         device: where this rank computes. Tensors on the CPU can be sent as well.
         has_nccl: whether tensors on GPUs go from GPU to GPU in collectives.
     """
@@ -42,7 +38,7 @@ class Group:
         rank: int,
         axis: str,
         ledger: Ledger,
-        handle: dist.ProcessGroup,
+        transport: Transport,
         device: torch.device | None = None,
     ) -> None:
         self.ranks = tuple(ranks)
@@ -50,10 +46,8 @@ class Group:
         self.index = self.ranks.index(rank)
         self.axis = axis
         self.ledger = ledger
-        # torch alone keeps it alive. When it is destroyed, gloo's threads end there and then; one
-        # that still runs while Python shuts down aborts the process (pytorch/pytorch #190489).
-        self._handle = weakref.ref(handle)
-        self.has_nccl = "nccl" in dist.get_backend(handle)
+        self.transport = transport
+        self.has_nccl = transport.gpu_to_gpu
         self.device = device or _device_of(self.has_nccl)
 
     @classmethod
@@ -68,33 +62,29 @@ class Group:
         Raises:
             CommError: `torch.distributed` is not initialised in this process.
         """
-        if not dist.is_initialized():
-            raise CommError(
-                "the group of all ranks",
-                "torch.distributed is not initialised in this process",
-                "call torch.distributed.init_process_group first, or run the cell with %%ranks",
-            )
-        rank = dist.get_rank()
-        handle = dist.group.WORLD
-        assert handle is not None
-        ranks = range(dist.get_world_size())
-        return cls(ranks, rank, "world", ledger or Ledger(rank), handle, device)
+        transport = TorchTransport.world()
+        rank, count = place_in_world()
+        return cls(range(count), rank, "world", ledger or Ledger(rank), transport, device)
 
     @property
-    def handle(self) -> dist.ProcessGroup:
-        """The process group of torch.distributed.
+    def handle(self) -> Any:
+        """The process group of torch.distributed, to call it past the ledger.
 
         Raises:
-            CommError: it has been destroyed.
+            CommError: torch has destroyed it, or this group's transport is another.
         """
-        handle = self._handle()
-        if handle is None:
-            raise CommError(
-                f"a call on {self}",
-                "torch.distributed has destroyed this process group",
-                "make the group again after init_process_group; groups do not outlive it",
-            )
-        return handle
+        if isinstance(self.transport, TorchTransport):
+            return self.transport.handle
+        raise CommError(
+            f"the process group of {self}",
+            f"its bytes go over {type(self.transport).__name__}",
+            "there is no torch.distributed below it: call course_lib.comm",
+        )
+
+    def under(self, axis: str, ledger: Ledger | None = None) -> Group:
+        """The same ranks and the same transport, under another name or in another book."""
+        book = ledger or self.ledger
+        return Group(self.ranks, self.rank, axis, book, self.transport, self.device)
 
     @property
     def size(self) -> int:
@@ -132,47 +122,10 @@ class Group:
                 f"the parts hold the indices {flat}",
                 f"every index from 0 to {self.size - 1} must be in exactly one part",
             )
-        mine = None
-        for ranks in self._parts_of_all([[self.ranks[i] for i in part] for part in parts]):
-            handle = dist.new_group(ranks)
-            if self.rank in ranks:
-                mine = Group(ranks, self.rank, axis, self.ledger, handle, self.device)
-        assert mine is not None
-        return mine
-
-    def _parts_of_all(self, parts: list[list[int]]) -> list[list[int]]:
-        """What this and all other groups are cut into now, each once, the same order on all ranks.
-
-        torch tells groups apart by how many were made before: all must be made one by one.
-        """
-        count = dist.get_world_size()
-        if self.size == count:
-            return parts
-        numbered = [(number, rank) for number, part in enumerate(parts) for rank in part]
-        mine = torch.full((count, 2), -1)
-        mine[: self.size] = torch.tensor(numbered)
-        said: dict[tuple[int, ...], None] = {}
-        for rows in self._said_by_all(mine):
-            cut: dict[int, list[int]] = {}
-            for number, rank in rows:
-                if rank >= 0:
-                    cut.setdefault(number, []).append(rank)
-            said.update(dict.fromkeys(map(tuple, cut.values())))
-        return [list(ranks) for ranks in said]
-
-    def _said_by_all(self, mine: torch.Tensor) -> list[list[list[int]]]:
-        """Every rank's tensor, in order: one all-gather over the world, booked as such."""
-        ranks = tuple(range(dist.get_world_size()))
-        payload = len(ranks) * mine.nbytes
-        sent, received = wire_bytes("all_gather", payload, len(ranks), self.rank, mine.itemsize)
-        event = self.ledger.begin(
-            "all_gather", axis="world", group=ranks, payload=payload, sent=sent, received=received,
-            shape=tuple(mine.shape), dtype="int64", item=mine.itemsize,
-        )  # fmt: skip
-        said = mine.new_empty(len(ranks) * len(mine), *mine.shape[1:])
-        dist.all_gather_single(said, mine)
-        self.ledger.finish(event)
-        return said.view(len(ranks), *mine.shape).tolist()
+        cut = [[self.ranks[index] for index in part] for part in parts]
+        transport = self.transport.split(cut, self.ledger)
+        [mine] = [part for part in cut if self.rank in part]
+        return Group(mine, self.rank, axis, self.ledger, transport, self.device)
 
     def check_index(self, index: int, asked: str) -> int:
         """`index`, if it is one of this group's.

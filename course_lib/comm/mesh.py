@@ -106,7 +106,7 @@ class Mesh:
         if longer not in self._made:
             self._made[longer] = self.world.split(axis_lines(longer, self.sizes), name)
         made = self._made[longer]
-        return Group(made.ranks, made.rank, name, made.ledger, made.handle, made.device)
+        return made.under(name)
 
     def _longer(self, axes: Collection[str]) -> tuple[str, ...]:
         return tuple(axis for axis in self.sizes if axis in axes and self.sizes[axis] > 1)

@@ -15,9 +15,8 @@ from collections import deque
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from course_lib.comm.algorithms.carry import HOST, wire_view
+from course_lib.comm.carry import HOST, wire_view
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 from course_lib.comm.work import Work
@@ -43,7 +42,7 @@ def isend(tensor: torch.Tensor, to: int, group: Group, *, step: int = -1, chunk:
     """
     data = wire_view(tensor.to(HOST).contiguous())
     event = _book("send", tensor, _peer(to, group, "send to"), group, step, chunk)
-    return Work(dist.isend(data, event.peer, group.handle), group, event)
+    return Work(group.transport.send(data, to), group, event)
 
 
 def irecv(
@@ -66,9 +65,9 @@ def irecv(
     """
     event = _book("recv", tensor, _peer(source, group, "receive from"), group, step, chunk)
     if tensor.is_contiguous() and tensor.device == HOST:
-        return Work(dist.irecv(wire_view(tensor), event.peer, group.handle), group, event)
+        return Work(group.transport.recv(wire_view(tensor), source), group, event)
     buffer = torch.empty(tensor.shape, dtype=tensor.dtype, device=HOST)
-    work = dist.irecv(wire_view(buffer), event.peer, group.handle)
+    work = group.transport.recv(wire_view(buffer), source)
 
     def finish() -> None:
         tensor.copy_(buffer)
@@ -106,7 +105,7 @@ class Stream:
     """One message that goes in pieces, so that the first can be used while the last still travels.
 
     Sender and receiver cut it in the same way. It is booked as one message, from its first piece to
-    its last, and talks to the backend directly: a piece costs about 10 microseconds less than a
+    its last, and talks to the transport directly: a piece costs about 10 microseconds less than a
     message of its own, which counts when many are under way.
 
     Args:
@@ -126,7 +125,7 @@ class Stream:
         step: int = -1, chunk: int = -1,
     ) -> None:  # fmt: skip
         self._entry = (op, tensor, _peer(peer, group, op), group, step, chunk)
-        self._start = group.handle.send if op == "send" else group.handle.recv
+        self._start = group.transport.send if op == "send" else group.transport.recv
         self._peer, self._ledger = peer, group.ledger
         self._left = tensor.nbytes
         self._under_way: deque[tuple[Any, torch.Tensor, torch.Tensor]] = deque()
@@ -135,7 +134,7 @@ class Stream:
     def post(self, piece: torch.Tensor) -> None:
         """Starts the next piece: sends it, or receives into it. It must be contiguous."""
         data = piece if piece.device == HOST else self._on_host(piece)
-        self._under_way.append((self._start([wire_view(data)], self._peer, 0), data, piece))
+        self._under_way.append((self._start(wire_view(data), self._peer), data, piece))
         if self._event is None:  # booked while the piece travels
             self._event = _book(*self._entry)
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-import torch.distributed as dist
 
 from course_lib.comm.group import Group
+from course_lib.comm.torch_transport import all_ranks
 
 
 def choose_device(wanted: str, rank: int, world_size: int) -> torch.device:
@@ -53,11 +53,5 @@ def start_from_environment() -> Iterator[Group]:
     backend = choose_backend(device, on_this_node)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if "RANK" in os.environ:
-        dist.init_process_group(backend)
-    else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-    try:
+    with all_ranks(backend, alone="RANK" not in os.environ):
         yield Group.world(device=device)
-    finally:
-        dist.destroy_process_group()

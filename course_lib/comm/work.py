@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
 
 import torch
 
 from course_lib.comm.group import Group
+from course_lib.comm.transport import Handle
 from course_lib.trace import Event
 
 PATIENCE = 2e-3  # seconds in which the host asks again and again whether the GPU is done
@@ -29,7 +28,7 @@ class Work:
     """A call under way. Its buffers may be touched again only after `wait`.
 
     Args:
-        handle: torch's work, or None if the call is already done.
+        handle: the transport's, or None if the call is already done.
         group: whose ledger the call is booked in.
         event: its entry there.
         finish: what is left to do once the data are here (scale an average, copy back).
@@ -40,7 +39,7 @@ class Work:
 
     def __init__(
         self,
-        handle: Any,
+        handle: Handle | None,
         group: Group,
         event: Event,
         finish: Callable[[], None] | None = None,
@@ -55,10 +54,9 @@ class Work:
         self._arrived = arrived = []  # type: list[float]
         self._on_gpu = data is not None and data.is_cuda
         self._turn = _turn_of(data) if data is not None and data.is_cuda else None
-        if timed and not self._on_gpu:
-            # The callback holds the list and not this object, which holds the handle.
-            with suppress(RuntimeError):  # gloo's reduce-scatter has no future
-                handle.get_future().add_done_callback(lambda _: arrived.append(time.monotonic()))
+        if timed and handle is not None and not self._on_gpu:
+            # What is called holds the list and not this object, which holds the handle.
+            group.transport.when_done(handle, lambda: arrived.append(time.monotonic()))
 
     def is_completed(self) -> bool:
         """Whether `wait` would return at once."""
@@ -79,7 +77,7 @@ class Work:
         if self._handle is not None:
             self.event.waited = time.monotonic()
             if self._on_gpu:
-                self._ask_until_done()
+                _ask_until_done(self._handle)
             self._handle.wait()
             self._handle = None
         if self._finish is not None:
@@ -87,10 +85,11 @@ class Work:
             self._finish = None
         self._group.ledger.finish(self.event, *self._arrived)
 
-    def _ask_until_done(self) -> None:
-        soon = time.monotonic() + PATIENCE
-        while not self._handle.is_completed():
-            time.sleep(0 if time.monotonic() < soon else PAUSE)
+
+def _ask_until_done(handle: Handle) -> None:
+    soon = time.monotonic() + PATIENCE
+    while not handle.is_completed():
+        time.sleep(0 if time.monotonic() < soon else PAUSE)
 
 
 def _turn_of(data: torch.Tensor) -> torch.cuda.Event:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from course_lib.comm import work as work_file
-from course_lib.comm.algorithms.carry import HOST, by_host, carried, place_for
+from course_lib.comm.carry import HOST, by_host, carried, place_for
 from course_lib.comm.start import choose_backend, choose_device
 from course_lib.comm.work import Work
 from course_lib.trace import Ledger

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.distributed as dist
 
 from course_lib.comm.algorithms.assembly import swap
-from course_lib.comm.algorithms.carry import by_host, carried, wire_view
+from course_lib.comm.carry import by_host, carried, wire_view
 from course_lib.comm.collectives import reduce_scatter
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
@@ -88,9 +87,7 @@ def pairwise_reduce_scatter(
     )  # fmt: skip
     data = carried(input, group).view(group.size, -1)
     parts = torch.empty_like(data)  # not `data` itself, which is under way to the others
-    handle = dist.all_to_all_single(
-        wire_view(parts), wire_view(data), group=group.handle, async_op=True
-    )
+    handle = group.transport.collective("all_to_all", wire_view(parts), wire_view(data))
 
     def finish() -> None:
         torch.sum(parts.to(output.device), 0, dtype=output.dtype, out=output.view(-1))

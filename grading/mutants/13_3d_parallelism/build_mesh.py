@@ -166,6 +166,7 @@ WRONG = [
     Wrong("members_only", ["each calls world.split for the same axes"], '''
  from course_lib.comm import Group
 +import torch.distributed as dist
++from course_lib.comm import TorchTransport
 @@
 -    too_small = any(size < 1 for size in sizes.values())  # mutate: same
 -    if set(sizes) - set(AXES) or too_small or count != world.size:
@@ -176,7 +177,7 @@ WRONG = [
 +    for axis in AXES:
 +        ranks = axis_ranks(world.rank, axis, sizes)
 +        handle = dist.new_group(ranks)
-+        groups[axis] = Group(ranks, world.rank, axis, world.ledger, handle)
++        groups[axis] = Group(ranks, world.rank, axis, world.ledger, TorchTransport(handle))
 +    return groups
 '''),
     Wrong("named_axes_only", ["axes that `sizes` does not name are missing"], '''

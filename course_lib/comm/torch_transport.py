@@ -1,0 +1,197 @@
+"""The network of torch.distributed: gloo between CPUs, NCCL between GPUs.
+
+Notebook: none of its own; every lesson runs on it.
+Source: torch.distributed's ProcessGroup.
+Costs: making a group is collective over all ranks (one small exchange through the store); if a
+part of the world is cut, an all-gather of 16 bytes for each rank and from each rank before it.
+The production version caches one NCCL communicator a group and splits it off its parent's.
+
+The one file of this room that knows torch.distributed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+# Its functions have the world's process group as a default value, taken when it is imported: later
+# than init_process_group (an optimizer does it), that would keep the group alive for ever.
+import torch.distributed.nn.functional
+
+from course_lib.comm.errors import CommError
+from course_lib.comm.transport import Handle
+from course_lib.trace import Ledger, wire_bytes
+
+REDUCTIONS = {
+    "sum": dist.ReduceOp.SUM,
+    "max": dist.ReduceOp.MAX,
+    "min": dist.ReduceOp.MIN,
+    "product": dist.ReduceOp.PRODUCT,
+}
+
+
+class TorchTransport:
+    """A process group of torch.distributed as a transport.
+
+    Args:
+        handle: the process group; its ranks are in the order of their index.
+    """
+
+    def __init__(self, handle: dist.ProcessGroup) -> None:
+        # torch alone keeps it alive. When it is destroyed, gloo's threads end there and then; one
+        # that still runs while Python shuts down aborts the process (pytorch/pytorch #190489).
+        self._handle = weakref.ref(handle)
+        self.gpu_to_gpu = "nccl" in dist.get_backend(handle)
+
+    @classmethod
+    def world(cls) -> TorchTransport:
+        """That of all ranks.
+
+        Raises:
+            CommError: `torch.distributed` is not initialised in this process.
+        """
+        if not dist.is_initialized():
+            raise CommError(
+                "the group of all ranks",
+                "torch.distributed is not initialised in this process",
+                "call torch.distributed.init_process_group first, or run the cell with %%ranks",
+            )
+        handle = dist.group.WORLD
+        assert handle is not None
+        return cls(handle)
+
+    @property
+    def handle(self) -> dist.ProcessGroup:
+        """The process group.
+
+        Raises:
+            CommError: it has been destroyed.
+        """
+        handle = self._handle()
+        if handle is None:
+            raise CommError(
+                "a call on a group of ranks",
+                "torch.distributed has destroyed this process group",
+                "make the group again after init_process_group; groups do not outlive it",
+            )
+        return handle
+
+    def collective(
+        self,
+        op: str,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        *,
+        reduction: str = "sum",
+        root: int = 0,
+        sizes: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    ) -> Handle:
+        """See `Transport.collective`."""
+        group, how = self.handle, REDUCTIONS[reduction]
+        work: Any
+        match op:
+            case "all_reduce":
+                work = dist.all_reduce(output, how, group, async_op=True)
+            case "reduce":
+                work = dist.reduce(output, None, how, group, async_op=True, group_dst=root)
+            case "broadcast":
+                work = dist.broadcast(output, None, group, async_op=True, group_src=root)
+            case "all_gather":
+                work = dist.all_gather_single(output, input, group, async_op=True)
+            case "reduce_scatter":
+                work = dist.reduce_scatter_single(output, input, how, group, async_op=True)
+            case "all_to_all":
+                taken, given = map(list, sizes)
+                work = dist.all_to_all_single(output, input, taken, given, group, async_op=True)
+            case "barrier":
+                work = dist.barrier(group, async_op=True)
+            case _:
+                raise ValueError(f"a transport knows no collective {op!r}")
+        return work
+
+    def send(self, data: torch.Tensor, to: int) -> Handle:
+        """See `Transport.send`."""
+        return self.handle.send([data], to, 0)
+
+    def recv(self, data: torch.Tensor, source: int) -> Handle:
+        """See `Transport.recv`."""
+        return self.handle.recv([data], source, 0)
+
+    def when_done(self, handle: Handle, then: Callable[[], None]) -> None:
+        """See `Transport.when_done`; gloo's reduce-scatter cannot say it."""
+        work: Any = handle
+        with suppress(RuntimeError):
+            work.get_future().add_done_callback(lambda _: then())
+
+    # --- smaller groups --------------------------------------------------------------------------
+    def split(self, parts: Sequence[Sequence[int]], ledger: Ledger) -> TorchTransport:
+        """See `Transport.split`. torch makes every group on every rank, so all are made in turn."""
+        rank, mine = dist.get_rank(), None
+        for ranks in self._parts_of_all(parts, ledger):
+            # Without this, torch would put them in another order than the caller has.
+            handle = dist.new_group(list(ranks), sort_ranks=False)
+            if rank in ranks:
+                mine = TorchTransport(handle)
+        assert mine is not None
+        return mine
+
+    def _parts_of_all(
+        self, parts: Sequence[Sequence[int]], ledger: Ledger
+    ) -> Sequence[Sequence[int]]:
+        """What this and all other groups are cut into now, each once, the same order on all ranks.
+
+        torch tells groups apart by how many were made before: all must be made one by one.
+        """
+        count = dist.get_world_size()
+        if sum(map(len, parts)) == count:
+            return parts
+        numbered = [(number, rank) for number, part in enumerate(parts) for rank in part]
+        mine = torch.full((count, 2), -1)
+        mine[: len(numbered)] = torch.tensor(numbered)
+        said: dict[tuple[int, ...], None] = {}
+        for rows in _said_by_all(mine, ledger):
+            cut: dict[int, list[int]] = {}
+            for number, rank in rows:
+                if rank >= 0:
+                    cut.setdefault(number, []).append(rank)
+            said.update(dict.fromkeys(map(tuple, cut.values())))
+        return list(said)
+
+
+def _said_by_all(mine: torch.Tensor, ledger: Ledger) -> list[list[list[int]]]:
+    """Every rank's tensor, in order: one all-gather over the world, booked as such."""
+    ranks = tuple(range(dist.get_world_size()))
+    payload = len(ranks) * mine.nbytes
+    sent, received = wire_bytes("all_gather", payload, len(ranks), dist.get_rank(), mine.itemsize)
+    event = ledger.begin(
+        "all_gather", axis="world", group=ranks, payload=payload, sent=sent, received=received,
+        shape=tuple(mine.shape), dtype="int64", item=mine.itemsize,
+    )  # fmt: skip
+    said = mine.new_empty(len(ranks) * len(mine), *mine.shape[1:])
+    dist.all_gather_single(said, mine)
+    ledger.finish(event)
+    rows: list[list[list[int]]] = said.view(len(ranks), *mine.shape).tolist()
+    return rows
+
+
+@contextmanager
+def all_ranks(backend: str, *, alone: bool) -> Iterator[None]:
+    """Joins the ranks that torchrun started, or is a world of one, until the block ends."""
+    if alone:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    else:
+        dist.init_process_group(backend)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def place_in_world() -> tuple[int, int]:
+    """This process's rank, and how many there are."""
+    return dist.get_rank(), dist.get_world_size()

@@ -1,0 +1,79 @@
+"""What carries a group's bytes: the one seam between this library and a network.
+
+Notebook: none of its own; every call of every lesson passes here.
+Source: MPI's transfer layers and NCCL's net plugins, which hide a network behind a few calls.
+Costs nothing by itself.
+The production version also registers buffers, and says which of them the network can reach.
+
+`comm` checks a call, books it in the ledger and hands it to the group's transport. Peers and roots
+are indices in the group; tensors are contiguous, and of dtypes and on devices that it can carry
+(see `carry`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from course_lib.trace import Ledger
+
+
+class Handle(Protocol):
+    """A call under way."""
+
+    def wait(self) -> Any:
+        """Returns once its buffers may be used again."""
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+
+
+class Transport(Protocol):
+    """The network of one group, as one of its members uses it.
+
+    Attributes:
+        gpu_to_gpu: whether collectives on GPUs need not go through the host.
+    """
+
+    gpu_to_gpu: bool
+
+    def collective(
+        self,
+        op: str,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        *,
+        reduction: str = "sum",
+        root: int = 0,
+        sizes: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    ) -> Handle:
+        """Starts a collective.
+
+        Args:
+            op: `all_reduce`, `reduce`, `broadcast`, `all_gather`, `reduce_scatter`, `all_to_all`
+                or `barrier`.
+            output: what it writes; the same tensor as `input` for the first three.
+            input: what it reads.
+            reduction: `sum`, `max`, `min` or `product`, where numbers are reduced.
+            root: index of the member that has, or gets, the tensor of a broadcast or a reduce.
+            sizes: rows of `output` from each member, and rows of `input` for each; of all_to_all.
+        """
+
+    def send(self, data: torch.Tensor, to: int) -> Handle:
+        """Starts a message to one member."""
+
+    def recv(self, data: torch.Tensor, source: int) -> Handle:
+        """Starts to receive a message from one member."""
+
+    def when_done(self, handle: Handle, then: Callable[[], None]) -> None:
+        """Calls `then` when a call has ended, also if nobody waits; where that can be known."""
+
+    def split(self, parts: Sequence[Sequence[int]], ledger: Ledger) -> Transport:
+        """The transport of the part that this rank is in. Collective over the world.
+
+        Args:
+            parts: global ranks of all parts that this group is cut into.
+            ledger: this rank's, for what the members must tell each other first.
+        """
