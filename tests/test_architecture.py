@@ -14,8 +14,8 @@ FILES = sorted(LIBRARY.rglob("*.py"))
 # Chapter order is import order: a room may import the rooms named here, and itself.
 MAY_IMPORT: dict[str, set[str]] = {
     "trace": set(),
-    "data": set(),
-    "model": set(),
+    "data": {"trace"},
+    "model": {"trace"},
     "comm": {"trace"},
     "parallel": {"comm", "trace"},
     "precision": {"comm", "trace"},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from course_lib.parallel.schedule import ScheduleError
 from course_lib.plan import Layout, Memory, Problem, Step, simulate
 from course_lib.plan.calibration import band
 from course_lib.plan.planner import breaks_a_rule
@@ -25,6 +24,7 @@ from course_lib.plot.style import (
     format_time,
     text_on,
 )
+from course_lib.trace import Refusal
 
 LEFT, WIDE, TALL = 16.0, 740.0, 26.0
 SIZE = (LEFT + WIDE + 24, 382.0)
@@ -74,8 +74,8 @@ class LayoutBoard:
             return why
         try:
             self.memory: Memory = self.problem.memory(self.layout)
-        except (ScheduleError, ValueError) as error:
-            return str(error).replace("\n", "; ")
+        except Refusal as error:
+            return f"{error.asked}: {error.found}, but {error.why}"
         return ""
 
     @property

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from course_lib.model import ModelConfig
 from course_lib.plan import Cluster, Layout, Memory, memory, parse_cluster, simulate
 from course_lib.plan.stages import Stages, even_stages, schedule_of
+from course_lib.trace import Refusal
 
 ROWS = (1, 2, 4, 8)
 ZERO = (1, 3)
@@ -106,10 +107,10 @@ class Costs:
 
     def _check(self, layout: Layout) -> None:
         if layout.gpus != self.cluster.count or self.config.layers % layout.pp:
-            raise ValueError(
-                f"asked what {layout} costs\n"
-                f"found {self.cluster.count} GPUs and {self.config.layers} layers\n"
-                "pp · dp · tp is the number of GPUs, and pp divides the layers"
+            raise Refusal(
+                f"what {layout} costs",
+                f"{self.cluster.count} GPUs and {self.config.layers} layers",
+                "pp · dp · tp is the number of GPUs, and pp divides the layers",
             )
 
 
