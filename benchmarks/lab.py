@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 
 from benchmarks.kernel import TAG, tagged
+from course_lib.trace import Refusal
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -60,14 +61,15 @@ def browser_path() -> str:
 
     Raises:
         Missing: there is none.
-        FileNotFoundError: COURSE_CHROMIUM names one that is not there.
+        Refusal: COURSE_CHROMIUM names one that is not there.
     """
     wanted = os.environ.get("COURSE_CHROMIUM")
     found = next(filter(None, map(shutil.which, [wanted] if wanted else BROWSERS)), None)
     if wanted and not found:
-        raise FileNotFoundError(
-            f"asked for the browser {wanted}, by COURSE_CHROMIUM\nfound no such command\n"
-            "a browser that is named has to be there; without the name the tests are skipped"
+        raise Refusal(
+            f"the browser {wanted}, by COURSE_CHROMIUM",
+            "no such command",
+            "a browser that is named has to be there; without the name the tests are skipped",
         )
     if not found:
         raise Missing(f"no browser: none of {', '.join(BROWSERS)}, and COURSE_CHROMIUM is not set")

@@ -1,18 +1,20 @@
 """How a checkpoint is refused: in three lines, of which one names the file or the tensor.
 
 Notebook: 11 Distributed checkpoint (all exercises).
-Source: the form of `comm.errors`, after einops.
+Source: the form of `trace.Refusal`, after einops.
 Costs nothing.
 The production version (torch.distributed.checkpoint) gathers one such error from each rank.
 """
 
 from __future__ import annotations
 
+from course_lib.trace import Refusal
+
 LONGEST_LINE = 1000  # letters; the name of a file is there before them
 
 
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be written, read or trusted, in three lines.
+class CheckpointError(Refusal):
+    """A checkpoint that cannot be written, read or trusted. Its fields are short lines.
 
     Args:
         asked: what the caller wanted.
@@ -21,8 +23,7 @@ class CheckpointError(ValueError):
     """
 
     def __init__(self, asked: str, found: str, why: str) -> None:
-        asked, found, why = map(_line, (asked, found, why))
-        super().__init__(f"asked: {asked}\nfound: {found}\nwhy: {why}")
+        super().__init__(_line(asked), _line(found), _line(why))
 
 
 def _line(text: str) -> str:

@@ -1,21 +1,13 @@
-"""The one form in which this course refuses: what was asked, what was found, why it cannot be.
+"""How a call between ranks is refused: before anything is sent, in the form of `trace.Refusal`.
 
 Notebook: every one of them.
-Source: einops, whose error texts name the operation, the input and the reason.
 Costs nothing.
 """
 
 from __future__ import annotations
 
+from course_lib.trace import Refusal
 
-class CommError(ValueError):
-    """A communication call that cannot be carried out, in three lines.
 
-    Args:
-        asked: what the caller wanted.
-        found: what is there instead: shape, rank, group.
-        why: why the two do not go together, or what to do.
-    """
-
-    def __init__(self, asked: str, found: str, why: str) -> None:
-        super().__init__(f"asked: {asked}\nfound: {found}\nwhy: {why}")
+class CommError(Refusal):
+    """A communication call that cannot be carried out; `found` is a shape, a rank or a group."""

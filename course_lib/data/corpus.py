@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from course_lib.data.library_text import folder_files, library_files
+from course_lib.trace import Refusal
 
 VALIDATION = 10  # one file in this many is kept for validation
 SEPARATOR = b"\n\n"
@@ -48,7 +49,7 @@ def load_corpus(root: Path | None = None, limit: int = 12 << 20) -> Corpus:
         limit: bytes at which to stop, so that loading stays quick.
 
     Raises:
-        FileNotFoundError: the folder has too few Python files to make both halves.
+        Refusal: the folder has too few Python files to make both halves.
     """
     halves: dict[bool, list[bytes]] = {True: [], False: []}
     files = total = 0
@@ -58,11 +59,10 @@ def load_corpus(root: Path | None = None, limit: int = 12 << 20) -> Corpus:
         halves[_is_validation(name)].append(text)
         files, total = files + 1, total + len(text)
     if not halves[True] or not halves[False]:
-        raise FileNotFoundError(
-            f"asked for a corpus from {limit} bytes of {root or 'the text of the course'}\n"
-            f"found {len(halves[False])} files to train on and {len(halves[True])} to validate on\n"
-            "both halves need at least one file; give another folder as `root`, or more "
-            "bytes"
+        raise Refusal(
+            f"a corpus from {limit} bytes of {root or 'the text of the course'}",
+            f"{len(halves[False])} files to train on and {len(halves[True])} to validate on",
+            "both halves need at least one file; give another folder as `root`, or more bytes",
         )
     return Corpus(_tokens(halves[False]), _tokens(halves[True]), files)
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from course_lib.trace import Refusal
+
 
 def shard_indices(
     count: int, index: int, size: int, epoch: int = 0, seed: int = 0, drop_last: bool = False
@@ -34,13 +36,13 @@ def shard_indices(
         int64, the same length on every index.
 
     Raises:
-        ValueError: `index` is not below `size`, or there are no examples.
+        Refusal: `index` is not below `size`, or there are no examples.
     """
     if not 0 <= index < size or count < 1:
-        raise ValueError(
-            f"asked for the share of index {index} of {size} in {count} examples\n"
-            f"found an index outside 0..{size - 1} or no examples\n"
-            "each index on the axis has one share of a data set that is not empty"
+        raise Refusal(
+            f"the share of index {index} of {size} in {count} examples",
+            f"an index outside 0..{size - 1} or no examples",
+            "each index on the axis has one share of a data set that is not empty",
         )
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     order = torch.randperm(count, generator=generator)
@@ -66,7 +68,7 @@ class WindowSampler:
         seed: the same on every rank.
 
     Raises:
-        ValueError: the batch does not divide by `size`, or the text is shorter than a global batch.
+        Refusal: the batch does not divide by `size`, or the text is shorter than a global batch.
     """
 
     def __init__(
@@ -80,10 +82,10 @@ class WindowSampler:
     ) -> None:
         windows = (tokens.numel() - 1) // sequence
         if global_batch % size or not 0 <= index < size or windows < global_batch:
-            raise ValueError(
-                f"asked for batches of {global_batch} windows of {sequence} tokens, part {index} "
-                f"of {size}\nfound a text of {tokens.numel()} tokens, which is {windows} windows\n"
-                "the parts of a batch are equal, and a batch does not repeat a window"
+            raise Refusal(
+                f"batches of {global_batch} windows of {sequence} tokens, part {index} of {size}",
+                f"a text of {tokens.numel()} tokens, which is {windows} windows",
+                "the parts of a batch are equal, and a batch does not repeat a window",
             )
         self.tokens, self.sequence, self.seed = tokens, sequence, seed
         self.global_batch, self.index, self.size = global_batch, index, size
@@ -115,12 +117,13 @@ class WindowSampler:
         """Goes on where `state` was taken, also on another number of ranks.
 
         Raises:
-            ValueError: the state is of a run with another seed or global batch.
+            Refusal: the state is of a run with another seed or global batch.
         """
         mine = self.state_dict()
         if any(state[key] != mine[key] for key in ("seed", "global_batch")):
-            raise ValueError(
-                f"asked to go on from {state}\nfound a sampler with {mine}\n"
-                "with another seed or batch the windows would not be those of the same run"
+            raise Refusal(
+                f"go on from {state}",
+                f"a sampler with {mine}",
+                "with another seed or batch the windows would not be those of the same run",
             )
         self.step = state["step"]

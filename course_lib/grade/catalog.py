@@ -11,16 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from course_lib.grade.checks import Check, Exercise
+from course_lib.trace import Refusal
 
 PACKAGE = Path(__file__).resolve().parents[1]
-
-
-class NoSuchExercise(LookupError):
-    """A name that no exercise has; the text says which ones are near."""
-
-
-class NoCheckout(LookupError):
-    """The package alone, without exercises; the text says where they are to be had."""
 
 
 class SuiteError(ValueError):
@@ -104,15 +97,15 @@ def find_root(start: Path | None = None) -> Path:
     """The course's folder, as `checkout` finds it.
 
     Raises:
-        NoCheckout: the package is installed by itself, and `start` is in no course.
+        Refusal: the package is installed by itself, and `start` is in no course.
     """
     found = checkout(start)
     if found is None:
-        raise NoCheckout(
-            f"exercises, or the progress in them, are asked for in {start or Path.cwd()}\n"
-            "  there is no exercises/ here or above, and course_lib is installed by itself\n"
-            "  only the whole course has them: git clone "
-            f"{metadata.metadata('course-lib')['Project-URL'].rpartition(', ')[2]}, then `make lab`"
+        address = metadata.metadata("course-lib")["Project-URL"].rpartition(", ")[2]
+        raise Refusal(
+            f"exercises, or the progress in them, in {start or Path.cwd()}",
+            "no exercises/ here or above, and course_lib is installed by itself",
+            f"only the whole course has them: git clone {address}, then `make lab`",
         )
     return found
 
@@ -132,7 +125,7 @@ def find(name: str, root: Path | None = None) -> Entry:
     """One exercise by its name; `lesson/name` and a path to its file are understood as well.
 
     Raises:
-        NoSuchExercise: there is none of that name.
+        Refusal: there is none of that name.
     """
     short = name.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
     root = root or find_root()
@@ -140,15 +133,15 @@ def find(name: str, root: Path | None = None) -> Entry:
     if short in known:
         return read_suite(known[short], root)
     near = difflib.get_close_matches(short, known, n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`course list` shows them all."
-    raise NoSuchExercise(f"there is no exercise {name!r}; {hint}")
+    hint = f"did you mean {' or '.join(near)}?" if near else "`course list` shows them all"
+    raise Refusal(f"the exercise {name!r}", "no exercise of that name", hint)
 
 
 def chosen(name: str | None, root: Path | None = None) -> list[Entry]:
     """One exercise, or all of them if no name is given.
 
     Raises:
-        NoSuchExercise: there is none of that name.
+        Refusal: there is none of that name.
     """
     return [find(name, root)] if name else entries(root)
 

@@ -1,6 +1,6 @@
 """The command `course`: grade, watch, hints, progress, doctor, plan; for instructors and authors.
 
-Exit codes: 0 full marks, 1 failed checks, 2 wrong usage, 3 a file does not load, 4 the grader
+Exit codes: 0 full marks, 1 failed checks, 2 refused, 3 a file does not load, 4 the grader
 broke, 5 evidence of tampering, 130 interrupted.
 """
 
@@ -14,12 +14,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from course_lib.grade.author import build, dev, origin
+from course_lib.grade.author import build, dev
 from course_lib.grade.catalog import (
     Entry,
-    NoCheckout,
-    NoSuchExercise,
-    SuiteError,
     checkout,
     chosen,
     entries,
@@ -37,8 +34,8 @@ from course_lib.grade.report import (
     write_json,
 )
 from course_lib.grade.report.progress import Progress
-from course_lib.grade.teach import Refusal
 from course_lib.grade.teach import commands as teach
+from course_lib.trace import Refusal
 
 USAGE, BROKE, INTERRUPTED = 2, 4, 130
 SEVERITY = (130, 4, 5, 3, 1, 0)  # which exit code stands for several exercises
@@ -53,30 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else USAGE
-    except REFUSED as error:
-        print(f"course: {error}", file=sys.stderr)
+    except Refusal as error:
+        print("course:", str(error).replace("\n", "\n  "), file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         print("course: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (SuiteError, build.BuildError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         print(f"course: {error}", file=sys.stderr)
         return BROKE
-
-
-class _Usage(Exception):
-    """The command line asks for something that cannot be."""
-
-
-REFUSED = (
-    NoCheckout,
-    NoSuchExercise,
-    build.NoSolutions,
-    origin.NoOrigin,
-    dev.NoSuchAnswer,
-    Refusal,
-    _Usage,
-)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -136,10 +118,7 @@ def do_plan(args: argparse.Namespace) -> int:
     """Searches all layouts."""
     from course_lib.plan import answer  # imports torch, too
 
-    try:
-        found = answer(args.model, args.gpus, args.global_batch, args.seq, args.precision)
-    except ValueError as error:
-        raise _Usage(str(error)) from error
+    found = answer(args.model, args.gpus, args.global_batch, args.seq, args.precision)
     print(json.dumps(found.to_dict(), indent=1) if args.json else found.text())
     return 0 if found.plan.choices else 1
 
@@ -158,7 +137,11 @@ def do_list(args: argparse.Namespace) -> int:
 def do_grade(args: argparse.Namespace) -> int:
     """Grades; prints the cards, or JSON alone where that goes to standard output."""
     if bool(args.name) == args.all or (args.file and args.all):
-        raise _Usage("say one exercise, as in `course grade ring_all_reduce`, or --all")
+        raise Refusal(
+            "course grade",
+            "not exactly one way to say what",
+            "say one exercise, as in `course grade ring_all_reduce`, or --all",
+        )
     wanted = chosen(args.name)
     cards: list[Card] = []
     with Grader() as grader:
@@ -273,10 +256,17 @@ def do_solution(args: argparse.Namespace) -> int:
     """The solution, for those who have one of their own."""
     entry = find(args.name)
     if not entry.solution.exists():
-        raise build.NoSolutions("this copy of the course has no solutions; "
-                                f"`course hint {entry.name}` helps a step further")  # fmt: skip
+        raise Refusal(
+            f"the solution of {entry.name}",
+            "a copy of the course without solutions",
+            f"`course hint {entry.name}` helps a step further",
+        )
     if not args.anyway and not Progress(entry.root).finished(entry):
-        raise _Usage(f"{entry.name} is not solved yet; --anyway shows the solution all the same")
+        raise Refusal(
+            f"the solution of {entry.name}",
+            f"{entry.name} is not solved yet",
+            "--anyway shows the solution all the same",
+        )
     print(entry.solution.read_text(encoding="utf-8"), end="")
     return 0
 

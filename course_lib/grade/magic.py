@@ -11,8 +11,6 @@ from IPython.display import display
 from course_lib.grade.author.build import save_answer
 from course_lib.grade.catalog import (
     Entry,
-    NoCheckout,
-    NoSuchExercise,
     checkout,
     entries,
     find,
@@ -24,6 +22,7 @@ from course_lib.grade.report import Card, as_html, as_text, progress
 from course_lib.grade.report.progress import Progress
 from course_lib.ranks.doctor import Report, examine
 from course_lib.ranks.start.forkserver import ForkServer
+from course_lib.trace import Refusal
 
 
 class Shown:
@@ -92,7 +91,7 @@ class GradeMagics(Magics):
         """%progress: what is done."""
         try:
             return progress_table()
-        except NoCheckout as error:
+        except Refusal as error:
             print(error)
             return None
 
@@ -121,7 +120,7 @@ def _entry(line: str) -> Entry | None:
         return None
     try:
         return find(line.strip())
-    except (NoCheckout, NoSuchExercise) as error:
+    except Refusal as error:
         print(error)
         return None
 

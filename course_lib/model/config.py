@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from course_lib.trace import Refusal
+
 
 @dataclass(frozen=True)
 class MoEConfig:
@@ -26,7 +28,7 @@ class MoEConfig:
             (DeepSeek-V3's γ, 0.001 there); 0 for no bias.
 
     Raises:
-        ValueError: a token cannot use so many experts, or no token fits into them.
+        Refusal: a token cannot use so many experts, or no token fits into them.
     """
 
     experts: int = 8
@@ -38,16 +40,16 @@ class MoEConfig:
 
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= self.experts:
-            raise ValueError(
-                f"asked for {self.top_k} experts a token\n"
-                f"found {self.experts} experts\n"
-                "a token uses at least one, and each of them once"
+            raise Refusal(
+                f"{self.top_k} experts a token",
+                f"{self.experts} experts",
+                "a token uses at least one, and each of them once",
             )
         if self.capacity_factor is not None and self.capacity_factor <= 0:
-            raise ValueError(
-                f"asked for experts with {self.capacity_factor} times their even share of tokens\n"
-                "found a capacity without room for any\n"
-                "the factor is above 0, and None drops nothing"
+            raise Refusal(
+                f"experts with {self.capacity_factor} times their even share of tokens",
+                "a capacity without room for any",
+                "the factor is above 0, and None drops nothing",
             )
 
 
@@ -70,7 +72,7 @@ class ModelConfig:
         moe: a mixture of experts, each of inner width F, in place of every feed-forward network.
 
     Raises:
-        ValueError: the sizes do not fit together.
+        Refusal: the sizes do not fit together.
     """
 
     layers: int = 4
@@ -87,10 +89,10 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads or self.heads % self.kv_heads or self.head_width % 2:
-            raise ValueError(
-                f"asked for {self.heads} heads and {self.kv_heads} key-value heads\n"
-                f"found a width of {self.hidden}\n"
-                "heads must divide the width into even parts, and key-value heads the heads"
+            raise Refusal(
+                f"{self.heads} heads and {self.kv_heads} key-value heads",
+                f"a width of {self.hidden}",
+                "heads must divide the width into even parts, and key-value heads the heads",
             )
 
     @property

@@ -21,6 +21,7 @@ from course_lib.model.balance import balance_loss, moved_bias, z_loss
 from course_lib.model.config import ModelConfig
 from course_lib.model.feed_forward import FeedForward
 from course_lib.model.router import Router, Routing
+from course_lib.trace import Refusal
 
 Run = Callable[[nn.ModuleDict, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Total = Callable[[torch.Tensor], tuple[torch.Tensor, int]]
@@ -109,9 +110,10 @@ class MoE(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         if config.moe is None:
-            raise ValueError(
-                "asked for a mixture of experts\nfound a config without one\n"
-                "pass moe=MoEConfig(...) to the ModelConfig"
+            raise Refusal(
+                "a mixture of experts",
+                "a config without one",
+                "pass moe=MoEConfig(...) to the ModelConfig",
             )
         self.config = config.moe
         self.router = Router(config.hidden, config.moe)

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.model.config import MoEConfig
+from course_lib.trace import Refusal
 
 
 class Routing(NamedTuple):
@@ -90,12 +91,13 @@ def expert_capacity(config: MoEConfig, tokens: int) -> int:
     """How many of a device's tokens an expert takes: its even share, times the factor, rounded up.
 
     Raises:
-        ValueError: the config has no capacity.
+        Refusal: the config has no capacity.
     """
     if config.capacity_factor is None:
-        raise ValueError(
-            "asked for the capacity of an expert\nfound a config without a factor\n"
-            "without one every expert takes all tokens that chose it"
+        raise Refusal(
+            "the capacity of an expert",
+            "a config without a factor",
+            "without one every expert takes all tokens that chose it",
         )
     return math.ceil(config.capacity_factor * config.top_k * tokens / config.experts)
 

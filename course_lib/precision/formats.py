@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
+from course_lib.trace import Refusal
+
 
 @dataclass(frozen=True)
 class Format:
@@ -104,13 +106,13 @@ def round_to(format: Format, x: torch.Tensor, saturate: bool | None = None) -> t
         float32 numbers that the format has, of the same shape; NaN stays NaN, zeros keep the sign.
 
     Raises:
-        ValueError: the format has no mantissa.
+        Refusal: the format has no mantissa.
     """
     if not format.mantissa_bits:
-        raise ValueError(
-            f"asked: round numbers to {format.name}\n"
-            "found: a format of powers of two, without sign and zero\n"
-            "why: it holds scales, not numbers; mx_quantize chooses them"
+        raise Refusal(
+            f"round numbers to {format.name}",
+            "a format of powers of two, without sign and zero",
+            "it holds scales, not numbers; mx_quantize chooses them",
         )
     wide = x.double()  # exact, and has room for what float32 would overflow or flush to zero
     exponent = torch.frexp(wide).exponent - 1  # wide is 1.something times 2 to this

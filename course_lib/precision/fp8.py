@@ -21,6 +21,7 @@ from torch import nn
 from course_lib.precision.fp8_matmul import scaled_matmul
 from course_lib.precision.recipes import CurrentScaling, Recipe, Scalers
 from course_lib.precision.scaling import Scaled
+from course_lib.trace import Refusal
 
 
 def fp8_linear(
@@ -105,16 +106,16 @@ def fp8_linears(module: nn.Module, recipe: Recipe, keep: Collection[str] = ()) -
         The names of the layers that were replaced, in the module's order.
 
     Raises:
-        ValueError: `keep` names what is no linear layer here.
+        Refusal: `keep` names what is no linear layer here.
     """
     every = module.named_modules(remove_duplicate=False)  # a layer may stand in two places
     linears = {name: m for name, m in every if name and type(m) is nn.Linear}
     unknown = sorted(set(keep) - set(linears))
     if unknown:
-        raise ValueError(
-            f"asked: keep the linear layers {', '.join(unknown)}\n"
-            f"found: a {type(module).__name__} with {len(linears)} linear layers\n"
-            f"why: their names are {', '.join(linears) or 'none'}"
+        raise Refusal(
+            f"keep the linear layers {', '.join(unknown)}",
+            f"a {type(module).__name__} with {len(linears)} linear layers",
+            f"their names are {', '.join(linears) or 'none'}",
         )
     for name in keep:
         del linears[name]

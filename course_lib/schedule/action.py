@@ -12,23 +12,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from course_lib.trace import Refusal
+
 KINDS = "FBIW"
 # Numbers as `str` writes them: digits of ASCII, at most nine, no zero before others.
 _NUMBER = "(0|[1-9][0-9]{0,8})"
 _TEXT = re.compile(f"{_NUMBER}([FBIW]){_NUMBER}")
 
 
-class ScheduleError(ValueError):
-    """A schedule that cannot be run, or cannot be made. In three lines: asked, found, why.
-
-    Args:
-        asked: what was wanted.
-        found: what is there.
-        why: why the two do not go together.
-    """
-
-    def __init__(self, asked: str, found: str, why: str) -> None:
-        super().__init__(f"asked for {asked}\nfound {found}\n{why}")
+class ScheduleError(Refusal):
+    """A schedule that cannot be run, or cannot be made."""
 
 
 @dataclass(frozen=True, order=True, slots=True)

@@ -8,6 +8,7 @@ from course_lib.trace.explanation import Explanation, Flops, explain
 from course_lib.trace.flight import FlightLog, Record, flight_log
 from course_lib.trace.ledger import Ledger
 from course_lib.trace.program_order import program_order
+from course_lib.trace.refusal import Refusal
 from course_lib.trace.rounds import rounds
 from course_lib.trace.stretches import Stretch, Trace
 from course_lib.trace.timeline import Timeline, spread
@@ -23,6 +24,7 @@ __all__ = [
     "Flops",
     "Ledger",
     "Record",
+    "Refusal",
     "Span",
     "Stretch",
     "Timeline",

@@ -14,6 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from course_lib.trace.refusal import Refusal
+
 # For N ranks: how many messages follow one another, and how many times S crosses one link.
 STEPS = {
     "send": lambda n: (1, 1.0),
@@ -75,13 +77,13 @@ def fit(sizes: Sequence[int], times: Sequence[float]) -> AlphaBeta:
         times: seconds of each, positive.
 
     Raises:
-        ValueError: fewer than two different sizes, or a time that is not positive.
+        Refusal: fewer than two different sizes, or a time that is not positive.
     """
     if len(set(sizes)) < 2 or len(sizes) != len(times) or min(times, default=0) <= 0:
-        raise ValueError(
-            f"asked to fit a line to {len(sizes)} sizes and {len(times)} times\n"
-            f"found {len(set(sizes))} different sizes, smallest time {min(times, default=0)}\n"
-            "two different sizes and positive times are the least that determine two numbers"
+        raise Refusal(
+            f"fit a line to {len(sizes)} sizes and {len(times)} times",
+            f"{len(set(sizes))} different sizes, smallest time {min(times, default=0)}",
+            "two different sizes and positive times are the least that determine two numbers",
         )
     ones = [1 / t for t in times]
     slopes = [s / t for s, t in zip(sizes, times, strict=True)]

@@ -20,6 +20,7 @@ from typing import Any
 from course_lib.trace.event import Event
 from course_lib.trace.intervals import Interval, subtract, union
 from course_lib.trace.profiler import read_profiler
+from course_lib.trace.refusal import Refusal
 from course_lib.trace.stretches import Stretch, Trace
 
 STEP = re.compile(r"step \d+")  # `step 3` marks a training step; `step` alone is the optimizer's
@@ -32,7 +33,7 @@ def open_traces(*paths: Path) -> Trace:
         paths: JSON files, packed with gzip if they end in `.gz`.
 
     Raises:
-        ValueError: as in `read_traces`.
+        Refusal: as in `read_traces`.
     """
     documents = []
     for path in paths:
@@ -45,14 +46,14 @@ def read_traces(*documents: Mapping[str, Any]) -> Trace:
     """The same from parsed JSON.
 
     Raises:
-        ValueError: a document is no Chrome trace, or several are of the same rank.
+        Refusal: a document is no Chrome trace, or several are of the same rank.
     """
     for document in documents:
         if not isinstance(document.get("traceEvents"), list):
-            raise ValueError(
-                "asked to read a Chrome trace\n"
-                f"found JSON with the keys {', '.join(map(repr, document)) or 'none'}\n"
-                "a Chrome trace keeps its events in a list under 'traceEvents'"
+            raise Refusal(
+                "read a Chrome trace",
+                f"JSON with the keys {', '.join(map(repr, document)) or 'none'}",
+                "a Chrome trace keeps its events in a list under 'traceEvents'",
             )
     if len(documents) == 1 and "schemaVersion" not in documents[0]:
         return _read_ours(documents[0]["traceEvents"])

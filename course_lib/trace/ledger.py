@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from course_lib.trace.event import Event, Span
+from course_lib.trace.refusal import Refusal
 
 MEMORY_CLASSES = (
     "parameters",
@@ -154,7 +155,7 @@ class Ledger:
         """Counts `count` bytes as held in `memory_class` while the block runs.
 
         Raises:
-            ValueError: `memory_class` is not one of MEMORY_CLASSES.
+            Refusal: `memory_class` is not one of MEMORY_CLASSES.
         """
         self.add_memory(memory_class, count)
         try:
@@ -165,10 +166,10 @@ class Ledger:
     def add_memory(self, memory_class: str, count: int) -> None:
         """Counts `count` more bytes (fewer, if negative) as held from now on."""
         if memory_class not in MEMORY_CLASSES:
-            raise ValueError(
-                f"asked to count {count} bytes as {memory_class!r}\n"
-                f"known classes: {', '.join(MEMORY_CLASSES)}\n"
-                "memory is compared by class over ranks, so every rank must use the same names"
+            raise Refusal(
+                f"count {count} bytes as {memory_class!r}",
+                f"known classes: {', '.join(MEMORY_CLASSES)}",
+                "memory is compared by class over ranks, so every rank must use the same names",
             )
         self.held[memory_class] = self.held.get(memory_class, 0) + count
         self.peak[memory_class] = max(self.peak.get(memory_class, 0), self.held[memory_class])

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from course_lib.trace.refusal import Refusal
 from course_lib.trace.stretches import Stretch, Trace
 
 Row = dict[str, Any]
@@ -48,14 +49,14 @@ def read_profiler(documents: Sequence[Mapping[str, Any]]) -> Trace:
             machine share one, those of several need theirs synchronised.
 
     Raises:
-        ValueError: several documents are of the same rank.
+        Refusal: several documents are of the same rank.
     """
     ranks = [int(d.get("distributedInfo", {}).get("rank", n)) for n, d in enumerate(documents)]
     if len(set(ranks)) < len(ranks):
-        raise ValueError(
-            f"asked to join {len(ranks)} traces\n"
-            f"found ranks {ranks}\n"
-            "one trace a rank: two of the same rank would be counted as one"
+        raise Refusal(
+            f"join {len(ranks)} traces",
+            f"ranks {ranks}",
+            "one trace a rank: two of the same rank would be counted as one",
         )
     first = min((_base(document) for document in documents), default=0)
     stretches: list[Stretch] = []

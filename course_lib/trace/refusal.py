@@ -4,11 +4,9 @@ from __future__ import annotations
 
 
 class Refusal(ValueError):
-    """Something that cannot be done, and was not begun.
+    """Something that cannot be done. A person reads its three lines, a program its fields.
 
-    A person reads its text, of three lines; a program reads its fields.
-
-    After einops, whose errors name the operation, the input and the reason.
+    Source: einops, whose errors name the operation, the input and the reason.
 
     Attributes:
         asked: what the caller wanted, as the end of the sentence "asked for ..." or "asked to ...".

@@ -18,6 +18,7 @@ from typing import Any
 
 from course_lib.trace.flight import Channel, FlightLog, Record
 from course_lib.trace.profiler import plain_name
+from course_lib.trace.refusal import Refusal
 
 DTYPES = {
     "Double": ("float64", 8), "Float": ("float32", 4), "Half": ("float16", 2),
@@ -38,7 +39,7 @@ def read_torch_flight(
             not, and its default group is called "0".
 
     Raises:
-        ValueError: the dump does not say who is in a group, and neither does `groups`.
+        Refusal: the dump does not say who is in a group, and neither does `groups`.
     """
     known = {name: _ranks(about["ranks"]) for name, about in dump.get("pg_config", {}).items()}
     known.update({name: tuple(ranks) for name, ranks in (groups or {}).items()})
@@ -55,10 +56,10 @@ def read_torch_flight(
 def _record(entry: Mapping[str, Any], rank: int, groups: Mapping[str, tuple[int, ...]]) -> Record:
     name, axis = entry["process_group"]
     if name not in groups:
-        raise ValueError(
-            f"asked to read a call on the process group {name!r}\n"
-            f"found the members of {', '.join(map(repr, groups)) or 'none'}\n"
-            f"this dump does not name them: pass groups={{{name!r}: [...], ...}}"
+        raise Refusal(
+            f"read a call on the process group {name!r}",
+            f"the members of {', '.join(map(repr, groups)) or 'none'}",
+            f"this dump does not name them: pass groups={{{name!r}: [...], ...}}",
         )
     kind = entry["input_dtypes"][0] if entry["input_dtypes"] else ""
     dtype, item = DTYPES.get(kind, (kind.lower(), 1))

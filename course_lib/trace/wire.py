@@ -9,6 +9,8 @@ The production version (NCCL) also knows protocol overheads and what the switche
 
 from __future__ import annotations
 
+from course_lib.trace.refusal import Refusal
+
 # How the text of each formula reads in a ledger; S is the payload, N the size of the group.
 FORMULAS = {
     "all_reduce": "2(N-1)/N·S",
@@ -84,8 +86,8 @@ def _rooted_bytes(op: str, payload: int, size: int, index: int) -> tuple[int, in
         return (payload * others, 0) if index == 0 else (0, payload)
     if op == "gather":
         return (0, payload * others) if index == 0 else (payload, 0)
-    raise ValueError(
-        f"asked for the wire bytes of {op!r}\n"
-        f"known: {', '.join(FORMULAS)}\n"
-        "an operation outside this list has no formula"
+    raise Refusal(
+        f"the wire bytes of {op!r}",
+        f"known: {', '.join(FORMULAS)}",
+        "an operation outside this list has no formula",
     )

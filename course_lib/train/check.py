@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from math import log2
-from typing import Any, NamedTuple
+from typing import Any
 
 from course_lib.model import ModelConfig
 from course_lib.parallel.context.context_parallel import SequenceLayout
 from course_lib.schedule import Schedule, ScheduleError
+from course_lib.trace import Refusal
 from course_lib.train.config import PRECISIONS, RECOMPUTE, SCHEDULES, RunConfig
 from course_lib.train.mesh_model import zero_refusal
 
@@ -24,33 +25,26 @@ MOST_RANKS = 4096  # and micro-batches, for which the nearest run that can work 
 SHOWN = 3  # problems that are written out: the plainest come first
 
 
-class Problem(NamedTuple):
-    """Why a run cannot work: what was asked, what was found, and why the two do not fit."""
-
-    asked: str
-    found: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"asked for {self.asked}\nfound {self.found}\n{self.why}"
-
-
-class ConfigError(ValueError):
-    """A run that cannot work.
+class ConfigError(Refusal):
+    """A run that cannot work. Its fields are those of the first problem, its text has several.
 
     Attributes:
-        problems: all that stands against it.
+        problems: all that stands against it, the plainest first.
         nearest: one that can, with as few changes as possible; None if none was found.
     """
 
-    def __init__(self, problems: list[Problem], nearest: RunConfig | None) -> None:
+    def __init__(self, problems: list[Refusal], nearest: RunConfig | None) -> None:
+        super().__init__(problems[0].asked, problems[0].found, problems[0].why)
+        self.args = (problems, nearest)  # of which pickle makes it again
         self.problems, self.nearest = problems, nearest
-        lines = [str(problem) for problem in problems[:SHOWN]]
-        if len(problems) > SHOWN:
-            lines.append(f"and {len(problems) - SHOWN} more of this kind")
-        if nearest is not None:
-            lines.append(f"the nearest that can: {nearest.command()}")
-        super().__init__("\n".join(lines))
+
+    def __str__(self) -> str:
+        lines = [str(problem) for problem in self.problems[:SHOWN]]
+        if len(self.problems) > SHOWN:
+            lines.append(f"and {len(self.problems) - SHOWN} more of this kind")
+        if self.nearest is not None:
+            lines.append(f"the nearest that can: {self.nearest.command()}")
+        return "\n".join(lines)
 
 
 def check(config: RunConfig, world: int | None = None) -> None:
@@ -68,7 +62,7 @@ def check(config: RunConfig, world: int | None = None) -> None:
         raise ConfigError(problems, nearest(config, world))
 
 
-def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Problem]:
+def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Refusal]:
     """All that stands against a run, the plainest first."""
     bad = [problem for rule in (_numbers, _words) for problem in rule(config)]
     if bad:
@@ -76,13 +70,12 @@ def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Probl
         return
     try:
         model = config.model
-    except ValueError as error:
-        asked, found, why = str(error).split("\n")
-        yield Problem(asked.removeprefix("asked for "), found.removeprefix("found "), why)
+    except Refusal as problem:
+        yield problem
         return
     if world is not None and world != config.world:
         shape = " × ".join(f"{axis} {size}" for axis, size in config.degrees.items() if size > 1)
-        yield Problem(
+        yield Refusal(
             f"a mesh of {shape or 'one rank'} = {config.world} ranks",
             f"a world of {world} ranks",
             "every rank has exactly one place on the mesh",
@@ -93,34 +86,33 @@ def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Probl
     yield from _experts(config)
     try:
         schedule = config.make_schedule()
-    except ScheduleError as error:
-        asked, found, why = str(error).split("\n")
-        yield Problem(asked.removeprefix("asked for "), found.removeprefix("found "), why)
+    except ScheduleError as problem:
+        yield problem
         return
     yield from _pipeline(config, schedule, model)
 
 
 # --- the rules -----------------------------------------------------------------------------------
-def _numbers(c: RunConfig) -> Iterator[Problem]:
+def _numbers(c: RunConfig) -> Iterator[Refusal]:
     positive = {**c.degrees, "micro-batches": c.micro_batches, "chunks": c.chunks,
                 "layers": c.layers, "hidden": c.hidden, "heads": c.heads, "kv-heads": c.kv_heads,
                 "ffn": c.ffn, "sequence": c.sequence, "steps": c.steps, "batch": c.batch,
                 "keep": c.keep, "corpus-mib": c.corpus_mib}  # fmt: skip
     for name, value in positive.items():
         if value < 1:
-            yield Problem(f"--{name} {value}", "a number below 1", "there is at least one of these")
+            yield Refusal(f"--{name} {value}", "a number below 1", "there is at least one of these")
     others = {"experts": c.experts, "warmup": c.warmup, "save-every": c.save_every,
               "trace-steps": c.trace_steps}  # fmt: skip
     for name, value in others.items():
         if value < 0:
-            yield Problem(f"--{name} {value}", "a number below 0", "it counts something")
+            yield Refusal(f"--{name} {value}", "a number below 0", "it counts something")
     if not (c.rate > 0 and c.max_norm > 0):
-        yield Problem(
+        yield Refusal(
             f"--rate {c.rate:g} --max-norm {c.max_norm:g}", "not both above 0", "nothing would move"
         )
 
 
-def _words(c: RunConfig) -> Iterator[Problem]:
+def _words(c: RunConfig) -> Iterator[Refusal]:
     known: dict[str, tuple[Any, ...]] = {
         "schedule": tuple(SCHEDULES),
         "recompute": RECOMPUTE,
@@ -130,38 +122,38 @@ def _words(c: RunConfig) -> Iterator[Problem]:
     }
     for name, words in known.items():
         if getattr(c, name) not in words:
-            yield Problem(f"--{name} {getattr(c, name)}", ", ".join(map(str, words)), "pick one")
+            yield Refusal(f"--{name} {getattr(c, name)}", ", ".join(map(str, words)), "pick one")
     if not c.folder and (c.save_every or c.resume or c.trace_steps):
-        yield Problem(
+        yield Refusal(
             "checkpoints or traces", "no --folder", "they are files, and must go somewhere"
         )
 
 
-def _layers(c: RunConfig) -> Iterator[Problem]:
+def _layers(c: RunConfig) -> Iterator[Refusal]:
     if c.heads % c.tp or (c.kv_heads % c.tp and c.tp % c.kv_heads):
-        yield Problem(
+        yield Refusal(
             f"--tp {c.tp}",
             f"{c.heads} query and {c.kv_heads} key-value heads",
             "a rank computes whole heads: tp divides the first, and divides the second or is a "
             "multiple of it",
         )
     elif c.ffn < c.tp:
-        yield Problem(f"--tp {c.tp}", f"{c.ffn} inner channels", "every rank has one or more")
+        yield Refusal(f"--tp {c.tp}", f"{c.ffn} inner channels", "every rank has one or more")
 
 
-def _batch(c: RunConfig) -> Iterator[Problem]:
+def _batch(c: RunConfig) -> Iterator[Refusal]:
     parts = c.dp * c.ep * c.micro_batches
     if c.batch % parts:
-        yield Problem(
+        yield Refusal(
             f"a batch of {c.batch} windows",
             f"{c.dp * c.ep} ranks (dp × ep) with {c.micro_batches} micro-batches each",
             f"micro-batches are equal: the batch is a multiple of {parts}",
         )
 
 
-def _sequence(c: RunConfig) -> Iterator[Problem]:
+def _sequence(c: RunConfig) -> Iterator[Refusal]:
     if c.sequence < c.cp:
-        yield Problem(
+        yield Refusal(
             f"--cp {c.cp}", f"windows of {c.sequence} tokens", "every rank has one or more of each"
         )
         return
@@ -170,37 +162,37 @@ def _sequence(c: RunConfig) -> Iterator[Problem]:
     layout = SequenceLayout.zigzag(c.sequence, c.cp)
     counts = sorted({layout.count(index) for index in range(c.cp)})
     if any(count % c.tp for count in counts):
-        yield Problem(
+        yield Refusal(
             f"--sequence-parallel over {c.tp} ranks (tp)",
             f"{' or '.join(map(str, counts))} tokens of each window on a rank of cp",
             "these are cut evenly: the sequence is a multiple of tp · cp",
         )
     if c.experts and c.tp > 1:
-        yield Problem(
+        yield Refusal(
             "--sequence-parallel",
             f"{c.experts} experts",
             "an expert's rows are of many sequences, and cannot be cut along one",
         )
 
 
-def _experts(c: RunConfig) -> Iterator[Problem]:
+def _experts(c: RunConfig) -> Iterator[Refusal]:
     if c.experts and not 1 <= c.top_k <= c.experts:
-        yield Problem(f"--top-k {c.top_k}", f"{c.experts} experts", "a token uses some of them")
+        yield Refusal(f"--top-k {c.top_k}", f"{c.experts} experts", "a token uses some of them")
     if c.ep > 1 and c.experts < c.ep:
         found = f"{c.experts} experts" if c.experts else "a dense model"
-        yield Problem(f"--ep {c.ep}", found, "every rank of ep has one expert or more: --experts")
+        yield Refusal(f"--ep {c.ep}", found, "every rank of ep has one expert or more: --experts")
 
 
-def _pipeline(c: RunConfig, schedule: Schedule, model: ModelConfig) -> Iterator[Problem]:
+def _pipeline(c: RunConfig, schedule: Schedule, model: ModelConfig) -> Iterator[Refusal]:
     if schedule.stages > model.layers:
-        yield Problem(
+        yield Refusal(
             f"--pp {c.pp} --schedule {c.schedule}: {schedule.stages} stages",
             f"{model.layers} layers",
             "every stage has one block or more",
         )
     reason = zero_refusal(c.zero, schedule, model)
     if reason is not None:
-        yield Problem(f"--zero {c.zero}", *reason)
+        yield Refusal(f"--zero {c.zero}", *reason)
 
 
 # --- the nearest that can ------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import torch
 from course_lib.model import Transformer
 from course_lib.parallel import ColumnParallelLinear, RowParallelLinear
 from course_lib.precision import CurrentScaling, Policy, cast_module, fp8_linear, fp8_linears
+from course_lib.trace import Refusal
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
@@ -40,13 +41,13 @@ def lower_precision(
         The dtype of what blocks hand on; None for the parameters'.
 
     Raises:
-        ValueError: another word.
+        Refusal: another word.
     """
     if precision not in DTYPES:
-        raise ValueError(
-            f"asked for a model that computes in {precision!r}\n"
-            f"found {', '.join(DTYPES)}\n"
-            "each of these is a recipe of this course, see course_lib/train/compute.py"
+        raise Refusal(
+            f"a model that computes in {precision!r}",
+            ", ".join(DTYPES),
+            "each of these is a recipe of this course, see course_lib/train/compute.py",
         )
     if precision == "fp8":
         _eight_bit_products(model)

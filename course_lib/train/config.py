@@ -88,7 +88,7 @@ class RunConfig:
         """The model's shape.
 
         Raises:
-            ValueError: its sizes do not fit together.
+            Refusal: its sizes do not fit together.
         """
         moe = MoEConfig(self.experts, self.top_k) if self.experts else None
         return ModelConfig(

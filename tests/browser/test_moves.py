@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import browser, lab
 from benchmarks.browser import HOLD, PEER, held_rows, lost, move_rows, never_painted, to_and_fro
+from course_lib.trace import Refusal
 
 
 def test_every_slider_goes_to_the_right_and_back() -> None:
@@ -59,7 +60,7 @@ def test_moves_have_a_median_and_a_p95_beside_the_peers() -> None:
 
 def test_a_browser_that_is_named_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COURSE_CHROMIUM", "no-such-browser")
-    with pytest.raises(FileNotFoundError, match="asked for the browser no-such-browser"):
+    with pytest.raises(Refusal, match="asked: the browser no-such-browser"):
         lab.browser_path()
 
 

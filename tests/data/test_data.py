@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from course_lib.data import Corpus, WindowSampler, load_corpus, shard_indices
+from course_lib.trace import Refusal
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_the_split_is_by_file(tmp_path: Path) -> None:
 
 def test_too_few_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("x = 1")
-    with pytest.raises(FileNotFoundError, match="both halves need at least one file"):
+    with pytest.raises(Refusal, match="both halves need at least one file"):
         load_corpus(tmp_path)
 
 

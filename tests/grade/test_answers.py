@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.grade.author.answers import AnswerError, Right, Wrong, edited, known_answers
+from course_lib.grade.author.answers import Right, Wrong, edited, known_answers
 from course_lib.grade.catalog import PACKAGE, Entry, entries
+from course_lib.trace import Refusal
 
 SOLUTION = "def f(x):\n    y = x\n\n    y += 1\n    y += 1\n    return y\n"
 
@@ -33,15 +34,15 @@ def test_edits_are_made_where_they_fit(edits: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("edits", "why"),
     [
-        ("-    y = z\n+    y = x", "this fits 0:\n    y = z"),
-        ("-    y += 1", "this fits 2:"),
-        ("+    y += 1", "(no old line)"),
-        ("-    y += 1 \n", "this fits 0:"),
-        ("return y", "begins with -, + or a space, not as 'return y'"),
+        ("-    y = z\n+    y = x", "lines ['    y = z']\nfound: 0 places"),
+        ("-    y += 1", "found: 2 places"),
+        ("+    y += 1", "lines []"),
+        ("-    y += 1 \n", "found: 0 places"),
+        ("return y", "found: the line 'return y'"),
     ],
 )
 def test_an_edit_that_does_not_fit_is_an_error(edits: str, why: str) -> None:
-    with pytest.raises(AnswerError) as caught:
+    with pytest.raises(Refusal) as caught:
         edited(SOLUTION, edits)
     assert why in str(caught.value)
 
@@ -53,7 +54,7 @@ def test_a_name_is_given_once(tmp_path: Path) -> None:
     path.write_text(kinds + "WRONG = [Wrong('a', [], '')]\nRIGHT = [Right('b', '', 'x = 1')]\n")
     assert known_answers(path) == ([Wrong("a", [], "")], [Right("b", "", "x = 1")])
     path.write_text(kinds + "WRONG = [Wrong('a', [], '')]\nRIGHT = [Right('a', '', '')]\n")
-    with pytest.raises(AnswerError, match="two answers of the name a"):
+    with pytest.raises(Refusal, match="two answers of the name a"):
         known_answers(path)
 
 

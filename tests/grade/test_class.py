@@ -17,10 +17,11 @@ from course_lib.grade import cli
 from course_lib.grade.catalog import Entry
 from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card
-from course_lib.grade.teach import Refusal, commands
+from course_lib.grade.teach import commands
 from course_lib.grade.teach.handed_in import LARGEST, NotTaken, Submission, submissions
 from course_lib.grade.teach.seed import read_secret, seed_of
 from course_lib.ranks import ForkServer
+from course_lib.trace import Refusal
 
 RIGHT = "def double(tensor, group):\n    return tensor + tensor\n"
 WRONG = "def double(tensor, group):\n    return tensor\n"

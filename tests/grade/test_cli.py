@@ -62,7 +62,9 @@ def test_a_wrong_name_is_told_the_near_one(
 ) -> None:
     assert cli.main(["grade", "duoble"]) == 2
     assert capsys.readouterr().err == (
-        "course: there is no exercise 'duoble'; did you mean double?\n"
+        "course: asked: the exercise 'duoble'\n"
+        "  found: no exercise of that name\n"
+        "  why: did you mean double?\n"
     )
 
 
@@ -195,7 +197,7 @@ def test_an_author_looks_at_an_answer(course: Entry, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out.splitlines()
     assert shown == ["solution  double", "mutant    square", "mutant    wrongly_named"]
     assert cli.main(["dev", "show", "double", "cube"]) == 2
-    assert "mutants/99_test/double.py has 3 answers, not this one" in capsys.readouterr().err
+    assert "found: 3 others in grading/mutants/99_test/double.py" in capsys.readouterr().err
 
 
 def test_the_users_pytest_options_are_not_the_graders(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from course_lib.grade.author import origin
+from course_lib.trace import Refusal
 
 OLD = "https://github.com/OWNER/REPO"
 
@@ -44,6 +45,6 @@ def test_one_address_everywhere(copy: Path, given: str) -> None:
 @pytest.mark.parametrize("given", ["", "https://example.org/ada/course", None])
 def test_an_address_elsewhere_is_refused(copy: Path, given: str | None) -> None:
     before = (copy / "README.md").read_text()
-    with pytest.raises(origin.NoOrigin, match="no repository on GitHub"):
+    with pytest.raises(Refusal, match="no repository on GitHub"):
         origin.move(copy, given)
     assert (copy / "README.md").read_text() == before

@@ -10,11 +10,12 @@ import torch
 
 from course_lib.grade.author import mutate
 from course_lib.grade.author.build import BuildError, is_given, starter
-from course_lib.grade.catalog import Entry, NoSuchExercise, SuiteError, find, read_suite
+from course_lib.grade.catalog import Entry, SuiteError, find, read_suite
 from course_lib.grade.checks import CheckFailed
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.fence import Fence, Refused, Seal
 from course_lib.grade.suite.compare import compare, tolerance
+from course_lib.trace import Refusal
 
 # --- payload -------------------------------------------------------------------------------------
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8,
@@ -152,9 +153,9 @@ def test_mutants_are_the_fields_own_slips() -> None:
 def test_names_are_found_and_missed_kindly(tmp_path: Path) -> None:
     for name in ("ring_all_reduce", "01_collectives/ring_all_reduce", "x/ring_all_reduce.py"):
         assert find(name).name == "ring_all_reduce"
-    with pytest.raises(NoSuchExercise, match="did you mean ring_all_reduce"):
+    with pytest.raises(Refusal, match="did you mean ring_all_reduce"):
         find("ring_allreduce")
-    with pytest.raises(NoSuchExercise, match="course list"):
+    with pytest.raises(Refusal, match="course list"):
         find("qqqq")
 
 

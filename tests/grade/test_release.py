@@ -20,9 +20,9 @@ from course_lib.grade.catalog import PACKAGE, Entry, SuiteError, entries, read_s
 from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card, as_html, as_text
 from course_lib.grade.report.github import payload
-from course_lib.grade.teach import Refusal
 from course_lib.grade.teach.hide import visible
 from course_lib.grade.teach.release import release
+from course_lib.trace import Refusal
 
 ROOT = PACKAGE.parent
 SOLUTION = (

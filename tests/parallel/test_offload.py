@@ -17,6 +17,7 @@ from course_lib.parallel.offload.nvme import NvmeStore
 from course_lib.parallel.offload.nvme_optimizer import NvmeOptimizer
 from course_lib.parallel.offload.optimizer import OffloadedAdam, OffloadedOptimizer
 from course_lib.parallel.zero.zero1 import Zero1
+from course_lib.trace import Refusal
 
 CASES = [("SGD", {"lr": 0.1, "momentum": 0.9}), ("AdamW", {"lr": 0.05}), ("Adagrad", {"lr": 0.1})]
 
@@ -96,7 +97,7 @@ def test_state_in_files_changes_nothing(
         states = 2 if name == "AdamW" else 1
         each = [p.nbytes * (1 + states) for p in model.parameters() if p.requires_grad]
         assert optimizer.host_peak == max(sum(each[i : i + 3]) for i in range(len(each)))
-        with pytest.raises(RuntimeError, match="copy the folder"):
+        with pytest.raises(Refusal, match="copy the folder"):
             optimizer.state_dict()
 
 

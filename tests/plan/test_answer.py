@@ -94,12 +94,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--model", "gpt5"], "found gpt2-xl, gpt3-175b"),
-        (["--gpus", "8"], "found no number and GPU with an x between them"),
-        (["--gpus", "8xP100"], "found A100-40, A100-80, H100"),
-        (["--global-batch", "0"], "asked for 0 sequences of 2048"),
-        (["--seq", "0"], "asked for 1536 sequences of 0 tokens"),
-        (["--precision", "int4"], "found fp32, fp16, bf16, fp8"),
+        (["--model", "gpt5"], "found: gpt2-xl, gpt3-175b"),
+        (["--gpus", "8"], "found: no number and GPU with an x between them"),
+        (["--gpus", "8xP100"], "found: A100-40, A100-80, H100"),
+        (["--global-batch", "0"], "asked: 0 sequences of 2048"),
+        (["--seq", "0"], "asked: 1536 sequences of 0 tokens"),
+        (["--precision", "int4"], "found: fp32, fp16, bf16, fp8"),
     ],
 )
 def test_the_command_refuses(

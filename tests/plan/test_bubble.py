@@ -59,5 +59,5 @@ def test_what_cannot_be_made_is_refused() -> None:
         pipeline("interleaved 1F1B", 4, 1001, 2, [UNIT] * 8)
     with pytest.raises(ScheduleError, match="ZB-H2"):
         make("zigzag", 2, 2)
-    with pytest.raises(ScheduleError, match="found 0"):
+    with pytest.raises(ScheduleError, match="found: 0"):
         zb_h2(0, 3)

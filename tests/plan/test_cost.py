@@ -78,7 +78,7 @@ def test_a_group_lies_in_nodes_by_its_stride() -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ValueError, match="ring, halving-doubling"):
         seconds("all_gather", S, Span(8, 8), FLAT, "tree")
-    with pytest.raises(ValueError, match="found all_reduce"):
+    with pytest.raises(ValueError, match="found: all_reduce"):
         seconds("gossip", S, Span(8, 8), FLAT)
 
 

@@ -211,7 +211,7 @@ def test_what_is_no_checkpoint_is_refused(two_ranks):
             checkpoint_map(**two_ranks | {"wanted": [part]})
     many = [TensorPart(rank, "cut", (0, 0), (4, 8)) for rank in range(7)]
     for change in ({"wanted": []}, {"held": many}):
-        with pytest.raises(ValueError, match="found room for 1 to 12 tensors and 1 to 6 ranks"):
+        with pytest.raises(ValueError, match="found: room for 1 to 12 tensors and 1 to 6 ranks"):
             checkpoint_map(**two_ranks | change)
 
 

@@ -165,16 +165,16 @@ def test_the_largest_player_is_small_and_the_same_each_time():
 @pytest.mark.parametrize(
     ("choices", "experts", "found"),
     [
-        ([], 4, "found 0 ranks, and room for 1 to 4"),
-        ([[[0]]] * 5, 8, "found 5 ranks, and room for 1 to 4"),
-        ([[[0]]], 9, "found 9 experts"),
-        ([[[0]] * 9], 4, "found 9 tokens"),
-        ([[], []], 4, "found 0 tokens"),
-        ([[[0, 1, 2]]], 4, "found 3 choices"),
-        ([[[0]]] * 3, 2, "found 1 ranks without one"),
-        ([[[0], [4]]], 4, r"found \[4\] at rank 0, token 1"),
-        ([[[0, 1]], [[2, 2]]], 4, r"found \[2, 2\] at rank 1, token 0"),
-        ([[[0, 1], [2]]], 4, r"found \[2\] at rank 0, token 1"),
+        ([], 4, "found: 0 ranks, and room for 1 to 4"),
+        ([[[0]]] * 5, 8, "found: 5 ranks, and room for 1 to 4"),
+        ([[[0]]], 9, "found: 9 experts"),
+        ([[[0]] * 9], 4, "found: 9 tokens"),
+        ([[], []], 4, "found: 0 tokens"),
+        ([[[0, 1, 2]]], 4, "found: 3 choices"),
+        ([[[0]]] * 3, 2, "found: 1 ranks without one"),
+        ([[[0], [4]]], 4, r"found: \[4\] at rank 0, token 1"),
+        ([[[0, 1]], [[2, 2]]], 4, r"found: \[2, 2\] at rank 1, token 0"),
+        ([[[0, 1], [2]]], 4, r"found: \[2\] at rank 0, token 1"),
     ],
 )
 def test_impossible_choices_are_refused(choices, experts, found):

@@ -84,7 +84,7 @@ def test_names_of_the_ledger_are_axes_longer_than_one():
     assert mesh.named("dp_ep_cp") == ("dp",) and mesh.named("tp_pp") == ("pp", "tp")
     assert mesh.named("world") == ("pp", "dp", "tp") and mesh.named("cp") == ()
     assert MeshGroups({"dp": 2}, 8).named("dp_ep_cp") == ("dp",)
-    with pytest.raises(ValueError, match="asked for the axis 'dq'"):
+    with pytest.raises(ValueError, match="asked: the axis 'dq'"):
         mesh.named("dq")
 
 
@@ -114,7 +114,7 @@ def test_names_for_the_same_ranks_are_added_and_axes_are_in_order():
     assert list(sent) == ["tp", "dp", "pp", "all axes"]
     with pytest.raises(ValueError, match="a rank alone sends nothing"):
         split_bytes({"cp": 8}, SMALL, 4)
-    with pytest.raises(ValueError, match="asked for -1 bytes on the axis 'tp'"):
+    with pytest.raises(ValueError, match="asked: -1 bytes on the axis 'tp'"):
         split_bytes({"tp": -1}, SMALL, 4)
 
 
@@ -357,12 +357,12 @@ def contrast(first: list[float], second: list[float]) -> float:
 @pytest.mark.parametrize(
     ("sizes", "per_node", "rank", "found"),
     [
-        ({"dp": 2, "tp": 2}, 8, 4, "found a mesh of dp 2 × tp 2"),
+        ({"dp": 2, "tp": 2}, 8, 4, "found: a mesh of dp 2 × tp 2"),
         ({"dp": 2, "tp": 2}, 8, -1, "its ranks are 0 to 3"),
-        ({"dp": 2, "tp": 0}, 8, 0, "found a number below 1: 0"),
+        ({"dp": 2, "tp": 0}, 8, 0, "found: a number below 1: 0"),
         ({"dp": 2}, 0, 0, "on nodes of 0"),
-        ({"dp": 128, "tp": 8}, 8, 0, "asked for a picture of 1024 ranks on 128 nodes"),
-        ({"dp": 512}, 2, 0, "found room for 512 ranks on 128 nodes"),
+        ({"dp": 128, "tp": 8}, 8, 0, "asked: a picture of 1024 ranks on 128 nodes"),
+        ({"dp": 512}, 2, 0, "found: room for 512 ranks on 128 nodes"),
     ],
 )
 def test_impossible_meshes_are_refused(sizes, per_node, rank, found):

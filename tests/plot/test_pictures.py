@@ -157,7 +157,7 @@ def test_a_stepper_stays_small(record, ring):
 
 
 def test_a_player_needs_one_part_a_place():
-    with pytest.raises(ValueError, match="found parts: \\[1\\]"):
+    with pytest.raises(ValueError, match="found: parts: \\[1\\]"):
         Player((10, 10), "", [(0, 0), (1, 1)], [Frame(("",), "")], title="t", alt="a")
 
 

@@ -118,7 +118,7 @@ def test_what_is_no_plan_is_refused():
     with pytest.raises(ValueError, match="1 of their inputs"):
         recompute_steps({"plan": [(range(2), True)]}, [1, 1], [1])
     for plans, blocks in (({}, 2), (two_plans(21), 21)):
-        with pytest.raises(ValueError, match="found room for 1 to 3 plans and 20 blocks"):
+        with pytest.raises(ValueError, match="found: room for 1 to 3 plans and 20 blocks"):
             recompute_steps(plans, [1] * blocks, [1] * blocks)
 
 

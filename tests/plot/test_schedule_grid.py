@@ -190,7 +190,7 @@ def test_more_moments_than_frames_are_thinned_to_the_first_and_last():
     assert len(player.frames) == 9
     assert player.frames[0].caption.startswith("At 0 tF: 0F0 begins.")
     assert "done" in player.frames[-1].caption
-    with pytest.raises(ValueError, match="asked for 1 frames"):
+    with pytest.raises(ValueError, match="asked: 1 frames"):
         schedule_grid(simulate(gpipe(1, 1)), most=1)
 
 

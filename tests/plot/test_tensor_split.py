@@ -101,9 +101,9 @@ def test_the_player_is_small_and_the_same_each_time():
 
 
 def test_impossible_sizes_are_refused():
-    with pytest.raises(ValueError, match="found 2 ranks without one"):
+    with pytest.raises(ValueError, match="found: 2 ranks without one"):
         tensor_split_steps(4, 4, 2, 4)
-    with pytest.raises(ValueError, match="found room for 8"):
+    with pytest.raises(ValueError, match="found: room for 8"):
         tensor_split_steps(4, 4, 16, 9)
     with pytest.raises(ValueError, match="a size below 1"):
         tensor_split_steps(0, 4, 16, 2)

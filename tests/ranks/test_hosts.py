@@ -24,11 +24,11 @@ import torch.distributed as dist
 
 from course_lib import comm
 from course_lib.comm import Group
-from course_lib.ranks import BadRequestError, ForkServer, Pool, RanksError, run_on_ranks
+from course_lib.ranks import ForkServer, Pool, RanksError, run_on_ranks
 from course_lib.ranks.hosts.hosts import EmulatedHosts, HostsError, why_not
 from course_lib.ranks.hosts.recorded import Run, live_or_recorded
 from course_lib.ranks.magic.asked import Form, cell_parser
-from course_lib.trace import Ledger
+from course_lib.trace import Ledger, Refusal
 
 sys.path.insert(0, str(Path(__file__).parent))
 kernels = importlib.import_module("kernels")
@@ -241,20 +241,25 @@ def test_the_thread_that_makes_them_stays_where_it_is() -> None:
 @pytest.mark.parametrize(
     ("world", "hosts", "mbit", "sentence"),
     [
-        (4, 1, 300, "asked for a link of 300 Mbit/s on one host; it joins 2 hosts or more"),
-        (4, 2, None, "asked for 2 hosts and no speed; a link has 1 to 1000 Mbit/s"),
-        (4, 2, 0.5, "asked for 2 hosts and 0.5 Mbit/s"),
-        (4, 2, float("nan"), "asked for 2 hosts and nan Mbit/s"),
-        (4, 2, 2000, "asked for 2 hosts and 2000 Mbit/s"),
-        (4, 0, 300, "asked for 0 hosts; 1 to 16 can be emulated"),
-        (34, 17, 300, "asked for 17 hosts"),
-        (3, 2, 300, "asked for 3 ranks on 2 hosts; each host has the same number of ranks"),
+        (4, 1, 300, "asked: a link of 300 Mbit/s\nfound: one host\nwhy: a link joins 2"),
+        (4, 2, None, "asked: 2 hosts and no speed\nfound: no speed from 1 to 1000 Mbit/s"),
+        (4, 2, 0.5, "asked: 2 hosts and 0.5 Mbit/s"),
+        (4, 2, float("nan"), "asked: 2 hosts and nan Mbit/s"),
+        (4, 2, 2000, "asked: 2 hosts and 2000 Mbit/s"),
+        (4, 0, 300, "asked: 0 hosts\nfound: room for 1 to 16"),
+        (34, 17, 300, "asked: 17 hosts"),
+        (
+            3,
+            2,
+            300,
+            "asked: 3 ranks on 2 hosts\nfound: 1 of them left over",
+        ),
     ],
 )
 def test_bad_arguments(
     server: ForkServer, world: int, hosts: int, mbit: float | None, sentence: str
 ) -> None:
-    with pytest.raises(BadRequestError, match=sentence):
+    with pytest.raises(Refusal, match=sentence):
         run_on_ranks(introduce, world, server=server, hosts=hosts, mbit=mbit)
 
 
@@ -275,10 +280,9 @@ def test_without_a_program_it_says_which(
     assert why_not() == reason
     with pytest.raises(HostsError) as caught:
         run_on_ranks(introduce, 2, server=server, hosts=2, mbit=300)
-    asked, found, why = str(caught.value).splitlines()
-    assert asked == "asked for 2 hosts joined at 300 Mbit/s"
-    assert found == f"found: {reason}"
-    assert "root on Linux" in why
+    assert caught.value.asked == "2 hosts joined at 300 Mbit/s"
+    assert caught.value.found == reason
+    assert "root on Linux" in caught.value.why
     assert held_by() == before
 
 
@@ -348,12 +352,12 @@ def test_a_recording_of_another_run_is_refused(
     Run(2, 2, 300, "a machine", [value, value]).save(path)
     assert Run.load(path).timeline("a", "ledger").ranks == [0, 0]
     assert json.loads(path.read_text())["machine"] == "a machine"
-    with pytest.raises(BadRequestError) as caught:
+    with pytest.raises(Refusal) as caught:
         live_or_recorded(path, sums, 4, 1.0, hosts=2, mbit=300, server=server)
     assert str(caught.value).splitlines() == [
-        "asked for 4 ranks on 2 hosts joined at 300 Mbit/s",
-        "found a recording of 2 ranks on 2 hosts joined at 300 Mbit/s, in run.json",
-        "it cannot run here (this machine has none), and the recording is of another run",
+        "asked: 4 ranks on 2 hosts joined at 300 Mbit/s",
+        "found: a recording of 2 ranks on 2 hosts joined at 300 Mbit/s, in run.json",
+        "why: it cannot run here (this machine has none), and the recording is of another run",
     ]
 
 
@@ -396,10 +400,13 @@ def test_magics(tmp_path: Path) -> None:
         assert answer.text.startswith(change)
         assert answer.text.endswith("\n4 ranks on CPU (gloo)")
         for line, sentence in [
-            ("%ranks 3 --hosts 2 --mbit 300", "asked for 3 ranks on 2 hosts"),
-            ("%ranks 4 --mbit 300", "asked for a link of 300 Mbit/s on one host"),
-            ("%ranks 4 --hosts two", "%ranks: the number of hosts is a number, not 'two'"),
-            ("%%ranks --mbit fast\n1", "%%ranks: the speed of a link is a number of Mbit/s"),
+            ("%ranks 3 --hosts 2 --mbit 300", "asked: 3 ranks on 2 hosts"),
+            ("%ranks 4 --mbit 300", "asked: a link of 300 Mbit/s"),
+            (
+                "%ranks 4 --hosts two",
+                "%ranks 4 --hosts two\nfound: the number of hosts is a number",
+            ),
+            ("%%ranks --mbit fast\n1", "found: the speed of a link is a number of Mbit/s"),
         ]:
             answer = kernel.run(line)
             assert answer.status == "error"

@@ -18,7 +18,8 @@ import torch.distributed as dist
 
 from course_lib import comm
 from course_lib.comm import Group
-from course_lib.ranks import BadRequestError, ForkServer, Pool, RanksError, run_on_ranks
+from course_lib.ranks import ForkServer, Pool, RanksError, run_on_ranks
+from course_lib.trace import Refusal
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +223,7 @@ def test_what_is_not_a_tensor(pool: Pool) -> None:
 
 def test_a_value_that_cannot_leave_this_process(pool: Pool) -> None:
     pool.push(keep=1)
-    with pytest.raises(BadRequestError, match="cannot send this to the ranks"):
+    with pytest.raises(Refusal, match="asked: send this to the ranks"):
         pool.push(keep=2, stream=(i for i in range(3)))
     assert pool.pull("keep") == [1, 1]
 
@@ -433,18 +434,18 @@ def test_a_stopped_pool_starts_again(server: ForkServer) -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda server: Pool(0, server), "asked for 0 ranks; 1 to 64 can run here"),
-        (lambda server: Pool(65, server), "asked for 65 ranks"),
-        (lambda server: Pool(2, server, device="tpu"), "asked for the device 'tpu'"),
-        (lambda server: Pool(2, server).run_cell("1", only=[2]), r"asked for ranks \[2\]; there"),
-        (lambda server: Pool(2, server).run_cell("1", only=[]), r"asked for ranks \[\]; there"),
-        (lambda server: Pool(2, server).pull("rank", rank=-1), "asked for rank -1; there are 0"),
+        (lambda server: Pool(0, server), "asked: 0 ranks\nfound: room for 1 to 64"),
+        (lambda server: Pool(65, server), "asked: 65 ranks"),
+        (lambda server: Pool(2, server, device="tpu"), "asked: the device 'tpu'"),
+        (lambda server: Pool(2, server).run_cell("1", only=[2]), r"a cell of ranks \[2\]"),
+        (lambda server: Pool(2, server).run_cell("1", only=[]), r"a cell of ranks \[\]"),
+        (lambda server: Pool(2, server).pull("rank", rank=-1), r"a value of ranks \[-1\]"),
     ],
 )
 def test_bad_arguments(
     server: ForkServer, make: Callable[[ForkServer], Any], sentence: str
 ) -> None:
-    with pytest.raises(BadRequestError, match=sentence):
+    with pytest.raises(Refusal, match=sentence):
         make(server)
 
 

@@ -17,11 +17,12 @@ import pytest
 
 from course_lib.grade.judge.inbox import Inbox
 from course_lib.grade.judge.view import RankView
-from course_lib.ranks import BadRequestError, ForkServer
+from course_lib.ranks import ForkServer
 from course_lib.ranks.start import forkserver, spares
 from course_lib.ranks.start.channel import Channel
 from course_lib.ranks.start.forkserver import Child, ServerDied, start_method
 from course_lib.ranks.start.spares import Spares
+from course_lib.trace import Refusal
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -70,11 +71,10 @@ def test_the_way_is_the_systems_unless_asked(
 def test_an_unknown_way_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COURSE_START", "thread")
     before = psutil.Process().children()
-    with pytest.raises(BadRequestError) as caught:
+    with pytest.raises(Refusal) as caught:
         ForkServer()
-    asked, found, why = str(caught.value).splitlines()
-    assert asked == "asked: COURSE_START=thread"
-    assert found.startswith("found: ") and why.startswith("why: ")
+    assert caught.value.asked == "COURSE_START=thread"
+    assert caught.value.found == "processes start by fork or by spawn"
     assert psutil.Process().children() == before
 
 

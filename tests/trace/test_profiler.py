@@ -151,5 +151,5 @@ def test_operators_inside_frames_and_calls() -> None:
 
 
 def test_one_trace_a_rank() -> None:
-    with pytest.raises(ValueError, match="found ranks"):
+    with pytest.raises(ValueError, match="found: ranks"):
         read_traces(gpu(0, 0.0), gpu(0, 0.0))

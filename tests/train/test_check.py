@@ -46,7 +46,7 @@ def test_refuses(options: dict[str, Any], world: int | None, found: str, near: s
     with pytest.raises(ConfigError) as caught:
         check(RunConfig(**options), world)
     said = str(caught.value)
-    assert said.startswith("asked for ") and "\nfound " in said and found in said
+    assert said.startswith("asked: ") and "\nfound: " in said and found in said
     assert f"the nearest that can: {'torchrun' if world != 1 else 'python'}" in said
     assert near in said
     assert caught.value.nearest is not None

@@ -11,11 +11,9 @@ import runpy
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from course_lib.trace import Refusal
+
 APART = "@@"
-
-
-class AnswerError(ValueError):
-    """A list of answers that cannot be read, or an edit that does not fit its solution."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def known_answers(path: Path) -> tuple[list[Wrong], list[Right]]:
     """The wrong and the right answers in a file; none if there is no such file.
 
     Raises:
-        AnswerError: two have the same name.
+        Refusal: two have the same name.
     """
     if not path.exists():
         return [], []
@@ -63,7 +61,11 @@ def known_answers(path: Path) -> tuple[list[Wrong], list[Right]]:
     names = [each.name for each in (*wrong, *right)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise AnswerError(f"{path} has two answers of the name {twice[0]}")
+        raise Refusal(
+            f"the answers in {path}",
+            f"two answers of the name {twice[0]}",
+            "a name stands for one of them",
+        )
     return wrong, right
 
 
@@ -71,7 +73,7 @@ def edited(solution: str, edits: str) -> str:
     """The solution's text with edits made.
 
     Raises:
-        AnswerError: lines that an edit names are not in the solution, or occur twice.
+        Refusal: lines that an edit names are not in the solution, or occur twice.
     """
     lines = solution.splitlines()
     places = [_place(lines, hunk) for hunk in _hunks(edits)]
@@ -89,7 +91,11 @@ def _hunks(edits: str) -> list[list[str]]:
         if line == APART:
             hunks.append([])
         elif line[:1] not in ("", " ", "-", "+"):
-            raise AnswerError(f"a line of an edit begins with -, + or a space, not as {line!r}")
+            raise Refusal(
+                "an edit of the solution",
+                f"the line {line!r}",
+                "a line of an edit begins with -, + or a space",
+            )
         else:
             hunks[-1].append(line)
     return hunks
@@ -102,8 +108,9 @@ def _place(lines: list[str], hunk: list[str]) -> tuple[int, int, list[str]]:
     starts = range(len(lines) - len(old) + 1)
     found = [first for first in starts if lines[first : first + len(old)] == old]
     if len(found) != 1 or not old:
-        text = "\n".join(old) or "(no old line)"
-        raise AnswerError(
-            f"an edit must fit the solution in one place, this fits {len(found)}:\n{text}"
+        raise Refusal(
+            f"an edit of the solution's lines {old}",
+            f"{len(found)} places with these lines",
+            "an edit must fit the solution in one place",
         )
     return found[0], len(old), new

@@ -10,6 +10,7 @@ from pathlib import Path
 from course_lib.grade.author.mutate import EQUIVALENT
 from course_lib.grade.catalog import Entry, entries
 from course_lib.grade.report import write_atomically
+from course_lib.trace import Refusal
 
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 GIVEN = "#:"
@@ -19,10 +20,6 @@ BLOCK = re.compile(rf"^(?P<indent>[ \t]*){BEGIN}[^\n]*\n.*?^[ \t]*{END}[^\n]*\n"
 
 class BuildError(ValueError):
     """A solution that no starter can be made of."""
-
-
-class NoSolutions(LookupError):
-    """A student's copy of the course: what was asked needs solutions, and it has none."""
 
 
 def starter(entry: Entry) -> str:
@@ -56,13 +53,17 @@ def starter_text(entry: Entry) -> str:
     """The starter, made from the solution; a student's copy of the course has it as a file.
 
     Raises:
-        NoSolutions: there is neither.
+        Refusal: there is neither.
     """
     if entry.solution.exists():
         return starter(entry)
     if entry.starter.exists():
         return entry.starter.read_text(encoding="utf-8")
-    raise NoSolutions(f"there is no solution of {entry.name} here to make its starter from")
+    raise Refusal(
+        f"the starter of {entry.name}",
+        "neither it nor the solution here",
+        "a starter is made from its solution",
+    )
 
 
 def untouched_course(root: Path, folder: Path) -> Path:

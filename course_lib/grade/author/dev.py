@@ -10,10 +10,7 @@ from course_lib.grade.author import build, mutate, origin, zoo
 from course_lib.grade.catalog import Entry, entries, find, find_root
 from course_lib.grade.grader import Grader
 from course_lib.ranks.system.scratch import scratch_folder
-
-
-class NoSuchAnswer(LookupError):
-    """An answer that an exercise does not have; the text says where they are listed."""
+from course_lib.trace import Refusal
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -66,12 +63,14 @@ def with_solutions(names: Sequence[str]) -> list[Entry]:
     """The chosen exercises; all if none is named.
 
     Raises:
-        NoSolutions: this is a student's copy of the course.
+        Refusal: this is a student's copy of the course.
     """
     found = [find(name) for name in names] or entries()
     if not any(entry.solution.exists() for entry in found):
-        raise build.NoSolutions(
-            "this command is for authors: it works from the solutions, and this copy has none"
+        raise Refusal(
+            "a command for authors",
+            "a copy of the course without solutions",
+            "it works from the solutions",
         )
     return found
 
@@ -118,10 +117,10 @@ def do_show(args: argparse.Namespace) -> int:
     elif args.answer in found:
         print(found[args.answer].source, end="")
     else:
-        raise NoSuchAnswer(
-            f"the answer {args.answer!r} of {entry.name} is asked for\n"
-            f"  {entry.mutants.relative_to(entry.root)} has {len(found)} answers, not this one\n"
-            f"  `course dev show {entry.name}` lists them"
+        raise Refusal(
+            f"the answer {args.answer!r} of {entry.name}",
+            f"{len(found)} others in {entry.mutants.relative_to(entry.root)}",
+            f"`course dev show {entry.name}` lists them",
         )
     return 0
 

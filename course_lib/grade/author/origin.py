@@ -7,15 +7,12 @@ import subprocess
 from pathlib import Path
 
 from course_lib.grade.report import write_atomically
+from course_lib.trace import Refusal
 
 FILES = ("pyproject.toml", "README.md", "docs/*.md", "notebooks/*.ipynb")
 GIVEN = re.compile(r"(?:https://github\.com/|git@github\.com:)?([\w-]+/[\w.-]+?)(?:\.git)?/?")
 KEPT = re.compile(r'^Repository = "https://github\.com/([^"]+)"', re.M)
 BEFORE = r"(?<=github\.com/)|(?<=/github/)|(?<=/gh/)"  # GitHub's own, Colab's, Binder's
-
-
-class NoOrigin(ValueError):
-    """No address on GitHub was given, or none is known."""
 
 
 def move(root: Path, given: str | None) -> list[Path]:
@@ -26,15 +23,15 @@ def move(root: Path, given: str | None) -> list[Path]:
         given: as OWNER/REPO, or an address on GitHub; None for that of the remote `origin`.
 
     Raises:
-        NoOrigin: it is none. Colab and Binder open notebooks from GitHub.
+        Refusal: it is none. Colab and Binder open notebooks from GitHub.
     """
     asked = given if given is not None else _remote(root)
     found = GIVEN.fullmatch(asked.strip())
     if not found:
-        raise NoOrigin(
-            f"the address of this copy is to be {asked.strip() or 'that of the remote origin'}\n"
-            "  that is no repository on GitHub\n"
-            "  Colab and Binder open lessons from there: `course dev origin OWNER/REPO`"
+        raise Refusal(
+            f"{asked.strip() or 'the remote origin'} as the address of this copy",
+            "no repository on GitHub",
+            "Colab and Binder open lessons from there: `course dev origin OWNER/REPO`",
         )
     old = KEPT.findall((root / "pyproject.toml").read_text(encoding="utf-8"))[0]
     place = re.compile(rf"(?:{BEFORE}){re.escape(old)}(?![\w-])")

@@ -64,7 +64,7 @@ def answers_of(entry: Entry) -> list[KnownAnswer]:
     """All answers of an exercise whose verdict is known.
 
     Raises:
-        AnswerError: an edit does not fit the solution.
+        Refusal: an edit does not fit the solution.
     """
     solution, given = entry.solution.read_text(encoding="utf-8"), starter(entry)
     first = "broken" if is_given(given) else "starter"

@@ -9,12 +9,13 @@ from pathlib import Path
 from course_lib.grade.catalog import PACKAGE, Entry, entries, find, find_root
 from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card
-from course_lib.grade.teach import Refusal, gradescope
+from course_lib.grade.teach import gradescope
 from course_lib.grade.teach.grading import grade_class
 from course_lib.grade.teach.handed_in import Submission, submissions
 from course_lib.grade.teach.marks import Marks, Student
 from course_lib.grade.teach.release import release
 from course_lib.grade.teach.seed import read_secret, seed_of
+from course_lib.trace import Refusal
 
 SEVERITY = ("interrupted", "broke", "tampered")  # what the exit code of a class tells, worst first
 EXIT = {"interrupted": 130, "broke": 4, "tampered": 5}
@@ -65,7 +66,7 @@ def choose(words: str | None) -> list[Entry]:
     """The exercises named, one by one or by lesson; all if nothing is said.
 
     Raises:
-        NoSuchExercise: a name that neither an exercise nor a lesson has.
+        Refusal: a name that neither an exercise nor a lesson has.
     """
     known = entries()
     if not words:
@@ -98,15 +99,15 @@ def _refuse(folder: Path, out: Path, student: str | None) -> None:
     """Raises unless results can go to `out`."""
     why = ""
     if not folder.is_dir():
-        why = f"there is no folder {folder}\n  submissions are its folders and zip files"
+        found, why = f"no folder {folder}", "submissions are its folders and zip files"
     elif out.is_relative_to(folder) or folder.is_relative_to(out):
-        why = f"results are to go to {out}\n  neither may lie in the other"
+        found, why = f"results that are to go to {out}", "neither may lie in the other"
     elif PACKAGE.is_relative_to(folder) or PACKAGE.is_relative_to(out):
-        why = "the course itself lies in that folder\n  answers may read nothing in it"
+        found, why = "the course itself in that folder", "answers may read nothing in it"
     elif student is not None and (not student or student[0] == "." or os.sep in student):
-        why = f"the student is called {student!r}\n  the name is to be a folder's name as well"
+        found, why = f"a student called {student!r}", "the name is to be a folder's name as well"
     if why:
-        raise Refusal(f"the class in {folder.name} is to be graded\n  {why}")
+        raise Refusal(f"grade the class in {folder.name}", found, why)
 
 
 def _say(student: str, card: Card, known: bool) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from course_lib.grade.catalog import Entry
 from course_lib.grade.report import Card, CheckResult, details, fault_lines
-from course_lib.grade.teach import Refusal
 from course_lib.grade.teach.release import NEVER
+from course_lib.trace import Refusal
 
 ROOMS = ("course_lib", "grading/suites", "grading/references")
 LATER = "after_due_date"  # when hidden checks are shown
@@ -102,8 +102,11 @@ def autograder(root: Path, target: Path, chosen: Sequence[Entry], secret: bytes 
         Refusal: there is something in the file's place.
     """
     if target.exists():
-        raise Refusal(f"the autograder is to be written to {target}\n  the file exists\n"
-                           "  an older one may be in use: name another, or remove it")  # fmt: skip
+        raise Refusal(
+            f"write the autograder to {target}",
+            "the file exists",
+            "an older one may be in use: name another, or remove it",
+        )
     options = "--exercises " + ",".join(entry.name for entry in chosen)
     options += " --secret-file secret" if secret else ""
     draft = target.with_name(f".{target.name}")

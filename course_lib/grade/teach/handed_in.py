@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from course_lib.grade.catalog import Entry
-from course_lib.grade.teach import Refusal
+from course_lib.trace import Refusal
 
 LARGEST = 1 << 20  # bytes; the longest solution of the course has a hundredth of it
 
@@ -68,9 +68,9 @@ def submissions(folder: Path) -> list[Submission]:
     if twice or not found:
         what = f"two submissions of {', '.join(twice)}" if twice else "no folder and no zip file"
         raise Refusal(
-            f"the class in {folder.name} is to be graded\n"
-            f"  it has {what}\n"
-            "  each student has one folder, or one zip file, which is named after the student"
+            f"grade the class in {folder.name}",
+            what,
+            "each student has one folder, or one zip file, which is named after the student",
         )
     return found
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from course_lib.grade.catalog import find
 from course_lib.grade.grader import Grader
+from course_lib.trace import Refusal
 
 
 def points(name: str, file: str | Path | None = None, seed: int = 0) -> int:
@@ -17,11 +18,14 @@ def points(name: str, file: str | Path | None = None, seed: int = 0) -> int:
         seed: of the hidden inputs.
 
     Raises:
-        RuntimeError: the grader broke, so there are no points to return.
+        Refusal: the grader broke, so there are no points to return.
     """
     with Grader() as grader:
         card = grader.grade(find(name), Path(file) if file is not None else None, seed=seed)
     if card.score is None:
-        raise RuntimeError(f"{name} cannot be graded\n  {card.internal.strip()[-300:]}\n"
-                           "  the grader broke; the answer is not to blame")  # fmt: skip
+        raise Refusal(
+            f"the points of {name}",
+            card.internal.strip()[-300:],
+            "the grader broke; the answer is not to blame",
+        )
     return card.score

@@ -14,8 +14,8 @@ from pathlib import Path
 from course_lib.grade.author import build
 from course_lib.grade.catalog import Entry, entries
 from course_lib.grade.report import github
-from course_lib.grade.teach import Refusal
 from course_lib.grade.teach.hide import visible
+from course_lib.trace import Refusal
 
 FOLDERS = (
     "course_lib", "grading", "notebooks", "benchmarks", "tests", "docs", "binder", ".devcontainer",
@@ -70,7 +70,7 @@ def _refuse(root: Path, target: Path) -> None:
     elif target.resolve().is_relative_to(root):
         found, why = f"{target.name} lies in the course", "the next release would hold this one"
     if why:
-        raise Refusal(f"the students' copy of the course is to go to {target}\n  {found}\n  {why}")
+        raise Refusal(f"put the students' copy of the course into {target}", found, why)
 
 
 def _fill(root: Path, draft: Path, known: Sequence[Entry]) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 from pathlib import Path
 
-from course_lib.grade.teach import Refusal
+from course_lib.trace import Refusal
 
 SEED_BYTES = 6
 SHORTEST = 16  # bytes of a secret
@@ -31,8 +31,8 @@ def read_secret(path: Path) -> bytes:
     secret = path.read_bytes().strip()
     if len(secret) < SHORTEST:
         raise Refusal(
-            f"seeds are to come from the secret in {path.name}\n"
-            f"  it has {len(secret)} bytes\n"
-            f"  a secret has {SHORTEST} at least; `openssl rand -hex 32 > {path.name}` makes one"
+            f"make seeds from the secret in {path.name}",
+            f"{len(secret)} bytes",
+            f"a secret has {SHORTEST} at least; `openssl rand -hex 32 > {path.name}` makes one",
         )
     return secret

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_lib.comm import CommError, Group, all_reduce
+from course_lib.trace import Refusal
 
 Item = TypeVar("Item")
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -29,12 +30,13 @@ def windows(micro_batches: Iterable[Item], k: int) -> Iterator[list[Item]]:
     """Cuts an epoch into lists of `k` micro-batches, one list an update; the last may be shorter.
 
     Raises:
-        ValueError: `k` is below 1.
+        Refusal: `k` is below 1.
     """
     if k < 1:
-        raise ValueError(
-            f"asked for windows of {k} micro-batches\nfound a number below 1\n"
-            "an update needs at least one micro-batch"
+        raise Refusal(
+            f"windows of {k} micro-batches",
+            "a number below 1",
+            "an update needs at least one micro-batch",
         )
     source = iter(micro_batches)
     while window := list(islice(source, k)):
@@ -142,7 +144,7 @@ def clip_grad_norm(
 
     Raises:
         CommError: the ranks of `group` have different norms.
-        RuntimeError: the norm is not finite, and `error_if_nonfinite`.
+        Refusal: the norm is not finite, and `error_if_nonfinite`.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     if scale != 1.0:
@@ -152,10 +154,10 @@ def clip_grad_norm(
     if group is not None:
         _compare_norms(norm, group)
     if error_if_nonfinite and not norm.isfinite():
-        raise RuntimeError(
-            f"asked to clip {len(gradients)} gradients to {max_norm}\n"
-            f"found a norm of {norm.item()}\n"
-            "infinity scaled down is NaN in every weight: skip this update"
+        raise Refusal(
+            f"clip {len(gradients)} gradients to {max_norm}",
+            f"a norm of {norm.item()}",
+            "infinity scaled down is NaN in every weight: skip this update",
         )
     scale_down(gradients, norm, max_norm)
     return norm

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from course_lib.comm import CommError, Group, all_reduce
+from course_lib.trace import Refusal
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -66,7 +67,7 @@ class SyncBatchNorm(_BatchNorm):
             input: (B, C) or (B, C, ...); a rank may have no row at all.
 
         Raises:
-            ValueError: the input has other channels than the module.
+            Refusal: the input has other channels than the module.
             CommError: all ranks together have only one value in each channel.
         """
         self._check_input_dim(input)
@@ -96,10 +97,10 @@ class SyncBatchNorm(_BatchNorm):
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2 or input.shape[1] != self.num_features:
-            raise ValueError(
-                f"asked to normalise {self.num_features} channels\n"
-                f"found an input of shape {tuple(input.shape)} on rank {self.group.rank}\n"
-                "the channels are dim 1, and there must be as many as the module has"
+            raise Refusal(
+                f"normalise {self.num_features} channels",
+                f"an input of shape {tuple(input.shape)} on rank {self.group.rank}",
+                "the channels are dim 1, and there must be as many as the module has",
             )
 
 

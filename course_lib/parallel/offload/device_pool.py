@@ -17,21 +17,15 @@ from typing import Any
 
 import torch
 
-from course_lib.trace import Ledger
+from course_lib.trace import Ledger, Refusal
 from course_lib.trace.memory import held_bytes
 
 
-class OutOfMemory(RuntimeError):
-    """A request that does not fit the device's budget, in three lines.
+class OutOfMemory(Refusal, RuntimeError):
+    """A request that does not fit the device's budget; `found` is what is there already.
 
-    Args:
-        asked: what was to be put there.
-        found: what is there already.
-        why: why the two do not fit.
+    A RuntimeError as well, as `torch.OutOfMemoryError` is one.
     """
-
-    def __init__(self, asked: str, found: str, why: str) -> None:
-        super().__init__(f"asked: {asked}\nfound: {found}\nwhy: {why}")
 
 
 class Copy:
@@ -172,10 +166,10 @@ class DevicePool:
 
     def _copy(self, lane: str, source: torch.Tensor, target: torch.Tensor) -> Copy:
         if source.dtype != target.dtype or source.shape != target.shape:
-            raise ValueError(
-                f"asked: copy {lane} {tuple(source.shape)} {source.dtype}\n"
-                f"found: a target of {tuple(target.shape)} {target.dtype}\n"
-                "why: a link moves bytes; cast on one of its sides, before or after"
+            raise Refusal(
+                f"copy {lane} {tuple(source.shape)} {source.dtype}",
+                f"a target of {tuple(target.shape)} {target.dtype}",
+                "a link moves bytes; cast on one of its sides, before or after",
             )
         source, target = source.detach(), target.detach()
         if self.device.type == "cuda":

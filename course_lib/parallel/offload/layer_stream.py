@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from course_lib.parallel.offload.device_pool import Copy, DevicePool
+from course_lib.trace import Refusal
 
 
 class _Layer:
@@ -96,7 +97,7 @@ class LayerStream:
             `gather`, `gathered` and `free` and the spans `forward` and `backward`.
 
     Raises:
-        ValueError: a parameter belongs to two layers.
+        Refusal: a parameter belongs to two layers.
         OutOfMemory: (in forward and backward) two layers do not fit.
     """
 
@@ -104,10 +105,10 @@ class LayerStream:
         self.pool = pool
         found = [id(p) for layer in layers for p in layer.parameters()]
         if len(set(found)) != len(found):
-            raise ValueError(
-                f"asked: stream {len(layers)} layers, each by itself\n"
-                f"found: {len(found) - len(set(found))} parameters that are in two of them\n"
-                "why: one would be freed while the other is in use: keep tied ones on the device"
+            raise Refusal(
+                f"stream {len(layers)} layers, each by itself",
+                f"{len(found) - len(set(found))} parameters that are in two of them",
+                "one would be freed while the other is in use: keep tied ones on the device",
             )
         self._layers = [_Layer(m, f"{name}.{i}", pool) for i, m in enumerate(layers)]
         for index, module in enumerate(layers):

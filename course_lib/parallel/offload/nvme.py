@@ -24,23 +24,16 @@ from typing import Any
 
 import torch
 
+from course_lib.trace import Refusal
+
 MAGIC = b"COURSE05"
 PAGE = 4096  # the data begin here, so that they are aligned for the disk and for any dtype
 UNFINISHED = ".unfinished"  # ends the names of files that are being written
 PREFIX = struct.Struct("<8sII")  # magic, length of the JSON, checksum of the JSON
 
 
-class TornFile(RuntimeError):
-    """A file that is not what was written, in three lines; the first names it.
-
-    Args:
-        path: of the file.
-        found: what is there instead.
-        why: what that means.
-    """
-
-    def __init__(self, path: Path, found: str, why: str) -> None:
-        super().__init__(f"asked: read {path.name}\nfound: {found}\nwhy: {why}")
+class TornFile(Refusal, RuntimeError):
+    """A file that is not what was written; `asked` names it."""
 
 
 class NvmeStore:
@@ -107,9 +100,10 @@ class NvmeStore:
 
     def _path(self, name: str) -> Path:
         if "/" in name or name.startswith("."):
-            raise ValueError(
-                f"asked: a file for {name!r}\nfound: a path\n"
-                "why: a store is one folder, and names with a dot in front are its unfinished files"
+            raise Refusal(
+                f"a file for {name!r}",
+                "a path",
+                "a store is one folder, and names with a dot in front are its unfinished files",
             )
         return self.folder / name
 
@@ -151,7 +145,9 @@ def _read(path: Path) -> torch.Tensor:
     about = _header(path)
     size = os.stat(path).st_size
     if size != PAGE + about["bytes"]:
-        raise TornFile(path, f"{size:,} bytes", f"its header promises {PAGE + about['bytes']:,}")
+        raise TornFile(
+            f"read {path.name}", f"{size:,} bytes", f"its header promises {PAGE + about['bytes']:,}"
+        )
     tensor = torch.empty(about["shape"], dtype=getattr(torch, about["dtype"]))
     if tensor.numel():
         mapped = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
@@ -159,9 +155,10 @@ def _read(path: Path) -> torch.Tensor:
     checksum = zlib.crc32(_bytes(tensor))
     if checksum != about["checksum"]:
         raise TornFile(
-            path, f"data with the checksum {checksum:08x}",
+            f"read {path.name}",
+            f"data with the checksum {checksum:08x}",
             f"written were data with {about['checksum']:08x}: a part of them is older or damaged",
-        )  # fmt: skip
+        )
     return tensor
 
 
@@ -170,13 +167,21 @@ def _header(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         page = file.read(PAGE)
     if len(page) < PAGE:
-        raise TornFile(path, f"{len(page):,} bytes", f"a header alone has {PAGE:,}: cut short")
+        raise TornFile(
+            f"read {path.name}", f"{len(page):,} bytes", f"a header alone has {PAGE:,}: cut short"
+        )
     magic, length, checksum = PREFIX.unpack_from(page)
     text = page[PREFIX.size : PREFIX.size + length]
     if magic != MAGIC or zlib.crc32(text) != checksum or any(page[PREFIX.size + length :]):
-        raise TornFile(path, "a header that is damaged", "not written by this store, or not whole")
+        raise TornFile(
+            f"read {path.name}",
+            "a header that is damaged",
+            "not written by this store, or not whole",
+        )
     about: dict[str, Any] = json.loads(text)
     count = math.prod(about["shape"]) * getattr(torch, about["dtype"]).itemsize
     if about["name"] != path.name or count != about["bytes"]:
-        raise TornFile(path, f"the file of {about['name']!r}", "it was renamed, or copied over")
+        raise TornFile(
+            f"read {path.name}", f"the file of {about['name']!r}", "it was renamed, or copied over"
+        )
     return about

@@ -19,6 +19,7 @@ from torch import nn
 from course_lib.parallel.offload.device_pool import DevicePool
 from course_lib.parallel.offload.nvme import NvmeStore
 from course_lib.parallel.offload.optimizer import OffloadedOptimizer, Slot
+from course_lib.trace import Refusal
 
 
 class NvmeOptimizer(OffloadedOptimizer):
@@ -62,10 +63,10 @@ class NvmeOptimizer(OffloadedOptimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Refused: the state is in the store's folder, which can be copied between two steps."""
-        raise RuntimeError(
-            f"asked: the state of {len(self._slots)} parameters, in memory\n"
-            f"found: it is in {self.store.folder.name}, {sum(self._sizes.values()):,} bytes\n"
-            "why: it is there because memory is short: copy the folder"
+        raise Refusal(
+            f"the state of {len(self._slots)} parameters, in memory",
+            f"it is in {self.store.folder.name}, {sum(self._sizes.values()):,} bytes",
+            "it is there because memory is short: copy the folder",
         )
 
     def _update(self, slots: list[Slot]) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from course_lib.trace import Refusal
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -83,14 +85,14 @@ def flatten(parameters: Sequence[nn.Parameter], parts: int) -> tuple[FlatLayout,
         parts: shards that the flat tensor is to be cut into.
 
     Raises:
-        ValueError: no parameters, or several dtypes or devices.
+        Refusal: no parameters, or several dtypes or devices.
     """
     kinds = {(p.dtype, p.device) for p in parameters}
     if len(kinds) != 1:
-        raise ValueError(
-            f"asked to flatten {len(parameters)} parameters\n"
-            f"found the dtypes and devices {sorted(map(str, kinds))}\n"
-            "a flat tensor has one of each: flatten each kind by itself"
+        raise Refusal(
+            f"flatten {len(parameters)} parameters",
+            f"the dtypes and devices {sorted(map(str, kinds))}",
+            "a flat tensor has one of each: flatten each kind by itself",
         )
     layout = FlatLayout([p.shape for p in parameters], parts)
     flat = parameters[0].new_zeros(layout.padded)

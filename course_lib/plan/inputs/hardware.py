@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from course_lib.trace import Refusal
+
 GB = 10**9
 GIB = 2**30
 TERA = 10**12
@@ -128,19 +130,20 @@ LINKS: Mapping[str, tuple[Link, Link]] = MappingProxyType(
     }
 )
 NODE = 8
+MOST_DIGITS = 40  # of a number of GPUs; `int` takes no text of thousands
 
 
 def cluster(name: str, count: int) -> Cluster:
     """So many GPUs of a kind, eight in a node.
 
     Raises:
-        ValueError: no such GPU in the table, or none of them.
+        Refusal: no such GPU in the table, or none of them.
     """
     if name not in GPUS or count < 1:
-        raise ValueError(
-            f"asked for {count} GPUs of the kind {name!r}\n"
-            f"found {', '.join(GPUS)}\n"
-            "a prediction needs a known GPU, and at least one of it"
+        raise Refusal(
+            f"{count} GPUs of the kind {name!r}",
+            ", ".join(GPUS),
+            "a prediction needs a known GPU, and at least one of it",
         )
     inside, between = LINKS[name]
     return Cluster(GPUS[name], count, NODE, inside, between)
@@ -150,14 +153,14 @@ def parse_cluster(text: str) -> Cluster:
     """The cluster that `512xH100` names; `A100` alone is the one of 80 GB.
 
     Raises:
-        ValueError: the text is not a number, an x and a GPU of the table.
+        Refusal: the text is not a number, an x and a GPU of the table.
     """
     count, x, name = text.partition("x")
-    if not x or not count.strip().isdigit():
-        raise ValueError(
-            f"asked for the cluster {text!r}\n"
-            "found no number and GPU with an x between them\n"
-            "write it as 512xH100"
+    if not x or not count.strip().isdecimal() or len(count) > MOST_DIGITS:
+        raise Refusal(
+            f"the cluster {text!r}",
+            "no number and GPU with an x between them",
+            "write it as 512xH100",
         )
     name = name.strip().upper()
     return cluster({"A100": "A100-80"}.get(name, name), int(count))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from course_lib.trace import Refusal
+
 RECOMPUTE = ("none", "selective", "full")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
 
@@ -34,7 +36,7 @@ class Layout:
         precision: what products are computed in.
 
     Raises:
-        ValueError: a number below 1, or a word that is none of those above.
+        Refusal: a number below 1, or a word that is none of those above.
     """
 
     pp: int = 1
@@ -55,12 +57,12 @@ class Layout:
         counts = (self.pp, self.dp, self.ep, self.cp, self.tp, self.rows, self.micro_batches)
         known = self.recompute in RECOMPUTE and self.precision in PRECISIONS and 0 <= self.zero <= 3
         if min(*counts, self.chunks) < 1 or not known:
-            raise ValueError(
-                f"asked for {self}\n"
-                f"found recompute {self.recompute!r}, precision {self.precision!r}, "
-                f"zero {self.zero}, smallest degree {min(*counts, self.chunks)}\n"
+            raise Refusal(
+                str(self),
+                f"recompute {self.recompute!r}, precision {self.precision!r}, "
+                f"zero {self.zero}, smallest degree {min(*counts, self.chunks)}",
                 f"degrees are 1 or more, zero is 0 to 3, recompute one of {', '.join(RECOMPUTE)}, "
-                f"precision one of {', '.join(PRECISIONS)}"
+                f"precision one of {', '.join(PRECISIONS)}",
             )
 
     @property

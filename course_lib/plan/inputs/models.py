@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from course_lib.model.config import ModelConfig, MoEConfig
+from course_lib.trace import Refusal
 
 
 @dataclass(frozen=True)
@@ -104,12 +105,12 @@ def model(name: str) -> ModelConfig:
     """The shape of a known model.
 
     Raises:
-        ValueError: there is none of this name.
+        Refusal: there is none of this name.
     """
     if name not in MODELS:
-        raise ValueError(
-            f"asked for the model {name!r}\n"
-            f"found {', '.join(MODELS)}\n"
-            "others are a ModelConfig(layers=..., hidden=..., ...)"
+        raise Refusal(
+            f"the model {name!r}",
+            ", ".join(MODELS),
+            "others are a ModelConfig(layers=..., hidden=..., ...)",
         )
     return MODELS[name].config

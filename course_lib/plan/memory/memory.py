@@ -77,7 +77,7 @@ def memory(
         stages: the pipeline, if it is not cut as `train` cuts it.
 
     Raises:
-        ValueError: the model cannot be cut so.
+        Refusal: the model cannot be cut so.
         ScheduleError: the schedule cannot be made, or has more stages than blocks.
     """
     share = share_of(config, layout)

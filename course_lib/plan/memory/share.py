@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from course_lib.model.config import ModelConfig
 from course_lib.plan.inputs.layout import Layout
-from course_lib.trace import chunk_sizes
+from course_lib.trace import Refusal, chunk_sizes
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ def share_of(config: ModelConfig, layout: Layout) -> Share:
     """The largest share of a layout's ranks.
 
     Raises:
-        ValueError: heads, experts or tokens cannot be cut so.
+        Refusal: heads, experts or tokens cannot be cut so.
     """
     if why := does_not_divide(config, layout):
-        raise ValueError(f"asked for {layout}\nfound {config}\n{why}")
+        raise Refusal(str(layout), str(config), why)
     tp = layout.tp
     # A rank of cp has a piece from the front of a sequence, and its mirror image from the back.
     pieces = chunk_sizes(config.sequence, 2 * layout.cp)

@@ -22,6 +22,7 @@ from course_lib.plan.published.row import Declined, Row, Run, read
 from course_lib.plan.time.simulate import Step, simulate
 from course_lib.plan.time.stages import Stages, enough_micro_batches, even_stages, schedule_of
 from course_lib.schedule import ScheduleError
+from course_lib.trace import Refusal
 
 GIB = 2**30
 SHORTEST = 0.5e-3  # seconds of a block's forward, below which starting its kernels decides
@@ -88,7 +89,7 @@ def speed(run: Run, row: Row, fitted: Fitted | None = None) -> tuple[float, floa
     try:
         step = simulate(run.config, run.layout, run.cluster, run.software, constants)
     except ScheduleError as error:
-        raise Declined(str(error).replace("\n", "; ")) from error
+        raise Declined(f"{error.asked}: {error.found}, but {error.why}") from error
     _check_step(run, step)
     return run.tflops(step.seconds), band(gpu, run.layout)
 
@@ -110,5 +111,5 @@ def mem_gib(run: Run) -> float | None:
         schedule = schedule_of(run.layout, enough_micro_batches(run.layout))
         stages = Stages(schedule, even_stages(run.config, schedule.stages))
         return memory(run.config, run.layout, recipe=old, stages=stages).total / GIB
-    except (ScheduleError, ValueError):
+    except Refusal:
         return None

@@ -17,6 +17,7 @@ from course_lib.plan.inputs.hardware import Cluster, cluster
 from course_lib.plan.inputs.layout import PRECISIONS, RECOMPUTE, Layout
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import flops
+from course_lib.trace import Refusal
 
 Row = Mapping[str, object]  # texts or numbers by column; what is not known is empty or missing
 Texts = Mapping[str, str]
@@ -112,8 +113,8 @@ def _config(row: Texts) -> ModelConfig:
             gated=_whole(row, "gated", 0) == 1,
             tied=_whole(row, "tied", 0) == 1,
         )
-    except ValueError as error:
-        raise Declined("the shape does not fit together: " + str(error).splitlines()[1]) from error
+    except Refusal as error:
+        raise Declined(f"the shape does not fit together: {error.asked}, {error.found}") from error
 
 
 def _schedule(row: Texts, chunks: int) -> str:

@@ -22,6 +22,7 @@ from course_lib.plan.inputs.models import model
 from course_lib.plan.search.decision import Case, Decision, decide
 from course_lib.plan.search.planner import Plan, Problem, Refused, plan
 from course_lib.plan.time.simulate import Step, simulate
+from course_lib.trace import Refusal
 
 HEAD = ("pp", "dp", "ep", "cp", "tp", "rows", "micro", "schedule", "ZeRO", "recompute",
         "memory", "step", "TFLOP/s", "MFU", "bubble", "exposed")  # fmt: skip
@@ -146,7 +147,7 @@ def answer(
         precision: of the products.
 
     Raises:
-        ValueError: no such model, cluster or precision, or nothing to train on.
+        Refusal: no such model, cluster or precision, or nothing to train on.
     """
     config, cluster = _checked(name, gpus, batch, sequence, precision)
     steps: dict[Layout, Step] = {}
@@ -166,7 +167,7 @@ def problem(
     """The same question as the planner takes it, its seconds those of the simulator.
 
     Raises:
-        ValueError: as `answer` does.
+        Refusal: as `answer` does.
     """
     config, cluster = _checked(name, gpus, batch, sequence, precision)
 
@@ -183,10 +184,10 @@ def _checked(
     cluster, config = parse_cluster(gpus), model(name)
     config = replace(config, sequence=config.sequence if sequence is None else sequence)
     if batch < 1 or not 1 <= config.sequence <= LONGEST or precision not in PRECISIONS:
-        raise ValueError(
-            f"asked for {batch} sequences of {config.sequence} tokens in {precision}\n"
-            f"found {', '.join(PRECISIONS)}\n"
-            "a step has at least one sequence, of 1 to 2^27 tokens, and a precision of that list"
+        raise Refusal(
+            f"{batch} sequences of {config.sequence} tokens in {precision}",
+            ", ".join(PRECISIONS),
+            "a step has at least one sequence, of 1 to 2^27 tokens, and a precision of that list",
         )
     return config, cluster
 

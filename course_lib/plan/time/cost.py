@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course_lib.plan.inputs.hardware import Cluster
+from course_lib.trace import Refusal
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send")
 # Which algorithms each operation has. Rings move the least, trees and halving take fewer steps.
@@ -153,13 +154,13 @@ def seconds(
         algorithm: one of `ALGORITHMS[op]`; the only one where there is only one.
 
     Raises:
-        ValueError: the operation or the algorithm is not known.
+        Refusal: the operation or the algorithm is not known.
     """
     if op not in OPS or (algorithm not in ALGORITHMS[op] and len(ALGORITHMS[op]) > 1):
-        raise ValueError(
-            f"asked for {op} by {algorithm}\n"
-            f"found {', '.join(ALGORITHMS.get(op, OPS))}\n"
-            "each operation has a few algorithms, and each of them its formula"
+        raise Refusal(
+            f"{op} by {algorithm}",
+            ", ".join(ALGORITHMS.get(op, OPS)),
+            "each operation has a few algorithms, and each of them its formula",
         )
     if group.size == 1:
         return 0.0

@@ -21,6 +21,7 @@ from course_lib.plan.time.bubble import FOLDED, SPLIT, chunks_of, pipeline
 from course_lib.plan.time.kernels import Parts, add
 from course_lib.plan.time.timing import Setting, Stage, layers_of, stages, total
 from course_lib.schedule import Costs
+from course_lib.trace import Refusal
 
 # Adam in mixed precision reads gradient, both moments and the 32-bit master, writes the last three
 # and the 16-bit parameter (2 + 12 + 12 + 2 bytes); before it gradients are scaled, checked and
@@ -98,14 +99,14 @@ def simulate(
         fitted: the two constants; by default those of the GPU.
 
     Raises:
-        ValueError: the layout needs another number of GPUs.
+        Refusal: the layout needs another number of GPUs.
         ScheduleError: there is no such pipeline.
     """
     if layout.gpus != cluster.count:
-        raise ValueError(
-            f"asked for a layout of {layout.gpus} GPUs\n"
-            f"found a cluster of {cluster.count}\n"
-            "every GPU has its place in the layout"
+        raise Refusal(
+            f"a layout of {layout.gpus} GPUs",
+            f"a cluster of {cluster.count}",
+            "every GPU has its place in the layout",
         )
     constants = fitted or FITTED.get(cluster.gpu.name, Fitted())
     setting = Setting(config, layout, cluster, software or Software(), constants)

@@ -28,7 +28,7 @@ def ring_attention_steps(timeline: Timeline, call: int = -1) -> Player:
         call: which of the recorded calls, in order of time; the last by default.
 
     Raises:
-        ValueError: there is no such call.
+        Refusal: there is no such call.
     """
     board = Board(read_tiles(timeline, call))
     frames = [board.frame(hop) for hop in range(-1, board.story.hops)]

@@ -126,7 +126,7 @@ def read_tiles(timeline: Timeline, call: int = -1) -> Tiles:
         call: which of the recorded ones, in order of time.
 
     Raises:
-        ValueError: there is none.
+        Refusal: there is none.
     """
     calls = {book.rank: list(_calls(book)) for book in timeline.ledgers}
     try:

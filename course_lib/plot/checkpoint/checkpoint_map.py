@@ -48,7 +48,7 @@ def checkpoint_map(
         manifest: bytes of the manifest.
 
     Raises:
-        ValueError: a part lies outside its tensor, the files do not hold every element exactly
+        Refusal: a part lies outside its tensor, the files do not hold every element exactly
             once, or there is too much to be drawn.
     """
     story = Story(tensors, held, stored, wanted, manifest)

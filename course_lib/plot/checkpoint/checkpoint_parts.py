@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from course_lib.trace import Refusal
+
 
 class WholeTensor(NamedTuple):
     """A tensor of the model.
@@ -171,15 +173,16 @@ def check_story(story: Story) -> None:
     """Refuses what is no checkpoint, or too much to be drawn.
 
     Raises:
-        ValueError: there are no or too many ranks or tensors, a part lies outside its tensor, or
+        Refusal: there are no or too many ranks or tensors, a part lies outside its tensor, or
             the files do not hold every element exactly once.
     """
     ranks, tensors = max(len(story.savers), len(story.loaders)), len(story.tensors)
     if not (story.savers and story.loaders and ranks <= 6 and 1 <= tensors <= 12):
-        raise ValueError(
-            f"asked for a map of {tensors} tensors, {len(story.savers)} ranks that save and "
-            f"{len(story.loaders)} that load\nfound room for 1 to 12 tensors and 1 to 6 ranks\n"
-            "a tensor must be large enough to be seen"
+        raise Refusal(
+            f"a map of {tensors} tensors, {len(story.savers)} ranks that save and "
+            f"{len(story.loaders)} that load",
+            "room for 1 to 12 tensors and 1 to 6 ranks",
+            "a tensor must be large enough to be seen",
         )
     stored = [part for part, _, _ in story.stored]
     for part in (*story.held, *stored, *story.wanted):
@@ -189,10 +192,11 @@ def check_story(story: Story) -> None:
         count = sum(math.prod(part.sizes) for part in parts)
         twice = any(a.common(b) for i, a in enumerate(parts) for b in parts[:i])
         if twice or count != math.prod(tensor.shape):
-            raise ValueError(
-                f"asked for a map of files that hold {name}, shape {tensor.shape}\n"
-                f"found {count} elements in {len(parts)} parts, {'some' if twice else 'none'} "
-                "of them twice\nin a checkpoint every element is stored exactly once"
+            raise Refusal(
+                f"a map of files that hold {name}, shape {tensor.shape}",
+                f"{count} elements in {len(parts)} parts, {'some' if twice else 'none'} "
+                "of them twice",
+                "in a checkpoint every element is stored exactly once",
             )
 
 
@@ -205,7 +209,8 @@ def _check_inside(part: TensorPart, tensors: Mapping[str, WholeTensor]) -> None:
         or any(n < 0 for n in (*part.offsets, *part.sizes))
         or any(end > size for end, size in zip(_ends(part), shape, strict=True))
     ):
-        raise ValueError(
-            f"asked for {part}\nfound {'no such tensor' if shape is None else f'shape {shape}'}\n"
-            "a part lies in the tensor that it is of"
+        raise Refusal(
+            str(part),
+            "no such tensor" if shape is None else f"shape {shape}",
+            "a part lies in the tensor that it is of",
         )

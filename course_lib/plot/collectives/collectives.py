@@ -31,7 +31,7 @@ def collective_steps(timeline: Timeline, op: str = "all_reduce", call: int = -1)
         call: which of the recorded calls of `op`; the last by default.
 
     Raises:
-        ValueError: the records hold no such call, or no steps.
+        Refusal: the records hold no such call, or no steps.
     """
     story = replay(timeline, op, call)
     grid = Grid(story)

@@ -23,7 +23,7 @@ def timeline_lanes(timeline: Timeline) -> Picture:
         timeline: ledgers of all ranks.
 
     Raises:
-        ValueError: nothing was recorded.
+        Refusal: nothing was recorded.
     """
     begin, whole = timeline.begin, timeline.end - timeline.begin
     if whole <= 0:

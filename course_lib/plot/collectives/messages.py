@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from course_lib.trace import Event, Timeline, chunk_sizes, program_order
+from course_lib.trace import Event, Refusal, Timeline, chunk_sizes, program_order
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def find_call(timeline: Timeline, op: str, call: int) -> dict[int, Event]:
         The entries; none at all if the records have no such collective.
 
     Raises:
-        ValueError: there are fewer calls.
+        Refusal: there are fewer calls.
     """
     made = [
         {(e.group, e.seq): e for e in book.events if e.op == op and e.algorithm and e.parent < 0}
@@ -53,7 +53,7 @@ def find_call(timeline: Timeline, op: str, call: int) -> dict[int, Event]:
         return {}
     if not -len(order) <= call < len(order):
         found = f"{len(order)} recorded calls"
-        raise refusal(f"call {call} of {op}", found, "calls are counted from 0, or from the end")
+        raise Refusal(f"call {call} of {op}", found, "calls are counted from 0, or from the end")
     return {mine[order[call]].rank: mine[order[call]] for mine in made if order[call] in mine}
 
 
@@ -66,11 +66,11 @@ def messages_of(timeline: Timeline, events: dict[int, Event], op: str) -> list[M
         op: the collective, for the error.
 
     Raises:
-        ValueError: there are no messages, or some carry no step.
+        Refusal: there are no messages, or some carry no step.
     """
     pairs = list(_pairs(timeline, events))
     if not pairs or any(sent.step < 0 for sent, _ in pairs):
-        raise refusal(
+        raise Refusal(
             f"the steps of {op}",
             f"{len(pairs)} messages, {sum(sent.step >= 0 for sent, _ in pairs)} with a step",
             "steps are drawn from messages that carry one: isend(..., step=0, chunk=3)",
@@ -130,8 +130,3 @@ def _unpack(first: int, count: int, sizes: list[int]) -> Iterator[tuple[int, int
 def talkers(messages: list[Message]) -> tuple[int, ...]:
     """The ranks that messages go between."""
     return tuple(sorted({m.source for m in messages} | {m.to for m in messages}))
-
-
-def refusal(asked: str, found: str, why: str) -> ValueError:
-    """An error in three lines."""
-    return ValueError(f"asked: {asked}\nfound: {found}\nwhy: {why}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from course_lib.plot.collectives.messages import Message, find_call, messages_of, refusal, talkers
-from course_lib.trace import Event, Timeline
+from course_lib.plot.collectives.messages import Message, find_call, messages_of, talkers
+from course_lib.trace import Event, Refusal, Timeline
 
 # How often each rank's part is in a chunk, in the order of the group: (1, 1, 0, 0) is the sum of
 # the first two ranks' parts, (0, 2, 0, 0) counts the second rank's part twice.
@@ -84,10 +84,10 @@ def replay(timeline: Timeline, op: str = "all_reduce", call: int = -1) -> Replay
             default.
 
     Raises:
-        ValueError: the records have no such call, or its messages carry no step.
+        Refusal: the records have no such call, or its messages carry no step.
     """
     if op not in KNOWN:
-        raise refusal(f"the steps of {op!r}", f"known: {', '.join(KNOWN)}", "no such collective")
+        raise Refusal(f"the steps of {op!r}", f"known: {', '.join(KNOWN)}", "no such collective")
     events = find_call(timeline, op, call)
     messages = messages_of(timeline, events, op)
     first = next(iter(events.values()), None)

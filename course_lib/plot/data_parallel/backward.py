@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from course_lib.trace import Ledger
+from course_lib.trace import Ledger, Refusal
 
 
 @dataclass
@@ -89,10 +89,10 @@ def _backward(ledger: Ledger, marks: list[tuple[float, str, str]]) -> Backward:
         elif number in by_number:
             by_number[number].arrived = moment
         else:
-            raise ValueError(
-                f"asked for a backward on rank {ledger.rank}\n"
-                f"found `arrived {number}` and no `launch {number}` before it\n"
-                "a picture of half a backward would be wrong: record all of it"
+            raise Refusal(
+                f"a backward on rank {ledger.rank}",
+                f"`arrived {number}` and no `launch {number}` before it",
+                "a picture of half a backward would be wrong: record all of it",
             )
         story.marks.append((kind, rest if kind == "ready" else number))
     story.buckets = list(by_number.values())

@@ -29,7 +29,7 @@ def bucket_steps(timeline: Timeline, rank: int = 0) -> Player:
         rank: whose backward.
 
     Raises:
-        ValueError: there are no such marks, or only those of half a backward.
+        Refusal: there are no such marks, or only those of half a backward.
     """
     story = read_backward(timeline.rank(rank))
     if not story.buckets:

@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from course_lib.plot.player.figure import as_picture, new_figure, nothing_recorded, style
 from course_lib.plot.player.picture import Picture
 from course_lib.plot.player.style import BLUE, GREEN, LINE, ORANGE, PURPLE, SKY, VERMILLION
+from course_lib.trace import Refusal
 
 THIN = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 DASH = 2.0  # in widths of the line
@@ -25,7 +26,7 @@ def loss_curves(curves: Mapping[str, Sequence[float]], reference: str | None = N
         reference: the run that the others are compared with; the first one by default.
 
     Raises:
-        ValueError: there is nothing to compare, no such run, or one goes on beyond the reference.
+        Refusal: there is nothing to compare, no such run, or one goes on beyond the reference.
     """
     name = _checked(curves, reference)
     far = {other: _difference(curves[name], curves[other]) for other in curves if other != name}
@@ -53,10 +54,10 @@ def _checked(curves: Mapping[str, Sequence[float]], reference: str | None) -> st
     name = next(iter(curves)) if reference is None else reference
     lengths = {run: len(losses) for run, losses in curves.items()}
     if name not in curves or max(lengths.values()) > lengths[name]:
-        raise ValueError(
-            f"asked to compare losses with those of {name!r}\n"
-            f"found runs and their steps: {lengths}\n"
-            "the reference is one of the runs, and no other goes on beyond it"
+        raise Refusal(
+            f"compare losses with those of {name!r}",
+            f"runs and their steps: {lengths}",
+            "the reference is one of the runs, and no other goes on beyond it",
         )
     return name
 

@@ -40,7 +40,7 @@ def dispatch_steps(
             (token, place); place 0 is a token's first choice.
 
     Raises:
-        ValueError: choices are missing, twice, out of range or too many, or none is left.
+        Refusal: choices are missing, twice, out of range or too many, or none is left.
     """
     board = Board(Routes(choices, experts, dropped))
     return Player(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from course_lib.trace import chunk_sizes
+from course_lib.trace import Refusal, chunk_sizes
 
 Choices = Sequence[Sequence[Sequence[int]]]  # by rank, token and place: first choice, second one
 ROOM = {"ranks": 4, "experts": 8, "tokens": 8, "choices": 2}  # the most that can be drawn
@@ -46,7 +46,7 @@ class Routes:
         top_k: K.
 
     Raises:
-        ValueError: choices are missing, twice, out of range or too many, or none is left.
+        Refusal: choices are missing, twice, out of range or too many, or none is left.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Routes:
         }
         gone = {(home, *choice) for home, pairs in enumerate(dropped) for choice in pairs}
         if gone - rows.keys() or len(gone) == len(rows):
-            raise ValueError(
-                f"asked for a dispatch without {len(gone)} dropped choices\n"
-                f"found {len(gone - rows.keys())} of them that nobody made, among {len(rows)}\n"
-                "a dropped choice is (token, place) in its rank's list, and one at least is left"
+            raise Refusal(
+                f"a dispatch without {len(gone)} dropped choices",
+                f"{len(gone - rows.keys())} of them that nobody made, among {len(rows)}",
+                "a dropped choice is (token, place) in its rank's list, and one at least is left",
             )
         self.rows = sorted(row for key, row in rows.items() if key not in gone)
         self.lost = sorted(row for key, row in rows.items() if key in gone)
@@ -133,16 +133,16 @@ def check_choices(choices: Choices, experts: int) -> None:
     found = {"ranks": len(choices), "experts": experts, "tokens": most, "choices": top_k}
     for thing, count in found.items():
         if not 1 <= count <= ROOM[thing]:
-            raise ValueError(
-                f"asked for a dispatch of {_list(found)} a token\n"
-                f"found {count} {thing}, and room for 1 to {ROOM[thing]}\n"
-                "every row must be large enough to be seen"
+            raise Refusal(
+                f"a dispatch of {_list(found)} a token",
+                f"{count} {thing}, and room for 1 to {ROOM[thing]}",
+                "every row must be large enough to be seen",
             )
     if experts < len(choices):
-        raise ValueError(
-            f"asked for {experts} experts on {len(choices)} ranks\n"
-            f"found {len(choices) - experts} ranks without one\n"
-            "every rank has an expert at least"
+        raise Refusal(
+            f"{experts} experts on {len(choices)} ranks",
+            f"{len(choices) - experts} ranks without one",
+            "every rank has an expert at least",
         )
     for rank, tokens in enumerate(choices):
         for token, chosen in enumerate(tokens):
@@ -153,11 +153,11 @@ def _check_token(where: str, chosen: Sequence[int], top_k: int, experts: int) ->
     """Raises a ValueError if these are not `top_k` different experts."""
     known = all(0 <= expert < experts for expert in chosen)
     if len(set(chosen)) != top_k or len(chosen) != top_k or not known:
-        raise ValueError(
-            f"asked for a dispatch to {experts} experts, {top_k} for each token\n"
-            f"found {list(chosen)} at {where}\n"
+        raise Refusal(
+            f"a dispatch to {experts} experts, {top_k} for each token",
+            f"{list(chosen)} at {where}",
             f"these are to be {top_k} different numbers from 0 to {experts - 1}; one that was "
-            "dropped is there too, and named in `dropped`"
+            "dropped is there too, and named in `dropped`",
         )
 
 

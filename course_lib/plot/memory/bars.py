@@ -33,7 +33,7 @@ def byte_bars(timeline: Timeline) -> Picture:
         timeline: ledgers of all ranks.
 
     Raises:
-        ValueError: nothing was sent.
+        Refusal: nothing was sent.
     """
     rows = [row for row in timeline.rows() if any(row["sent"]) or any(row["formula_sent"])]
     if not rows:
@@ -88,7 +88,7 @@ def memory_bars(timeline: Timeline, titles: Mapping[int, str] | None = None) -> 
             each its own ledger and its name here.
 
     Raises:
-        ValueError: no memory was counted.
+        Refusal: no memory was counted.
     """
     names = [n for n in MEMORY_COLORS if any(book.peak.get(n) for book in timeline.ledgers)]
     if not names:

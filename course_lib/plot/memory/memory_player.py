@@ -13,6 +13,7 @@ from course_lib.plot.player.figure import nothing_recorded
 from course_lib.plot.player.player import Frame, Player
 from course_lib.plot.player.style import MEMORY_COLORS, VERMILLION, format_bytes, text_on
 from course_lib.plot.player.unveil import legend
+from course_lib.trace import Refusal
 
 Bar = Mapping[str, float]  # memory class to bytes
 
@@ -36,7 +37,7 @@ def memory_player(
         decimal: write GB and not GiB, as papers and price lists do.
 
     Raises:
-        ValueError: nothing is held in any frame, or a class is not one of the ledger's.
+        Refusal: nothing is held in any frame, or a class is not one of the ledger's.
     """
     chart = Stacks({label: _bars(bars) for label, bars in frames.items()}, budget, title, decimal)
     pictures = [chart.frame(label) for label in chart.frames]
@@ -199,10 +200,10 @@ def _refuse_unknown(bars: Iterable[Bar]) -> None:
     """A bar with a class that no colour is known for would be drawn too short."""
     unknown = {name: None for bar in bars for name in bar if name not in MEMORY_COLORS}
     if unknown:
-        raise ValueError(
-            f"asked for a bar with {', '.join(map(repr, unknown))}\n"
-            f"known classes: {', '.join(MEMORY_COLORS)}\n"
-            "memory is compared by class, so every bar must use the ledger's names"
+        raise Refusal(
+            f"a bar with {', '.join(map(repr, unknown))}",
+            f"known classes: {', '.join(MEMORY_COLORS)}",
+            "memory is compared by class, so every bar must use the ledger's names",
         )
 
 

@@ -65,7 +65,7 @@ def memory_compared(runs: Mapping[str, Timeline | Ledger], rank: int = 0) -> Pic
         rank: whose memory, in those that are timelines.
 
     Raises:
-        ValueError: a run has no such samples, or there are too many runs.
+        Refusal: a run has no such samples, or there are too many runs.
     """
     if not 1 <= len(runs) <= len(COLORS):
         raise nothing_recorded("activations of several runs", f"{len(runs)} runs, not 1 to 5")

@@ -47,7 +47,7 @@ def memory_over_time(timeline: Timeline, rank: int = 0) -> Picture:
         rank: whose memory.
 
     Raises:
-        ValueError: no memory was counted on that rank.
+        Refusal: no memory was counted on that rank.
     """
     ledger = timeline.rank(rank)
     history = held_over_time(ledger)

@@ -45,7 +45,7 @@ def residency_steps(timeline: Timeline, rank: int = 0, away: str = "sharded") ->
         away: the word for a unit that is not here: `sharded`, or `on the host` for offloading.
 
     Raises:
-        ValueError: no unit was gathered.
+        Refusal: no unit was gathered.
     """
     moments = read_moments(timeline.rank(rank))
     units = list(dict.fromkeys(m.unit for m in moments if m.kind == "gather"))

@@ -31,7 +31,7 @@ def axis_bytes(sent: Sent, title: str = "Bytes that a rank sends in a step") -> 
         title: what it is, in a few words.
 
     Raises:
-        ValueError: nothing is sent on any axis, or less.
+        Refusal: nothing is sent on any axis, or less.
     """
     bars = ByteBars(sent, Place(16, TOP, WIDE - 32, label_width(sent)))
     head = svg.text(16, 24, title, size=15, anchor="start", bold=True)
@@ -78,7 +78,7 @@ class ByteBars:
         logarithmic: whether each step along the axis is a factor.
 
     Raises:
-        ValueError: nothing is sent on any axis, or less.
+        Refusal: nothing is sent on any axis, or less.
     """
 
     def __init__(self, sent: Sent, place: Place) -> None:

@@ -10,6 +10,7 @@ from course_lib.plot.mesh.mesh_explorer import Board
 from course_lib.plot.mesh.mesh_groups import AXES, MeshGroups
 from course_lib.plot.player.explorer import Explorer, live_html, refusal_html, rules, still_html
 from course_lib.plot.player.picture import Picture
+from course_lib.trace import Refusal
 
 SIZES = (1, 2, 3, 4, 6, 8, 16)
 PLACES = "none: places alone"
@@ -27,7 +28,7 @@ def draw(at: dict[str, Any]) -> tuple[Picture, str]:
         at: the size of each axis by its name; `per_node`, `innermost`, `shown`, `rank` as in START.
 
     Raises:
-        ValueError: there are too many ranks or nodes.
+        Refusal: there are too many ranks or nodes.
     """
     order = [axis for axis in AXES if axis != at["innermost"]] + [at["innermost"]]
     mesh = MeshGroups({axis: at[axis] for axis in order}, at["per_node"])
@@ -41,11 +42,9 @@ def draw(at: dict[str, Any]) -> tuple[Picture, str]:
     return Picture(player.frame_svg(0), words, player.title), words
 
 
-def reason(error: ValueError) -> str:
+def reason(error: Refusal) -> str:
     """Why there is no picture, in one sentence."""
-    asked, found, why = str(error).splitlines()
-    asked, found = asked.removeprefix("asked for a "), found.removeprefix("found ")
-    return f"No {asked}: there is {found}, as {why}."
+    return f"This cannot be {error.asked}: there is {error.found}, as {error.why}."
 
 
 class MeshControls:
@@ -81,7 +80,7 @@ class MeshControls:
         at = {name: slider.value for name, slider in self.sliders.items()}
         try:
             picture, words = draw(at)
-        except ValueError as error:
+        except Refusal as error:
             self.view.value = refusal_html(reason(error))
         else:
             self.view.value = live_html(picture, words, LINES)

@@ -16,6 +16,7 @@ from course_lib.plot.mesh.mesh_words import caption, facts, first_caption, first
 from course_lib.plot.player import svg
 from course_lib.plot.player.player import Frame, Player
 from course_lib.plot.player.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
+from course_lib.trace import Refusal
 
 TOP, FACTS, RIGHT = 92.0, 105.0, 800.0  # upper edge of nodes, first line of facts, right edge
 VALUES, LINE = 64.0, 16.0  # of the facts: how far in values are, and the height of a line
@@ -44,14 +45,14 @@ def mesh_explorer(
         rank: whose groups are lit.
 
     Raises:
-        ValueError: there are too many ranks, there is no such rank or axis, or a size is below 1.
+        Refusal: there are too many ranks, there is no such rank or axis, or a size is below 1.
     """
     mesh = MeshGroups(sizes, ranks_per_node)
     if not 0 <= rank < mesh.world:
-        raise ValueError(
-            f"asked for the groups of rank {rank}\n"
-            f"found a mesh of {shape_words(sizes)}\n"
-            f"its ranks are 0 to {mesh.world - 1}"
+        raise Refusal(
+            f"the groups of rank {rank}",
+            f"a mesh of {shape_words(sizes)}",
+            f"its ranks are 0 to {mesh.world - 1}",
         )
     board = Board(mesh, rank, by_axes(bytes_by_axis or {}, mesh))
     frames = [board.first(), *map(board.frame, board.axes)]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from course_lib.plot.mesh.mesh_groups import MeshGroups
 from course_lib.plot.player import svg
 from course_lib.plot.player.style import BLUE
+from course_lib.trace import Refusal
 
 LARGEST, MOST_NODES = 512, 128  # ranks and nodes that can be drawn
 IN_WORDS = 64  # so many ranks are cells with words
@@ -26,15 +27,15 @@ class Floor:
         side: width and height of a rank.
 
     Raises:
-        ValueError: there are too many ranks or nodes.
+        Refusal: there are too many ranks or nodes.
     """
 
     def __init__(self, mesh: MeshGroups, top: float) -> None:
         if mesh.world > LARGEST or mesh.nodes > MOST_NODES:
-            raise ValueError(
-                f"asked for a picture of {mesh.world} ranks on {mesh.nodes} nodes\n"
-                f"found room for {LARGEST} ranks on {MOST_NODES} nodes\n"
-                "every rank must be large enough to be seen"
+            raise Refusal(
+                f"a picture of {mesh.world} ranks on {mesh.nodes} nodes",
+                f"room for {LARGEST} ranks on {MOST_NODES} nodes",
+                "every rank must be large enough to be seen",
             )
         self.mesh, self.top = mesh, top
         self.worded = mesh.world <= IN_WORDS

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 
+from course_lib.trace import Refusal
+
 Axes = tuple[str, ...]
 Group = tuple[int, ...]
 
@@ -34,16 +36,16 @@ class MeshGroups:
         world: number of ranks.
 
     Raises:
-        ValueError: a size or `per_node` is below 1.
+        Refusal: a size or `per_node` is below 1.
     """
 
     def __init__(self, sizes: Mapping[str, int], per_node: int) -> None:
         least = min((*sizes.values(), per_node))
         if least < 1:
-            raise ValueError(
-                f"asked for a mesh of {shape_words(sizes)} on nodes of {per_node}\n"
-                f"found a number below 1: {least}\n"
-                "an axis that is not used has size 1, and a node has a rank at least"
+            raise Refusal(
+                f"a mesh of {shape_words(sizes)} on nodes of {per_node}",
+                f"a number below 1: {least}",
+                "an axis that is not used has size 1, and a node has a rank at least",
             )
         self.given = tuple(sizes)
         self.sizes = {axis: size for axis, size in sizes.items() if size > 1}
@@ -75,14 +77,14 @@ class MeshGroups:
         """The axes longer than 1 that a name as the ledger has it stands for: `tp`, `dp_cp`.
 
         Raises:
-            ValueError: there is no such axis.
+            Refusal: there is no such axis.
         """
         axes = self.given if name == "world" else tuple(name.split("_"))
         if not set(axes) <= {*AXES, *self.given}:
-            raise ValueError(
-                f"asked for the axis {name!r} of a mesh\n"
-                f"found the axes {', '.join(self.given)}\n"
-                "a name is an axis, several with _ between them, or world for all"
+            raise Refusal(
+                f"the axis {name!r} of a mesh",
+                f"the axes {', '.join(self.given)}",
+                "a name is an axis, several with _ between them, or world for all",
             )
         return tuple(axis for axis in self.sizes if axis in axes)
 
@@ -151,7 +153,7 @@ def split_bytes(
         stages, on ep with the same to each.
 
     Raises:
-        ValueError: the mesh has no such axis, or bytes were sent where there is but one rank.
+        Refusal: the mesh has no such axis, or bytes were sent where there is but one rank.
     """
     mesh = MeshGroups(sizes, ranks_per_node)
     return {label(axes, mesh): both for axes, both in by_axes(bytes_by_axis, mesh).items()}
@@ -165,10 +167,10 @@ def by_axes(
     for name, count in bytes_by_axis.items():
         axes = mesh.named(name)
         if count < 0 or (count and not axes):
-            raise ValueError(
-                f"asked for {count:g} bytes on the axis {name!r}\n"
-                f"found groups of {math.prod(mesh.sizes[axis] for axis in axes)}\n"
-                "a rank alone sends nothing, and nobody sends less than that"
+            raise Refusal(
+                f"{count:g} bytes on the axis {name!r}",
+                f"groups of {math.prod(mesh.sizes[axis] for axis in axes)}",
+                "a rank alone sends nothing, and nobody sends less than that",
             )
         if axes:
             sums[axes] = sums.get(axes, 0) + count

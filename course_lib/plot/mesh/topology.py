@@ -14,6 +14,7 @@ from course_lib.plot.player import svg
 from course_lib.plot.player.picture import Picture
 from course_lib.plot.player.player import Frame, Player
 from course_lib.plot.player.style import RANK_COLORS, rank_color, text_on
+from course_lib.trace import Refusal
 
 LEFT, TOP, SIDE, STEP = 78, 46, 32, 60  # a rank is a square of SIDE, one every STEP pixels
 TALL, ROW = 74, 88  # a node is TALL, one every ROW pixels
@@ -33,7 +34,7 @@ def topology(groups: Sequence[Sequence[int]], ranks_per_node: int, title: str = 
         title: what the groups are, for the heading.
 
     Raises:
-        ValueError: the groups do not cover the ranks, or overlap.
+        Refusal: the groups do not cover the ranks, or overlap.
     """
     cluster = Cluster(_count(groups), ranks_per_node)
     alt = f"{title}: {_words(groups, ranks_per_node)}"
@@ -133,9 +134,10 @@ def _count(groups: Sequence[Sequence[int]]) -> int:
     """How many ranks the groups cover."""
     flat = sorted(rank for group in groups for rank in group)
     if flat != list(range(len(flat))):
-        raise ValueError(
-            f"asked for a picture of {len(groups)} groups\nfound the ranks {flat}\n"
-            "every rank from 0 on is in exactly one group"
+        raise Refusal(
+            f"a picture of {len(groups)} groups",
+            f"the ranks {flat}",
+            "every rank from 0 on is in exactly one group",
         )
     return len(flat)
 

@@ -24,7 +24,7 @@ from course_lib.plot.player.style import (
     format_time,
     text_on,
 )
-from course_lib.schedule import ScheduleError
+from course_lib.trace import Refusal
 
 LEFT, WIDE, TALL = 16.0, 740.0, 26.0
 SIZE = (LEFT + WIDE + 24, 382.0)
@@ -74,8 +74,8 @@ class LayoutBoard:
             return why
         try:
             self.memory: Memory = self.problem.memory(self.layout)
-        except (ScheduleError, ValueError) as error:
-            return str(error).replace("\n", "; ")
+        except Refusal as error:
+            return f"{error.asked}: {error.found}, but {error.why}"
         return ""
 
     @property

@@ -27,7 +27,7 @@ def published_runs(scored: Sequence[Scored]) -> Picture:
         scored: runs with predictions, as `plan.scores.score` makes them.
 
     Raises:
-        ValueError: there are none.
+        Refusal: there are none.
     """
     sets = {name: mine for name in SETS if (mine := of_set(scored, name))}
     if not sets:

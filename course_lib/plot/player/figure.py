@@ -20,6 +20,7 @@ from matplotlib.font_manager import fontManager, get_font, ttfFontProperty
 
 from course_lib.plot.player.picture import Picture
 from course_lib.plot.player.style import INK, LINE, PANEL, PAPER, ROLE_STYLE, SOFT
+from course_lib.trace import Refusal
 
 # The font that lies in matplotlib itself, under a name that no other has: a system's DejaVu Sans
 # may be another version, whose outlines have other numbers.
@@ -80,9 +81,9 @@ def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
                   handlelength=1.0, handleheight=1.0, columnspacing=1.2)  # fmt: skip
 
 
-def nothing_recorded(asked: str, found: str) -> ValueError:
+def nothing_recorded(asked: str, found: str) -> Refusal:
     """The refusal to draw an empty chart."""
-    return ValueError(f"asked: {asked}\nfound: {found}\nwhy: an empty chart would say nothing")
+    return Refusal(asked, found, "an empty chart would say nothing")
 
 
 def as_picture(figure: Figure, title: str, alt: str, *, measured: bool = False) -> Picture:

@@ -11,6 +11,7 @@ from course_lib.plot.player.live import live_script
 from course_lib.plot.player.picture import FIT
 from course_lib.plot.player.style import ROLE_CSS
 from course_lib.plot.player.svg import Point, data_uri, document, number
+from course_lib.trace import Refusal
 
 BAR_CSS = (
     ROLE_CSS
@@ -59,7 +60,7 @@ class Player:
         still: index of the frame to begin with, and of the image that stays without scripts.
 
     Raises:
-        ValueError: there is no frame, or a frame has not one part a place.
+        Refusal: there is no frame, or a frame has not one part a place.
     """
 
     def __init__(
@@ -74,10 +75,10 @@ class Player:
         still: int = 0,
     ) -> None:
         if not frames or any(len(frame.parts) != len(places) for frame in frames):
-            raise ValueError(
-                f"asked for a player of {len(frames)} frames with {len(places)} parts each\n"
-                f"found parts: {[len(frame.parts) for frame in frames]}\n"
-                "every frame says what each place shows, and there is at least one frame"
+            raise Refusal(
+                f"a player of {len(frames)} frames with {len(places)} parts each",
+                f"parts: {[len(frame.parts) for frame in frames]}",
+                "every frame says what each place shows, and there is at least one frame",
             )
         self.size = size
         self.background = background

@@ -20,6 +20,7 @@ from course_lib.plot.precision.magnitudes import check_counts, magnitudes, sort_
 from course_lib.plot.precision.number_range import NumberRange, read_formats
 from course_lib.plot.precision.number_words import percent, plain, power_of_two, tenths
 from course_lib.plot.precision.power_axis import axis_for, range_ends
+from course_lib.trace import Refusal
 
 WIDE, TOP, ROW, TALL, BASE = 920, 76, 158, 100, 110
 AXIS, TABLE = 570, 668
@@ -51,16 +52,16 @@ def gradient_histogram(
             not infinity; by default those that have no infinity, as for `number_lines`.
 
     Raises:
-        ValueError: no gradient that is finite and not zero, no format, or an unknown name, or a
+        Refusal: no gradient that is finite and not zero, no format, or an unknown name, or a
             scale that is not a power of two.
     """
     counts = gradients if isinstance(gradients, Mapping) else magnitudes(gradients)
     check_counts(counts)
     if not scales or not all(0 < s < math.inf and math.frexp(s)[0] == 0.5 for s in scales):
-        raise ValueError(
-            f"asked to scale gradients by {', '.join(map(str, scales)) or 'nothing'}\n"
-            "found a scale that is not a power of two, or none\n"
-            "a power of two changes no digit of a gradient, and there is a frame for each"
+        raise Refusal(
+            f"scale gradients by {', '.join(map(str, scales)) or 'nothing'}",
+            "a scale that is not a power of two, or none",
+            "a power of two changes no digit of a gradient, and there is a frame for each",
         )
     board = Histograms(counts, read_formats(formats, saturate), [float(scale) for scale in scales])
     frames = [board.frame(scale) for scale in board.scales]

@@ -13,6 +13,7 @@ import torch
 
 from course_lib.plot.precision.fates import FATES, fate
 from course_lib.plot.precision.number_range import NumberRange
+from course_lib.trace import Refusal
 
 PARTS = 16  # bins in a power of two: the edges of FP8's ranges are edges of bins
 
@@ -30,15 +31,15 @@ def magnitudes(tensors: torch.Tensor | Iterable[torch.Tensor]) -> Counter[float]
         infinity those that are infinite or not a number.
 
     Raises:
-        ValueError: something is not a tensor of a floating dtype.
+        Refusal: something is not a tensor of a floating dtype.
     """
     counts: Counter[float] = Counter()
     for tensor in [tensors] if isinstance(tensors, torch.Tensor) else tensors:
         if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
-            raise ValueError(
-                "asked to count the magnitudes of gradients\n"
-                f"found {getattr(tensor, 'dtype', type(tensor).__name__)}\n"
-                "a gradient is a tensor of floats; unused parameters have none and are left out"
+            raise Refusal(
+                "count the magnitudes of gradients",
+                str(getattr(tensor, "dtype", type(tensor).__name__)),
+                "a gradient is a tensor of floats; unused parameters have none and are left out",
             )
         wide = tensor.detach().double().abs().flatten()
         sized = wide[wide.isfinite() & (wide > 0)]
@@ -83,12 +84,12 @@ def check_counts(counts: Mapping[float, int]) -> None:
     """Refuses counts of nothing.
 
     Raises:
-        ValueError: no number that is finite and not zero, or an edge or a count below zero.
+        Refusal: no number that is finite and not zero, or an edge or a count below zero.
     """
     some = any(count and 0 < edge < math.inf for edge, count in counts.items())
     if not some or not all(edge >= 0 <= count for edge, count in counts.items()):
-        raise ValueError(
-            f"asked for a histogram of {sum(counts.values())} gradients\n"
-            f"found bins from {min(counts, default=0)} to {max(counts, default=0)}\n"
-            "a bin begins at a magnitude, and some must be finite and not zero"
+        raise Refusal(
+            f"a histogram of {sum(counts.values())} gradients",
+            f"bins from {min(counts, default=0)} to {max(counts, default=0)}",
+            "a bin begins at a magnitude, and some must be finite and not zero",
         )

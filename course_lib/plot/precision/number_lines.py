@@ -17,6 +17,7 @@ from course_lib.plot.precision.number_landing import around, dot, story
 from course_lib.plot.precision.number_range import NumberRange, read_formats
 from course_lib.plot.precision.number_words import percent, plain
 from course_lib.plot.precision.power_axis import axis_for, power, range_ends
+from course_lib.trace import Refusal
 
 WIDE, TOP, ROW, TALL, BASE = 920, 84, 96, 44, 54
 LEFT, AXIS, ZOOM, SPAN = 16, 440, 650, 240
@@ -42,14 +43,14 @@ def number_lines(
             that have no infinity, told by a last power of two that is not full (E4M3FN).
 
     Raises:
-        ValueError: no format, numbers of no format, an unknown name, or no positive finite sample.
+        Refusal: no format, numbers of no format, an unknown name, or no positive finite sample.
     """
     ranges = read_formats(formats, saturate)
     if not samples or not all(0 < x < math.inf for x in samples):
-        raise ValueError(
-            f"asked to place {len(samples)} samples on number lines\n"
-            f"found {', '.join(map(str, samples)) or 'none'}\n"
-            "a logarithmic axis shows positive finite numbers, and a player has a frame for each"
+        raise Refusal(
+            f"place {len(samples)} samples on number lines",
+            ", ".join(map(str, samples)) or "none",
+            "a logarithmic axis shows positive finite numbers, and a player has a frame for each",
         )
     board = NumberBoard(ranges, [float(x) for x in samples])
     frames = [board.frame(x) for x in board.samples]

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from course_lib.trace import Refusal
+
 EXACT, ROUNDED, ZERO, OVERFLOW, SATURATED = "exact", "rounded", "zero", "overflow", "saturated"
 
 
@@ -130,15 +132,15 @@ def read_formats(
             infinity.
 
     Raises:
-        ValueError: no format, a name that is none of them, or numbers that are not those of a
+        Refusal: no format, a name that is none of them, or numbers that are not those of a
             floating-point format.
     """
     unknown = [name for name in saturate or () if name not in formats]
     if not formats or unknown:
-        raise ValueError(
-            f"asked for a picture of formats: {', '.join(formats) or 'none'}\n"
-            f"found formats that saturate: {', '.join(saturate or ()) or 'none'}\n"
-            "at least one format is drawn, and only those drawn can saturate"
+        raise Refusal(
+            f"a picture of formats: {', '.join(formats) or 'none'}",
+            f"formats that saturate: {', '.join(saturate or ()) or 'none'}",
+            "at least one format is drawn, and only those drawn can saturate",
         )
     out = []
     for name, values in formats.items():
@@ -171,8 +173,9 @@ def _smallest_normal(name: str, numbers: tuple[float, ...]) -> float:
     return doubled / 2
 
 
-def _not_a_format(name: str, found: str) -> ValueError:
-    return ValueError(
-        f"asked for the number line of {name}\nfound {found}\n"
-        "a format has equally spaced numbers from zero on, and spacings that double from there"
+def _not_a_format(name: str, found: str) -> Refusal:
+    return Refusal(
+        f"the number line of {name}",
+        found,
+        "a format has equally spaced numbers from zero on, and spacings that double from there",
     )

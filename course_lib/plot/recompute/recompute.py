@@ -20,6 +20,7 @@ from course_lib.plot.recompute.recompute_plan import (
     Run,
     check_plan,
 )
+from course_lib.trace import Refusal
 
 LEFT, WIDE, TOP, PANEL = 16, 768, 78, 200  # a plan has a panel of this height
 TALL, CHART, FOOT = 30, 78, 84  # of a block; where a chart begins in its panel, and its height
@@ -43,13 +44,13 @@ def recompute_steps(
         inputs: bytes of each block's input.
 
     Raises:
-        ValueError: a plan does not have every block once, or there are too many to be drawn.
+        Refusal: a plan does not have every block once, or there are too many to be drawn.
     """
     if not 1 <= len(plans) <= 3 or len(memories) > 20:
-        raise ValueError(
-            f"asked for a picture of {len(plans)} plans for {len(memories)} blocks\n"
-            "found room for 1 to 3 plans and 20 blocks\n"
-            "a block must be wide enough to be seen"
+        raise Refusal(
+            f"a picture of {len(plans)} plans for {len(memories)} blocks",
+            "room for 1 to 3 plans and 20 blocks",
+            "a block must be wide enough to be seen",
         )
     for name, plan in plans.items():
         check_plan(name, plan, memories, inputs)

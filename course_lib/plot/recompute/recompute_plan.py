@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from course_lib.trace import Refusal
+
 Plan = Sequence[tuple[range, bool]]  # neighbouring blocks, and whether they are recomputed
 
 FORWARD, AGAIN, BACKWARD = "forward", "forward again", "backward"
@@ -128,12 +130,12 @@ def check_plan(name: str, plan: Plan, memories: Sequence[int], inputs: Sequence[
     """Refuses a plan that does not have every block once, in order.
 
     Raises:
-        ValueError: it does not, or the numbers of bytes are not one for each block.
+        Refusal: it does not, or the numbers of bytes are not one for each block.
     """
     found = [block for blocks, _ in plan for block in blocks]
     if not found or found != list(range(len(memories))) or len(inputs) != len(memories):
-        raise ValueError(
-            f"asked for the steps of the plan {name!r}: {[blocks for blocks, _ in plan]}\n"
-            f"found {len(memories)} numbers of bytes inside blocks, {len(inputs)} of their inputs\n"
-            "a plan has each block once, in order, and each block has its bytes"
+        raise Refusal(
+            f"the steps of the plan {name!r}: {[blocks for blocks, _ in plan]}",
+            f"{len(memories)} numbers of bytes inside blocks, {len(inputs)} of their inputs",
+            "a plan has each block once, in order, and each block has its bytes",
         )

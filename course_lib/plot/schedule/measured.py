@@ -28,7 +28,7 @@ def measured_schedule(timeline: Timeline) -> Measured:
         the order of their numbers.
 
     Raises:
-        ValueError: no span is named like an action.
+        Refusal: no span is named like an action.
         ScheduleError: the spans are not a whole run; it names what is missing.
     """
     lines = [line for ledger in timeline.ledgers if (line := _last_run(ledger))]

@@ -52,8 +52,7 @@ def explore(kind: str, p: int, m: int, v: int, ratio: float, share: float) -> Pi
 
 def reason(error: ScheduleError) -> str:
     """Why a schedule cannot be, in one sentence."""
-    asked, _, why = str(error).splitlines()
-    return f"No {asked.removeprefix('asked for ')}, because {why}."
+    return f"No {error.asked}, because {error.why}."
 
 
 class Controls:

@@ -14,6 +14,7 @@ from course_lib.plot.player.player import Frame, Player
 from course_lib.plot.player.style import GREY, VERMILLION
 from course_lib.plot.schedule.grid import ROW, Clock, Grid, grid_legend, short
 from course_lib.schedule import Action, Simulation, Slot
+from course_lib.trace import Refusal
 
 LEFT, WIDE, TOP = 86, 500, 84  # the grid; to its right is what each rank does and holds
 NOW, HELD = LEFT + WIDE + 14, LEFT + WIDE + 116
@@ -32,11 +33,14 @@ def schedule_grid(simulation: Simulation, title: str = "", most: int = 60) -> Pl
         most: frames at most; of more moments, evenly chosen ones are shown.
 
     Raises:
-        ValueError: `most` is below 2.
+        Refusal: `most` is below 2.
     """
     if most < 2:
-        raise ValueError(f"asked for {most} frames\nfound {len(_moments(simulation))} moments\n"
-                         "the first and the last moment are always shown")  # fmt: skip
+        raise Refusal(
+            f"{most} frames",
+            f"{len(_moments(simulation))} moments",
+            "the first and the last moment are always shown",
+        )
     stage = Stage(simulation, title or sizes(simulation))
     moments = _moments(simulation)
     count = min(most, len(moments))

@@ -13,7 +13,7 @@ from course_lib.plot.schedule.grid import ROW, Grid, grid_legend
 from course_lib.plot.schedule.measured import Measured, measured_schedule
 from course_lib.plot.schedule.schedule_grid import rank_words, sizes, summary
 from course_lib.schedule import Simulation
-from course_lib.trace import Timeline
+from course_lib.trace import Refusal, Timeline
 
 LEFT, WIDE, TOP, HEAD = 86, 580, 64, 34
 
@@ -29,10 +29,10 @@ def schedule_picture(*simulations: Simulation, title: str = "") -> Picture:
         title: what it is, in a few words; by default the schedule's name and sizes.
 
     Raises:
-        ValueError: there is no simulation.
+        Refusal: there is no simulation.
     """
     if not simulations:
-        raise ValueError("asked for a picture of schedules\nfound none\nthere is nothing to draw")
+        raise Refusal("a picture of schedules", "none", "there is nothing to draw")
     until = max(simulation.makespan for simulation in simulations)
     return _stacked(simulations, [until] * len(simulations), title)
 
@@ -45,7 +45,7 @@ def simulated_and_measured(simulation: Simulation, timeline: Timeline) -> Pictur
         timeline: ledgers of a run, with a span for every action; the last run is drawn, in ms.
 
     Raises:
-        ValueError: no span is named like an action.
+        Refusal: no span is named like an action.
         ScheduleError: the spans are not a whole run.
     """
     both = (simulation, measured_schedule(timeline))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from course_lib.plot.player.style import format_bytes
-from course_lib.trace import chunk_sizes, wire_bytes
+from course_lib.trace import Refusal, chunk_sizes, wire_bytes
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Split:
         item: bytes of an element.
 
     Raises:
-        ValueError: a size is below 1, or there are more ranks than columns of A.
+        Refusal: a size is below 1, or there are more ranks than columns of A.
     """
 
     tokens: int
@@ -34,13 +34,16 @@ class Split:
 
     def __post_init__(self) -> None:
         if min(self.tokens, self.hidden, self.ffn, self.ranks, self.item) < 1:
-            raise ValueError(f"asked for a split of {self}\nfound a size below 1\n"
-                             "a matrix has at least one row and one column")  # fmt: skip
+            raise Refusal(
+                f"a split of {self}",
+                "a size below 1",
+                "a matrix has at least one row and one column",
+            )
         if self.ffn < self.ranks:
-            raise ValueError(
-                f"asked to cut {self.ffn} columns over {self.ranks} ranks\n"
-                f"found {self.ranks - self.ffn} ranks without one\n"
-                "every rank computes a part of the product"
+            raise Refusal(
+                f"cut {self.ffn} columns over {self.ranks} ranks",
+                f"{self.ranks - self.ffn} ranks without one",
+                "every rank computes a part of the product",
             )
 
     @property

@@ -11,6 +11,7 @@ from course_lib.plot.player import svg
 from course_lib.plot.player.player import Frame, Player
 from course_lib.plot.player.style import VERMILLION, format_bytes, rank_color, text_on
 from course_lib.plot.tensor.split_sums import Split, format_flop, many_of
+from course_lib.trace import Refusal
 
 LEFT, GAP, CARD, TALL, TOP = 20, 30, 6, 220, 78
 WHOLE, COLUMNS, ROWS, PARTS, EMPTY = "whole", "columns", "rows", "parts", "empty"
@@ -70,11 +71,14 @@ def tensor_split_steps(tokens: int, hidden: int, ffn: int, ranks: int = 4, item:
         item: bytes of an element.
 
     Raises:
-        ValueError: a size is below 1, there are more ranks than columns of A, or more than 8.
+        Refusal: a size is below 1, there are more ranks than columns of A, or more than 8.
     """
     if ranks > 8:
-        raise ValueError(f"asked for a picture of {ranks} ranks\nfound room for 8\n"
-                         "a strip for each rank must be wide enough to be seen")  # fmt: skip
+        raise Refusal(
+            f"a picture of {ranks} ranks",
+            "room for 8",
+            "a strip for each rank must be wide enough to be seen",
+        )
     board = Board(Split(tokens, hidden, ffn, ranks, item))
     return Player(
         board.size, board.background(), board.places(), [board.frame(i) for i in range(len(STEPS))],

@@ -38,7 +38,7 @@ def flight_steps(logs: Iterable[FlightLog]) -> Player:
         logs: one a rank.
 
     Raises:
-        ValueError: no calls were recorded.
+        Refusal: no calls were recorded.
     """
     board = Board(sorted(logs, key=lambda log: log.rank))
     frames = [board.frame(count) for count in range(1, len(board.columns) + 1)]

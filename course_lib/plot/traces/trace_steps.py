@@ -25,7 +25,7 @@ def trace_steps(trace: Trace) -> Player:
         trace: of all ranks; one step of a longer one is `trace.cut(*trace.steps()["step 3"])`.
 
     Raises:
-        ValueError: nothing was recorded.
+        Refusal: nothing was recorded.
     """
     if not trace.ranks or trace.seconds <= 0:
         raise nothing_recorded("a trace", "no stretch with a duration")

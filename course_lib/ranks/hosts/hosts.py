@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from course_lib.ranks.pool.outcome import BadRequestError
 from course_lib.ranks.system.processes import LINUX
+from course_lib.trace import Refusal
 
 LINK = "eth0"  # a host's device, as its own ranks see it
 SUBNET = "10.77.0"
@@ -29,23 +29,22 @@ BURST = "20kb"  # what may leave at once; a message of this size does not feel t
 QUEUE = "100ms"  # how long a packet may wait at the switch when several hosts send to one
 CLONE_NEWNET = 0x40000000
 
+NEEDED = "emulated hosts need root on Linux, with ip and tc; without them, ranks run on one host"
+
 T = TypeVar("T")
 
 
-class HostsError(BadRequestError):
-    """Hosts cannot be emulated on this machine.
+class HostsError(Refusal):
+    """Hosts cannot be emulated on this machine; `found` says in a sentence what stands against it.
 
-    Attributes:
-        reason: why not, in one sentence.
+    Args:
+        asked: the hosts.
+        found: what was tried, and how it ended.
+        why: what it takes.
     """
 
-    def __init__(self, asked: str, reason: str) -> None:
-        super().__init__(
-            f"asked for {asked}\n"
-            f"found: {reason}\n"
-            "emulated hosts need root on Linux, with ip and tc; without them, ranks run on one host"
-        )
-        self.reason = reason
+    def __init__(self, asked: str, found: str, why: str = NEEDED) -> None:
+        super().__init__(asked, found, why)
 
 
 def why_not() -> str | None:
@@ -54,14 +53,14 @@ def why_not() -> str | None:
         with EmulatedHosts(2, 1000):
             return None
     except HostsError as error:
-        return error.reason
+        return error.found
 
 
 def network_of(world_size: int, hosts: int, mbit: float | None) -> EmulatedHosts | None:
     """The hosts for so many ranks, not made yet; None for one host and no speed.
 
     Raises:
-        BadRequestError: no such hosts, or the ranks cannot be dealt out to them evenly.
+        Refusal: no such hosts, or the ranks cannot be dealt out to them evenly.
     """
     if hosts == 1 and mbit is None:
         return None
@@ -82,20 +81,24 @@ class EmulatedHosts:
             carry the packets are the limit, and not the link.
 
     Raises:
-        BadRequestError: no such number of hosts, or no such speed.
+        Refusal: no such number of hosts, or no such speed.
     """
 
     def __init__(self, hosts: int, mbit: float | None) -> None:
         if hosts == 1 and mbit is not None:
-            raise BadRequestError(
-                f"asked for a link of {mbit:g} Mbit/s on one host; it joins 2 hosts or more"
-            )
+            raise Refusal(f"a link of {mbit:g} Mbit/s", "one host", "a link joins 2 hosts or more")
         if not 2 <= hosts <= MOST_HOSTS:
-            raise BadRequestError(f"asked for {hosts} hosts; 1 to {MOST_HOSTS} can be emulated")
+            raise Refusal(
+                f"{hosts} hosts",
+                f"room for 1 to {MOST_HOSTS}",
+                "each of them is a network of this machine",
+            )
         if mbit is None or not 1 <= mbit <= MOST_MBIT:
             given = "no speed" if mbit is None else f"{mbit:g} Mbit/s"
-            raise BadRequestError(
-                f"asked for {hosts} hosts and {given}; a link has 1 to {MOST_MBIT} Mbit/s"
+            raise Refusal(
+                f"{hosts} hosts and {given}",
+                f"no speed from 1 to {MOST_MBIT} Mbit/s",
+                "beyond it the processors that carry the packets are the limit, not the link",
             )
         self.hosts = hosts
         self.mbit = mbit
@@ -140,12 +143,13 @@ class EmulatedHosts:
         """How many of `world_size` ranks each host has: rank r is on host r // this.
 
         Raises:
-            BadRequestError: they cannot be dealt out evenly.
+            Refusal: they cannot be dealt out evenly.
         """
         if world_size % self.hosts:
-            raise BadRequestError(
-                f"asked for {world_size} ranks on {self.hosts} hosts; "
-                "each host has the same number of ranks"
+            raise Refusal(
+                f"{world_size} ranks on {self.hosts} hosts",
+                f"{world_size % self.hosts} of them left over",
+                "each host has the same number of ranks",
             )
         return world_size // self.hosts
 

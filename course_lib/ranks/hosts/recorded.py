@@ -13,10 +13,9 @@ from typing import Any
 import torch
 
 from course_lib.ranks.hosts.hosts import HostsError
-from course_lib.ranks.pool.outcome import BadRequestError
 from course_lib.ranks.pool.run import run_on_ranks
 from course_lib.ranks.start.forkserver import ForkServer
-from course_lib.trace import Ledger, Timeline
+from course_lib.trace import Ledger, Refusal, Timeline
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def live_or_recorded(
         timeout: seconds; None for no limit.
 
     Raises:
-        BadRequestError: the recording is not of such a run.
+        Refusal: the recording is not of such a run.
     """
     try:
         run = run_live(
@@ -146,10 +145,10 @@ def live_or_recorded(
     except HostsError as error:
         run = Run.load(path)
         if (run.world_size, run.hosts, run.mbit) != (world_size, hosts, mbit):
-            raise BadRequestError(
-                f"asked for {world_size} ranks on {hosts} hosts joined at {mbit:g} Mbit/s\n"
-                f"found a recording of {run}, in {Path(path).name}\n"
-                f"it cannot run here ({error.reason}), and the recording is of another run"
+            raise Refusal(
+                f"{world_size} ranks on {hosts} hosts joined at {mbit:g} Mbit/s",
+                f"a recording of {run}, in {Path(path).name}",
+                f"it cannot run here ({error.found}), and the recording is of another run",
             ) from None
-        print(f"Recorded: {run}, on {run.machine}; here, {error.reason}.")
+        print(f"Recorded: {run}, on {run.machine}; here, {error.found}.")
     return run

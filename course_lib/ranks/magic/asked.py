@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import textwrap
 from typing import NamedTuple, NoReturn
 
-from course_lib.ranks.pool.outcome import BadRequestError
+from course_lib.trace import Refusal
 
+LONGEST_LINE = 80  # letters of a magic's line that are repeated
 LONGEST_TIME = 1_000_000  # seconds; the system's own clocks of a wait end not much later
 
 
@@ -41,26 +43,24 @@ class Form(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses in one sentence, and never exits."""
+    """Refuses what it cannot read, and never exits."""
 
     def read(self, line: str) -> argparse.Namespace:
         """What the line asks for.
 
         Raises:
-            BadRequestError: it cannot be understood.
+            Refusal: it cannot be understood.
         """
         try:
-            words = shlex.split(line, comments=True)
+            return self.parse_args(shlex.split(line, comments=True))
         except ValueError as error:
-            raise BadRequestError(f"{self.prog}: {error}") from None
-        return self.parse_args(words)
+            usage = " ".join(self.format_usage().removeprefix("usage: ").split())
+            asked = textwrap.shorten(f"{self.prog} {line}", LONGEST_LINE)
+            raise Refusal(asked, str(error), f"it is written {usage}") from None
 
     def error(self, message: str) -> NoReturn:
-        """Raises BadRequestError, where argparse would end the process."""
-        if message.startswith("argument"):
-            raise BadRequestError(f"{self.prog}: {message.partition(': ')[2]}")
-        usage = " ".join(self.format_usage().removeprefix("usage: ").split())
-        raise BadRequestError(f"{self.prog}: {message}; it is {usage}")
+        """Raises ValueError, where argparse would end the process."""
+        raise ValueError(message.partition(": ")[2] if message.startswith("argument") else message)
 
 
 def _is_number(text: str) -> bool:

@@ -17,11 +17,11 @@ from course_lib.ranks.magic.asked import Form, Parser, cell_parser, pool_parser,
 from course_lib.ranks.magic.live import LiveText
 from course_lib.ranks.magic.render import text_of
 from course_lib.ranks.pool.autopsy import names
-from course_lib.ranks.pool.outcome import BadRequestError, Outcome, RanksError
+from course_lib.ranks.pool.outcome import Outcome, RanksError
 from course_lib.ranks.pool.pool import Pool
 from course_lib.ranks.pool.run import run_on_ranks
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied
-from course_lib.trace import FlightLog, Timeline
+from course_lib.trace import FlightLog, Refusal, Timeline
 
 DEFAULT_RANKS = 4
 
@@ -40,7 +40,7 @@ class RanksFailed(Exception):
 def _asked(parser: Parser, line: str) -> argparse.Namespace:
     try:
         return parser.read(line)
-    except BadRequestError as error:
+    except Refusal as error:
         raise UsageError(str(error)) from None
 
 
@@ -147,7 +147,7 @@ class RanksMagics(Magics):
             return call()
         except RanksError as error:
             raise RanksFailed(error.outcome.story()) from None
-        except BadRequestError as error:
+        except Refusal as error:
             raise RanksFailed(str(error)) from None
         except KeyboardInterrupt:
             raise RanksFailed("Interrupted.") from None
@@ -183,8 +183,8 @@ class RanksMagics(Magics):
                 source, f"Cell In[{self._shell.execution_count}]", asked.only, asked.timeout,
                 asked.ledger, watch=lambda outcome: shown.update(text_of(outcome.output, 0, 30)),
             )  # fmt: skip
-        except BadRequestError as error:
-            raise UsageError(f"%%ranks: {error}") from None
+        except Refusal as error:
+            raise UsageError(str(error)) from None
         except RanksError as error:
             self._last = error.outcome
         except KeyboardInterrupt:  # while the ranks were started: a running cell answers itself
@@ -210,7 +210,7 @@ class RanksMagics(Magics):
             return self._pool
         try:
             pool = Pool(wanted.world_size, self.server(), hosts=wanted.hosts, mbit=wanted.mbit)
-        except BadRequestError as error:
+        except Refusal as error:
             raise UsageError(str(error)) from None
         if self._pool is not None:
             if self._pool.running and not fresh:

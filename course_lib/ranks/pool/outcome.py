@@ -15,10 +15,6 @@ DIFFERENT = ("operation", "dtype", "shape", "root")  # findings on calls that do
 WIDTH = 96  # characters that JupyterLab shows in a line of output on a small screen
 
 
-class BadRequestError(ValueError):
-    """Ranks were asked for that cannot be; the message is one sentence."""
-
-
 class RanksError(RuntimeError):
     """A cell or a function that did not end well on every rank.
 

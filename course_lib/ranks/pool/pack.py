@@ -11,8 +11,8 @@ from typing import Any
 
 import cloudpickle
 
-from course_lib.ranks.pool.outcome import BadRequestError
 from course_lib.ranks.start.channel import Channel, anonymous_file, map_file
+from course_lib.trace import Refusal
 
 INLINE = 256 * 1024  # bytes; below it, a file costs more than the copies it saves
 ALIGN = 64  # bytes: where a tensor may begin, so that vector instructions find it in place
@@ -97,12 +97,16 @@ def packed(value: Any) -> Packed:
     """The object, ready to be sent.
 
     Raises:
-        BadRequestError: it cannot leave this process.
+        Refusal: it cannot leave this process.
     """
     try:
         return Packed(value)
     except Exception as error:
-        raise BadRequestError(f"cannot send this to the ranks: {error}") from error
+        raise Refusal(
+            "send this to the ranks",
+            str(error),
+            "only what can be pickled goes from one process to another",
+        ) from error
 
 
 def _gap(size: int) -> int:

@@ -10,11 +10,12 @@ from typing import Any
 
 from course_lib.ranks.hosts.hosts import network_of
 from course_lib.ranks.pool.gather import Gathering
-from course_lib.ranks.pool.outcome import BadRequestError, Outcome, RanksError, ending
+from course_lib.ranks.pool.outcome import Outcome, RanksError, ending
 from course_lib.ranks.pool.pack import Packed, by_value, packed
 from course_lib.ranks.pool.rank import RankEnd
 from course_lib.ranks.start.channel import ChannelClosed
 from course_lib.ranks.start.forkserver import MEET_WITHIN, ForkServer, ServerDied
+from course_lib.trace import Refusal
 
 MOST_RANKS = 64
 MEETING = 2.0  # seconds that ranks get to show that they can still meet
@@ -37,7 +38,7 @@ class Pool:
         network: the emulated hosts; None if all ranks are on this one.
 
     Raises:
-        BadRequestError: no such world size, device or hosts.
+        Refusal: no such world size, device or hosts.
     """
 
     def __init__(
@@ -51,9 +52,9 @@ class Pool:
     ) -> None:
         device = device or os.environ.get("COURSE_DEVICE", "auto")
         if not 1 <= world_size <= MOST_RANKS:
-            raise BadRequestError(f"asked for {world_size} ranks; 1 to {MOST_RANKS} can run here")
+            raise Refusal(f"{world_size} ranks", f"room for 1 to {MOST_RANKS}", "each is a process")
         if device not in ("auto", "cpu", "cuda"):
-            raise BadRequestError(f"asked for the device {device!r}; known are auto, cpu and cuda")
+            raise Refusal(f"the device {device!r}", "auto, cpu and cuda", "one of these is meant")
         self.network = network_of(world_size, hosts, mbit)
         self.world_size = world_size
         self.device = "cpu" if self.network else device
@@ -156,13 +157,9 @@ class Pool:
             How it ended; look at `verdict`.
 
         Raises:
-            BadRequestError: `only` names ranks that do not exist.
+            Refusal: `only` names ranks that do not exist.
         """
-        ranks = set(range(self.world_size) if only is None else only)
-        if not ranks or not ranks <= set(range(self.world_size)):
-            raise BadRequestError(
-                f"asked for ranks {sorted(ranks)}; there are 0 to {self.world_size - 1}"
-            )
+        ranks = self._those(only, "a cell")
         message = {"do": "cell", "source": source, "name": name, "ledger": ledger}
         return self._work(message, ranks, timeout, watch=watch)
 
@@ -196,15 +193,14 @@ class Pool:
 
         Raises:
             RanksError: it does not exist there, or cannot be sent.
-            BadRequestError: no such rank.
+            Refusal: no such rank.
         """
-        ranks = range(self.world_size) if rank is None else [rank]
-        if rank is not None and rank not in range(self.world_size):
-            raise BadRequestError(f"asked for rank {rank}; there are 0 to {self.world_size - 1}")
-        outcome = self._work({"do": "pull", "name": name}, set(ranks), None)
+        ranks = self._those(None if rank is None else [rank], "a value")
+        outcome = self._work({"do": "pull", "name": name}, ranks, None)
         if outcome.verdict:
             raise RanksError(outcome)
-        return outcome.values[rank] if rank is not None else [outcome.values[r] for r in ranks]
+        values = [outcome.values[r] for r in sorted(ranks)]
+        return values if rank is None else values[0]
 
     def push(self, **values: Any) -> None:
         """Sets variables in every rank.
@@ -215,6 +211,14 @@ class Pool:
         outcome = self._work({"do": "push"}, set(range(self.world_size)), None, value=values)
         if outcome.verdict:
             raise RanksError(outcome)
+
+    def _those(self, ranks: Sequence[int] | None, what: str) -> set[int]:
+        """Ranks by number, all if None; refuses those that are not there."""
+        meant, known = set(ranks or []), set(range(self.world_size))
+        if ranks is not None and not (meant and meant <= known):
+            found = f"ranks 0 to {self.world_size - 1}"
+            raise Refusal(f"{what} of ranks {sorted(meant)}", found, "one or more are meant")
+        return known if ranks is None else meant
 
     def _work(
         self,

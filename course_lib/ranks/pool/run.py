@@ -34,7 +34,7 @@ def run_on_ranks(
 
     Raises:
         RanksError: it raised on a rank, or did not end.
-        BadRequestError: ranks or hosts that cannot be; HostsError: not on this machine.
+        Refusal: ranks or hosts that cannot be; HostsError: not on this machine.
     """
     with Pool(world_size, server, hosts=hosts, mbit=mbit) as pool:
         return pool.run(function, *args, timeout=timeout)

@@ -16,9 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from course_lib.ranks.pool.outcome import BadRequestError, ending
+from course_lib.ranks.pool.outcome import ending
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.ranks.start.spares import PATIENCE
+from course_lib.trace import Refusal
 
 # One thread a rank: two ranks on one core each lose several times more by fighting over it.
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # the device that gloo is to use
@@ -35,14 +36,15 @@ def start_method() -> str:
     """How processes start here: `fork` or `spawn`.
 
     Raises:
-        BadRequestError: COURSE_START is neither.
+        Refusal: COURSE_START is neither.
     """
     default = "spawn" if sys.platform == "darwin" else "fork"
     asked = os.environ.get("COURSE_START") or default
     if asked not in WAYS:
-        raise BadRequestError(
-            f"asked: COURSE_START={asked}\nfound: processes start by {' or by '.join(WAYS)}\n"
-            f"why: there is no third way; leave it unset for {default}, which is right here"
+        raise Refusal(
+            f"COURSE_START={asked}",
+            f"processes start by {' or by '.join(WAYS)}",
+            f"there is no third way; leave it unset for {default}, which is right here",
         )
     return asked
 
@@ -83,7 +85,7 @@ class ForkServer:
         channel: a channel to a server that already runs; None starts one.
 
     Raises:
-        BadRequestError: COURSE_START names no way to start processes.
+        Refusal: COURSE_START names no way to start processes.
     """
 
     def __init__(self, channel: Channel | None = None) -> None:

@@ -72,8 +72,7 @@ class Plan:
         try:
             return simulate(self.schedule, costs)
         except ScheduleError as error:
-            _, found, why = str(error).splitlines()
-            return self.run.fail(f"{self.title}: {found.removeprefix('found ')}", cause=why,
+            return self.run.fail(f"{self.title}: {error.found}", cause=error.why,
                                  measured=lines(self.schedule.actions))  # fmt: skip
 
     def ends_by(self, costs: Costs, limit: float, formula: str, why: str = "") -> None:
@@ -154,9 +153,8 @@ def _line(
         try:
             action = Action.parse(word)
         except ScheduleError as error:
-            asked, _, why = str(error).splitlines()
-            run.fail(f"{what} returns {word!r}, which is no action", cause=why,
-                     expected=asked.removeprefix("asked for "))  # fmt: skip
+            run.fail(f"{what} returns {word!r}, which is no action", cause=error.why,
+                     expected=error.asked)  # fmt: skip
         run.true(action.kind in letters, f"{what} runs {word}: there is no {action.kind} here",
                  expected=f"the letters {', '.join(letters)}")  # fmt: skip
         run.true(action.stage in stages, f"{what} runs {word}, but it holds another stage",
@@ -174,8 +172,7 @@ def _schedule(run: Any, sizes: Sizes, actions: list[tuple[Action, ...]]) -> Sche
     try:
         return Schedule("from text", tuple(actions), sizes["m"])
     except ScheduleError as error:
-        _, found, why = str(error).splitlines()
-        return run.fail(f"{title(sizes)}: {found.removeprefix('found ')}", cause=why,
+        return run.fail(f"{title(sizes)}: {error.found}", cause=error.why,
                         measured=lines(actions))  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from course_lib.plan import (
     schedule_of,
     simulate,
 )
+from course_lib.trace import Refusal
 
 ROWS = (1, 2, 4, 8)
 ZERO = (1, 3)
@@ -115,10 +116,10 @@ class Costs:
 
     def _check(self, layout: Layout) -> None:
         if layout.gpus != self.cluster.count or self.config.layers % layout.pp:
-            raise ValueError(
-                f"asked what {layout} costs\n"
-                f"found {self.cluster.count} GPUs and {self.config.layers} layers\n"
-                "pp · dp · tp is the number of GPUs, and pp divides the layers"
+            raise Refusal(
+                f"what {layout} costs",
+                f"{self.cluster.count} GPUs and {self.config.layers} layers",
+                "pp · dp · tp is the number of GPUs, and pp divides the layers",
             )
 
 

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint as production
 
-from course_lib.checkpoint.errors import CheckpointError
 from course_lib.model import ModelConfig, Transformer
 from course_lib.model.formulas import activation_bytes
 from course_lib.model.transformer import cross_entropy
@@ -23,6 +22,7 @@ from course_lib.recompute.selective import (
     measure_step,
     selective,
 )
+from course_lib.trace import Refusal
 from course_lib.trace.memory import LiveMemory
 
 aten = torch.ops.aten
@@ -137,7 +137,7 @@ def test_a_kept_result_changed_in_place_is_refused() -> None:
         return (x @ weight).mul_(2).tanh().exp()
 
     y = selective()(fn, torch.ones(2, 3))
-    with pytest.raises(CheckpointError, match=r"\(2, 3\), changed in place"):
+    with pytest.raises(Refusal, match=r"\(2, 3\), changed in place"):
         y.sum().backward()
 
 
@@ -151,7 +151,7 @@ def test_a_second_run_with_more_products_is_refused() -> None:
         return (x @ weight).exp()
 
     y = selective()(fn, torch.ones(2, 3))
-    with pytest.raises(CheckpointError, match="none is left"):
+    with pytest.raises(Refusal, match="none is left"):
         y.sum().backward()
 
 
@@ -165,5 +165,5 @@ def test_korthikantis_table() -> None:
     assert form(tensor=8, sequence_parallel=True) == pytest.approx(form() / 8)
     assert form(tensor=8, sequence_parallel=True, recompute="selective") == whole * 34 / 8
     assert form(recompute="full") == 2 * whole
-    with pytest.raises(CheckpointError, match="none, selective and full"):
+    with pytest.raises(Refusal, match="none, selective and full"):
         form(recompute="some")

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from course_lib.checkpoint.errors import CheckpointError
 from course_lib.recompute.checkpoint import checkpoint
 from course_lib.recompute.segments import Segment, best_segments, peak_memory, segments_sqrt
+from course_lib.trace import Refusal
 from course_lib.trace.memory import LiveMemory
 
 
@@ -75,7 +75,7 @@ def test_equal_to_the_best_of_all_plans(seed: int) -> None:
         found = best_segments(costs, memories, budget, inputs)
         assert found.extra == extra
         assert found.peak == plans[found.segments] <= budget
-    with pytest.raises(CheckpointError, match=f"{n} blocks within {min(plans.values()) - 1}"):
+    with pytest.raises(Refusal, match=f"{n} blocks within {min(plans.values()) - 1}"):
         best_segments(costs, memories, min(plans.values()) - 1, inputs)
 
 
