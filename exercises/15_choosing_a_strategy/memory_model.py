@@ -48,7 +48,7 @@ All sizes divide, the rounding up of ZeRO apart. The answer is arithmetic: make 
 """
 
 from course_lib.model import ModelConfig
-from course_lib.plan import Layout
+from course_lib.layout import Layout
 
 
 def memory_model(config: ModelConfig, layout: Layout, stage: int) -> dict[str, int]:
