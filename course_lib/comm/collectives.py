@@ -284,7 +284,7 @@ def _check_parts(part: torch.Tensor, whole: torch.Tensor, group: Group, asked: s
             f"{asked} over {group.size} ranks",
             f"a part of {part.numel()} {part.dtype} and a whole of {whole.numel()} {whole.dtype}"
             f" elements (shapes {tuple(part.shape)} and {tuple(whole.shape)}) on rank {group.rank}",
-            f"the whole is {group.size} equal parts; pad it, or use comm.ring for uneven chunks",
+            f"the whole is {group.size} equal parts; pad it, or call comm.ring_{asked}",
         )
 
 

@@ -2,7 +2,7 @@
 
 Notebook: 13 3D parallelism, 16 Capstone.
 Source: the words are those of Megatron-LM's and torchtitan's command lines, shortened.
-Costs nothing; what can be together is in the file `check`.
+Costs nothing; `train/check.py` says what can be combined.
 The production version has some hundreds of these.
 """
 

@@ -2,7 +2,7 @@
 
 Notebook: 13 3D parallelism, 16 Capstone.
 Source: torchrun (torch.distributed.run), whose environment the ranks find each other by.
-Costs: see `loop`. Starting costs an import of torch for each rank.
+Costs: see `train/loop.py`. Starting costs an import of torch for each rank.
 The production version is started the same way, on a thousand nodes.
 
     torchrun --nproc-per-node 8 -m course_lib.train.run --pp 2 --dp 2 --tp 2 --folder runs/first
