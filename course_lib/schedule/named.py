@@ -3,7 +3,7 @@
 Notebook: 08 Pipeline parallel, 13 3D parallelism, 15 Choosing a strategy.
 Source: the names are those of the papers that each schedule's file cites.
 Costs nothing.
-The production version (torch.distributed.pipelining.get_schedule_class) looks up classes.
+The production version (torch.distributed.pipelining.get_schedule_class) finds a class by its name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from course_lib.schedule.classic import gpipe, interleaved_1f1b, one_f_one_b
 from course_lib.schedule.schedule import Schedule
 from course_lib.schedule.zero_bubble import dualpipe_v, zb_h1, zb_v
 
-# Of p ranks, m micro-batches, and v chunks on each rank, which one of them uses.
+# Each takes p ranks, m micro-batches and v chunks a rank; only the interleaved one uses v.
 SCHEDULES: Mapping[str, Callable[[int, int, int], Schedule]] = {
     "GPipe": lambda p, m, v: gpipe(p, m),
     "1F1B": lambda p, m, v: one_f_one_b(p, m),
@@ -27,7 +27,7 @@ SCHEDULES: Mapping[str, Callable[[int, int, int], Schedule]] = {
 
 
 def make_schedule(name: str, p: int, m: int, v: int = 1) -> Schedule:
-    """The schedule of a name.
+    """The schedule of that name.
 
     Args:
         name: one of `SCHEDULES`.

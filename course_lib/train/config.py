@@ -1,9 +1,9 @@
-"""All that a training run is asked for, as one record: the command line, and a notebook's argument.
+"""All options of a training run as one record, for the command line and for a notebook.
 
 Notebook: 13 3D parallelism, 16 Capstone.
 Source: the words are those of Megatron-LM's and torchtitan's command lines, shortened.
 Costs nothing; `train/check.py` says what can be combined.
-The production version has some hundreds of these.
+The production version (Megatron-LM) has hundreds of them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ from course_lib.schedule import Schedule, make_schedule
 from course_lib.train.compute import DTYPES
 
 SCHEDULES = {  # words of the command line, and the names that they stand for
-    "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "zb-h1": "ZB-H1",
-    "zb-v": "ZB-V", "dualpipe-v": "DualPipeV",
-}  # fmt: skip
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved": "interleaved 1F1B",
+    "zb-h1": "ZB-H1",
+    "zb-v": "ZB-V",
+    "dualpipe-v": "DualPipeV",
+}
 RECOMPUTE = ("none", "full", "selective")
 PRECISIONS = tuple(DTYPES)
 
@@ -92,9 +96,15 @@ class RunConfig:
         """
         moe = MoEConfig(self.experts, self.top_k) if self.experts else None
         return ModelConfig(
-            self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, sequence=self.sequence,
-            tied=self.tied, moe=moe,
-        )  # fmt: skip
+            self.layers,
+            self.hidden,
+            self.heads,
+            self.kv_heads,
+            self.ffn,
+            sequence=self.sequence,
+            tied=self.tied,
+            moe=moe,
+        )
 
     def make_schedule(self) -> Schedule:
         """The pipeline's schedule.
