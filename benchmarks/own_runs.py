@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from course_lib.comm import Group, Mesh
+from course_lib.layout import Layout
 from course_lib.model import AdamW, ModelConfig, MoEConfig, Transformer
-from course_lib.plan import Layout
 from course_lib.plan.time.stages import schedule_of
 from course_lib.trace.memory import LiveMemory, held_bytes
 from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step

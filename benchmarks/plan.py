@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.own_runs import RUNS, measured
 from benchmarks.row import Row
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig
-from course_lib.plan import Layout, Memory, memory
+from course_lib.plan import Memory, memory
 from course_lib.plan.inputs.hardware import cluster
 from course_lib.plan.inputs.recipe import COURSE
 from course_lib.plan.published.fit import curve, fit, leave_one_out

@@ -15,6 +15,7 @@ FILES = sorted(LIBRARY.rglob("*.py"))
 MAY_IMPORT: dict[str, set[str]] = {
     "trace": set(),
     "schedule": {"trace"},
+    "layout": {"trace", "schedule"},
     "data": {"trace"},
     "model": {"trace"},
     "comm": {"trace"},
@@ -26,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "trace",
         "data",
         "model",
+        "layout",
         "comm",
         "parallel",
         "schedule",
@@ -33,10 +35,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "recompute",
         "checkpoint",
     },
-    "plan": {"model", "trace", "schedule"},
+    "plan": {"model", "trace", "schedule", "layout"},
     "ranks": {"comm", "trace"},
     "grade": {"ranks", "comm", "trace", "plan"},
-    "plot": {"trace", "plan", "schedule"},
+    "plot": {"trace", "plan", "schedule", "layout"},
     "site": set(),
 }
 # The same for rooms in a room, which may also import the named files of the room's own level.

@@ -156,6 +156,21 @@ def hold_fsdp(
     return held + [_whole(n, b, b.shape) for b, its_names in names.items() for n in its_names]
 
 
+def hold_stage(
+    stage: nn.Module, shapes: Mapping[str, Sequence[int]], group: Group
+) -> tuple[nn.Module, list[Held]]:
+    """A stage without its wrapper, and what this rank holds of it.
+
+    Args:
+        stage: cut by tensor parallelism, and then perhaps by FSDP.
+        shapes: as for `hold_tensor_parallel`.
+        group: the same.
+    """
+    if isinstance(stage, FSDP):
+        return stage.module, hold_fsdp(stage, shapes, group)
+    return stage, hold_tensor_parallel(stage, shapes, group)
+
+
 def hold_zero(module: nn.Module, optimizer: ShardedOptimizer) -> list[Held]:
     """The pieces of parameters whose state this rank keeps for ZeRO-1 or ZeRO-2.
 

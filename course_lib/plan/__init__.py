@@ -2,7 +2,6 @@
 
 from course_lib.plan.inputs.calibration import band
 from course_lib.plan.inputs.hardware import Cluster, Gpu, Link, cluster, parse_cluster
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.measure import product_rate
 from course_lib.plan.inputs.models import MODELS, model
 from course_lib.plan.inputs.recipe import COURSE
@@ -20,7 +19,6 @@ __all__ = [
     "Case",
     "Cluster",
     "Gpu",
-    "Layout",
     "Link",
     "MODELS",
     "Memory",

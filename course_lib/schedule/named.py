@@ -9,28 +9,71 @@ The production version (torch.distributed.pipelining.get_schedule_class) finds a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from course_lib.schedule.action import ScheduleError
 from course_lib.schedule.classic import gpipe, interleaved_1f1b, one_f_one_b
 from course_lib.schedule.schedule import Schedule
-from course_lib.schedule.zero_bubble import dualpipe_v, zb_h1, zb_v
+from course_lib.schedule.zero_bubble import dualpipe_v, zb_h1, zb_h2, zb_v
 
-# Each takes p ranks, m micro-batches and v chunks a rank; only the interleaved one uses v.
-SCHEDULES: Mapping[str, Callable[[int, int, int], Schedule]] = {
-    "GPipe": lambda p, m, v: gpipe(p, m),
-    "1F1B": lambda p, m, v: one_f_one_b(p, m),
-    "interleaved 1F1B": interleaved_1f1b,
-    "ZB-H1": lambda p, m, v: zb_h1(p, m),
-    "ZB-V": lambda p, m, v: zb_v(p, m),
-    "DualPipeV": lambda p, m, v: dualpipe_v(p, m),
-}
+
+@dataclass(frozen=True)
+class Kind:
+    """What is known of a schedule by its name.
+
+    Attributes:
+        make: the schedule of p ranks, m micro-batches and v chunks on each rank.
+        word: its name on a command line; empty where it is only planned with.
+        chunks: stages on each rank; 0 for as many as are asked for.
+        halves: whether backwards come in halves, so that messages travel beside computation. In
+            the others, as they were first written, a rank waits for each message.
+    """
+
+    make: Callable[[int, int, int], Schedule]
+    word: str = ""
+    chunks: int = 1
+    halves: bool = False
+
+    def __call__(self, p: int, m: int, v: int = 1) -> Schedule:
+        """The schedule of these sizes."""
+        return self.make(p, m, v)
+
+    def stages(self, p: int, v: int) -> int:
+        """How many stages p ranks have together."""
+        return p * (self.chunks or v)
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType({
+    "GPipe": Kind(lambda p, m, v: gpipe(p, m), "gpipe"),
+    "1F1B": Kind(lambda p, m, v: one_f_one_b(p, m), "1f1b"),
+    "interleaved 1F1B": Kind(interleaved_1f1b, "interleaved", chunks=0),
+    "ZB-H1": Kind(lambda p, m, v: zb_h1(p, m), "zb-h1", halves=True),
+    "ZB-H2": Kind(lambda p, m, v: zb_h2(p, m), halves=True),
+    "ZB-V": Kind(lambda p, m, v: zb_v(p, m), "zb-v", chunks=2, halves=True),
+    "DualPipeV": Kind(lambda p, m, v: dualpipe_v(p, m), "dualpipe-v", chunks=2, halves=True),
+})  # fmt: skip
+SCHEDULES: Mapping[str, Kind] = MappingProxyType(
+    {name: kind for name, kind in KINDS.items() if kind.word}
+)
+
+
+def kind_of(name: str) -> Kind:
+    """What is known of a name.
+
+    Raises:
+        ScheduleError: nothing is.
+    """
+    if name not in KINDS:
+        raise ScheduleError(f"the schedule {name!r}", ", ".join(KINDS), "one of these is meant")
+    return KINDS[name]
 
 
 def make_schedule(name: str, p: int, m: int, v: int = 1) -> Schedule:
     """The schedule of that name.
 
     Args:
-        name: one of `SCHEDULES`.
+        name: one of `KINDS`.
         p: ranks.
         m: micro-batches.
         v: chunks on each rank, for the interleaved one.
@@ -38,6 +81,4 @@ def make_schedule(name: str, p: int, m: int, v: int = 1) -> Schedule:
     Raises:
         ScheduleError: there is none of this name, or it cannot be made for these numbers.
     """
-    if name not in SCHEDULES:
-        raise ScheduleError(f"the schedule {name!r}", ", ".join(SCHEDULES), "one of these is meant")
-    return SCHEDULES[name](p, m, v)
+    return kind_of(name)(p, m, v)

@@ -156,3 +156,39 @@ def _play(phases: Sequence[tuple[str, int]], stages: Sequence[int], m: int) -> l
                 waiting.append(Action(action.stage, "W", action.micro))
         line.append(action)
     return [action for action in line if action.micro < m]
+
+
+def zb_h2(p: int, m: int) -> Schedule:
+    """More forwards at the beginning, and weights' gradients where 1F1B waits at the end.
+
+    Rank r begins with 2(p-r)-1 forwards, twice as many as fill the pipeline. Then an input
+    gradient, a weight gradient and a forward take turns, but the first 2r weight gradients are
+    kept back for the end, where other ranks still work.
+
+    Args:
+        p: ranks, a stage on each.
+        m: micro-batches.
+
+    Raises:
+        ScheduleError: p or m is below 1.
+    """
+    if min(p, m) < 1:
+        raise ScheduleError(
+            f"ZB-H2 of {p} ranks and {m} micro-batches",
+            f"{min(p, m)}",
+            "there is at least one of each",
+        )
+    lines = []
+    for r in range(p):
+        warm = min(m, 2 * (p - r) - 1)
+        line = [Action(r, "F", k) for k in range(warm)]
+        weight = 0
+        for k in range(m):
+            line.append(Action(r, "I", k))
+            if k >= 2 * r:
+                line.append(Action(r, "W", weight))
+                weight += 1
+            if warm + k < m:
+                line.append(Action(r, "F", warm + k))
+        lines.append(line + [Action(r, "W", k) for k in range(weight, m)])
+    return Schedule.of("ZB-H2", lines)

@@ -14,11 +14,10 @@ from itertools import product
 from math import log2
 from typing import Any
 
-from course_lib.model import ModelConfig
-from course_lib.parallel.context.context_parallel import SequenceLayout
-from course_lib.schedule import Schedule, ScheduleError
+from course_lib.layout import misfits, uneven_batch
+from course_lib.schedule import ScheduleError
 from course_lib.trace import Refusal
-from course_lib.train.config import PRECISIONS, RECOMPUTE, SCHEDULES, RunConfig
+from course_lib.train.config import PRECISIONS, RECOMPUTE, WORDS, RunConfig
 from course_lib.train.mesh_model import zero_refusal
 
 MOST_RANKS = 4096  # and micro-batches; beyond this the nearest run that can work is not searched
@@ -80,16 +79,18 @@ def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Refus
             f"a world of {world} ranks",
             "every rank has exactly one place on the mesh",
         )
-    yield from _layers(config)
-    yield from _batch(config)
-    yield from _sequence(config)
-    yield from _experts(config)
+    layout = config.layout
+    if refusal := uneven_batch(config.batch, layout, config.micro_batches):
+        yield refusal
+    yield from misfits(model, layout)
     try:
         schedule = config.make_schedule()
     except ScheduleError as problem:
         yield problem
         return
-    yield from _pipeline(config, schedule, model)
+    reason = zero_refusal(config.zero, schedule, model)
+    if reason is not None:
+        yield Refusal(f"--zero {config.zero}", *reason)
 
 
 # --- the rules -----------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ def _numbers(c: RunConfig) -> Iterator[Refusal]:
 
 def _words(c: RunConfig) -> Iterator[Refusal]:
     known: dict[str, tuple[Any, ...]] = {
-        "schedule": tuple(SCHEDULES),
+        "schedule": tuple(WORDS),
         "recompute": RECOMPUTE,
         "precision": PRECISIONS,
         "weights": ("fp32", "fp64"),
@@ -142,72 +143,6 @@ def _words(c: RunConfig) -> Iterator[Refusal]:
         yield Refusal(
             "checkpoints or traces", "no --folder", "they are files, and must go somewhere"
         )
-
-
-def _layers(c: RunConfig) -> Iterator[Refusal]:
-    if c.heads % c.tp or (c.kv_heads % c.tp and c.tp % c.kv_heads):
-        yield Refusal(
-            f"--tp {c.tp}",
-            f"{c.heads} query and {c.kv_heads} key-value heads",
-            "a rank computes whole heads: tp divides the first, and divides the second or is a "
-            "multiple of it",
-        )
-    elif c.ffn < c.tp:
-        yield Refusal(f"--tp {c.tp}", f"{c.ffn} inner channels", "every rank has one or more")
-
-
-def _batch(c: RunConfig) -> Iterator[Refusal]:
-    parts = c.dp * c.ep * c.micro_batches
-    if c.batch % parts:
-        yield Refusal(
-            f"a batch of {c.batch} windows",
-            f"{c.dp * c.ep} ranks (dp × ep) with {c.micro_batches} micro-batches each",
-            f"micro-batches are equal: the batch is a multiple of {parts}",
-        )
-
-
-def _sequence(c: RunConfig) -> Iterator[Refusal]:
-    if c.sequence < c.cp:
-        yield Refusal(
-            f"--cp {c.cp}", f"windows of {c.sequence} tokens", "every rank has one or more of each"
-        )
-        return
-    if not c.sequence_parallel:
-        return
-    layout = SequenceLayout.zigzag(c.sequence, c.cp)
-    counts = sorted({layout.count(index) for index in range(c.cp)})
-    if any(count % c.tp for count in counts):
-        yield Refusal(
-            f"--sequence-parallel over {c.tp} ranks (tp)",
-            f"{' or '.join(map(str, counts))} tokens of each window on a rank of cp",
-            "these are cut evenly: the sequence is a multiple of tp · cp",
-        )
-    if c.experts and c.tp > 1:
-        yield Refusal(
-            "--sequence-parallel",
-            f"{c.experts} experts",
-            "an expert's rows are of many sequences, and cannot be cut along one",
-        )
-
-
-def _experts(c: RunConfig) -> Iterator[Refusal]:
-    if c.experts and not 1 <= c.top_k <= c.experts:
-        yield Refusal(f"--top-k {c.top_k}", f"{c.experts} experts", "a token uses some of them")
-    if c.ep > 1 and c.experts < c.ep:
-        found = f"{c.experts} experts" if c.experts else "a dense model"
-        yield Refusal(f"--ep {c.ep}", found, "every rank of ep has one expert or more: --experts")
-
-
-def _pipeline(c: RunConfig, schedule: Schedule, model: ModelConfig) -> Iterator[Refusal]:
-    if schedule.stages > model.layers:
-        yield Refusal(
-            f"--pp {c.pp} --schedule {c.schedule}: {schedule.stages} stages",
-            f"{model.layers} layers",
-            "every stage has one block or more",
-        )
-    reason = zero_refusal(c.zero, schedule, model)
-    if reason is not None:
-        yield Refusal(f"--zero {c.zero}", *reason)
 
 
 # --- the nearest that can ------------------------------------------------------------------------

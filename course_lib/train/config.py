@@ -13,18 +13,13 @@ from math import prod
 from typing import Any
 
 from course_lib.comm.mesh import AXES
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig, MoEConfig
-from course_lib.schedule import Schedule, make_schedule
+from course_lib.schedule import SCHEDULES, Schedule, make_schedule
 from course_lib.train.compute import DTYPES
 
-SCHEDULES = {  # words of the command line, and the names that they stand for
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved": "interleaved 1F1B",
-    "zb-h1": "ZB-H1",
-    "zb-v": "ZB-V",
-    "dualpipe-v": "DualPipeV",
-}
+# Words of the command line, and the names that they stand for.
+WORDS = {kind.word: name for name, kind in SCHEDULES.items()}
 RECOMPUTE = ("none", "full", "selective")
 PRECISIONS = tuple(DTYPES)
 
@@ -45,7 +40,7 @@ class RunConfig:
     tp: int = option(1, "ranks that share each layer")
     zero: int = option(0, "1 cuts optimizer state, 2 gradients too, 3 parameters too", (0, 1, 2, 3))
     micro_batches: int = option(1, "that each rank's part of a batch is cut into")
-    schedule: str = option("1f1b", "of the pipeline", tuple(SCHEDULES))
+    schedule: str = option("1f1b", "of the pipeline", tuple(WORDS))
     chunks: int = option(2, "stages on a rank, of the interleaved schedule")
     sequence_parallel: bool = option(False, "cut what is between tp's regions along the sequence")
     precision: str = option("fp32", "what is computed in", PRECISIONS)
@@ -106,13 +101,28 @@ class RunConfig:
             moe=moe,
         )
 
+    @property
+    def layout(self) -> Layout:
+        """How the run is spread over its ranks; the words and numbers must be known ones."""
+        return Layout(
+            **self.degrees,
+            micro_batches=self.micro_batches,
+            schedule=WORDS[self.schedule],
+            chunks=self.chunks,
+            zero=self.zero,
+            sequence=self.sequence_parallel,
+            recompute=self.recompute,
+            precision=self.precision,
+            rows=max(1, self.batch // (self.dp * self.ep * self.micro_batches)),
+        )
+
     def make_schedule(self) -> Schedule:
         """The pipeline's schedule.
 
         Raises:
             ScheduleError: there is none of this name, or not for these numbers.
         """
-        name = SCHEDULES.get(self.schedule, self.schedule)
+        name = WORDS.get(self.schedule, self.schedule)
         return make_schedule(name, self.pp, self.micro_batches, self.chunks)
 
     def command(self) -> str:

@@ -36,14 +36,12 @@ from course_lib.checkpoint import (
     Training,
     cut_by_zero,
     find_checkpoint,
-    hold_fsdp,
-    hold_tensor_parallel,
+    hold_stage,
     hold_whole,
     model_pieces,
 )
 from course_lib.checkpoint.files.manifest import DTYPES
 from course_lib.model import ModelConfig, Transformer
-from course_lib.parallel import FSDP
 from course_lib.parallel.zero.zero1 import ShardedOptimizer
 from course_lib.recompute.checkpoint import RandomState
 from course_lib.train.copies import tensor_copies
@@ -89,13 +87,8 @@ def hold_mesh(model: MeshModel) -> list[Held]:
     shapes, tp = whole_shapes(model.config), model.mesh["tp"]
     held: dict[torch.Tensor, Held] = {}
     for _, stage in sorted(model.pipeline.stages.items()):
-        inner: Any = stage.module if isinstance(stage, FSDP) else stage
+        inner, parts = hold_stage(stage, shapes, tp)
         sharers: dict[Any, int] = tensor_copies(inner, model.config, tp)
-        parts = (
-            hold_fsdp(stage, shapes, tp)
-            if isinstance(stage, FSDP)
-            else hold_tensor_parallel(inner, shapes, tp)
-        )
         for part in parts:
             copy = tp.index % sharers.get(part.tensor, 1) != 0  # neighbours have the same part
             if model.config.tied and part.name == HEAD:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import CommError, Group
+from course_lib.layout import cut_misfits
 from course_lib.model import Transformer
 from course_lib.model.moe import Experts, moe_layers
 from course_lib.model.transformer import Attention, FeedForward, RMSNorm
@@ -48,19 +49,8 @@ def tensor_parallel(model: Transformer, group: Group, *, sequence: bool = False)
             `sequence` with a model that has experts.
     """
     config = model.config
-    if min(config.ffn, config.vocabulary) < group.size:
-        raise CommError(
-            f"a model with {config.ffn} inner channels and {config.vocabulary} tokens, cut in "
-            f"{group.size}",
-            f"{group}",
-            "every rank has a part of each matrix",
-        )
-    if sequence and config.moe is not None:
-        raise CommError(
-            f"sequence parallelism over {group.size} ranks",
-            f"a model with {config.moe.experts} experts, {group}",
-            "an expert's rows are of many sequences, and cannot be cut along one",
-        )
+    for refusal in cut_misfits(config, group.size, sequence=sequence):
+        raise CommError(refusal.asked, f"{refusal.found}, {group}", refusal.why)
     region = SequenceRegion(group) if sequence else TensorRegion(group)
     cut = HeadCut(config.heads, config.kv_heads, group)
     embedding = VocabParallelEmbedding(model.embedding, region)

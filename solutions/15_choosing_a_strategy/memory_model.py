@@ -47,8 +47,8 @@ gathered; messages; and what the allocator wastes.
 All sizes divide, the rounding up of ZeRO apart. The answer is arithmetic: make no tensor.
 """
 
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig
-from course_lib.plan import Layout
 
 
 def memory_model(config: ModelConfig, layout: Layout, stage: int) -> dict[str, int]:

@@ -49,8 +49,9 @@ from collections.abc import Callable
 from itertools import product
 from typing import NamedTuple
 
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout, Memory
+from course_lib.plan import Cluster, Memory
 
 ROWS = (1, 2, 4, 8)
 ZERO = (1, 3)

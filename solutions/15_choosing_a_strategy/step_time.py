@@ -42,8 +42,9 @@ pp - 1 times what a stage *without* the output layer needs for one: computing, t
 The answer is arithmetic. `Link.seconds(size)` is α + size/β.
 """
 
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout
+from course_lib.plan import Cluster
 
 
 def all_reduce(size: float, ranks: int, stride: int, cluster: Cluster) -> float:

@@ -16,8 +16,8 @@ from course_lib.grade.author.build import save_answer
 from course_lib.grade.catalog import Entry
 from course_lib.grade.magic import GradeMagics
 from course_lib.ranks import ForkServer
+from course_lib.ranks.magic import magic as ranks_magic
 from course_lib.ranks.magic.magic import RanksFailed, RanksMagics
-from course_lib.ranks.magic.magic import magic as ranks_magic
 from course_lib.ranks.magic.torchrun import TorchrunResult
 
 pytestmark = pytest.mark.slow

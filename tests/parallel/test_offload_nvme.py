@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from course_lib.parallel.offload import nvme
 from course_lib.parallel.offload.nvme import PAGE, NvmeStore, TornFile
-from course_lib.parallel.offload.optimizer import nvme
 
 TENSORS = [
     torch.randn(5, 7, dtype=torch.float64),

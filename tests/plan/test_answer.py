@@ -7,7 +7,8 @@ import json
 import pytest
 
 from course_lib.grade.cli import main
-from course_lib.plan import Layout, answer, parse_cluster
+from course_lib.layout import Layout
+from course_lib.plan import answer, parse_cluster
 from course_lib.plan.inputs.calibration import FITTED, LARGEST, Fitted, band
 from course_lib.plan.published.scores import rows
 from course_lib.plan.search.answer import reasons

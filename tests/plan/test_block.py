@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig, MoEConfig
 from course_lib.model.formulas import flops_per_token
 from course_lib.plan.inputs.calibration import STREAMING, Fitted
 from course_lib.plan.inputs.hardware import GPUS
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import flops
 from course_lib.plan.time.block import Product, Work, block, head

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig
 from course_lib.plan.inputs import measure
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.time.simulate import simulate
 from course_lib.trace.alpha_beta import AlphaBeta
 

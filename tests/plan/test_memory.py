@@ -11,8 +11,8 @@ import pytest
 
 import course_lib.plan
 from benchmarks.own_runs import DENSE, EXPERTS, RUNS, TIED, measured
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig, parameter_count
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.recipe import COURSE, DEEPSPEED, FP8, FP32, FSDP, KORTHIKANTI, MEGATRON
 from course_lib.plan.memory.kept import block_kept
 from course_lib.plan.memory.memory import Memory, memory, state_bytes
@@ -215,8 +215,8 @@ def test_less_is_kept_the_more_is_computed_again() -> None:
     ("layout", "why"),
     [
         (Layout(tp=3), "heads"),
-        (Layout(ep=2), "experts"),
-        (Layout(cp=17), "pieces"),
+        (Layout(ep=2), "expert or more"),
+        (Layout(cp=DENSE.sequence + 1), "fewer than cp"),
         (Layout(tp=4, cp=4, sequence=True, rows=2), "divide over cp"),
         (Layout(pp=5), "stages"),
         (Layout(schedule="1F2B"), "1F2B"),

@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig, MoEConfig
 from course_lib.model.formulas import block_parameters
 from course_lib.plan.inputs.hardware import Cluster, parse_cluster
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.models import model
 from course_lib.plan.memory.memory import memory
 from course_lib.plan.search.planner import Plan, Problem, plan

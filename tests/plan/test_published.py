@@ -8,8 +8,8 @@ from statistics import median
 import pytest
 
 from course_lib.plan.inputs.calibration import FITTED, Fitted
+from course_lib.plan.published import predict, scores
 from course_lib.plan.published.fit import Curve, curve, fit, leave_one_out
-from course_lib.plan.published.published import predict, scores
 from course_lib.plan.published.row import read
 from course_lib.plan.published.scores import SETS, Scored, of_set, summary
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig, MoEConfig
 from course_lib.plan.inputs.calibration import Fitted
 from course_lib.plan.inputs.hardware import cluster
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time.simulate import Step, simulate
 from course_lib.plan.time.timing import layers_of

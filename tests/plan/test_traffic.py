@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from course_lib.comm import Group, Mesh
+from course_lib.layout import Layout
 from course_lib.model import AdamW, ModelConfig, Transformer
-from course_lib.plan import Layout, model, parse_cluster
+from course_lib.plan import model, parse_cluster
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time.traffic import traffic
 from course_lib.schedule import one_f_one_b

@@ -399,8 +399,8 @@ def test_too_large_a_mesh_is_one_sentence():
         controls.sliders[axis].value = 16
     assert "<svg" not in controls.view.value
     assert (
-        "No picture of 4096 ranks on 512 nodes: there is room for 512 ranks on 128 nodes, as every "
-        "rank must be large enough to be seen."
+        "This cannot be a picture of 4096 ranks on 512 nodes: there is room for 512 ranks on 128 "
+        "nodes, as every rank must be large enough to be seen."
     ) in controls.view.value
     controls.sliders["pp"].value = 1
     controls.sliders["tp"].value = 8

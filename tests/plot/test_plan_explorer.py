@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from course_lib.plan import Layout, answer, memory, model, parse_cluster, problem, simulate
+from course_lib.layout import Layout
+from course_lib.plan import answer, memory, model, parse_cluster, problem, simulate
 from course_lib.plan.time.traffic import traffic
 from course_lib.plot import explore_plan, show_layout
 from course_lib.plot.plan.plan_board import LEFT, WIDE, LayoutBoard

@@ -10,8 +10,8 @@ import torch
 
 from course_lib import comm
 from course_lib.ranks import ForkServer, Pool, RanksError
+from course_lib.ranks.pool import gather
 from course_lib.ranks.pool.outcome import Outcome
-from course_lib.ranks.pool.pool import gather
 from course_lib.trace import find_desync
 
 Function = Callable[[comm.Group], Any]

@@ -17,7 +17,7 @@ from course_lib import comm
 from course_lib.comm import Group
 from course_lib.ranks import ForkServer, Pool, RanksError
 from course_lib.ranks.hosts.hosts import why_not
-from course_lib.ranks.pool.pool import gather
+from course_lib.ranks.pool import gather
 
 LOOK, STALL = 0.05, 0.3  # seconds: ten times stricter than in a notebook
 REPETITIONS = 100

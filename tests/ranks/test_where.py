@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from course_lib import comm
 from course_lib.ranks import ForkServer, Pool, RanksError
-from course_lib.ranks.pool.pool import gather
+from course_lib.ranks.pool import gather
 from course_lib.ranks.rank_process import where
 from course_lib.trace import Ledger
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -21,8 +21,17 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from course_lib.comm import Group, Work, irecv, isend
 from course_lib.parallel.pipeline.split_backward import WeightQueue
-from course_lib.parallel.zero.fsdp import FSDP
 from course_lib.schedule import Action, Schedule, ScheduleError, simulate
+
+
+@runtime_checkable
+class CutsGradients(Protocol):
+    """A stage whose parameters come and go, and whose gradients a backward cuts, as FSDP's does."""
+
+    reshard: bool
+
+    def no_sync(self, *, reshard: bool = True) -> AbstractContextManager[None]:
+        """Gradients add up, whole, inside; parameters stay unless `reshard`."""
 
 
 class Pipeline:
@@ -171,7 +180,7 @@ class _Run:
         Without a pipeline they are cut each time, since FSDP is there to save memory.
         """
         module = self.pipe.stages[stage]
-        if self.left[stage] and self.pipe.group.size > 1 and isinstance(module, FSDP):
+        if self.left[stage] and self.pipe.group.size > 1 and isinstance(module, CutsGradients):
             return module.no_sync(reshard=False)
         return nullcontext()
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from course_lib.plan.inputs.layout import Layout
+from course_lib.layout import Layout
 
 # Three round numbers, the same for every GPU; chosen with a look at the same runs, not fitted.
 # Part of the sheet's memory bandwidth that element-wise kernels reach; with 0.65 or 0.75 the errors

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from course_lib.plan.inputs.layout import Layout
+from course_lib.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.recipe import Recipe
 from course_lib.plan.memory.share import Share
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.recipe import Recipe, usual_recipe
 from course_lib.plan.memory.kept import Kept, block_kept, head_kept, logits_bytes
 from course_lib.plan.memory.share import Counts, Share, block_counts, end_counts, share_of

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from course_lib.layout import Layout, misfits, tokens_of_ranks
 from course_lib.model.config import ModelConfig
-from course_lib.plan.inputs.layout import Layout
-from course_lib.trace import Refusal, chunk_sizes
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,10 @@ def share_of(config: ModelConfig, layout: Layout) -> Share:
     Raises:
         Refusal: heads, experts or tokens cannot be cut so.
     """
-    if why := does_not_divide(config, layout):
-        raise Refusal(str(layout), str(config), why)
+    for refusal in misfits(config, layout):
+        raise refusal
     tp = layout.tp
-    # A rank of cp has a piece from the front of a sequence, and its mirror image from the back.
-    pieces = chunk_sizes(config.sequence, 2 * layout.cp)
-    positions = max(a + b for a, b in zip(pieces, reversed(pieces), strict=True))
-    tokens = layout.rows * positions
+    tokens = layout.rows * max(tokens_of_ranks(config.sequence, layout.cp))
     return Share(
         heads=config.heads // tp,
         kv_heads=max(1, config.kv_heads // tp),
@@ -61,25 +57,6 @@ def share_of(config: ModelConfig, layout: Layout) -> Share:
         tokens=tokens,
         outside=tokens // tp if layout.sequence else tokens,
     )
-
-
-def does_not_divide(config: ModelConfig, layout: Layout) -> str:
-    """Why a model cannot be cut by a layout, in one sentence; empty if it can."""
-    tp, c = layout.tp, config
-    if c.heads % tp or (c.kv_heads % tp and tp % c.kv_heads):
-        return f"{c.heads} heads, {c.kv_heads} of keys and values, do not divide over tp {tp}"
-    if min(c.ffn, c.vocabulary) < tp:
-        return f"{min(c.ffn, c.vocabulary)} channels or tokens are fewer than tp {tp}"
-    experts = c.moe.experts if c.moe else 1
-    if experts < layout.ep:
-        return f"{experts} experts are fewer than ep {layout.ep}"
-    if c.sequence < 2 * layout.cp and layout.cp > 1:
-        return f"{c.sequence} tokens are fewer than two pieces for each rank of cp {layout.cp}"
-    if layout.sequence and c.moe:
-        return "an expert's rows are of many sequences, and cannot be cut along one"
-    if layout.sequence and c.sequence % (2 * layout.cp * tp if layout.cp > 1 else tp):
-        return f"{c.sequence} tokens do not divide over cp {layout.cp} and tp {tp}"
-    return ""
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from course_lib.layout import PRECISIONS, RECOMPUTE, Layout
 from course_lib.model.config import ModelConfig
 from course_lib.plan.inputs.hardware import Cluster, cluster
-from course_lib.plan.inputs.layout import PRECISIONS, RECOMPUTE, Layout
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import flops
 from course_lib.trace import Refusal

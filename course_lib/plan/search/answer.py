@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from course_lib.layout import PRECISIONS, Layout
 from course_lib.model.config import ModelConfig
 from course_lib.model.formulas import parameter_count
 from course_lib.plan.inputs.calibration import LARGEST, MOST_CP, band, seen
 from course_lib.plan.inputs.hardware import Cluster, parse_cluster
-from course_lib.plan.inputs.layout import PRECISIONS, Layout
 from course_lib.plan.inputs.models import model
 from course_lib.plan.search.decision import Case, Decision, decide
 from course_lib.plan.search.planner import Plan, Problem, Refused, plan

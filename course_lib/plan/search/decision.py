@@ -25,10 +25,10 @@ import sys
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig
 from course_lib.model.formulas import block_parameters, parameter_count
 from course_lib.plan.inputs.hardware import Cluster
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.memory.memory import memory
 
 MANY = 100  # GPUs, from which on it pays to gather less between nodes

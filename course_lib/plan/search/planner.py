@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 
+from course_lib.layout import RECOMPUTE, Layout, misfits, uneven_batch
 from course_lib.model.config import ModelConfig
 from course_lib.plan.inputs.hardware import Cluster
-from course_lib.plan.inputs.layout import RECOMPUTE, Layout
 from course_lib.plan.inputs.recipe import Recipe
 from course_lib.plan.memory.memory import Memory, memory
-from course_lib.plan.memory.share import does_not_divide
 from course_lib.plan.time.stages import Stages, enough_micro_batches, even_stages, schedule_of
 
 Seconds = Callable[[ModelConfig, Layout], float]
@@ -208,17 +207,14 @@ def _with_batch(problem: Problem, degrees: Layout, rows: int = 1) -> Layout:
 def breaks_a_rule(problem: Problem, layout: Layout) -> str:
     """Why degrees are out of the question before anything is predicted; empty if they are not."""
     config, node = problem.config, problem.cluster.node
-    pieces = layout.dp * layout.ep
     if layout.tp > node:
         return f"tp {layout.tp} is beyond a node of {node}: it sends twice in every block"
     if node % layout.tp:
         return f"tp {layout.tp} does not divide a node of {node}: a group would lie on two"
-    if layout.pp > config.layers:
-        return f"{config.layers} blocks are fewer than {layout.pp} stages"
-    if why := does_not_divide(config, layout):
-        return why
-    if problem.batch % (pieces * layout.rows):
-        return f"{problem.batch} sequences do not divide over {pieces} ranks of dp and ep"
+    for refusal in misfits(config, layout):
+        return refusal.why
+    if uneven := uneven_batch(problem.batch, layout, layout.rows):
+        return uneven.why
     if layout.micro_batches < layout.pp:
         return f"{layout.micro_batches} micro-batches leave some of {layout.pp} stages idle"
     if layout.schedule == "interleaved 1F1B" and layout.micro_batches % layout.pp:

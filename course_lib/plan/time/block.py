@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.software import Software
 
 

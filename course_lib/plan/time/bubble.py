@@ -9,40 +9,13 @@ The production version reads the bubble off a trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from course_lib.plan.time.zero_bubble import zb_h2
-from course_lib.schedule import SCHEDULES, Costs, Schedule, ScheduleError, simulate
+from course_lib.schedule import Costs, make_schedule, simulate
 
 ACTIONS = 6000  # of a schedule that is run to its end
 FULL = 3  # times p micro-batches of a longer one are run
-TABLE: Mapping[str, Callable[[int, int, int], Schedule]] = MappingProxyType(
-    {**SCHEDULES, "ZB-H2": lambda p, m, v: zb_h2(p, m)}
-)
-FOLDED = ("ZB-V", "DualPipeV")
-# Their backward comes in two parts, and messages travel beside computation; in the others, as they
-# were first written, a rank waits for each message before it goes on.
-SPLIT = ("ZB-H1", "ZB-H2", *FOLDED)
-
-
-def chunks_of(name: str, chunks: int) -> int:
-    """Stages on each rank under a schedule."""
-    return 2 if name in FOLDED else chunks if name == "interleaved 1F1B" else 1
-
-
-def make(name: str, p: int, m: int, chunks: int = 1) -> Schedule:
-    """The schedule of that name.
-
-    Raises:
-        ScheduleError: there is none, or it cannot be made of such sizes.
-    """
-    if name not in TABLE:
-        raise ScheduleError(
-            f"the schedule {name!r}", ", ".join(TABLE), "a layout names one of these"
-        )
-    return TABLE[name](p, m, chunks)
 
 
 @dataclass(frozen=True)
@@ -60,7 +33,7 @@ class Pipeline:
 
 
 def _run(name: str, p: int, m: int, chunks: int, costs: Sequence[Costs]) -> Pipeline:
-    schedule = make(name, p, m, chunks)
+    schedule = make_schedule(name, p, m, chunks)
     run = simulate(schedule, costs)
     busy = tuple(run.makespan - run.idle(rank) for rank in range(p))
     # ZB-H2 checks gradients after the update, so ranks begin the next step without the others.

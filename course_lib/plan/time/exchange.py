@@ -10,11 +10,11 @@ The production version measures how much a transfer slows down the product that 
 
 from __future__ import annotations
 
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig
 from course_lib.model.formulas import block_parameters
 from course_lib.plan.inputs.calibration import HIDDEN
 from course_lib.plan.inputs.hardware import Cluster
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time.block import tokens
 from course_lib.plan.time.cost import Span, fastest, seconds, span

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 
+from course_lib.layout import Layout
 from course_lib.plan.inputs.calibration import STREAMING, Fitted
 from course_lib.plan.inputs.hardware import Gpu
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time.block import Product, Work
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig
 from course_lib.plan.inputs.calibration import FITTED, HOST, STREAMING, Fitted
 from course_lib.plan.inputs.hardware import Cluster
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import exchange, flops
-from course_lib.plan.time.bubble import FOLDED, SPLIT, chunks_of, pipeline
+from course_lib.plan.time.bubble import pipeline
 from course_lib.plan.time.kernels import Parts, add
 from course_lib.plan.time.timing import Setting, Stage, layers_of, stages, total
-from course_lib.schedule import Costs
+from course_lib.schedule import Costs, kind_of
 from course_lib.trace import Refusal
 
 # Adam in mixed precision reads gradient, both moments and the 32-bit master, writes the last three
@@ -128,10 +128,10 @@ def simulate(
 def _pipeline_parts(s: Setting) -> tuple[Parts, float]:
     """Everything up to the last backward, and how long that takes: gradients hide behind it."""
     layout = s.layout
-    chunks = chunks_of(layout.schedule, layout.chunks)
-    made = stages(s, layout.pp * chunks)
+    kind = kind_of(layout.schedule)
+    made = stages(s, kind.stages(layout.pp, layout.chunks))
     message = exchange.stage_message(s.config, layout, s.cluster)
-    hidden = "pp" in s.software.overlap or layout.schedule in SPLIT
+    hidden = "pp" in s.software.overlap or kind.halves
     stop = 0.0 if hidden or layout.pp == 1 else HOST + message
     costs = [_costs(stage, stop, message if hidden else 0.0) for stage in made]
     run = pipeline(layout.schedule, layout.pp, layout.micro_batches, layout.chunks, costs)
@@ -153,7 +153,7 @@ def _costs(stage: Stage, stop: float, message: float) -> Costs:
 
 def _mine(made: list[Stage], rank: int, p: int, schedule: str) -> list[Stage]:
     """The stages of a rank: folded like a V, or every p-th."""
-    if schedule in FOLDED:
+    if kind_of(schedule).chunks == 2:
         return [made[rank], made[2 * p - 1 - rank]]
     return made[rank::p]
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig
 from course_lib.model.formulas import stage_costs
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.time.timing import layers_of
 from course_lib.schedule import Schedule, make_schedule, split_model
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig
 from course_lib.plan.inputs.hardware import Cluster
-from course_lib.plan.inputs.layout import Layout
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import exchange
 from course_lib.plan.time.block import tokens

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from course_lib.plan import Layout, Memory, Problem, Step, simulate
+from course_lib.layout import Layout
+from course_lib.plan import Memory, Problem, Step, simulate
 from course_lib.plan.inputs.calibration import band
 from course_lib.plan.search.planner import breaks_a_rule
 from course_lib.plan.time.traffic import Traffic, traffic

@@ -6,9 +6,9 @@ from typing import Any
 
 import ipywidgets
 
-from course_lib.plan import MODELS, Layout, answer, problem
+from course_lib.layout import PRECISIONS, RECOMPUTE, Layout
+from course_lib.plan import MODELS, answer, problem
 from course_lib.plan.inputs.hardware import GPUS
-from course_lib.plan.inputs.layout import PRECISIONS, RECOMPUTE
 from course_lib.plot.plan.plan_board import LayoutBoard
 from course_lib.plot.player.explorer import Explorer, live_html, refusal_html, rules, still_html
 from course_lib.plot.player.picture import Picture

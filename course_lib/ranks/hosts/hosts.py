@@ -98,7 +98,7 @@ class EmulatedHosts:
             raise Refusal(
                 f"{hosts} hosts and {given}",
                 f"no speed from 1 to {MOST_MBIT} Mbit/s",
-                "beyond it the processors that carry the packets are the limit, not the link",
+                "each link is held to a speed that the processors of this machine can carry",
             )
         self.hosts = hosts
         self.mbit = mbit

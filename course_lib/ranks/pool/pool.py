@@ -199,8 +199,8 @@ class Pool:
         outcome = self._work({"do": "pull", "name": name}, ranks, None)
         if outcome.verdict:
             raise RanksError(outcome)
-        values = [outcome.values[r] for r in sorted(ranks)]
-        return values if rank is None else values[0]
+        values = outcome.values
+        return values[rank] if rank is not None else [values[r] for r in sorted(values)]
 
     def push(self, **values: Any) -> None:
         """Sets variables in every rank.

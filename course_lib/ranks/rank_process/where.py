@@ -28,13 +28,14 @@ AUTOGRAD = TORCH + "autograd" + os.sep
 STARTED = threading.__file__  # the outermost frame of a thread that Python has started
 
 
-def report(thread: int, ledger: Ledger) -> dict[str, Any]:
+def report(thread: int, ledger: Ledger, foreign: tuple[str, ...] = ()) -> dict[str, Any]:
     """What one thread of this process is doing, as JSON-ready data.
 
     Args:
         thread: `threading.get_ident()` of the thread that runs the rank's program; native ids are
             looked up from it.
         ledger: the rank's ledger, whose open events say which call is under way.
+        foreign: beginnings of paths whose code is not the program's own either.
 
     Returns:
         `file`, `line`, `source`, `function`: the innermost line that is the program's own;
@@ -51,7 +52,7 @@ def report(thread: int, ledger: Ledger) -> dict[str, Any]:
     made = calls_made()
     # Last, and not for long: a frame that is held here keeps its tensors alive when it has ended.
     chain = _frames_of(thread)
-    own = [f for f in chain if not _is_library(f.f_code.co_filename)]
+    own = [f for f in chain if not _is_library(f.f_code.co_filename, foreign)]
     inner = own[-1] if own else None
     answer: dict[str, Any] = {
         "file": inner.f_code.co_filename if inner else "",
@@ -109,8 +110,8 @@ def _chain(frame: FrameType | None) -> list[FrameType]:
     return chain[::-1]
 
 
-def _is_library(path: str) -> bool:
-    return path.startswith((TORCH, COURSE, *LIBRARIES, "<frozen", "<string>"))
+def _is_library(path: str, foreign: tuple[str, ...]) -> bool:
+    return path.startswith((TORCH, COURSE, *LIBRARIES, *foreign, "<frozen", "<string>"))
 
 
 def _source(frame: FrameType | None) -> str:

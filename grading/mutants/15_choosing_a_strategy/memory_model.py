@@ -121,7 +121,7 @@ WRONG = [
 RIGHT = [
     Right("variant_a_formula_of_34", "Korthikanti's 10, 24 and 5 as they stand, item by item", '''
 from course_lib.model import ModelConfig
-from course_lib.plan import Layout
+from course_lib.layout import Layout
 
 
 def memory_model(config: ModelConfig, layout: Layout, stage: int) -> dict[str, int]:
@@ -159,7 +159,7 @@ def fullest(config: ModelConfig, layout: Layout) -> int:
 '''),
     Right("variant_floats", "floats in place of whole numbers", '''
 from course_lib.model import ModelConfig
-from course_lib.plan import Layout
+from course_lib.layout import Layout
 
 
 def memory_model(config: ModelConfig, layout: Layout, stage: int) -> dict[str, int]:
@@ -199,7 +199,7 @@ def fullest(config: ModelConfig, layout: Layout) -> int:
 from math import ceil
 
 from course_lib.model import ModelConfig
-from course_lib.plan import Layout
+from course_lib.layout import Layout
 
 
 def tensors(c: ModelConfig, layout: Layout, stage: int) -> list[tuple[int, int]]:

@@ -165,7 +165,8 @@ from itertools import product
 from typing import NamedTuple
 
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout, Memory
+from course_lib.layout import Layout
+from course_lib.plan import Cluster, Memory
 
 ROWS = (1, 2, 4, 8)
 ZERO = (1, 3)
@@ -270,7 +271,8 @@ from itertools import product
 from typing import NamedTuple
 
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout, Memory
+from course_lib.layout import Layout
+from course_lib.plan import Cluster, Memory
 
 ROWS = (1, 2, 4, 8)
 ZERO = (1, 3)
@@ -379,7 +381,8 @@ from itertools import product
 from typing import NamedTuple
 
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout, Memory
+from course_lib.layout import Layout
+from course_lib.plan import Cluster, Memory
 
 ROWS = (1, 2, 4, 8)
 ZERO = (1, 3)

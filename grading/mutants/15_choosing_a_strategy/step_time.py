@@ -109,7 +109,8 @@ WRONG = [
 RIGHT = [
     Right("variant_by_tokens", "tokens before weights, and the bubble from a slot", '''
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout
+from course_lib.layout import Layout
+from course_lib.plan import Cluster
 
 
 def all_reduce(size: float, ranks: int, stride: int, cluster: Cluster) -> float:
@@ -160,7 +161,8 @@ def step_time(
 '''),
     Right("variant_more_terms", "another entry, and whole numbers where nothing is sent", '''
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout
+from course_lib.layout import Layout
+from course_lib.plan import Cluster
 
 
 def all_reduce(size: float, ranks: int, stride: int, cluster: Cluster) -> float:
@@ -211,7 +213,8 @@ def step_time(
 '''),
     Right("variant_reduce_scatter", "a sum is a reduce-scatter and an all-gather", '''
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout
+from course_lib.layout import Layout
+from course_lib.plan import Cluster
 
 
 def all_reduce(size: float, ranks: int, stride: int, cluster: Cluster) -> float:

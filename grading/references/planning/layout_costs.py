@@ -14,10 +14,10 @@ from itertools import product
 from types import MappingProxyType
 from typing import NamedTuple
 
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig
 from course_lib.plan import (
     Cluster,
-    Layout,
     Memory,
     Stages,
     even_stages,

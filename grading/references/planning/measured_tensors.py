@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig, Transformer
-from course_lib.plan import Layout
 from course_lib.schedule import make_schedule
 from course_lib.trace.memory import LiveMemory, held_bytes
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig, Transformer
-from course_lib.plan import Layout
 
 Answer = tuple[int, dict[str, float]]  # the right number, and known wrong ones
 CLASSES = ("parameters", "gradients", "optimizer")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout
+from course_lib.plan import Cluster
 
 Rules = Mapping[str, Any]
 PARTS = ("compute", "tp", "pp", "bubble", "dp")

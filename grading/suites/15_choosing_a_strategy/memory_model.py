@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from course_lib.grade.suite import Exercise, check
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig
-from course_lib.plan import Layout
 from grading.references.planning import measured_tensors
 from grading.references.planning.memory_rules import ANSWERS, CLASSES, Rank, most
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from course_lib.grade.suite import Exercise, RunFault, check
-from course_lib.plan import Layout
+from course_lib.layout import Layout
 from grading.references.planning.layout_costs import (
     CALLS,
     MEMORY,

@@ -8,8 +8,9 @@ from itertools import combinations, product
 from typing import Any
 
 from course_lib.grade.suite import Exercise, check
+from course_lib.layout import Layout
 from course_lib.model import ModelConfig
-from course_lib.plan import Cluster, Layout, Link, Software, model, simulate
+from course_lib.plan import Cluster, Link, Software, model, simulate
 from course_lib.plan import cluster as make_cluster
 from grading.references.planning import step_time_rules
 
