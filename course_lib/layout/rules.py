@@ -66,7 +66,9 @@ def misfits(model: Sizes, layout: Layout) -> Iterator[Refusal]:
     experts = model.moe.experts if model.moe else 1
     if experts < layout.ep:
         found = f"{experts} experts" if model.moe else "a dense model"
-        why = f"every rank of ep has one expert or more, here are fewer than {layout.ep}"
+        why = f"{experts} experts for ep {layout.ep}: every rank has one or more"
+        if not model.moe:
+            why = f"a dense model has no experts for ep {layout.ep}"
         yield Refusal(f"ep {layout.ep}", found, why)
     stages = kind_of(layout.schedule).stages(layout.pp, layout.chunks)
     if stages > model.layers:

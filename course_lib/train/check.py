@@ -80,9 +80,9 @@ def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Refus
             "every rank has exactly one place on the mesh",
         )
     layout = config.layout
+    yield from misfits(model, layout)
     if refusal := uneven_batch(config.batch, layout, config.micro_batches):
         yield refusal
-    yield from misfits(model, layout)
     try:
         schedule = config.make_schedule()
     except ScheduleError as problem:

@@ -215,7 +215,7 @@ def test_less_is_kept_the_more_is_computed_again() -> None:
     ("layout", "why"),
     [
         (Layout(tp=3), "heads"),
-        (Layout(ep=2), "expert or more"),
+        (Layout(ep=2), "no experts for ep 2"),
         (Layout(cp=DENSE.sequence + 1), "fewer than cp"),
         (Layout(tp=4, cp=4, sequence=True, rows=2), "divide over cp"),
         (Layout(pp=5), "stages"),

@@ -69,7 +69,7 @@ def test_a_run_that_cannot_work_has_all_its_problems() -> None:
         check(RunConfig(tp=3, heads=4, batch=7, dp=2))
     error = caught.value
     assert [type(problem) for problem in error.problems] == [Refusal, Refusal]
-    assert (error.asked, error.found) == ("--tp 3", "4 query and 4 key-value heads")
+    assert (error.asked, error.found) == ("tp 3", "4 query and 4 key-value heads")
     assert str(error).startswith("\n".join(str(problem) for problem in error.problems))
     assert error.nearest is not None and error.nearest.command() in str(error)
     there = pickle.loads(pickle.dumps(error))

@@ -270,4 +270,4 @@ def too_small(group: Group, config: ModelConfig) -> str:
 
 def test_a_rank_without_a_part(ranks: Any) -> None:
     for text in ranks(too_small, 4, config_of(12, ffn=3)):
-        assert "3 inner channels and 29 tokens, cut in 4" in text
+        assert "3 inner channels are fewer than tp 4" in text

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import CheckFailed
+from course_lib.grade.suite import CheckFailed, Run
 
 Tensors = tuple[torch.Tensor, ...]
 Blocks = list[torch.Tensor]
@@ -100,12 +100,12 @@ def part_of(case: Case, world: int, rank: int) -> Case:
     return {name: tensor.chunk(world, 2)[rank].clone() for name, tensor in case.items()}
 
 
-def draw(run: Any, shape: Sequence[int], dtype: torch.dtype = torch.float64) -> Case:
+def draw(run: Run, shape: Sequence[int], dtype: torch.dtype = torch.float64) -> Case:
     """Hidden q, k and v."""
     return {name: run.random(shape, dtype) for name in ("q", "k", "v")}
 
 
-def draw_cases(run: Any, world: int) -> list[Case]:
+def draw_cases(run: Run, world: int) -> list[Case]:
     """Whole sequences: those of USUAL, then those of EXTREME.
 
     A usual one, one position a rank, and float32; scores of some thousands, and of minus as many.
@@ -206,7 +206,7 @@ def named(answer: Any, names: Sequence[str]) -> Any:
         type(answer).__name__)  # fmt: skip
 
 
-def results(run: Any, found: Any, names: Sequence[str], rank: int) -> dict[str, Any]:
+def results(run: Run, found: Any, names: Sequence[str], rank: int) -> dict[str, Any]:
     """What `named` made; fails unless it is a dict."""
     run.true(isinstance(found, dict), "the result has the wrong form", rank=rank,
              expected=f"a tuple ({', '.join(names)})", measured=str(found))  # fmt: skip
@@ -214,7 +214,7 @@ def results(run: Any, found: Any, names: Sequence[str], rank: int) -> dict[str, 
 
 
 def close(
-    run: Any,
+    run: Run,
     value: Any,
     right: torch.Tensor,
     what: str,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Result
+from course_lib.grade.suite import Result, Run
 from course_lib.trace import Event, Ledger
 from course_lib.trace.memory import LiveMemory
 
@@ -74,7 +74,7 @@ class BufferWatch(LiveMemory):
 
 
 # --- checks --------------------------------------------------------------------------------------
-def only_neighbours(run: Any, result: Result) -> None:
+def only_neighbours(run: Run, result: Result) -> None:
     """Messages alone, all to one neighbour; no memory in two at once; all of them waited for.
 
     Args:
@@ -99,7 +99,7 @@ def only_neighbours(run: Any, result: Result) -> None:
                  measured=f"{found['open']} are still under way")  # fmt: skip
 
 
-def peak_stays(run: Any, large: Callable[..., Any], block: int) -> None:
+def peak_stays(run: Run, large: Callable[..., Any], block: int) -> None:
     """The same peak on 4 ranks as on 3, with as much on each.
 
     Args:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from course_lib.grade.suite import Run
 from grading.references.capstone.training import (
     AXES,
     IGNORED,
@@ -34,7 +35,7 @@ class Case:
         tied: whether the embedding is.
     """
 
-    def __init__(self, run: Any, sizes: tuple[int, ...], tied: bool) -> None:
+    def __init__(self, run: Run, sizes: tuple[int, ...], tied: bool) -> None:
         self.run = run
         moe = {"experts": 5, "top_k": TOP_K, "balance": 0.3, "z": 0.05, "bias_rate": 0.02}
         self.shape: dict[str, Any] = {

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from course_lib.grade.suite import Run
 from course_lib.trace.memory import LiveMemory
 
 PART = {"name": str, "shape": list, "dtype": str, "offsets": list, "sizes": list, "bytes": int,
@@ -122,7 +123,7 @@ def _about(name: str, shape: list[int], offsets: list[int], values: torch.Tensor
 
 
 # --- what the judge reads ------------------------------------------------------------------------
-def read_parts(run: Any, path: Path) -> list[dict[str, Any]]:
+def read_parts(run: Run, path: Path) -> list[dict[str, Any]]:
     """The pieces that a manifest lists, each with its `data`; fails unless all is in order."""
     manifest = path / "manifest.json"
     run.true(manifest.is_file(), f"there is no {path.name}/manifest.json after the save",
@@ -154,7 +155,7 @@ def _what(part: dict[str, Any]) -> str:
     return f"the box of {part['name']} at {part['offsets']}, sizes {part['sizes']},"
 
 
-def compare_parts(run: Any, parts: list[dict[str, Any]], state: dict[str, torch.Tensor]) -> None:
+def compare_parts(run: Run, parts: list[dict[str, Any]], state: dict[str, torch.Tensor]) -> None:
     """Fails unless the parts together are the state: every element once, bit for bit."""
     other = {part["name"] for part in parts} - set(state)
     run.true(not other, f"the manifest has tensors that nobody has: {sorted(other)}")
@@ -178,7 +179,7 @@ def compare_parts(run: Any, parts: list[dict[str, Any]], state: dict[str, torch.
         )
 
 
-def _compare_part(run: Any, part: dict[str, Any], whole: torch.Tensor) -> None:
+def _compare_part(run: Run, part: dict[str, Any], whole: torch.Tensor) -> None:
     expected = whole[slices(part)]
     run.equal(list(expected.shape), part["sizes"], f"sizes of {_what(part)} within its tensor")
     run.equal(part["bytes"], math.prod(part["sizes"]) * whole.itemsize, f"bytes of {_what(part)}")

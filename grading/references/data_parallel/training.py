@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import RunFault
+from course_lib.grade.suite import Run, RunFault
 from grading.references.data_parallel import replicas
 from grading.references.data_parallel.replicas import Batch, Net, Values
 
@@ -34,7 +34,7 @@ class Training:
 
     def __init__(
         self,
-        run: Any,
+        run: Run,
         drive: Callable[..., Any],
         world: int,
         parts: Sequence[Sequence[int]] = (),
@@ -144,7 +144,7 @@ def scaled(tensors: Values, factor: float) -> Values:
     return {name: tensor * factor for name, tensor in tensors.items()}
 
 
-def explained(run: Any, drive: Callable[..., Any], inputs: Any, world: int, reason: str) -> Any:
+def explained(run: Run, drive: Callable[..., Any], inputs: Any, world: int, reason: str) -> Any:
     """The result of a run; if it ends in a deadlock, the likely reason is added to it."""
     try:
         return run(drive, inputs, world=world)

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from course_lib.grade.suite import Run
+
 Group = tuple[int, ...]
 Log = dict[str, Any]
 Record = dict[str, Any]
@@ -87,7 +89,7 @@ class Job:
         return rng.uniform(0.1, 1.0) * (1 + rank / 8) * rng.choice((1,) * 11 + (12,))
 
 
-def jobs(run: Any, count: int = 110) -> list[list[Log]]:
+def jobs(run: Run, count: int = 110) -> list[list[Log]]:
     """The logs of many jobs: healthy ones, and ones with one or two faults."""
     rng = random.Random(run.number(0, 2**31))
     every = [_job(rng) for _ in range(count)]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.nn.functional import gelu, layer_norm, linear
+
+from course_lib.grade.suite import Run
 
 Values = dict[str, torch.Tensor]
 Shapes = dict[str, tuple[int, ...]]
@@ -238,7 +240,7 @@ class Norm(NamedTuple):
 
 
 # --- hidden inputs -------------------------------------------------------------------------------
-def draw_ends(run: Any, pp: int, dp: int) -> Ends:
+def draw_ends(run: Run, pp: int, dp: int) -> Ends:
     """Random gradients; the embedding is smaller than half of a buffer."""
     wide, words = run.number(4, 7), run.number(5, 8)
     embedding: Shapes = {"embedding": (words, wide)}
@@ -253,7 +255,7 @@ def draw_ends(run: Any, pp: int, dp: int) -> Ends:
                          for rank in range(pp * dp)])  # fmt: skip
 
 
-def draw_norms(run: Any, tp: int, world: int) -> list[tuple[list[Norm], float]]:
+def draw_norms(run: Run, tp: int, world: int) -> list[tuple[list[Norm], float]]:
     """The gradients of every rank's group, with a limit below their length, and with one above.
 
     With tp 1 they are in float32, with tp 2 the norm's bias is frozen.

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, all_reduce
+from course_lib.grade.suite import Run
 
 RATE = 0.1
 STATE_BYTES = 5056  # of torch's generator
@@ -149,7 +150,7 @@ class Replicas:
         return [torch.stack(own) for own in masks]
 
 
-def written_of(run: Any, entries: list[Any], weight: torch.Tensor) -> dict[str, torch.Tensor]:
+def written_of(run: Run, entries: list[Any], weight: torch.Tensor) -> dict[str, torch.Tensor]:
     """The checkpoint: of entries with one name, that of the lowest index."""
     written: dict[str, torch.Tensor] = {}
     for rank, own in enumerate(entries):
@@ -192,7 +193,7 @@ def line_of(
 
 
 def orders_of(
-    run: Any, rank: int, batches: list[list[int]], size: int, share: int, epochs: range
+    run: Run, rank: int, batches: list[list[int]], size: int, share: int, epochs: range
 ) -> list[list[int]]:
     """What one rank has seen, epoch by epoch; not the same each time."""
     steps = -(-share // size)
@@ -207,7 +208,7 @@ def orders_of(
 
 
 def compare_order(
-    run: Any, orders: list[list[int]], epochs: range, number: int, count: int
+    run: Run, orders: list[list[int]], epochs: range, number: int, count: int
 ) -> None:
     """Every example is seen in an epoch, and on each rank in the order that was dealt for it."""
     epoch, missing = epochs[number], count - len(set(sum(orders, [])))

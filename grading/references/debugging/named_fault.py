@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from course_lib.grade.suite import Run
+
 FORM = 'FAULT["{0}"] = ("the line as it was given", "all") or ("the line ...", (0, 3))'
 
 
 def judge_name(
-    run: Any, table: Any, exhibit: str, lines: Iterable[str], ranks: Iterable[Any]
+    run: Run, table: Any, exhibit: str, lines: Iterable[str], ranks: Iterable[Any]
 ) -> None:
     """Fails unless `table[exhibit]` is one of these lines with one of these groups of ranks.
 

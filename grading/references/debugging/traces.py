@@ -12,6 +12,8 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from course_lib.grade.suite import Run
+
 TICK = 2.0**-20  # seconds; with whole ticks sums of times are exact
 MESSAGES = ("send", "recv")
 COUNT = 80  # traces
@@ -29,7 +31,7 @@ class Given(NamedTuple):
 
 
 # --- hidden traces -------------------------------------------------------------------------------
-def traces(run: Any) -> list[Given]:
+def traces(run: Run) -> list[Given]:
     """Many small ones: subgroups, messages, marks, idle ranks, any numbers of ranks."""
     rng = random.Random(run.number(0, 2**31))
     return [_trace(rng) for _ in range(COUNT)]

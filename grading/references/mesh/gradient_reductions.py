@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from course_lib.comm import axis_lines, coordinates
+from course_lib.grade.suite import Run
 
 ENDS = ("ends",)
 OWNERS = {"norm": ("pp",), "tied": ("tp",), "expert": ("pp", "ep", "tp"), "other": ("pp", "tp")}
@@ -127,7 +128,7 @@ class Given:
 
     def __init__(
         self,
-        run: Any,
+        run: Run,
         sizes: Sizes,
         kind: str,
         sequence: bool,

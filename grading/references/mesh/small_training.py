@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from course_lib.comm import coordinates
+from course_lib.grade.suite import Run
 from course_lib.model import ModelConfig, Transformer
 from grading.references.data_parallel.training import scaled
 
@@ -67,7 +68,7 @@ class Layout:
         sizes: pp, dp, tp.
     """
 
-    def __init__(self, run: Any, sizes: tuple[int, int, int]) -> None:
+    def __init__(self, run: Run, sizes: tuple[int, int, int]) -> None:
         self.run, (self.pp, self.dp, self.tp) = run, sizes
         self.sizes = dict(zip(("pp", "dp", "tp"), sizes, strict=True))
         self.world = math.prod(sizes)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import RunFault
+from course_lib.grade.suite import Run, RunFault
 from grading.references.data_parallel.wrapper import alike
 from grading.references.pipeline.stage_log import OUT, VOCABULARY, Values, loss, through
 
@@ -44,7 +44,7 @@ class Whole:
     """
 
     def __init__(
-        self, run: Any, p: int, counts: Sequence[int], width: int = 0, rows: int = 0
+        self, run: Run, p: int, counts: Sequence[int], width: int = 0, rows: int = 0
     ) -> None:
         self.run, self.p, self.counts = run, p, counts
         width, inner = width or run.number(2, 6), run.number(2, 6)
@@ -156,7 +156,7 @@ def scaled(stages: list[Values], by: float) -> list[Values]:
 
 
 # --- runs and comparisons ------------------------------------------------------------------------
-def explained(run: Any, drive: Callable[..., Any], inputs: Any, deadlock: str) -> Any:
+def explained(run: Run, drive: Callable[..., Any], inputs: Any, deadlock: str) -> Any:
     """The result of a run; the likely cause is added to what broke it off.
 
     Args:
@@ -176,7 +176,7 @@ def explained(run: Any, drive: Callable[..., Any], inputs: Any, deadlock: str) -
         raise RunFault(replace(fault, cause=cause or fault.cause), broken.output) from None
 
 
-def compare(run: Any, whole: Whole, outputs: Sequence[Any], ranks: Sequence[int]) -> None:
+def compare(run: Run, whole: Whole, outputs: Sequence[Any], ranks: Sequence[int]) -> None:
     """The gradients of all stages after each case.
 
     Args:
@@ -205,7 +205,7 @@ def compare(run: Any, whole: Whole, outputs: Sequence[Any], ranks: Sequence[int]
         before = right
 
 
-def check_losses(run: Any, whole: Whole, outputs: Sequence[Any], ranks: Sequence[int]) -> None:
+def check_losses(run: Run, whole: Whole, outputs: Sequence[Any], ranks: Sequence[int]) -> None:
     """What was returned: the losses on the last stage, else an empty list."""
     for case, m in enumerate(whole.counts):
         right = whole.losses(case)
@@ -222,7 +222,7 @@ def check_losses(run: Any, whole: Whole, outputs: Sequence[Any], ranks: Sequence
                      cause="return value.detach(): a graph keeps activations alive")  # fmt: skip
 
 
-def check_messages(run: Any, whole: Whole, result: Any) -> None:
+def check_messages(run: Run, whole: Whole, result: Any) -> None:
     """For each micro-batch and border one message there and one back, in a job of one pipeline."""
     ends = [(stage < whole.p - 1, stage > 0) for stage in range(whole.p)]
     count = sum(whole.counts)
@@ -276,7 +276,7 @@ def one_f_one_b(p: int, m: int) -> list[list[str]]:
     return lists
 
 
-def drawn(run: Any, p: int, m: int) -> list[list[str]]:
+def drawn(run: Run, p: int, m: int) -> list[list[str]]:
     """A random order of all actions in which nothing comes before what it needs."""
     lists: list[list[str]] = [[] for _ in range(p)]
     done = {(kind, r): 0 for kind in "FB" for r in range(p)}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from course_lib.grade.suite import Run
 from course_lib.schedule import (
     Action,
     Costs,
@@ -58,7 +59,7 @@ class Plan:
         schedule: what the ranks returned.
     """
 
-    run: Any
+    run: Run
     sizes: Sizes
     schedule: Schedule
 
@@ -118,7 +119,7 @@ class Plan:
 
 
 def read(
-    run: Any, drive: Callable[..., Any], cases: list[Sizes], letters: str, stages_of: Stages
+    run: Run, drive: Callable[..., Any], cases: list[Sizes], letters: str, stages_of: Stages
 ) -> list[Plan]:
     """Runs the driver, whose output `plans` is `ask`'s; fails if a schedule is not complete.
 
@@ -141,7 +142,7 @@ def read(
 
 
 def _line(
-    run: Any, sizes: Sizes, rank: int, answer: Any, letters: str, stages: list[int]
+    run: Run, sizes: Sizes, rank: int, answer: Any, letters: str, stages: list[int]
 ) -> tuple[Action, ...]:
     """The actions of one rank; fails, with the first word that cannot be one of its."""
     what = f"{title(sizes)}: rank {rank}"
@@ -165,7 +166,7 @@ def _line(
     return tuple(actions)
 
 
-def _schedule(run: Any, sizes: Sizes, actions: list[tuple[Action, ...]]) -> Schedule:
+def _schedule(run: Run, sizes: Sizes, actions: list[tuple[Action, ...]]) -> Schedule:
     """All ranks' actions as one schedule; fails if it is not complete, or in an order of no use."""
     short = next((rank for rank, line in enumerate(actions) if not line), None)
     run.true(short is None, f"{title(sizes)}: the list of rank {short} is empty")

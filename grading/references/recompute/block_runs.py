@@ -10,6 +10,7 @@ import torch
 from torch.nn.functional import layer_norm, linear
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from course_lib.grade.suite import Run
 from course_lib.trace.memory import LiveMemory
 
 PRODUCTS = ("mm", "addmm", "bmm")
@@ -200,7 +201,7 @@ def live_bytes(block: Call, x: torch.Tensor) -> dict[str, int]:
         return {"dropped": dropped, "held": held, "left": memory.settle(most + size) - dropped}
 
 
-def live_bytes_are(run: Any, found: dict[str, int], size: int, rank: int | None = None) -> None:
+def live_bytes_are(run: Run, found: dict[str, int], size: int, rank: int | None = None) -> None:
     """Each block's output and its two kept results, until backward or until nobody wants them."""
     run.at_most(found["dropped"], STATE, "bytes held after a forward whose output is dropped",
                 rank=rank, cause="what was kept is never released: it leads over its graph to what "
@@ -215,7 +216,7 @@ def live_bytes_are(run: Any, found: dict[str, int], size: int, rank: int | None 
 
 # --- what the runs have seen ---------------------------------------------------------------------
 def runs_agree(
-    run: Any, runs: Runs, first: int, second: int, words: str = "", rank: int | None = None
+    run: Run, runs: Runs, first: int, second: int, words: str = "", rank: int | None = None
 ) -> None:
     """Each second run must see what the first run of the same call has seen.
 

@@ -12,6 +12,7 @@ import torch
 from torch.nn.functional import layer_norm
 
 from course_lib.comm import copy_to_group
+from course_lib.grade.suite import Run
 from grading.references.recompute.block_runs import Runs
 
 ORDER = (0, 1, 2, 0)  # blocks of the stack: the last is the first once more
@@ -71,7 +72,7 @@ class Given(NamedTuple):
     slope: torch.Tensor
 
 
-def given_of(run: Any) -> Given:
+def given_of(run: Run) -> Given:
     """Draws the inputs."""
     tokens, width = run.number(3, 6), run.number(3, 6)
     shapes = {"in": (width, sum(CUTS)), "out": (sum(CUTS), width)}

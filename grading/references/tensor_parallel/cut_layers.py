@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.functional import linear
 
 from course_lib.comm import copy_to_group
+from course_lib.grade.suite import Run
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory, held_bytes
 
@@ -220,7 +221,7 @@ def cases(
 
 
 def check_parameters(
-    run: Any, case: Case, wanted: dict[str, Any], likely: dict[str, dict[str, torch.Tensor]]
+    run: Run, case: Case, wanted: dict[str, Any], likely: dict[str, dict[str, torch.Tensor]]
 ) -> None:
     """Weight and bias of a layer, as its only parameters; the full layer as it was.
 
@@ -249,7 +250,7 @@ def check_parameters(
               likely={"others may use it as well: copy what you take": found["full"]})  # fmt: skip
 
 
-def check_memory(run: Any, case: Case, wanted: dict[str, Any]) -> None:
+def check_memory(run: Run, case: Case, wanted: dict[str, Any]) -> None:
     """Nothing is alive after the building but weight and bias, as they should be."""
     full, own, kept = (sum(tensor.nbytes for tensor in tensors if tensor is not None)
                        for tensors in (case.full, wanted.values(),

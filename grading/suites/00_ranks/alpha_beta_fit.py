@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import AlphaBeta, bus_bandwidth, fit
 
 EXERCISE = Exercise(
@@ -66,7 +66,7 @@ def _near(value: Any, wanted: float, rtol: float) -> bool:
 
 
 def _check_number(
-    run: Any, value: Any, wanted: float, what: str, likely: Mapping[str, float], unit: str
+    run: Run, value: Any, wanted: float, what: str, likely: Mapping[str, float], unit: str
 ) -> None:
     """One number that must be right to the last digits."""
     if _near(value, wanted, RTOL):
@@ -79,12 +79,12 @@ def _check_number(
 
 
 # --- the fit -------------------------------------------------------------------------------------
-def _link(run: Any) -> AlphaBeta:
+def _link(run: Run) -> AlphaBeta:
     """Hidden: 5–50 µs and 0.5–20 GB/s."""
     return AlphaBeta(run.number(50, 500) * 1e-7, 1 / (run.number(5, 200) * 1e8))
 
 
-def _table(run: Any, link: AlphaBeta, noise: float) -> dict[str, list[Any]]:
+def _table(run: Run, link: AlphaBeta, noise: float) -> dict[str, list[Any]]:
     """Times of 8 bytes to 32 MiB, each size twice, in no order."""
     sizes = [8 * 4**k for k in (5, 0, 11, 3, 8, 1, 10, 6, 2, 9, 7, 4, 0, 11, 4, 7)]
     errors = run.random(len(sizes)).clamp(-2, 2).tolist()
@@ -103,7 +103,7 @@ def _least_squares(table: Mapping[str, list[Any]], power: float) -> list[float]:
     return [(b1 * a22 - b2 * a12) / determinant, (a11 * b2 - a12 * b1) / determinant]
 
 
-def _check_fit(run: Any, answer: Any, wanted: AlphaBeta, likely: Mapping[str, list[float]]) -> None:
+def _check_fit(run: Run, answer: Any, wanted: AlphaBeta, likely: Mapping[str, list[float]]) -> None:
     """Compares a pair with α and β."""
     right = [wanted.alpha, wanted.beta]
     shown = f"α = {right[0]:.4g} s, β = {right[1]:.4g} s/byte"
@@ -135,7 +135,7 @@ def _check_fit(run: Any, answer: Any, wanted: AlphaBeta, likely: Mapping[str, li
     code="E",
     diagnosis="the line t = α + β·S goes through all points",
 )
-def check_exact(run: Any) -> None:
+def check_exact(run: Run) -> None:
     """E: the two numbers that the times were made of."""
     link = _link(run)
     table = _table(run, link, 0.0)
@@ -149,7 +149,7 @@ def check_exact(run: Any) -> None:
     code="E",
     diagnosis="minimise the squares of (α + β·S - t) / t: divide each equation by its time",
 )
-def check_noisy(run: Any) -> None:
+def check_noisy(run: Run) -> None:
     """E: 5 % of noise on every time."""
     table = _table(run, _link(run), 0.05)
     result = run(drive_fit, {"fits": [table]})
@@ -168,7 +168,7 @@ def check_noisy(run: Any) -> None:
     code="E",
     diagnosis="these times bend, so that the fitted α is negative: return 0.0 for it",
 )
-def check_no_negative(run: Any) -> None:
+def check_no_negative(run: Run) -> None:
     """E: times that grow faster than the sizes."""
     link = _link(run)
     sizes = [1 << k for k in range(18, 26)]
@@ -219,7 +219,7 @@ def slips(op: str, payload: int, n: int, alpha: float, beta: float) -> dict[str,
     return known
 
 
-def _check_predictions(run: Any, ops: tuple[str, ...]) -> None:
+def _check_predictions(run: Run, ops: tuple[str, ...]) -> None:
     """Compares the prediction of each operation for each number of ranks."""
     link, payload = _link(run), run.number(10_000, 100_000) * 8
     cases = [{"op": op, "payload": payload, "size": n, "alpha": link.alpha, "beta": link.beta}
@@ -238,7 +238,7 @@ def _check_predictions(run: Any, ops: tuple[str, ...]) -> None:
     code="E",
     diagnosis="after k rounds 2^k ranks have the tensor; each round is one message of S bytes",
 )
-def check_tree(run: Any) -> None:
+def check_tree(run: Run) -> None:
     """E: up to 1000 ranks, powers of two or not."""
     _check_predictions(run, ("send", "broadcast"))
 
@@ -249,7 +249,7 @@ def check_tree(run: Any) -> None:
     code="E",
     diagnosis="N-1 messages of S/N bytes, one after the other; an all-reduce is two such walks",
 )
-def check_rings(run: Any) -> None:
+def check_rings(run: Run) -> None:
     """E: up to 1000 ranks."""
     _check_predictions(run, RINGS)
 
@@ -261,7 +261,7 @@ def check_rings(run: Any) -> None:
     code="E",
     diagnosis="bytes that one rank sends, (N-1)/N·S or twice that, by the seconds, by 10⁹",
 )
-def check_bandwidth(run: Any) -> None:
+def check_bandwidth(run: Run) -> None:
     """E: five operations on 8, 3 and 2 ranks."""
     payload, seconds = run.number(1000, 9000) * 1_000_000, run.number(20, 90) / 1000
     cases = [{"op": op, "payload": payload, "size": n, "seconds": seconds}

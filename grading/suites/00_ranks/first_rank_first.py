@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 
 EXERCISE = Exercise(
     name="first_rank_first",
@@ -122,7 +122,7 @@ def drive_failing(learner: Any, group: Any) -> dict[str, Any]:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _explained(run: Any, cause: str, drive: Callable[..., Any], **options: Any) -> Any:
+def _explained(run: Run, cause: str, drive: Callable[..., Any], **options: Any) -> Any:
     """The result of a run; if it ends in a deadlock, the reason is added to it."""
     try:
         return run(drive, **options)
@@ -133,19 +133,19 @@ def _explained(run: Any, cause: str, drive: Callable[..., Any], **options: Any) 
         raise RunFault(fault, error.output) from None
 
 
-def _whole(run: Any, world: int = 3) -> Any:
+def _whole(run: Run, world: int = 3) -> Any:
     """All ranks, two data sets in a row."""
     cause = "Each rank calls the barrier once: the first after its `prepare`, the others before."
     return _explained(run, cause, drive, inputs={"empty": True}, world=world)
 
 
-def _part(run: Any) -> Any:
+def _part(run: Run) -> Any:
     cause = "Only the members of the group take part: barrier(group), and group.index."
     return _explained(run, cause, drive_part, world=4)
 
 
 def _check_order(
-    run: Any, calls: list[list[list[float]]], ranks: list[int], unheld: str = UNHELD
+    run: Run, calls: list[list[list[float]]], ranks: list[int], unheld: str = UNHELD
 ) -> None:
     """The first call of `ranks[0]` ends before any other begins; the others overlap."""
     first, *others = ranks
@@ -174,7 +174,7 @@ def _check_order(
 
 
 @check("the first rank prepares alone, then the others together", points=3, code="O")
-def check_order(run: Any) -> None:
+def check_order(run: Run) -> None:
     """O: three ranks."""
     calls = _whole(run).column("calls")
     _check_order(run, [by_job[0] for by_job in calls], [0, 1, 2])
@@ -186,7 +186,7 @@ def check_order(run: Any) -> None:
     code="O",
     diagnosis="every rank must load the data; what the first prepared is on the disk",
 )
-def check_once(run: Any) -> None:
+def check_once(run: Run) -> None:
     """O: also when it returns None."""
     for rank, by_job in enumerate(_whole(run).column("calls")):
         for name, calls in zip(("a value", "None"), by_job, strict=True):
@@ -203,7 +203,7 @@ def check_once(run: Any) -> None:
     code="E",
     diagnosis="return what `prepare` returned, on both ways through the function",
 )
-def check_value(run: Any) -> None:
+def check_value(run: Run) -> None:
     """E: three ranks, and one alone."""
     for world in (3, 1):
         for rank, values in enumerate(_whole(run, world).column("values")):
@@ -219,7 +219,7 @@ def check_value(run: Any) -> None:
     code="O",
     diagnosis="the first rank is the one with group.index 0",
 )
-def check_part(run: Any) -> None:
+def check_part(run: Run) -> None:
     """O: ranks 1 to 3 of four."""
     result = _part(run)
     calls = [by_job[0] for by_job in result.column("calls")]
@@ -236,7 +236,7 @@ def check_part(run: Any) -> None:
     code="H",
     diagnosis="let the exception of `prepare` go on",
 )
-def check_failing(run: Any) -> None:
+def check_failing(run: Run) -> None:
     """H: the first rank raises OSError."""
     cause = "`prepare` raised on rank 0, which then never came to the barrier: use try/finally."
     result = _explained(run, cause, drive_failing, world=3)

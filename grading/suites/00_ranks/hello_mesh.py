@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 
 EXERCISE = Exercise(
     name="hello_mesh",
@@ -68,7 +68,7 @@ def _members(handle: Any, rank: int) -> dict[str, Any]:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _clusters(run: Any) -> list[tuple[int, int, list[dict[str, Any]]]]:
+def _clusters(run: Run) -> list[tuple[int, int, list[dict[str, Any]]]]:
     """Ranks, ranks per node, and what each rank said, for each cluster."""
     found = []
     for world, counts in CLUSTERS.items():
@@ -108,7 +108,7 @@ def _lists(world: int, count: int, rank: int) -> dict[str, list[int]]:
     code="E",
     diagnosis="ranks are numbered node by node",
 )
-def check_place(run: Any) -> None:
+def check_place(run: Run) -> None:
     """E: the two numbers."""
     for world, count, said in _clusters(run):
         for rank in range(world):
@@ -124,7 +124,7 @@ def check_place(run: Any) -> None:
                               "this is the rank in the world": rank})  # fmt: skip
 
 
-def _check_lists(run: Any, kind: str, likely: Any) -> None:
+def _check_lists(run: Run, kind: str, likely: Any) -> None:
     """Compares `node_ranks` or `rail_ranks` on every rank of every cluster."""
     for world, count, said in _clusters(run):
         for rank in range(world):
@@ -141,7 +141,7 @@ def _check_lists(run: Any, kind: str, likely: Any) -> None:
     code="E",
     diagnosis="a node's ranks are neighbours: node · ranks_per_node and those after it",
 )
-def check_node_ranks(run: Any) -> None:
+def check_node_ranks(run: Run) -> None:
     """E: the first list."""
     _check_lists(run, "node", lambda world, count, rank: {
         "these are local ranks: a group is made of ranks in the world": list(range(count)),
@@ -156,7 +156,7 @@ def check_node_ranks(run: Any) -> None:
     code="E",
     diagnosis="the ranks of a rail are ranks_per_node apart, beginning at the local rank",
 )
-def check_rail_ranks(run: Any) -> None:
+def check_rail_ranks(run: Run) -> None:
     """E: the second list."""
     _check_lists(run, "rail", lambda world, count, rank: {
         "the rail begins at this rank instead of at its local rank":
@@ -167,7 +167,7 @@ def check_rail_ranks(run: Any) -> None:
     })  # fmt: skip
 
 
-def _check_group(run: Any, kind: str) -> None:
+def _check_group(run: Run, kind: str) -> None:
     """Compares who took part in the all-reduce over a group with who should have."""
     for world, count, said in _clusters(run):
         for rank in range(world):
@@ -183,19 +183,19 @@ def _check_group(run: Any, kind: str) -> None:
 
 
 @check("a sum over node_group adds up the node's ranks", points=2, code="E")
-def check_node_group(run: Any) -> None:
+def check_node_group(run: Run) -> None:
     """E: by an all-reduce."""
     _check_group(run, "node")
 
 
 @check("a sum over rail_group adds up the rail's ranks", points=2, code="E")
-def check_rail_group(run: Any) -> None:
+def check_rail_group(run: Run) -> None:
     """E: by an all-reduce."""
     _check_group(run, "rail")
 
 
 @check("every rank takes part in making every group", points=2, code="H")
-def check_together(run: Any) -> None:
+def check_together(run: Run) -> None:
     """H: torch numbers groups as they are made; who skips one gives two groups the same name."""
     made: dict[tuple[int, str], list[int]] = {}
     for world, _, said in _clusters(run):

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="sum_orders",
@@ -78,14 +78,14 @@ def _distinct(row: torch.Tensor) -> torch.Tensor:
     return row[order[torch.cat([torch.tensor([True]), magnitudes.diff() > 0])].sort().values]
 
 
-def _rows(run: Any) -> list[torch.Tensor]:
+def _rows(run: Run) -> list[torch.Tensor]:
     """Rows of hidden lengths; in bf16 and fp16 all positive, so that equal |x| are equal x."""
     drawn = [run.random(2 * run.number(200, 300) + 1) for _ in FLOATS]
     wide, *narrow = [row.to(dtype) for row, dtype in zip(drawn, FLOATS, strict=True)]
     return [_distinct(wide), *(row.abs() for row in narrow)]
 
 
-def _check_sum(run: Any, key: str, right: Any, likely: Any) -> None:
+def _check_sum(run: Run, key: str, right: Any, likely: Any) -> None:
     """Compares one of the four sums for each row, bit for bit."""
     rows = _rows(run)
     answers = run(drive_sums, {"rows": rows}).outputs[0]["sums"]
@@ -120,7 +120,7 @@ def _wide(row: torch.Tensor) -> torch.Tensor:
     code="E",
     diagnosis="begin with x[0] and add x[1], x[2], ... as tensors of x's dtype",
 )
-def check_forwards(run: Any) -> None:
+def check_forwards(run: Run) -> None:
     """E: bit for bit, in three dtypes."""
     _check_sum(run, "forwards", left_to_right, lambda row: {
         "accumulated in a wider dtype and rounded once": _wide(row),
@@ -137,7 +137,7 @@ def check_forwards(run: Any) -> None:
     code="E",
     diagnosis="x[0]+x[1], x[2]+x[3], ...; of the results the neighbours again",
 )
-def check_pairwise(run: Any) -> None:
+def check_pairwise(run: Run) -> None:
     """E: odd lengths, so that one waits in some rounds."""
     _check_sum(run, "pairwise", neighbours, lambda row: {
         "left half plus right half: another order than neighbours first": halves(row),
@@ -153,7 +153,7 @@ def check_pairwise(run: Any) -> None:
     code="E",
     diagnosis="sort by |x|, then add forwards",
 )
-def check_magnitude(run: Any) -> None:
+def check_magnitude(run: Run) -> None:
     """E: mixed signs in float32."""
     _check_sum(run, "by_magnitude", lambda row: left_to_right(row[row.abs().argsort()]),
                lambda row: {
@@ -169,7 +169,7 @@ def check_magnitude(run: Any) -> None:
     code="E",
     diagnosis="make x float64 before it is added up",
 )
-def check_float64(run: Any) -> None:
+def check_float64(run: Run) -> None:
     """E: up to float64's own rounding."""
     rows = _rows(run)
     answers = run(drive_sums, {"rows": rows}).outputs[0]["sums"]
@@ -187,7 +187,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _tolerances(run: Any) -> dict[tuple[torch.dtype, int], float]:
+def _tolerances(run: Run) -> dict[tuple[torch.dtype, int], float]:
     """The learner's tolerances for all dtypes and counts."""
     cases = [*CASES, *FINE, WHOLE]
     answers = run(drive_tolerance, {"cases": cases}).outputs[0]["answers"]
@@ -226,7 +226,7 @@ def _ignored(known: dict[tuple[torch.dtype, int], float]) -> str:
     code="E",
     diagnosis="n-1 additions, each off by up to eps/2 of the sum: the tolerance grows with n",
 )
-def check_accepts(run: Any) -> None:
+def check_accepts(run: Run) -> None:
     """E: the worst numbers for each dtype and count."""
     known = _tolerances(run)
     for dtype, n in CASES:
@@ -249,7 +249,7 @@ def check_accepts(run: Any) -> None:
     code="E",
     diagnosis="not larger than the errors of rounding: eps of the dtype times n, at most 1",
 )
-def check_refuses(run: Any) -> None:
+def check_refuses(run: Run) -> None:
     """E: one of n equal numbers missing; a tolerance above 1."""
     known = _tolerances(run)
     for dtype, n in FINE:

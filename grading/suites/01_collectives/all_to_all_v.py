@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 
 EXERCISE = Exercise(
     name="all_to_all_v",
@@ -70,7 +70,7 @@ def likely(table: Table, source: int, rank: int) -> dict[str, torch.Tensor]:
     return known
 
 
-def _send(run: Any, *tables: Table) -> Any:
+def _send(run: Run, *tables: Table) -> Any:
     """Sends tables of pieces, one after the other."""
     ranks = range(len(tables[0]))
     given = [{"inputs": [table[rank] for table in tables],
@@ -79,7 +79,7 @@ def _send(run: Any, *tables: Table) -> Any:
     return run(drive, given, world=len(ranks))
 
 
-def _compare(run: Any, *tables: Table) -> None:
+def _compare(run: Run, *tables: Table) -> None:
     """Sends tables of pieces and compares each output on each rank."""
     ranks = range(len(tables[0]))
     for rank, output in enumerate(_send(run, *tables).outputs):
@@ -92,12 +92,12 @@ def _compare(run: Any, *tables: Table) -> None:
                           f"inputs[{source}], after the call,", rank=rank)  # fmt: skip
 
 
-def _table(run: Any, sizes: list[list[int]]) -> Table:
+def _table(run: Run, sizes: list[list[int]]) -> Table:
     """Random pieces of given sizes."""
     return [[run.random(size) for size in row] for row in sizes]
 
 
-def _uneven(run: Any, world: int) -> list[list[int]]:
+def _uneven(run: Run, world: int) -> list[list[int]]:
     """Hidden sizes; every other piece is empty, never those in both directions of a pair."""
     return [[0 if (i + j) % 2 and i < j else run.number(1, 30) for j in range(world)]
             for i in range(world)]  # fmt: skip
@@ -109,7 +109,7 @@ def _uneven(run: Any, world: int) -> list[list[int]]:
     code="E",
     diagnosis="inputs[j] goes to rank j; outputs[i] comes from rank i",
 )
-def check_equal(run: Any) -> None:
+def check_equal(run: Run) -> None:
     """E: float64; with equal sizes, a mix-up can be named."""
     for world in (4, 1):
         _compare(run, _table(run, [[5] * world for _ in range(world)]))
@@ -121,7 +121,7 @@ def check_equal(run: Any) -> None:
     code="E",
     diagnosis="both ends must agree whether there is a message; each sees it in its own tensor",
 )
-def check_uneven(run: Any) -> None:
+def check_uneven(run: Run) -> None:
     """E: hidden sizes; then ranks that get nothing, or send nothing, or neither."""
     extreme = {2: [[0, 0], [0, 0]], 3: [[3, 0, 4], [0, 0, 0], [2, 0, 1]], 4: [[0] * 4, [9] * 4] * 2}
     for world, sizes in extreme.items():
@@ -140,7 +140,7 @@ def check_uneven(run: Any) -> None:
     code="E",
     diagnosis="a piece may have any shape, and need not be contiguous",
 )
-def check_forms(run: Any) -> None:
+def check_forms(run: Run) -> None:
     """E: tokens as rows (empty: 0×3), int64, and columns."""
     counts = [[2, 0, 1], [1, 3, 0], [0, 4, 2]]
     _compare(run, [[run.integers(-99, 99, (count, 3)) for count in row] for row in counts])
@@ -166,7 +166,7 @@ def check_forms(run: Any) -> None:
     code="B",
     diagnosis="a rank sends the sum of its pieces for others, and nothing else",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     world = 4
     for sizes in ([[5] * world for _ in range(world)], _uneven(run, world)):
@@ -188,7 +188,7 @@ def check_bytes(run: Any) -> None:
     code="B",
     diagnosis="an empty message takes as long as any other small one",
 )
-def check_count(run: Any) -> None:
+def check_count(run: Run) -> None:
     """B: the number of messages."""
     sizes = [[3, 0, 4], [0, 0, 0], [2, 0, 1]]
     result = _send(run, _table(run, sizes))
@@ -211,13 +211,13 @@ def check_count(run: Any) -> None:
     code="X",
     diagnosis="the collective is what this exercise builds",
 )
-def check_messages(run: Any) -> None:
+def check_messages(run: Run) -> None:
     """X: no collective of torch or of comm, and not comm's own exchange."""
     run.forbid_collectives(_send(run, _table(run, [[5] * 4 for _ in range(4)])))
 
 
 @check("large messages end", points=1, code="H")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: pieces of up to 384 KiB, so that a send cannot hide in a buffer."""
     sizes = [[(1 << 14) * ((i + 2 * j) % 4) for j in range(4)] for i in range(4)]
     _compare(run, _table(run, sizes))

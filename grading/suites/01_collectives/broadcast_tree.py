@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import rounds
 
 EXERCISE = Exercise(
@@ -73,7 +73,7 @@ def likely(rows: list[torch.Tensor], rank: int, source: int) -> dict[str, torch.
     return known
 
 
-def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]], sources: list[int]) -> Any:
+def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], sources: list[int]) -> Any:
     """Broadcasts all tensors from all sources and compares each value on each rank."""
     inputs = [{"tensors": tensors[rank], "sources": sources} for rank in range(world)]
     result = run(drive, inputs, world=world)
@@ -88,7 +88,7 @@ def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]], sources: l
     return result
 
 
-def _one(run: Any, world: int, source: int) -> tuple[Any, torch.Tensor]:
+def _one(run: Run, world: int, source: int) -> tuple[Any, torch.Tensor]:
     """One broadcast of one tensor, for looking at its messages."""
     inputs = [{"tensors": [run.random(40)], "sources": [source]} for _ in range(world)]
     result = run(drive, inputs, world=world)
@@ -101,7 +101,7 @@ def _one(run: Any, world: int, source: int) -> tuple[Any, torch.Tensor]:
     code="E",
     diagnosis="draw the rounds: who has the tensor already, and who gets it from whom?",
 )
-def check_values(run: Any) -> None:
+def check_values(run: Run) -> None:
     """E: hidden sizes, an empty tensor and a scalar."""
     for world in WORLDS:
         shapes: list[tuple[int, ...]] = [(run.number(5, 90),), (3, 5), (), (0,)]
@@ -115,7 +115,7 @@ def check_values(run: Any) -> None:
     code="E",
     diagnosis="receive into the tensor that was given, not into another one",
 )
-def check_in_place(run: Any) -> None:
+def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world, source = 3, 2
     tensors = [[run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
@@ -149,7 +149,7 @@ def check_in_place(run: Any) -> None:
     code="B",
     diagnosis="a rank that has the tensor needs no other message",
 )
-def check_once(run: Any) -> None:
+def check_once(run: Run) -> None:
     """B: N-1 messages of S bytes."""
     for world, source in ((4, 1), (5, 3)):
         result, _ = _one(run, world, source)
@@ -169,7 +169,7 @@ def check_once(run: Any) -> None:
     code="S",
     diagnosis="in every round, each rank that has the tensor sends it to one that has not",
 )
-def check_rounds(run: Any) -> None:
+def check_rounds(run: Run) -> None:
     """S: the longest chain of messages that wait for each other."""
     for world, source in ((4, 1), (5, 3)):
         result, tensor = _one(run, world, source)
@@ -192,13 +192,13 @@ def check_rounds(run: Any) -> None:
     code="X",
     diagnosis="the collective is what this exercise builds",
 )
-def check_messages(run: Any) -> None:
+def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own trees."""
     run.forbid_collectives(_one(run, 4, 1)[0])
 
 
 @check("large messages end", points=1, code="H")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: messages of 512 KiB, so that a send cannot hide in a buffer."""
     world = 4
     _compare(run, world, [[run.random(1 << 16)] for _ in range(world)], [2])

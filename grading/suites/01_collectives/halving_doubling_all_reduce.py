@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import rounds, wire_bytes
 
 EXERCISE = Exercise(
@@ -70,7 +70,7 @@ def likely(rows: list[torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
     return known
 
 
-def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]]) -> Any:
+def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]]) -> Any:
     """Sums all tensors on `world` ranks and compares each value on each rank."""
     result = run(drive, [{"tensors": tensors[rank]} for rank in range(world)], world=world)
     for rank in range(world):
@@ -83,7 +83,7 @@ def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]]) -> Any:
     return result
 
 
-def _one(run: Any, world: int) -> Any:
+def _one(run: Run, world: int) -> Any:
     """One sum of one tensor, for looking at its messages; the same run for all checks."""
     return run(drive, [{"tensors": [torch.ones(DIVISIBLE).double()]}] * world, world=world)
 
@@ -94,7 +94,7 @@ def _one(run: Any, world: int) -> Any:
     code="E",
     diagnosis="partners must keep different halves, and later swap what each has complete",
 )
-def check_sum(run: Any) -> None:
+def check_sum(run: Run) -> None:
     """E: float64, hidden sizes, one smaller than the world, an empty and a scalar."""
     for world in WORLDS:
         shapes: list[tuple[int, ...]] = [(4 * run.number(5, 60) + 3,), (3, 5), (2,), (), (0,)]
@@ -107,7 +107,7 @@ def check_sum(run: Any) -> None:
     code="E",
     diagnosis="the halves must be views of the tensor, so that writing to them changes it",
 )
-def check_in_place(run: Any) -> None:
+def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
     tensors = [[run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
@@ -141,7 +141,7 @@ def check_in_place(run: Any) -> None:
     code="B",
     diagnosis="halving sends S/2, S/4, ... and doubling the same backwards",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact for a power of two; a limit where ranks are left over."""
     size, world = DIVISIBLE * 8, 4
     right = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
@@ -165,7 +165,7 @@ def check_bytes(run: Any) -> None:
     code="S",
     diagnosis="partners exchange at the same time, in log2 N rounds of each half",
 )
-def check_rounds(run: Any) -> None:
+def check_rounds(run: Run) -> None:
     """S: the longest chain of messages that wait for each other."""
     for world in (4, 3, 6):
         limit = 2 * (world - 1).bit_length()
@@ -185,13 +185,13 @@ def check_rounds(run: Any) -> None:
     code="X",
     diagnosis="the collective is what this exercise builds",
 )
-def check_messages(run: Any) -> None:
+def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own algorithms."""
     run.forbid_collectives(_one(run, 4))
 
 
 @check("large messages end", points=1, code="H")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: halves of 256 KiB, so that a send cannot hide in a buffer."""
     world = 4
     _compare(run, world, [[run.random(1 << 16)] for _ in range(world)])

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="hierarchical_all_reduce",
@@ -70,7 +70,7 @@ def likely(rows: list[torch.Tensor], rank: int, per_node: int) -> dict[str, torc
     }  # fmt: skip
 
 
-def _compare(run: Any, nodes: int, per_node: int, tensors: list[list[torch.Tensor]]) -> Any:
+def _compare(run: Run, nodes: int, per_node: int, tensors: list[list[torch.Tensor]]) -> Any:
     """Sums all tensors on a grid and compares each value on each rank."""
     world = nodes * per_node
     inputs = [{"tensors": tensors[rank], "nodes": nodes} for rank in range(world)]
@@ -85,7 +85,7 @@ def _compare(run: Any, nodes: int, per_node: int, tensors: list[list[torch.Tenso
     return result
 
 
-def _one(run: Any, nodes: int, per_node: int) -> Any:
+def _one(run: Run, nodes: int, per_node: int) -> Any:
     """One sum of one tensor, for looking at its messages."""
     world = nodes * per_node
     inputs = [{"tensors": [run.random(DIVISIBLE)], "nodes": nodes} for _ in range(world)]
@@ -107,7 +107,7 @@ def crossing(result: Any, per_node: int) -> list[int]:
     code="E",
     diagnosis="look at one element: which ranks' values are in it after each of the passes?",
 )
-def check_sum(run: Any) -> None:
+def check_sum(run: Run) -> None:
     """E: float64, hidden sizes; also one node, and nodes of one rank."""
     for nodes, per_node in GRIDS:
         shapes: list[tuple[int, ...]] = [(12 * run.number(3, 40) + 5,), (3, 5), (2,), (), (0,)]
@@ -121,7 +121,7 @@ def check_sum(run: Any) -> None:
     code="E",
     diagnosis="the parts must be views of the tensor, so that writing to them changes it",
 )
-def check_in_place(run: Any) -> None:
+def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     nodes, per_node, world = 2, 2, 4
     tensors = [[run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
@@ -156,7 +156,7 @@ def check_in_place(run: Any) -> None:
     code="B",
     diagnosis="only one part in g of the tensor goes to other nodes, by a ring over `between`",
 )
-def check_between(run: Any) -> None:
+def check_between(run: Run) -> None:
     """B: exact, whatever group the messages were sent in."""
     size = DIVISIBLE * 8
     for nodes, per_node in ((2, 2), (3, 2)):
@@ -188,7 +188,7 @@ def check_between(run: Any) -> None:
     code="B",
     diagnosis="one reduce-scatter and one all-gather inside, of (g-1)/g·S each",
 )
-def check_inside(run: Any) -> None:
+def check_inside(run: Run) -> None:
     """B: exact."""
     size = DIVISIBLE * 8
     for nodes, per_node in ((2, 2), (3, 2)):
@@ -206,12 +206,12 @@ def check_inside(run: Any) -> None:
     code="X",
     diagnosis="copy your own ring into the file, or use `ring_pass`",
 )
-def check_messages(run: Any) -> None:
+def check_messages(run: Run) -> None:
     """X: no collective of torch, and not comm's own rings."""
     run.forbid_collectives(_one(run, 2, 2))
 
 
 @check("large messages end", points=1, code="H")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: parts of 256 KiB, so that a send cannot hide in a buffer."""
     _compare(run, 2, 2, [[run.random(1 << 16)] for _ in range(4)])

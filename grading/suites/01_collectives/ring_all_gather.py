@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import chunk_sizes, wire_bytes
 
 EXERCISE = Exercise(
@@ -61,7 +61,7 @@ def likely(chunks: list[torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
     return known
 
 
-def _compare(run: Any, chunks: list[list[torch.Tensor]]) -> Any:
+def _compare(run: Run, chunks: list[list[torch.Tensor]]) -> Any:
     """Gathers all chunks (a list for each case, in it one chunk a rank) and compares the rows."""
     world = len(chunks[0])
     sizes = [[chunk.numel() for chunk in case] for case in chunks]
@@ -82,7 +82,7 @@ def _compare(run: Any, chunks: list[list[torch.Tensor]]) -> Any:
     return result
 
 
-def _cases(run: Any, world: int) -> list[list[torch.Tensor]]:
+def _cases(run: Run, world: int) -> list[list[torch.Tensor]]:
     """Equal chunks first, so that a mix-up can be named; then nearly equal, hidden, and empty."""
     hidden = [run.number(1, 40) for _ in range(world)]
     empty = [0 if rank % 2 == 0 else 5 for rank in range(world)]
@@ -90,7 +90,7 @@ def _cases(run: Any, world: int) -> list[list[torch.Tensor]]:
     return [[run.random(size) for size in sizes] for sizes in lists]
 
 
-def _one(run: Any, world: int, count: int) -> Any:
+def _one(run: Run, world: int, count: int) -> Any:
     """One all-gather of one row, for looking at its messages."""
     sizes = chunk_sizes(count, world)
     inputs = [{"chunks": [run.random(size)], "sizes": [sizes]} for size in sizes]
@@ -103,7 +103,7 @@ def _one(run: Any, world: int, count: int) -> Any:
     code="E",
     diagnosis="a chunk is sent in the wrong step or put in the wrong place; follow one of them",
 )
-def check_values(run: Any) -> None:
+def check_values(run: Run) -> None:
     """E: float64, hidden sizes."""
     for world in WORLDS:
         _compare(run, _cases(run, world))
@@ -115,7 +115,7 @@ def check_values(run: Any) -> None:
     code="E",
     diagnosis="buffers must be like the chunk",
 )
-def check_dtypes(run: Any) -> None:
+def check_dtypes(run: Run) -> None:
     """E: other dtypes, and a chunk that is not contiguous."""
     world = 3
     _compare(run, [[run.random(size, torch.float32) for size in (4, 2, 3)],
@@ -135,7 +135,7 @@ def check_dtypes(run: Any) -> None:
     code="B",
     diagnosis="each step sends one chunk, and there are N-1 steps",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: (N-1)/N·S for equal chunks; exact for others, in either direction of the ring."""
     world = 4
     for count in (EQUAL, EQUAL + 1):
@@ -163,7 +163,7 @@ def check_bytes(run: Any) -> None:
     code="S",
     diagnosis="in every step each rank sends one chunk to the next and receives another",
 )
-def check_ring(run: Any) -> None:
+def check_ring(run: Run) -> None:
     """S: one message a step, to one neighbour; nobody waits for the whole ring."""
     run.ring(_one(run, 4, EQUAL), "chunks travel from neighbour to neighbour: pass on what came in")
 
@@ -174,12 +174,12 @@ def check_ring(run: Any) -> None:
     code="X",
     diagnosis="the collective is what this exercise builds",
 )
-def check_messages(run: Any) -> None:
+def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     run.forbid_collectives(_one(run, 4, EQUAL))
 
 
 @check("large messages end", points=2, code="H")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: chunks of 256 KiB, so that a send cannot hide in a buffer."""
     _compare(run, [[run.random(1 << 15) for _ in range(4)]])

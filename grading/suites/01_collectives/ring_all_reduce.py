@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
@@ -91,7 +91,7 @@ def halved(rows: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat(walked).reshape(rows[0].shape)
 
 
-def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]], ops: list[str]) -> Any:
+def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], ops: list[str]) -> Any:
     """Runs all tensors and operations on `world` ranks and compares each value on each rank."""
     inputs = [{"tensors": tensors[rank], "ops": ops} for rank in range(world)]
     result = run(drive, inputs, world=world)
@@ -106,7 +106,7 @@ def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]], ops: list[
     return result
 
 
-def _tensors(run: Any, world: int) -> list[list[torch.Tensor]]:
+def _tensors(run: Run, world: int) -> list[list[torch.Tensor]]:
     """Per rank: sizes that no world divides, one smaller than the world, an empty and a scalar."""
     size = run.number(25, 60) * 12 + 7  # a remainder for 2, 3 and 4 ranks
     shapes: list[tuple[int, ...]] = [(size,), (3, 5), (2,), (), (0,)]
@@ -119,7 +119,7 @@ def _tensors(run: Any, world: int) -> list[list[torch.Tensor]]:
     code="E",
     diagnosis="a chunk is sent or added in the wrong step; follow one chunk round the ring",
 )
-def check_sum(run: Any) -> None:
+def check_sum(run: Run) -> None:
     """E: float64, hidden sizes."""
     for world in WORLDS:
         _compare(run, world, _tensors(run, world), ["sum"])
@@ -131,7 +131,7 @@ def check_sum(run: Any) -> None:
     code="E",
     diagnosis="`avg` is the sum, divided once at the very end; `max` compares instead of adding",
 )
-def check_ops(run: Any) -> None:
+def check_ops(run: Run) -> None:
     """E: the other operations."""
     _compare(run, 3, _tensors(run, 3), ["avg", "max"])
 
@@ -142,7 +142,7 @@ def check_ops(run: Any) -> None:
     code="E",
     diagnosis="the chunks must be views of the tensor, so that writing to them changes it",
 )
-def check_in_place(run: Any) -> None:
+def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
     tensors = [[run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
@@ -171,7 +171,7 @@ def check_in_place(run: Any) -> None:
     code="B",
     diagnosis="each step sends one chunk of S/N bytes, and there are 2(N-1) steps",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     for world in (2, 4):
         inputs = [{"tensors": [run.random(DIVISIBLE)], "ops": ["sum"]} for _ in range(world)]
@@ -193,14 +193,14 @@ def check_bytes(run: Any) -> None:
     code="X",
     diagnosis="the collective is what this exercise builds",
 )
-def check_messages(run: Any) -> None:
+def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     inputs = [{"tensors": [run.random(DIVISIBLE)], "ops": ["sum"]} for _ in range(2)]
     run.forbid_collectives(run(drive, inputs, world=2))
 
 
 @check("large messages end", points=2, code="H")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: chunks of 256 KiB, so that a send cannot hide in a buffer."""
     world = 4
     tensors = [[run.random(world << 15)] for _ in range(world)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
@@ -87,7 +87,7 @@ def likely(rows: list[torch.Tensor], rank: int, op: str) -> dict[str, torch.Tens
     return known
 
 
-def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]], ops: list[str]) -> Any:
+def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], ops: list[str]) -> Any:
     """Runs all tensors and operations on `world` ranks and compares each chunk."""
     inputs = [{"tensors": tensors[rank], "ops": ops} for rank in range(world)]
     result = run(drive, inputs, world=world)
@@ -102,7 +102,7 @@ def _compare(run: Any, world: int, tensors: list[list[torch.Tensor]], ops: list[
     return result
 
 
-def _one(run: Any, world: int) -> Any:
+def _one(run: Run, world: int) -> Any:
     """One reduce-scatter of one tensor, for looking at its messages."""
     inputs = [{"tensors": [run.random(UNEVEN)], "ops": ["sum"]} for _ in range(world)]
     return run(drive, inputs, world=world)
@@ -114,7 +114,7 @@ def _one(run: Any, world: int) -> Any:
     code="E",
     diagnosis="a chunk is sent or added in the wrong step; follow one chunk round the ring",
 )
-def check_sum(run: Any) -> None:
+def check_sum(run: Run) -> None:
     """E: float64, hidden sizes; chunks of equal size first, so that a mix-up can be named."""
     for world in WORLDS:
         size = run.number(25, 60) * 12 + 7  # a remainder for 2, 3 and 4 ranks
@@ -123,7 +123,7 @@ def check_sum(run: Any) -> None:
 
 
 @check("avg and max on 3 ranks", points=2, code="E")
-def check_ops(run: Any) -> None:
+def check_ops(run: Run) -> None:
     """E: the other operations."""
     _compare(run, 3, [[run.random(DIVISIBLE), run.random(20)] for _ in range(3)], ["avg", "max"])
 
@@ -134,7 +134,7 @@ def check_ops(run: Any) -> None:
     code="E",
     diagnosis="buffers must be like the chunk that they hold; `view` fails where strides jump",
 )
-def check_dtypes(run: Any) -> None:
+def check_dtypes(run: Run) -> None:
     """E: other dtypes, and a tensor that is not contiguous."""
     world = 3
     tensors = [[run.random(23, torch.float32), run.integers(-99, 99, 23)] for _ in range(world)]
@@ -155,7 +155,7 @@ def check_dtypes(run: Any) -> None:
     code="B",
     diagnosis="each step sends one chunk of S/N bytes, and there are N-1 steps",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; sizes that do not divide."""
     world, size = 4, UNEVEN * 8
     result = _one(run, world)
@@ -179,7 +179,7 @@ def check_bytes(run: Any) -> None:
     code="S",
     diagnosis="in every step each rank sends one chunk to the next and receives another",
 )
-def check_ring(run: Any) -> None:
+def check_ring(run: Run) -> None:
     """S: one message a step, to one neighbour; nobody waits for the whole ring."""
     run.ring(_one(run, 4), "chunks travel from neighbour to neighbour and are added on the way")
 
@@ -190,13 +190,13 @@ def check_ring(run: Any) -> None:
     code="X",
     diagnosis="the collective is what this exercise builds",
 )
-def check_messages(run: Any) -> None:
+def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     run.forbid_collectives(_one(run, 4))
 
 
 @check("large messages end", points=1, code="H")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: chunks of 256 KiB, so that a send cannot hide in a buffer."""
     world = 4
     _compare(run, world, [[run.random(world << 15)] for _ in range(world)], ["sum"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 from grading.references.data_parallel import data_dependent_net
 from grading.references.data_parallel.data_dependent_net import BUCKETS, OPTIMIZERS, Batch, Net
@@ -106,7 +106,7 @@ class Training:
 
     def __init__(
         self,
-        run: Any,
+        run: Run,
         routes: Sequence[Sequence[str]],
         members: Sequence[int] = (),
         names: Sequence[str] = OPTIMIZERS,
@@ -175,7 +175,7 @@ class Training:
                           "rank used, is not zero", rank=rank)  # fmt: skip
 
 
-def _plain(run: Any, world: int) -> Training:
+def _plain(run: Run, world: int) -> Training:
     """All layers on all ranks in the same order; four steps."""
     return Training(run, [["abcd"] * 4] * world)
 
@@ -186,14 +186,14 @@ def _plain(run: Any, world: int) -> Training:
     code="E",
     diagnosis="the flat tensor must hold this step's gradients when it is sent",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: before the step; after set_to_none, after zeros, and on top of what was kept."""
     for world in (1, 2, 4):
         _plain(run, world).check_gradients()
 
 
 @check("weights after 4 steps of SGD and of AdamW on 1, 2 and 4 ranks", points=2, code="E")
-def check_weights(run: Any) -> None:
+def check_weights(run: Run) -> None:
     """E: the optimizer must see the averaged gradients, on every rank."""
     for world in (1, 2, 4):
         training = _plain(run, world)
@@ -210,7 +210,7 @@ def check_weights(run: Any) -> None:
     code="B",
     diagnosis="start the all-reduces in the order of the list, each with one flat tensor",
 )
-def check_calls(run: Any) -> None:
+def check_calls(run: Run) -> None:
     """B: calls of each step with their bytes; the bytes on the wire."""
     training = _plain(run, 2)
     run.forbid_bypass(training.result)
@@ -238,7 +238,7 @@ def check_calls(run: Any) -> None:
     code="O",
     diagnosis="start all-reduces in the hook, with async_op=True, as soon as the turn has come",
 )
-def check_overlap(run: Any) -> None:
+def check_overlap(run: Run) -> None:
     """O: how many calls had begun, and how many still ran, when each gradient came."""
     for _, rank, number, step in _plain(run, 2).steps():
         when, keys = f"in step {number}", [key for key, _, _ in step["ready"]]
@@ -270,7 +270,7 @@ def _full(here: set[str]) -> int:
     code="M",
     diagnosis="`p.grad = view` after the gradient has been copied in",
 )
-def check_views(run: Any) -> None:
+def check_views(run: Run) -> None:
     """M: one storage a bucket, the same in all steps."""
     before: dict[Any, Any] = {}
     for name, rank, number, step in _plain(run, 2).steps():
@@ -290,7 +290,7 @@ def check_views(run: Any) -> None:
     code="H",
     diagnosis="ranks sent different buckets at the same time: keep to the order of the list",
 )
-def check_order(run: Any) -> None:
+def check_order(run: Run) -> None:
     """H: rank 2 and rank 0 train together, in this order; rank 1 trains alone."""
     routes = [["cabd", "bacd"], ["abcd", "abcd"], ["abcd", "cbad"]]
     Training(run, routes, members=[2, 0], names=["SGD"]).check_gradients()
@@ -302,7 +302,7 @@ def check_order(run: Any) -> None:
     code="H",
     diagnosis="a bucket with an unused parameter is sent by synchronize, with zeros for it",
 )
-def check_unused(run: Any) -> None:
+def check_unused(run: Run) -> None:
     """H: rank 1 lacks two layers; then none uses `a`, and in each step a rank lacks another one."""
     Training(run, [["abcd"], ["ad"]], names=["SGD"]).check_gradients()
     Training(run, [["bcd", "cd", "db", "bc"], ["bcd", "db", "bc", "cd"],

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="build_buckets",
@@ -108,7 +108,7 @@ LIKELY = {
 }
 
 
-def _compare(run: Any, cases: list[dict[str, Any]]) -> None:
+def _compare(run: Run, cases: list[dict[str, Any]]) -> None:
     """All cases in one run, each compared dtype by dtype."""
     first, second = run(drive, {"cases": cases}, world=2).column("buckets")
     for case, buckets, again in zip(cases, first, second, strict=True):
@@ -135,7 +135,7 @@ def _compare(run: Any, cases: list[dict[str, Any]]) -> None:
         run.equal(again, buckets, f"{caps}: rank 1's list, rank 0's being taken as right,", rank=1)
 
 
-def _check_known(run: Any, case: dict[str, Any], buckets: list[list[int]], what: str) -> None:
+def _check_known(run: Run, case: dict[str, Any], buckets: list[list[int]], what: str) -> None:
     """Only parameters that were given, all that are trained, and one dtype in each bucket."""
     flat = [number for bucket in buckets for number in bucket]
     run.true(
@@ -167,7 +167,7 @@ def _case(spec: Spec, cap: int, first_cap: int, order: Any = None, **more: Any) 
             "generator": False, **more}  # fmt: skip
 
 
-def _plain(run: Any, count: int, dtype: torch.dtype = torch.float64) -> Spec:
+def _plain(run: Run, count: int, dtype: torch.dtype = torch.float64) -> Spec:
     return [[run.number(3, 9), dtype, True] for _ in range(count)]
 
 
@@ -177,7 +177,7 @@ def _plain(run: Any, count: int, dtype: torch.dtype = torch.float64) -> Spec:
     code="E",
     diagnosis="walk through the parameters backwards, and ask before adding",
 )
-def check_order(run: Any) -> None:
+def check_order(run: Run) -> None:
     """E: one dtype, equal caps; a bucket exactly as large as the cap; a generator."""
     exact = [[4, torch.float64, True]] * 7
     cases = [_case(_plain(run, 23), 160, 160), _case(exact, 96, 96), _case(exact, 100, 100)]
@@ -186,7 +186,7 @@ def check_order(run: Any) -> None:
 
 
 @check("larger than the cap: alone", points=1, code="E")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """E: large ones in the middle, first and last."""
     spec = _plain(run, 11)
     for place in (0, 4, 5, 10):
@@ -200,7 +200,7 @@ def check_large(run: Any) -> None:
     code="E",
     diagnosis="two names of one parameter are one object with one gradient",
 )
-def check_once(run: Any) -> None:
+def check_once(run: Run) -> None:
     """E: frozen; tied, next to each other and far apart; equal values are not the same object."""
     spec = [[count, torch.float64, index % 4 != 1] for index, (count, _, _)
             in enumerate(_plain(run, 13))]  # fmt: skip
@@ -210,7 +210,7 @@ def check_once(run: Any) -> None:
 
 
 @check("one dtype a bucket, and others in between do not close it", points=2, code="E")
-def check_dtypes(run: Any) -> None:
+def check_dtypes(run: Run) -> None:
     """E: three dtypes, mixed; caps in bytes, so that the same count fits differently."""
     dtypes = list(ITEM)
     spec = [[run.number(3, 9), dtypes[run.number(0, 3)], True] for _ in range(30)]
@@ -223,7 +223,7 @@ def check_dtypes(run: Any) -> None:
     code="E",
     diagnosis="each dtype has a first bucket of its own",
 )
-def check_first(run: Any) -> None:
+def check_first(run: Run) -> None:
     """E: smaller and larger first caps, one and several dtypes."""
     dtypes = list(ITEM)
     spec = [[run.number(3, 9), dtypes[run.number(0, 3)], True] for _ in range(40)]

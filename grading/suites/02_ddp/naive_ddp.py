@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 from grading.references.data_parallel import replicas
 from grading.references.data_parallel.replicas import Batch, Net, Values
@@ -109,7 +109,7 @@ def drive_unused(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def trainings(run: Any) -> list[Training]:
+def trainings(run: Run) -> list[Training]:
     """Three ranks in one group, and four in a group of one and a group of three."""
     return [Training(run, drive, 3, (), SKIPPED), Training(run, drive, 4, ALONE, SKIPPED)]
 
@@ -120,7 +120,7 @@ def trainings(run: Any) -> list[Training]:
     code="E",
     diagnosis="broadcast every parameter from index 0 of the group, frozen ones as well",
 )
-def check_parameters(run: Any) -> None:
+def check_parameters(run: Run) -> None:
     """E: replicas that differ before; the tensors stay the same objects."""
     _check_start(run, buffers=False)
 
@@ -131,12 +131,12 @@ def check_parameters(run: Any) -> None:
     code="E",
     diagnosis="module.buffers() gives them all; the state dict lacks some",
 )
-def check_buffers(run: Any) -> None:
+def check_buffers(run: Run) -> None:
     """E: float64, int64 and bool, one of them not persistent."""
     _check_start(run, buffers=True)
 
 
-def _check_start(run: Any, buffers: bool) -> None:
+def _check_start(run: Run, buffers: bool) -> None:
     for job in trainings(run):
         for members in job.groups:
             first = job.net(members[0])
@@ -150,7 +150,7 @@ def _check_start(run: Any, buffers: bool) -> None:
 
 
 def _compare_start(
-    run: Any, job: Training, rank: int, members: Sequence[int], names: list[str]
+    run: Run, job: Training, rank: int, members: Sequence[int], names: list[str]
 ) -> None:
     """Some of the tensors of one replica, right after it was wrapped."""
     first = job.net(members[0])
@@ -173,7 +173,7 @@ def _compare_start(
     code="E",
     diagnosis="each gradient must be the sum over the group, divided by group.size",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: float64, three ranks; then a group of three in a world of four."""
     for job in trainings(run):
 
@@ -200,7 +200,7 @@ def _own(job: Training, rank: int) -> str:
     code="E",
     diagnosis="average what is in `grad` when synchronize() is called",
 )
-def check_two_backwards(run: Any) -> None:
+def check_two_backwards(run: Run) -> None:
     """E: the gradients are the sums over both."""
     job = Training(run, drive, 3, (), SKIPPED)
     job.check_start()
@@ -222,7 +222,7 @@ def check_two_backwards(run: Any) -> None:
     code="E",
     diagnosis="the gradients must be averaged in every step, before the optimizer uses them",
 )
-def check_weights(run: Any) -> None:
+def check_weights(run: Run) -> None:
     """E: equal to one process that has all batches."""
     for job in trainings(run):
         job.check_weights()
@@ -235,7 +235,7 @@ def check_weights(run: Any) -> None:
     diagnosis="a parameter without a gradient takes part with zeros, and the sum is divided by "
     "the size of the whole group",
 )
-def check_unused(run: Any) -> None:
+def check_unused(run: Run) -> None:
     """H: each of three ranks uses other layers; nobody uses the last."""
     weights, world = run.random((4, 3, 3)), len(USED)
     inputs = [{"weights": weights, "x": run.random((5, 3)), "used": list(used)} for used in USED]
@@ -270,7 +270,7 @@ def check_unused(run: Any) -> None:
     code="B",
     diagnosis="iterate over the parameters once, and skip those that require no gradient",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger of two ranks."""
     world = 2
     job = Training(run, drive, world, (), SKIPPED)

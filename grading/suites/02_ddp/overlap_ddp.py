@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import Ledger, wire_bytes
 from grading.references.data_parallel import replicas
 from grading.references.data_parallel.replicas import Batch, Net, Values
@@ -101,14 +101,14 @@ class Order:
         self.times = [span.begin for span in spans]
 
 
-def two_ranks(run: Any) -> Training:
+def two_ranks(run: Run) -> Training:
     """The run whose order of events and bytes are looked at."""
     training = Training(run, drive, 2, (), MISSED)
     run.forbid_bypass(training.result)
     return training
 
 
-def trainings(run: Any) -> list[Training]:
+def trainings(run: Run) -> list[Training]:
     """Three ranks in one group, and four in a group of one and a group of three."""
     return [Training(run, drive, 3, (), MISSED), Training(run, drive, 4, ALONE, MISSED)]
 
@@ -119,7 +119,7 @@ def trainings(run: Any) -> list[Training]:
     code="O",
     diagnosis="launch in the hook of each parameter",
 )
-def check_launch(run: Any) -> None:
+def check_launch(run: Run) -> None:
     """O: after its gradient is ready, before the next one is; on two ranks."""
     training = two_ranks(run)
     for rank in range(2):
@@ -165,7 +165,7 @@ def check_launch(run: Any) -> None:
     code="O",
     diagnosis="wait() waits for every Work that the hooks have launched",
 )
-def check_wait(run: Any) -> None:
+def check_wait(run: Run) -> None:
     """O: ends of the calls, which are when they were waited for."""
     training = two_ranks(run)
     for rank in range(2):
@@ -197,7 +197,7 @@ def check_wait(run: Any) -> None:
     code="E",
     diagnosis="a gradient is the mean only after its own Work was waited for",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: float64, three ranks; then a group of three in a world of four."""
     for training in trainings(run):
 
@@ -219,7 +219,7 @@ def check_gradients(run: Any) -> None:
     code="E",
     diagnosis="the gradients must be means in every step, before the optimizer uses them",
 )
-def check_weights(run: Any) -> None:
+def check_weights(run: Run) -> None:
     """E: equal to one process that has all batches."""
     for training in trainings(run):
         training.check_weights()
@@ -231,7 +231,7 @@ def check_weights(run: Any) -> None:
     code="E",
     diagnosis="reduce what is in `grad` when the hook is called",
 )
-def check_added(run: Any) -> None:
+def check_added(run: Run) -> None:
     """E: backward, wait, backward, wait; nothing is set back."""
     training = Training(run, drive, 3, (), MISSED)
     first, second = (training.mean_gradients((0, 1, 2), step) for step in (0, 1))
@@ -255,7 +255,7 @@ def check_added(run: Any) -> None:
     code="B",
     diagnosis="one hook on each parameter that requires a gradient",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger of two ranks."""
     world = 2
     training = two_ranks(run)

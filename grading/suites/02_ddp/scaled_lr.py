@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
@@ -65,7 +65,7 @@ class Rates:
         run: of the check.
     """
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         self.base, self.tuned = run.number(1, 50) / 1000, 8 * run.number(2, 9)
         self.local, self.world = self.tuned // 2, run.number(5, 12)
@@ -117,7 +117,7 @@ class Rates:
     code="E",
     diagnosis="k is local_batch · world / base_batch; the rate is base_lr · k or base_lr · √k",
 )
-def check_target(run: Any) -> None:
+def check_target(run: Run) -> None:
     """E: both rules; with and without warm-up."""
     rates = Rates(run)
     for rule in RULES:
@@ -134,7 +134,7 @@ def check_target(run: Any) -> None:
     code="E",
     diagnosis="k depends on the global batch, not on the number of ranks",
 )
-def check_same_batch(run: Any) -> None:
+def check_same_batch(run: Run) -> None:
     """E: one rank with the whole batch, four with a quarter each; two with a quarter each."""
     rates = Rates(run)
     for rule in RULES:
@@ -149,7 +149,7 @@ def check_same_batch(run: Any) -> None:
     code="E",
     diagnosis="a straight line from (0, base_lr) to (warmup, scaled rate)",
 )
-def check_warmup(run: Any) -> None:
+def check_warmup(run: Run) -> None:
     """E: both rules."""
     rates = Rates(run)
     for rule in RULES:
@@ -165,7 +165,7 @@ def _estimate(local: float, small: float, large: float, world: int) -> float:
     return (small - large) / (1 / local - 1 / batch) / signal if signal > 0 else math.inf
 
 
-def _batches(run: Any, world: int, noise: float) -> tuple[Any, torch.Tensor]:
+def _batches(run: Run, world: int, noise: float) -> tuple[Any, torch.Tensor]:
     """The run with one true gradient and some noise on each rank, and the ranks' gradients."""
     true = run.random(12)
     owns = torch.stack([true + noise * run.random(12) for _ in range(world)]) / 20
@@ -181,7 +181,7 @@ def _batches(run: Any, world: int, noise: float) -> tuple[Any, torch.Tensor]:
     code="E",
     diagnosis="average the ranks' |g|², then the three lines of the docstring",
 )
-def check_batch(run: Any) -> None:
+def check_batch(run: Run) -> None:
     """E: two and three ranks; and gradients that are nothing but noise."""
     for world, noise in ((3, 0.5), (2, 0.5), (3, 5.0)):
         result, owns = _batches(run, world, noise)
@@ -220,7 +220,7 @@ def check_batch(run: Any) -> None:
     code="B",
     diagnosis="what is averaged is the squared length, one float64, and not the gradient",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, on two ranks."""
     _batches(run, 3, 0.5)  # the same draws as above
     world = 2

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_reduce
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 
 EXERCISE = Exercise(
     name="shard_indices",
@@ -85,7 +85,7 @@ class Asked:
         same: for each rank, whether the random state was the same afterwards.
     """
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self.even = 12 * run.number(8, 20)
         self.odd, self.seed = self.even + 7, run.number(100, 10_000)
@@ -143,7 +143,7 @@ def _title(n: int, world: int, drop_last: bool) -> str:
     return f"{n} examples on {world} ranks" + (", drop_last" if drop_last else "")
 
 
-def _check_lengths(run: Any, shares: list[list[int]], each: int, title: str) -> None:
+def _check_lengths(run: Run, shares: list[list[int]], each: int, title: str) -> None:
     """All ranks have `each` examples, none of them twice unless a rank has more than there are."""
     lengths = [len(share) for share in shares]
     run.true(
@@ -162,7 +162,7 @@ def _check_lengths(run: Any, shares: list[list[int]], each: int, title: str) -> 
     code="E",
     diagnosis="all ranks shuffle all examples in the same way, and each takes its own part",
 )
-def check_cover(run: Any) -> None:
+def check_cover(run: Run) -> None:
     """E: sizes that divide, on 1–4 ranks."""
     asked = Asked(run)
     for world in (1, 2, 3, 4):
@@ -188,7 +188,7 @@ def check_cover(run: Any) -> None:
     code="E",
     diagnosis="make the order as long as world · n / world rounded up (or down), then cut it",
 )
-def check_rest(run: Any) -> None:
+def check_rest(run: Run) -> None:
     """E: with and without drop_last; also fewer examples than ranks."""
     asked = Asked(run)
     sizes = [(asked.odd, world, 1) for world in (2, 3, 4)] + [(n, world, 2) for n, world in FEW]
@@ -217,7 +217,7 @@ def check_rest(run: Any) -> None:
     code="E",
     diagnosis="the generator's seed is made of both `seed` and `epoch`",
 )
-def check_epochs(run: Any) -> None:
+def check_epochs(run: Run) -> None:
     """E: also for seed 0; the ranks' shares are of other examples each time."""
     asked = Asked(run)
     for seed in (asked.seed, 0):
@@ -255,7 +255,7 @@ def check_epochs(run: Any) -> None:
     code="E",
     diagnosis="shuffle first, and cut off the rest of the shuffled order",
 )
-def check_dropped(run: Any) -> None:
+def check_dropped(run: Run) -> None:
     """E: four epochs on four ranks."""
     asked = Asked(run)
     seen = {i for epoch in EPOCHS for share in asked.shares(asked.odd, 4, epoch, 0, True)
@@ -275,7 +275,7 @@ def check_dropped(run: Any) -> None:
     code="E",
     diagnosis="draw from a generator of your own: torch.Generator().manual_seed(...)",
 )
-def check_state(run: Any) -> None:
+def check_state(run: Run) -> None:
     """E: torch's and Python's."""
     for rank, same in enumerate(Asked(run).same):
         run.true(same, "the global random state was changed", rank=rank,
@@ -289,7 +289,7 @@ def check_state(run: Any) -> None:
     code="H",
     diagnosis="the shares must be equally long",
 )
-def check_steps(run: Any) -> None:
+def check_steps(run: Run) -> None:
     """H: three real ranks, a number of examples that 3 does not divide."""
     n = 3 * run.number(3, 6) + 1
     try:

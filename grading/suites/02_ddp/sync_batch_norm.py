@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_reduce
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.data_parallel.batch_norm import OneProcess, loss, sandwich
 from grading.references.data_parallel.training import explained
 
@@ -115,7 +115,7 @@ class Case:
         rows: of each rank.
     """
 
-    def __init__(self, run: Any, rows: Sequence[int]) -> None:
+    def __init__(self, run: Run, rows: Sequence[int]) -> None:
         count, total = run.number(3, 6), sum(rows)
         weights = [run.random(count), run.random(count)]
         spread = 1 + torch.arange(total).double().view(-1, 1)  # parts differ in mean and spread
@@ -141,13 +141,13 @@ class Case:
     code="E",
     diagnosis="mean and variance over all rows of all ranks, from the three sums",
 )
-def check_outputs(run: Any) -> None:
+def check_outputs(run: Run) -> None:
     """E: three batches; a rank may have a single row."""
     for rows in ROWS:
         _outputs(run, Case(run, rows))
 
 
-def _outputs(run: Any, case: Case) -> None:
+def _outputs(run: Run, case: Case) -> None:
     alone = case.alone
     for rank, step, found in case.steps():
         likely = {
@@ -170,13 +170,13 @@ def _outputs(run: Any, case: Case) -> None:
     code="E",
     diagnosis="a row moves mean and variance on every rank, so its gradient has a part from each",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: of the input exactly one process's; of weight and bias this rank's summand."""
     for rows in ROWS:
         _gradients(run, Case(run, rows))
 
 
-def _gradients(run: Any, case: Case) -> None:
+def _gradients(run: Run, case: Case) -> None:
     alone, twice = case.alone, "summed over the ranks: data parallelism does that, a second time"
     for rank, step, found in case.steps():
         wanted = alone.backward(step)
@@ -194,7 +194,7 @@ def _gradients(run: Any, case: Case) -> None:
 
 
 @check("a rank without rows takes part, on 4 ranks", points=1, code="H")
-def check_empty(run: Any) -> None:
+def check_empty(run: Run) -> None:
     """H: its sums are zeros, and the others wait for them."""
     case = Case(run, WITH_AN_EMPTY_RANK)
     _outputs(run, case)
@@ -207,7 +207,7 @@ def check_empty(run: Any) -> None:
     code="E",
     diagnosis="(1 - momentum)·running + momentum·new, with n/(n-1)·var for the variance",
 )
-def check_running(run: Any) -> None:
+def check_running(run: Run) -> None:
     """E: after each batch, the same on all ranks; outside of the graph."""
     swapped = "momentum is the weight of the new batch, not of the old statistics"
     for case in (Case(run, rows) for rows in ROWS):
@@ -234,7 +234,7 @@ def check_running(run: Any) -> None:
     code="E",
     diagnosis="look at self.training: in evaluation the batch has no statistics of its own",
 )
-def check_evaluation(run: Any) -> None:
+def check_evaluation(run: Run) -> None:
     """E: also leaves the running statistics as they are."""
     case = Case(run, ROWS[2])
     y, batch = case.alone.evaluated(), case.alone.backward(0).y
@@ -248,7 +248,7 @@ def check_evaluation(run: Any) -> None:
 
 
 @check("weights after 3 steps of SGD and of AdamW", points=2, code="E")
-def check_training(run: Any) -> None:
+def check_training(run: Run) -> None:
     """E: in the middle of a net, gradients added up over the ranks."""
     for case in (Case(run, ROWS[1]), Case(run, ROWS[2])):
         for name, make in OPTIMIZERS.items():
@@ -269,7 +269,7 @@ def check_training(run: Any) -> None:
     code="B",
     diagnosis="all three sums go in one tensor",
 )
-def check_calls(run: Any) -> None:
+def check_calls(run: Run) -> None:
     """B: what is sent in each direction."""
     case = Case(run, ROWS[1])
     run.forbid_bypass(case.result)

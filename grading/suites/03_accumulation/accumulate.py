@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 from course_lib.trace.memory import LiveMemory
 from grading.references.accumulation.token_mean import (
     LENGTH,
@@ -108,7 +108,7 @@ def drive_memory(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _inputs(run: Any, world: int, empty: bool) -> tuple[list[torch.Tensor], list[Batches]]:
+def _inputs(run: Run, world: int, empty: bool) -> tuple[list[torch.Tensor], list[Batches]]:
     """First weights, and each rank's micro-batches with very different numbers of targets."""
     start = [run.random((VOCABULARY, WIDTH)), run.random((WIDTH, WIDTH))]
     most = max(count for count, *_ in CASES)
@@ -124,7 +124,7 @@ def _inputs(run: Any, world: int, empty: bool) -> tuple[list[torch.Tensor], list
 
 
 def _epochs(
-    run: Any, world: int, empty: bool = False, parts: Sequence[list[int]] = ()
+    run: Run, world: int, empty: bool = False, parts: Sequence[list[int]] = ()
 ) -> tuple[Any, list[torch.Tensor], list[Batches]]:
     start, batches = _inputs(run, world, empty)
     same = {"start": start, "cases": [list(case) for case in CASES], "parts": list(parts)}
@@ -132,7 +132,7 @@ def _epochs(
     return result, start, batches
 
 
-def _check_windows(run: Any, found: dict[str, Any], case: Any, rank: int) -> None:
+def _check_windows(run: Run, found: dict[str, Any], case: Any, rank: int) -> None:
     """What was taken from the iterator in each update."""
     count, k = case[0], case[1]
     wanted = _ends(count, k)
@@ -151,7 +151,7 @@ def _ends(count: int, k: int) -> list[int]:
     return [min(end, count) for end in range(k, count + k, k)]
 
 
-def _compare(run: Any, result: Any, start: Any, batches: list[Batches], group: list[int]) -> None:
+def _compare(run: Run, result: Any, start: Any, batches: list[Batches], group: list[int]) -> None:
     """All cases on the ranks of one group with one process that has their micro-batches."""
     for case_number, case in enumerate(CASES):
         reference = Reference(start, [batches[rank] for rank in group], case, len(batches))
@@ -179,7 +179,7 @@ def _compare(run: Any, result: Any, start: Any, batches: list[Batches], group: l
     code="E",
     diagnosis="sum of the token losses, over the number of all counted tokens on all ranks",
 )
-def check_tokens(run: Any) -> None:
+def check_tokens(run: Run) -> None:
     """E: float64, gradients before each update, weights after SGD and AdamW."""
     for world in (2, 3, 1):
         result, start, batches = _epochs(run, world)
@@ -192,14 +192,14 @@ def check_tokens(run: Any) -> None:
     code="E",
     diagnosis="the group's size and the group's tokens, not the job's",
 )
-def check_empty(run: Any) -> None:
+def check_empty(run: Run) -> None:
     """E: a data-parallel group inside a larger job, and padding alone in some micro-batches."""
     result, start, batches = _two_groups(run)
     for group in PARTS:
         _compare(run, result, start, batches, group)
 
 
-def _two_groups(run: Any) -> tuple[Any, list[torch.Tensor], list[Batches]]:
+def _two_groups(run: Run) -> tuple[Any, list[torch.Tensor], list[Batches]]:
     """The epochs on two groups of two; says what to look at if a run breaks off only here."""
     try:
         return _epochs(run, 4, empty=True, parts=PARTS)
@@ -217,7 +217,7 @@ def _two_groups(run: Any) -> tuple[Any, list[torch.Tensor], list[Batches]]:
     code="E",
     diagnosis="the losses of this rank's counted tokens, over the number of all",
 )
-def check_loss(run: Any) -> None:
+def check_loss(run: Run) -> None:
     """E: one group of three; then two groups, with micro-batches in which nothing counts."""
     result, start, batches = _epochs(run, 3)
     _compare_losses(run, result, start, batches, [0, 1, 2])
@@ -227,7 +227,7 @@ def check_loss(run: Any) -> None:
 
 
 def _compare_losses(
-    run: Any, result: Any, start: Any, batches: list[Batches], group: list[int]
+    run: Run, result: Any, start: Any, batches: list[Batches], group: list[int]
 ) -> None:
     """What each rank of a group returned in each update."""
     for case_number, case in enumerate(CASES):
@@ -256,7 +256,7 @@ def _compare_losses(
     code="B",
     diagnosis="all micro-batches but the last inside no_sync(); count the tokens before, once",
 )
-def check_calls(run: Any) -> None:
+def check_calls(run: Run) -> None:
     """B: what the model sends, and what the learner sends."""
     result, _, _ = _epochs(run, 2)
     run.forbid_bypass(result)
@@ -288,7 +288,7 @@ def check_calls(run: Any) -> None:
     code="M",
     diagnosis="backward each micro-batch before the next forward, and keep no loss with a graph",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: what is alive at most, measured, for one and for six micro-batches."""
     start = [run.random((VOCABULARY, WIDTH)), run.random((WIDTH, WIDTH))]
     batches = [tuple(run.integers(0, VOCABULARY, (2, 16, 32))) for _ in range(6)]

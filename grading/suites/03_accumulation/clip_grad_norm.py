@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.accumulation.clipped_updates import (
     RATE,
     SCALE,
@@ -116,7 +116,7 @@ def _note(gradients: list[list[torch.Tensor]], replica: Replica, *_: Any) -> Non
     code="E",
     diagnosis="one norm over all gradients; one factor for all of them, at most 1",
 )
-def check_clip(run: Any) -> None:
+def check_clip(run: Run) -> None:
     """E: float64; four norms, a limit that clips and one that does not; no process group."""
     gradients = [run.random(shape) for shape in ((4, 3), (7,), (2, 2, 2))]
     given = {"gradients": gradients, "limits": list(LIMITS), "norms": list(NORMS)}
@@ -149,7 +149,7 @@ def _number(value: Any) -> Any:
 CASES = ((LIMITS[0], "SGD"), (LIMITS[0], "AdamW"), (LIMITS[1], "SGD"))
 
 
-def _updates(run: Any, world: int) -> tuple[Any, list[torch.Tensor], list[Batches]]:
+def _updates(run: Run, world: int) -> tuple[Any, list[torch.Tensor], list[Batches]]:
     shapes = ((WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH, OUT))
     start = [run.random(shape) for shape in shapes]
     count = UPDATES * WINDOW
@@ -169,7 +169,7 @@ def _updates(run: Any, world: int) -> tuple[Any, list[torch.Tensor], list[Batche
     code="E",
     diagnosis="all backwards, then divide by the scale, then clip, then step",
 )
-def check_update(run: Any) -> None:
+def check_update(run: Run) -> None:
     """E: clipped gradients before each step, weights after SGD and AdamW; 1–3 ranks."""
     for world in WORLDS:
         result, start, batches = _updates(run, world)
@@ -179,7 +179,7 @@ def check_update(run: Any) -> None:
             _compare_updates(run, found, reference, case)
 
 
-def _compare_updates(run: Any, found: list[Any], reference: Reference, case: Any) -> None:
+def _compare_updates(run: Run, found: list[Any], reference: Reference, case: Any) -> None:
     """One case on all ranks with one process."""
     norms, updates, weights = reference.train(*case)
     what = f"max_norm {case[0]:g}, {case[1]}, {len(found)} ranks"
@@ -207,7 +207,7 @@ def _compare_updates(run: Any, found: list[Any], reference: Reference, case: Any
     code="B",
     diagnosis="after the synchronisation every rank has all it needs for the norm",
 )
-def check_calls(run: Any) -> None:
+def check_calls(run: Run) -> None:
     """B: the model's own calls and nothing else."""
     result, start, _ = _updates(run, 2)
     run.forbid_bypass(result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="effective_batch",
@@ -51,7 +51,7 @@ def drive(
 
 
 # --- what it must bring back ---------------------------------------------------------------------
-def _given(run: Any) -> dict[str, list[Args]]:
+def _given(run: Run) -> dict[str, list[Args]]:
     """Hidden sizes: a model, a micro-batch, k from 1 to 8, several numbers of ranks."""
     parameters = run.number(1, 900) * 1_000_003
     activation = run.number(1, 900) * 1_000_033
@@ -82,7 +82,7 @@ EXPECTED_K = (1, 2, 3, 7, "ValueError", "ValueError")
 
 
 @check("samples of an update", points=1, code="E", diagnosis="micro-batch times k times ranks")
-def check_batch(run: Any) -> None:
+def check_batch(run: Run) -> None:
     """E: exact."""
     given = _given(run)
     found = run(drive, given).outputs[0]["batches"]
@@ -100,7 +100,7 @@ def check_batch(run: Any) -> None:
     code="M",
     diagnosis="only the activations depend on the micro-batch; nothing depends on k itself",
 )
-def check_peaks(run: Any) -> None:
+def check_peaks(run: Run) -> None:
     """M: exact bytes of each kind."""
     given = _given(run)
     found = run(drive, given).outputs[0]["peaks"]
@@ -140,7 +140,7 @@ def _floats(peaks: Any) -> Any:
     code="E",
     diagnosis="k overheads, all samples, and one all-reduce an update or one a micro-batch",
 )
-def check_times(run: Any) -> None:
+def check_times(run: Run) -> None:
     """E: 1, 3 and 4 ranks."""
     given = _given(run)
     found = run(drive, given).outputs[0]["times"]
@@ -172,7 +172,7 @@ def check_times(run: Any) -> None:
     code="M",
     diagnosis="divisors of the rank's samples, from 1 up; the first whose peaks fit",
 )
-def check_smallest(run: Any) -> None:
+def check_smallest(run: Run) -> None:
     """M: to the byte, divisors only, and two plans that cannot be."""
     given = _given(run)
     found = run(drive, given).outputs[0]["fits"]

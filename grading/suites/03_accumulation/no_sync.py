@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.accumulation.windows import (
     UNUSED,
     Batches,
@@ -126,7 +126,7 @@ def drive_blocks(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _inputs(run: Any, world: int) -> tuple[list[torch.Tensor], list[Batches]]:
+def _inputs(run: Run, world: int) -> tuple[list[torch.Tensor], list[Batches]]:
     shapes = ((WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH, OUT))
     start = [run.random(shape) / 2 for shape in shapes]
     most = max(count for count, _, _ in CASES)
@@ -137,14 +137,14 @@ def _inputs(run: Any, world: int) -> tuple[list[torch.Tensor], list[Batches]]:
     return start, batches
 
 
-def _epochs(run: Any, world: int) -> tuple[Any, list[torch.Tensor], list[Batches]]:
+def _epochs(run: Run, world: int) -> tuple[Any, list[torch.Tensor], list[Batches]]:
     start, batches = _inputs(run, world)
     cases = [list(case) for case in CASES]
     inputs = [{"start": start, "batches": batches[r], "cases": cases} for r in range(world)]
     return run(drive, inputs, world=world), start, batches
 
 
-def _check_count(run: Any, found: dict[str, Any], count: int, k: int, rank: int) -> None:
+def _check_count(run: Run, found: dict[str, Any], count: int, k: int, rank: int) -> None:
     """As many updates as windows."""
     run.equal(
         len(found["updates"]),
@@ -164,7 +164,7 @@ def _check_count(run: Any, found: dict[str, Any], count: int, k: int, rank: int)
     code="E",
     diagnosis="zero, then forward and backward of each micro-batch of the window, then step",
 )
-def check_epoch(run: Any) -> None:
+def check_epoch(run: Run) -> None:
     """E: float64; windows that divide, that do not, longer than the epoch, and of one."""
     for world in WORLDS:
         result, start, batches = _epochs(run, world)
@@ -174,7 +174,7 @@ def check_epoch(run: Any) -> None:
 
 
 def _compare_epoch(
-    run: Any, found: list[Any], start: list[torch.Tensor], batches: list[Batches], case: Any
+    run: Run, found: list[Any], start: list[torch.Tensor], batches: list[Batches], case: Any
 ) -> None:
     """One case on all ranks with one process."""
     count, k, name = case
@@ -199,7 +199,7 @@ def _compare_epoch(
     code="B",
     diagnosis="all micro-batches of a window but the last run inside no_sync()",
 )
-def check_once(run: Any) -> None:
+def check_once(run: Run) -> None:
     """B: the gradients' bytes, once an update."""
     result, _, _ = _epochs(run, 2)
     run.forbid_bypass(result)
@@ -227,7 +227,7 @@ def check_once(run: Any) -> None:
     code="O",
     diagnosis="a forward, then its backward, then the next micro-batch",
 )
-def check_order(run: Any) -> None:
+def check_order(run: Run) -> None:
     """O: no second forward while the graph of the first is alive."""
     result, _, _ = _epochs(run, 2)
     for rank in range(2):
@@ -260,7 +260,7 @@ def _why_each(found: dict[str, Any]) -> str:
     code="B",
     diagnosis="remember the value on the way in, and put it back in a `finally`",
 )
-def check_blocks(run: Any) -> None:
+def check_blocks(run: Run) -> None:
     """B: collectives of single backwards."""
     start, batches = _inputs(run, 2)
     inputs = [{"start": start, "batches": batches[rank]} for rank in range(2)]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn.functional import linear, pad
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
@@ -176,7 +176,7 @@ class Reference:
         return [flat.chunk(self.world)[rank] * by for flat in flats]
 
 
-def _trained(run: Any, world: int) -> Iterator[tuple[Reference, int, dict[str, Any]]]:
+def _trained(run: Run, world: int) -> Iterator[tuple[Reference, int, dict[str, Any]]]:
     """Runs `drive` with hidden sizes that no world divides; yields what each rank found."""
     rows, width, inner = run.number(2, 4), 2 * run.number(2, 4) + 1, run.number(3, 7)
     shapes = [(inner, width), (inner,), (width,), (3,)]
@@ -198,7 +198,7 @@ def _trained(run: Any, world: int) -> Iterator[tuple[Reference, int, dict[str, A
     code="E",
     diagnosis="compare `flat` before the reduce-scatter with the gradients of the weights",
 )
-def check_gradient(run: Any) -> None:
+def check_gradient(run: Run) -> None:
     """E: before any step; sizes that do not divide, a tied and an unused weight."""
     for world in (1, 2, 3, 4):
         for ref, rank, found in _trained(run, world):
@@ -228,7 +228,7 @@ def check_gradient(run: Any) -> None:
     code="E",
     diagnosis="the optimizer changes the shards: the next forward must gather the new values",
 )
-def check_steps(run: Any) -> None:
+def check_steps(run: Run) -> None:
     """E: an optimizer on the shards does what one on the whole weights does."""
     for world in (2, 3):
         for ref, rank, found in _trained(run, world):
@@ -246,7 +246,7 @@ def check_steps(run: Any) -> None:
             run.close(found["output"], output, "the output of an evaluation", rank=rank)
 
 
-def _stack(run: Any) -> tuple[Any, int, int]:
+def _stack(run: Run) -> tuple[Any, int, int]:
     """The measured stack on 4 ranks, the bytes of one unit, and those of a rank's shards."""
     weights = [[run.random((WIDTH, WIDTH)), run.random((WIDTH, WIDTH)), run.random(WIDTH)]
                for _ in range(UNITS)]  # fmt: skip
@@ -262,7 +262,7 @@ def _stack(run: Any) -> tuple[Any, int, int]:
     code="B",
     diagnosis="each unit gathers before forward and before backward, and reduce-scatters once",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation and in all."""
     result, unit, _ = _stack(run)
     once = UNITS * unit * 3 // 4
@@ -287,7 +287,7 @@ def check_bytes(run: Any) -> None:
     code="M",
     diagnosis="memory is given back by `untyped_storage().resize_(0)`, after both passes",
 )
-def check_persistent(run: Any) -> None:
+def check_persistent(run: Run) -> None:
     """M: what is held after construction and after a backward."""
     result, unit, share = _stack(run)
     for rank, found in enumerate(result.outputs):
@@ -302,7 +302,7 @@ def check_persistent(run: Any) -> None:
     code="M",
     diagnosis="free the weights before the flat gradient is made; drop each `grad` once copied",
 )
-def check_peak(run: Any) -> None:
+def check_peak(run: Run) -> None:
     """M: the real peak of a stack of six units on 4 ranks."""
     result, unit, share = _stack(run)
     slack = unit // 4  # for the activations of one row

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
@@ -107,7 +107,7 @@ def part(row: torch.Tensor, shards: int, index: int) -> torch.Tensor:
     return torch.nn.functional.pad(row, (0, -len(row) % shards)).chunk(shards)[index]
 
 
-def _runs(run: Any) -> Iterator[tuple[str, int, int, dict[str, Any], list[dict[str, Any]]]]:
+def _runs(run: Run) -> Iterator[tuple[str, int, int, dict[str, Any], list[dict[str, Any]]]]:
     """For each mesh and rank: words, g, rank, what it found, and the inputs of all ranks."""
     for nodes, shards in MESHES:
         size = 6 * run.number(3, 9) + 1  # a remainder for 2 and 3 shards
@@ -127,7 +127,7 @@ def _runs(run: Any) -> Iterator[tuple[str, int, int, dict[str, Any], list[dict[s
     code="E",
     diagnosis="which ranks' gradients are in the shard after each of the two reductions?",
 )
-def check_gradient(run: Any) -> None:
+def check_gradient(run: Run) -> None:
     """E: the shard, its gradient, a second one that adds; sizes that do not divide."""
     for words, shards, rank, found, inputs in _runs(run):
         flat, index = inputs[0]["flat"], rank % shards
@@ -162,7 +162,7 @@ def check_gradient(run: Any) -> None:
     code="E",
     diagnosis="gather must send the shards as they are now, and all replicas must step alike",
 )
-def check_steps(run: Any) -> None:
+def check_steps(run: Run) -> None:
     """E: an optimizer on the shards does what one on all weights does."""
     for words, _, rank, found, inputs in _runs(run):
         for name, (optimizer, options) in STEPPERS.items():
@@ -176,7 +176,7 @@ def check_steps(run: Any) -> None:
             run.close(found[name], row.detach(), what, rank=rank)
 
 
-def _once(run: Any, nodes: int, shards: int) -> tuple[Any, int]:
+def _once(run: Run, nodes: int, shards: int) -> tuple[Any, int]:
     """One gather and one reduction, and the bytes of the weights."""
     flat = run.random(48)
     inputs = [{"nodes": nodes, "flat": flat, "most": flat.nbytes // shards,
@@ -190,7 +190,7 @@ def _once(run: Any, nodes: int, shards: int) -> tuple[Any, int]:
     code="B",
     diagnosis="a gather and a reduce-scatter over `shard`; over `replica` one shard alone",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, axis by axis."""
     for nodes, shards in MESHES:
         result, size = _once(run, nodes, shards)
@@ -215,7 +215,7 @@ def check_bytes(run: Any) -> None:
     code="M",
     diagnosis="a shard that is a view keeps all of `flat` alive: clone it",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: what is held once the weights are cut."""
     for nodes, shards in MESHES:
         result, size = _once(run, nodes, shards)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_gather, all_reduce
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace.memory import held_bytes
 
 EXERCISE = Exercise(
@@ -118,7 +118,7 @@ LIKELY = {
 }
 
 
-def _cases(run: Any) -> list[Case]:
+def _cases(run: Run) -> list[Case]:
     """Sizes that divide and that do not; scalars, empty ones, and fewer elements than shards."""
     wide = run.number(5, 9)
     tensors = [run.random(s) for s in [(wide, 3), (wide,), (), (0, 4), (2, 3, 5), (wide, wide)]]
@@ -141,7 +141,7 @@ def _name(case: Case) -> str:
     return f"{len(case['order'])} tensors of {total} elements{tied}, cut in {case['parts']}"
 
 
-def _found(run: Any, case: Case, found: dict[str, Any]) -> list[torch.Tensor]:
+def _found(run: Run, case: Case, found: dict[str, Any]) -> list[torch.Tensor]:
     """The shards, which must be W tensors of one dimension and one size."""
     shards, what, parts = found["shards"], _name(case), case["parts"]
     run.true(isinstance(shards, list), f"{what}: the result has the wrong form",
@@ -171,12 +171,12 @@ def _cause(case: Case, sizes: list[int]) -> str:
     return "the last shard is shorter: pad the row with zeros until its length divides by W"
 
 
-def _results(run: Any, cases: list[Case]) -> list[tuple[Case, dict[str, Any]]]:
+def _results(run: Run, cases: list[Case]) -> list[tuple[Case, dict[str, Any]]]:
     found = run(drive, {"cases": cases}).outputs[0]["cases"]
     return list(zip(cases, found, strict=True))
 
 
-def _compare(run: Any, case: Case, found: dict[str, Any]) -> None:
+def _compare(run: Run, case: Case, found: dict[str, Any]) -> None:
     """The shards against the row."""
     shards = _found(run, case, found)
     likely = {why: flat_row(case, slip) for slip, why in LIKELY.items()}
@@ -184,7 +184,7 @@ def _compare(run: Any, case: Case, found: dict[str, Any]) -> None:
     run.close(row, flat_row(case), f"{_name(case)}: the shards, put together", likely=likely)
 
 
-def _compare_restored(run: Any, cases: list[Case]) -> None:
+def _compare_restored(run: Run, cases: list[Case]) -> None:
     """What is restored from the right shards, each case; ties as well."""
     rows = [flat_row(case) for case in cases]
     result = run(drive_restore, {"cases": cases, "rows": rows})
@@ -205,7 +205,7 @@ def _compare_restored(run: Any, cases: list[Case]) -> None:
     code="E",
     diagnosis="flatten, put zeros at the end, cut",
 )
-def check_row(run: Any) -> None:
+def check_row(run: Run) -> None:
     """E: sizes that divide and that do not, 1–7 shards."""
     for case, found in _results(run, _cases(run)):
         _compare(run, case, found)
@@ -217,13 +217,13 @@ def check_row(run: Any) -> None:
     code="E",
     diagnosis="the row, without its padding, split by the number of elements, each in its shape",
 )
-def check_restored(run: Any) -> None:
+def check_restored(run: Run) -> None:
     """E: from the right shards, whatever `partition` does."""
     _compare_restored(run, _cases(run))
 
 
 @check("a tied weight is there once, and tied again afterwards", points=2, code="E")
-def check_tied(run: Any) -> None:
+def check_tied(run: Run) -> None:
     """E: the same object at two and at three places."""
     tensors = [run.random((3, 4)), run.random(5), run.random((2, 2)), run.random(7)]
     cases = [_case(tensors, parts, order=[0, 1, 0, 2, 3, 0, 2]) for parts in (2, 3)]
@@ -233,7 +233,7 @@ def check_tied(run: Any) -> None:
 
 
 @check("each shard has memory of its own, and the tensors stay", points=2, code="M")
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: bytes that one shard keeps alive; the sum over all; what was given is unchanged."""
     case = _cases(run)[5]
     ((_, found),) = _results(run, [case])
@@ -251,7 +251,7 @@ def check_memory(run: Any) -> None:
 
 
 @check("transposed tensors; float32 and bfloat16 stay what they are", points=1, code="E")
-def check_dtypes(run: Any) -> None:
+def check_dtypes(run: Run) -> None:
     """E: memory in another order than the elements, and other dtypes."""
     wide = [run.random((4, 7)), run.random(3), run.random((5, 2))]
     cases = [_case(wide, 3, transposed=True)]
@@ -263,7 +263,7 @@ def check_dtypes(run: Any) -> None:
 
 
 @check("three ranks: the norm over shards, and the tensors from a gather", points=2, code="E")
-def check_ranks(run: Any) -> None:
+def check_ranks(run: Run) -> None:
     """E: each rank keeps one shard; the padding is in no norm."""
     tensors = [
         run.random((3, 4)) + 3,

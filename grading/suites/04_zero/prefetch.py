@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_gather
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="prefetch",
@@ -125,7 +125,7 @@ def drive(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _cases(run: Any) -> Iterator[tuple[str, int, str, int, int]]:
+def _cases(run: Run) -> Iterator[tuple[str, int, str, int, int]]:
     """Order, limit, both in words, rank and number of each case, in turn."""
     for rank in range(WORLD):
         for number, (order, limit) in enumerate(CASES):
@@ -136,7 +136,7 @@ def _case(order: str, limit: int) -> str:
     return f"(order {' '.join(order) or 'empty'}, limit {limit})"
 
 
-def _gone_through(run: Any) -> tuple[Any, list[dict[str, torch.Tensor]], list[torch.Tensor]]:
+def _gone_through(run: Run) -> tuple[Any, list[dict[str, torch.Tensor]], list[torch.Tensor]]:
     """The run, and what each rank was given."""
     shards = [{name: run.random(SIZE) * 0.1 for name in "abcde"} for _ in range(WORLD)]
     xs = [run.random(SIZE) for _ in range(WORLD)]
@@ -197,7 +197,7 @@ def _in_words(names: str) -> str:
     code="E",
     diagnosis="launch, wait and yield every unit of `order`, in turn",
 )
-def check_values(run: Any) -> None:
+def check_values(run: Run) -> None:
     """E: what is computed from the weights, against one process."""
     result, shards, xs = _gone_through(run)
     for order, _, words, rank, number in _cases(run):
@@ -222,7 +222,7 @@ def check_values(run: Any) -> None:
     code="O",
     diagnosis="launch what comes next before you yield",
 )
-def check_overlap(run: Any) -> None:
+def check_overlap(run: Run) -> None:
     """O: launched before the computation begins, waited for only after it has ended."""
     result, _, _ = _gone_through(run)
     for order, limit, words, rank, number in _cases(run):
@@ -237,7 +237,7 @@ def check_overlap(run: Any) -> None:
                       likely=early or {AGAIN: _in_words(found)})  # fmt: skip
 
 
-def _check_flight(run: Any, flight: str, right: str, what: str, rank: int) -> None:
+def _check_flight(run: Run, flight: str, right: str, what: str, rank: int) -> None:
     """Compares what is in flight during one computation."""
     missing = [name for name in right if name not in flight]
     extra = [name for name in flight if name not in right]
@@ -255,7 +255,7 @@ def _check_flight(run: Any, flight: str, right: str, what: str, rank: int) -> No
     code="M",
     diagnosis="free what has computed and is not wanted next; then launch",
 )
-def check_limit(run: Any) -> None:
+def check_limit(run: Run) -> None:
     """M: at every moment, also between two computations."""
     result, _, _ = _gone_through(run)
     for order, limit, words, rank, number in _cases(run):
@@ -278,7 +278,7 @@ def check_limit(run: Any) -> None:
     code="B",
     diagnosis="what is in flight and wanted again stays; all ranks launch in the same order",
 )
-def check_launches(run: Any) -> None:
+def check_launches(run: Run) -> None:
     """B: exact, from the ledger, and the launches one by one."""
     result, _, _ = _gone_through(run)
     for order, limit, words, rank, number in _cases(run):

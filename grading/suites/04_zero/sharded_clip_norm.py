@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="sharded_clip_norm",
@@ -78,7 +78,7 @@ def known(sharded: Gradients, replicated: list[torch.Tensor], rank: int) -> dict
 
 
 def _clip(
-    run: Any, sharded: Gradients, replicated: list[torch.Tensor], share: float, terms: int = 4
+    run: Run, sharded: Gradients, replicated: list[torch.Tensor], share: float, terms: int = 4
 ) -> Any:
     """Clips to `share` of the true norm, and compares everything on each rank."""
     world = len(sharded)
@@ -105,7 +105,7 @@ def _clip(
 
 
 def _gradients(
-    run: Any, world: int, dtype: torch.dtype = torch.float64
+    run: Run, world: int, dtype: torch.dtype = torch.float64
 ) -> tuple[Gradients, list[torch.Tensor]]:
     """Shards of other sizes on each rank, one of them empty, and two that all ranks have."""
     sharded = [
@@ -121,7 +121,7 @@ def _gradients(
     code="E",
     diagnosis="squares of shards are added over the ranks, those of replicated gradients are not",
 )
-def check_norm(run: Any) -> None:
+def check_norm(run: Run) -> None:
     """E: shards of different sizes; with and without replicated gradients."""
     for world in (1, 2, 3, 4):
         _clip(run, *_gradients(run, world), share=0.25)
@@ -129,7 +129,7 @@ def check_norm(run: Any) -> None:
 
 
 @check("a norm below the limit changes nothing", points=2, code="E")
-def check_below(run: Any) -> None:
+def check_below(run: Run) -> None:
     """E: to the bit."""
     _clip(run, *_gradients(run, 2), share=1.5)
 
@@ -140,7 +140,7 @@ def check_below(run: Any) -> None:
     code="E",
     diagnosis="add the squares in float64; the gradients keep their dtype",
 )
-def check_dtypes(run: Any) -> None:
+def check_dtypes(run: Run) -> None:
     """E: values of 1e25, whose squares overflow float32."""
     for dtype in (torch.float32, torch.bfloat16):
         sharded, replicated = _gradients(run, 2, dtype)
@@ -149,7 +149,7 @@ def check_dtypes(run: Any) -> None:
 
 
 @check("ranks with nothing, or with little, take part", points=2, code="H")
-def check_all_call(run: Any) -> None:
+def check_all_call(run: Run) -> None:
     """H: an empty list on one rank; norms below the limit on all but one."""
     sharded, replicated = _gradients(run, 3)
     sharded[1], sharded[2] = [], [g * 1e-3 for g in sharded[2]]
@@ -158,7 +158,7 @@ def check_all_call(run: Any) -> None:
 
 
 @check("infinity on one rank is seen by all", points=1, code="E")
-def check_infinite(run: Any) -> None:
+def check_infinite(run: Run) -> None:
     """E: so that all of them can skip the step."""
     sharded, replicated = _gradients(run, 2)
     sharded[1][0][0, 0] = math.inf
@@ -174,7 +174,7 @@ def check_infinite(run: Any) -> None:
     code="B",
     diagnosis="add up on the rank first, in one scalar",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     result = _clip(run, *_gradients(run, 4), share=0.25)
     run.forbid_bypass(result)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory, held_bytes
 
@@ -165,7 +165,7 @@ LIKELY = {
 }
 
 
-def _weights(run: Any) -> dict[str, torch.Tensor]:
+def _weights(run: Run) -> dict[str, torch.Tensor]:
     """Hidden sizes: the first two groups divide by no world, the last is smaller than some."""
     width = 2 * run.number(2, 4) + 1
     shapes = {"first": (width, 6), "bias": (width,), "tied": (width, width), "frozen": (2,),
@@ -174,7 +174,7 @@ def _weights(run: Any) -> dict[str, torch.Tensor]:
 
 
 def _train(
-    run: Any, world: int, optimizer: dict[str, Any], micro: int = 1, gated: bool = True, **more: Any
+    run: Run, world: int, optimizer: dict[str, Any], micro: int = 1, gated: bool = True, **more: Any
 ) -> None:
     """Four steps on `world` ranks, against one process."""
     weights = _weights(run)
@@ -210,7 +210,7 @@ def _train(
     code="E",
     diagnosis="reduce-scatter the mean gradients, update the own shard, all-gather the parameters",
 )
-def check_sgd(run: Any) -> None:
+def check_sgd(run: Run) -> None:
     """E: float64, hidden sizes that do not divide, fewer elements than ranks."""
     for world in (1, 2, 3, 4):
         _train(run, world, SGD)
@@ -222,14 +222,14 @@ def check_sgd(run: Any) -> None:
     code="E",
     diagnosis="each group has its own entries; `self.inner` holds one group for each, in order",
 )
-def check_groups(run: Any) -> None:
+def check_groups(run: Run) -> None:
     """E: what public wrappers get wrong."""
     _train(run, 3, ADAMW, micro=2, rates=[0.02, 0.1, 0.001, 0.05])
     _train(run, 3, ADAMW, late=True)
 
 
 @check("a parameter without a gradient on some ranks", points=2, code="E")
-def check_unused(run: Any) -> None:
+def check_unused(run: Run) -> None:
     """E, H: in each step another rank alone has a gradient; the others take part with zeros."""
     _train(run, 3, SGD, gated=False)
 
@@ -240,7 +240,7 @@ def check_unused(run: Any) -> None:
     code="M",
     diagnosis="`self.inner` must be given this rank's shard, and nothing else",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: bytes of AdamW's state, and all bytes that are held after a step."""
     world, size = 4, 4002
     result = run(drive_memory, {"size": size}, world=world)
@@ -268,7 +268,7 @@ def check_memory(run: Any) -> None:
     code="B",
     diagnosis="one reduce-scatter of the gradients, one all-gather of the parameters",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; the broadcast at the start belongs to `flatten`."""
     world, size = 4, 4002
     result = run(drive_memory, {"size": size}, world=world)

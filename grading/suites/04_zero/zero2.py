@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
 
@@ -163,7 +163,7 @@ def known(first: list[Weights], world: int) -> dict[str, Weights]:
 
 
 def _train(
-    run: Any, world: int, optimizer: dict[str, Any], cap: int, micro: int = 1, gated: bool = True
+    run: Run, world: int, optimizer: dict[str, Any], cap: int, micro: int = 1, gated: bool = True
 ) -> None:
     """Three steps on `world` ranks, against one process: gradients, then weights."""
     width = 2 * run.number(2, 4) + 1
@@ -199,7 +199,7 @@ def _train(
     code="E",
     diagnosis="each bucket's shard gets this rank's part of the mean gradient, before the step",
 )
-def check_sgd(run: Any) -> None:
+def check_sgd(run: Run) -> None:
     """E: float64, hidden sizes that do not divide, a tied and a frozen weight."""
     for world in (1, 2, 3, 4):
         _train(run, world, SGD, cap=300)
@@ -211,7 +211,7 @@ def check_sgd(run: Any) -> None:
     code="E",
     diagnosis="each backward reduces its own gradients, and adds the result to the shard's",
 )
-def check_accumulated(run: Any) -> None:
+def check_accumulated(run: Run) -> None:
     """E: three micro-batches a step, with AdamW; and buckets of one parameter."""
     _train(run, 3, ADAMW, cap=300, micro=3)
     _train(run, 2, SGD, cap=1, micro=2)
@@ -223,7 +223,7 @@ def check_accumulated(run: Any) -> None:
     code="H",
     diagnosis="a bucket is complete when `missing` is empty; `step` reduces those that are not",
 )
-def check_unused(run: Any) -> None:
+def check_unused(run: Run) -> None:
     """E, H: an incomplete bucket, and one that stays empty."""
     plain = {"name": "SGD", "options": {"lr": 0.05}}
     _train(run, 3, plain, cap=300, gated=False, micro=2)
@@ -236,7 +236,7 @@ def check_unused(run: Any) -> None:
     code="M",
     diagnosis="give back `param.grad` at once, and `bucket.full` when it is reduced",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: measured during two backwards; the ring's receive buffers are allowed for."""
     world = 4
     layer, small = LAYER * ITEM, 4096
@@ -264,7 +264,7 @@ def check_memory(run: Any) -> None:
     code="B",
     diagnosis="one reduce-scatter of `bucket.full`, no all-reduce",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: the number of calls, and exact bytes, from the ledger."""
     world, count = 4, LAYERS // 2
     result = run(drive_memory, {}, world=world)
@@ -297,7 +297,7 @@ def check_bytes(run: Any) -> None:
     code="O",
     diagnosis="reduce a bucket in the hook that completes it, not after the backward",
 )
-def check_order(run: Any) -> None:
+def check_order(run: Run) -> None:
     """O: the first reduce-scatter begins before the last gradient of its backward is ready."""
     for rank, ledger in enumerate(run(drive_memory, {}, world=4).ledgers):
         calls = ledger.calls("reduce_scatter")

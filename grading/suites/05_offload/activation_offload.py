@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.offload.small_device import Link
 
 EXERCISE = Exercise(
@@ -68,7 +68,7 @@ def drive(
 
 
 # --- what it must bring back ---------------------------------------------------------------------
-def _inputs(run: Any) -> dict[str, Any]:
+def _inputs(run: Run) -> dict[str, Any]:
     """Hidden: width and rows; the gains are far below the smallest size that travels."""
     width, rows = run.number(6, 10), run.number(9, 14)
     shapes: list[tuple[int, ...]] = [(width, width), ()] * LAYERS
@@ -98,7 +98,7 @@ def _travelling(given: dict[str, Any], number: int) -> list[int]:
     code="E",
     diagnosis="what `unpack` returns must be what `pack` was given: values, dtype, on the device",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: two graphs at a time, and a backward that comes twice."""
     given = _inputs(run)
     result = run(drive, given, world=2)
@@ -118,7 +118,7 @@ def check_gradients(run: Any) -> None:
     code="M",
     diagnosis="only the copy on the host may be kept; a closure or a list keeps tensors alive too",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: the device's bytes beyond weights and inputs."""
     result = run(drive, _inputs(run), world=2)
     for output in result.outputs:
@@ -136,7 +136,7 @@ def check_memory(run: Any) -> None:
     code="B",
     diagnosis="recognise a weight by its memory, also in a view of it",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: the link's count."""
     given = _inputs(run)
     result = run(drive, given, world=2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.offload.prefetch_clock import Layer, Pool
 
 EXERCISE = Exercise(
@@ -130,7 +130,7 @@ def drive_break(
 
 
 # --- what it must bring back ---------------------------------------------------------------------
-def _inputs(run: Any) -> dict[str, Any]:
+def _inputs(run: Run) -> dict[str, Any]:
     """Hidden: layers of different sizes, and the ticks of each copy and computation."""
     widths = [run.number(2, 6) + place for place in range(LAYERS + 1)]
     layers = [[run.random((a, b)), run.random(b)] for a, b in zip(widths, widths[1:], strict=False)]
@@ -161,7 +161,7 @@ def _reference(layers: list[Layer], x: torch.Tensor) -> dict[str, Any]:
     return out
 
 
-def _refuse_poison(run: Any, value: Any, what: str) -> None:
+def _refuse_poison(run: Run, value: Any, what: str) -> None:
     if isinstance(value, torch.Tensor) and bool(value.isnan().any()):
         run.fail(f"{what} was computed with memory that is not the layer", measured="NaN",
                  cause="a race: wait for a copy before its weights are given out, and free them "
@@ -174,7 +174,7 @@ def _refuse_poison(run: Any, value: Any, what: str) -> None:
     code="E",
     diagnosis="the layers come in order, each once, complete, and stay until the body is done",
 )
-def check_training(run: Any) -> None:
+def check_training(run: Run) -> None:
     """E: float64; poison in every buffer before its copy has ended and after it is freed."""
     given = _inputs(run)
     result = run(drive_train, given, world=2)
@@ -191,7 +191,7 @@ def check_training(run: Any) -> None:
         run.close(output["weights"], expected["weights"], "the weights after 3 steps")
 
 
-def _forward_runs(run: Any) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:
+def _forward_runs(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:
     counts = [LAYERS, 1, 2, 0]
     given = _inputs(run)
     result = run(drive_forward, {**given, "counts": counts}, world=2)
@@ -205,7 +205,7 @@ def _forward_runs(run: Any) -> tuple[dict[str, Any], list[dict[str, Any]], list[
     code="O",
     diagnosis="fetch layer i+1 before layer i is yielded, and wait for it after that",
 )
-def check_overlap(run: Any) -> None:
+def check_overlap(run: Run) -> None:
     """O: the clock's last tick is that of two buffers."""
     given, runs, counts = _forward_runs(run)
     copies, work = given["copies"], given["work"]
@@ -225,7 +225,7 @@ def check_overlap(run: Any) -> None:
     code="E",
     diagnosis="the first and the last layer are the ones that are easily forgotten",
 )
-def check_lengths(run: Any) -> None:
+def check_lengths(run: Run) -> None:
     """E: short lists."""
     given, runs, counts = _forward_runs(run)
     for found, count in zip(runs, counts, strict=True):
@@ -238,7 +238,7 @@ def check_lengths(run: Any) -> None:
         _check_left(run, found, f"after {count} layers")
 
 
-def _check_left(run: Any, found: dict[str, Any], when: str) -> None:
+def _check_left(run: Run, found: dict[str, Any], when: str) -> None:
     if found["notes"]:
         run.fail(f"{found['notes'][0]}, {when}", expected="copy.wait() before pool.free(copy)",
                  measured="the copy goes on, into room that is no longer its own")  # fmt: skip
@@ -251,7 +251,7 @@ def _check_left(run: Any, found: dict[str, Any], when: str) -> None:
     code="M",
     diagnosis="a `finally` around the loop: wait for what is under way, and free what is there",
 )
-def check_break(run: Any) -> None:
+def check_break(run: Run) -> None:
     """M: the body breaks at each layer in turn."""
     given = _inputs(run)
     given = {"layers": given["layers"], "copies": given["copies"]}

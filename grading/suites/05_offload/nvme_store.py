@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.offload.executor_log import Reader
 
 EXERCISE = Exercise(
@@ -167,7 +167,7 @@ def drive_stream(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[
 
 
 # --- what it must bring back ---------------------------------------------------------------------
-def _same_bits(run: Any, actual: Any, expected: torch.Tensor, what: str) -> None:
+def _same_bits(run: Run, actual: Any, expected: torch.Tensor, what: str) -> None:
     other = expected.t().contiguous().view(expected.shape) if expected.dim() == 2 else None
     run.equal(actual, expected, what, likely={
         "its values came back in another order: make it contiguous first": other,
@@ -180,7 +180,7 @@ def _same_bits(run: Any, actual: Any, expected: torch.Tensor, what: str) -> None
     code="E",
     diagnosis="the header keeps dtype and shape; the data are the bytes of a contiguous copy",
 )
-def check_bits(run: Any) -> None:
+def check_bits(run: Run) -> None:
     """E: many dtypes, a scalar, an empty tensor, one that needs a gradient, a name used twice."""
     size = run.number(3, 9)
     tensors = [
@@ -213,7 +213,7 @@ def check_bits(run: Any) -> None:
     code="E",
     diagnosis="check size and checksum of all bytes before anything of the header is believed",
 )
-def check_torn(run: Any) -> None:
+def check_torn(run: Run) -> None:
     """E: cut short, made longer, exchanged, one bit changed anywhere."""
     tensors = [run.random((7, 5)), run.random((7, 5))]
     result = run(drive_torn, {"tensors": tensors}, world=2)
@@ -239,7 +239,7 @@ def check_torn(run: Any) -> None:
     code="E",
     diagnosis="write to another name, sync, then replace",
 )
-def check_crash(run: Any) -> None:
+def check_crash(run: Run) -> None:
     """E: death at the sync and at the replacement; the order of the two."""
     old, new = run.random((9, 4)), run.random((11, 4))
     result = run(drive_crash, {"old": old, "new": new}, world=2)
@@ -266,7 +266,7 @@ def check_crash(run: Any) -> None:
     code="O",
     diagnosis="start the next read before the yield, and wait for it after that",
 )
-def check_stream(run: Any) -> None:
+def check_stream(run: Run) -> None:
     """O: reads started and reads waited for, at each turn."""
     tensors = [run.random(run.number(2, 9)) for _ in NAMES]
     result = run(drive_stream, {"tensors": tensors}, world=2)
@@ -297,7 +297,7 @@ def check_stream(run: Any) -> None:
     code="H",
     diagnosis="a `finally` around the loop that waits for the read under way",
 )
-def check_left(run: Any) -> None:
+def check_left(run: Run) -> None:
     """H: the generator is closed while a slow read is under way."""
     tensors = [run.random(run.number(2, 9)) for _ in NAMES]
     result = run(drive_stream, {"tensors": tensors}, world=2)

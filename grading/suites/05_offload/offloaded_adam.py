@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.offload.small_device import Link
 
 EXERCISE = Exercise(
@@ -138,7 +138,7 @@ IN_16_BITS = {
 }  # fmt: skip
 
 
-def _inputs(run: Any, dtype: torch.dtype, scale: float = 1.0) -> dict[str, Any]:
+def _inputs(run: Run, dtype: torch.dtype, scale: float = 1.0) -> dict[str, Any]:
     """Hidden sizes: a matrix, a transposed one, a frozen and an unused vector, a scalar."""
     rows = run.number(3, 9)
     shapes: list[tuple[int, ...]] = [(rows, 5), (4, rows + 1), (6,), (7,), ()]
@@ -149,7 +149,7 @@ def _inputs(run: Any, dtype: torch.dtype, scale: float = 1.0) -> dict[str, Any]:
     return {"values": values, "slopes": slopes, "options": OPTIONS}
 
 
-def _compare(run: Any, given: dict[str, Any]) -> Any:
+def _compare(run: Run, given: dict[str, Any]) -> Any:
     result = run(drive, given, world=2)
     values, options, slopes = given["values"], given["options"], given["slopes"]
     known = {why: Reference(values, options, fault).trained(slopes)
@@ -172,7 +172,7 @@ def _compare(run: Any, given: dict[str, Any]) -> Any:
     code="E",
     diagnosis="each step: gradients down, the update on the host, parameters up",
 )
-def check_weights(run: Any) -> None:
+def check_weights(run: Run) -> None:
     """E: two backwards a step, a schedule, a frozen parameter, one that is not always used."""
     result = _compare(run, _inputs(run, torch.float64))
     for left in result.column("left"):
@@ -185,7 +185,7 @@ def check_weights(run: Any) -> None:
     code="E",
     diagnosis="the optimizer works on masters in float32; the device gets them rounded",
 )
-def check_master(run: Any) -> None:
+def check_master(run: Run) -> None:
     """E: bfloat16 parameters, bit for bit what float32 masters round to."""
     given = _inputs(run, torch.bfloat16)
     given["options"] = {**OPTIONS, "lr": 1e-3}
@@ -218,7 +218,7 @@ def _sizes(given: dict[str, Any], step: int) -> int:
     code="B",
     diagnosis="bytes in the dtype that the device has; nothing of a parameter without a gradient",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: the link's count, for each step."""
     given = _inputs(run, torch.bfloat16)
     given["options"] = {**OPTIONS, "lr": 1e-3}
@@ -250,7 +250,7 @@ def check_bytes(run: Any) -> None:
     code="M",
     diagnosis="make every tensor of the optimizer from host tensors",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: the device's bytes after the optimizer was made, around each step, and at the end."""
     given = _inputs(run, torch.float64)
     result = run(drive, given, world=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="when_offload_pays",
@@ -96,7 +96,7 @@ def _likely(case: dict[str, Any], where: str) -> dict[str, float]:
     return known
 
 
-def _case(run: Any, **fixed: float) -> dict[str, Any]:
+def _case(run: Run, **fixed: float) -> dict[str, Any]:
     """A hidden model and machine, at whose sizes no two of the parts are equal."""
     case: dict[str, Any] = {
         "parameters": run.number(100, 900) * 1e7, "tokens": run.number(200, 90_000),
@@ -107,7 +107,7 @@ def _case(run: Any, **fixed: float) -> dict[str, Any]:
     return case | fixed
 
 
-def _inputs(run: Any) -> dict[str, Any]:
+def _inputs(run: Run) -> dict[str, Any]:
     """Cases in which each part is once the longest."""
     cases = [_case(run, tokens=7, link=8e9)]  # the way down outweighs backward, and no more
     cases += [_case(run) for _ in range(4)]
@@ -126,7 +126,7 @@ def _inputs(run: Any) -> dict[str, Any]:
     code="S",
     diagnosis="draw the bars of a step: what lies beside another is a max, what follows is a sum",
 )
-def check_seconds(run: Any) -> None:
+def check_seconds(run: Run) -> None:
     """S: hidden machines, among them such in which one part outweighs all others."""
     given = _inputs(run)
     result = run(drive, given, world=2)
@@ -150,7 +150,7 @@ def check_seconds(run: Any) -> None:
     code="S",
     diagnosis="the share grows with the tokens: search, and return the first that is enough",
 )
-def check_tokens(run: Any) -> None:
+def check_tokens(run: Run) -> None:
     """S: the answer is enough, and one token less is not."""
     given = _inputs(run)
     result = run(drive, given, world=2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.data_parallel.training import explained
 from grading.references.tensor_parallel import cut_layers
 from grading.references.tensor_parallel.cut_layers import Case, Layer, one_process, part
@@ -65,7 +65,7 @@ def drive(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _drawn(run: Any) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor]]:
+def _drawn(run: Run) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor]]:
     """Layers, inputs and the gradients of whole outputs.
 
     The outputs divide by all worlds, by none, and are fewer than three ranks.
@@ -80,7 +80,7 @@ def _drawn(run: Any) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor
     return layers, xs, slopes
 
 
-def _cases(run: Any, world: int) -> tuple[Any, list[Case]]:
+def _cases(run: Run, world: int) -> tuple[Any, list[Case]]:
     """Forward and backward on ranks that have the same inputs."""
     layers, xs, slopes = _drawn(run)
     places = cut_layers.places(world, WORLDS[world])
@@ -91,7 +91,7 @@ def _cases(run: Any, world: int) -> tuple[Any, list[Case]]:
     return result, cut_layers.cases(result, layers, xs, slopes, places)
 
 
-def _built(run: Any) -> list[Case]:
+def _built(run: Run) -> list[Case]:
     """The same layers, only built: in a group of one and one of three."""
     layers, xs, slopes = _drawn(run)
     result = run(drive_build, {"layers": layers, "parts": cut_layers.ALONE}, world=4)
@@ -104,7 +104,7 @@ def _own(case: Case) -> dict[str, Any]:
     return {"weight": case.cut(weight, 0), "bias": None if bias is None else case.cut(bias, 0)}
 
 
-def _all(run: Any) -> Iterator[tuple[Any, Case]]:
+def _all(run: Run) -> Iterator[tuple[Any, Case]]:
     """The cases of all worlds, each with the result of its run."""
     for world in WORLDS:
         result, cases = _cases(run, world)
@@ -118,7 +118,7 @@ def _all(run: Any) -> Iterator[tuple[Any, Case]]:
     diagnosis="rank r has part r of `tensor_split` along the outputs, with the numbers of `full`: "
     "a new layer's numbers are random, and other ones on each rank",
 )
-def check_slices(run: Any) -> None:
+def check_slices(run: Run) -> None:
     """E: sizes that do not divide, a rank without rows, a group that is not the world."""
     for case in _built(run):
         cut_layers.check_parameters(
@@ -144,7 +144,7 @@ def _by_rank(case: Case) -> dict[str, torch.Tensor]:
     code="E",
     diagnosis="a rank returns the entries of its own rows; nobody needs those of the others",
 )
-def check_output(run: Any) -> None:
+def check_output(run: Run) -> None:
     """E: inputs with one, two and three dims, one of them not contiguous."""
     for _, case in _all(run):
         y, _ = one_process(case.full, case.x, case.slope)
@@ -164,7 +164,7 @@ def check_output(run: Any) -> None:
     diagnosis="every rank has used the input for other outputs: its gradient is the sum over the "
     "ranks; weight and bias belong to one rank alone",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: before any step."""
     for _, case in _all(run):
         _, grads = one_process(case.full, case.x, case.slope)
@@ -191,7 +191,7 @@ def check_gradients(run: Any) -> None:
     code="B",
     diagnosis="the slices, the forward and the weights' gradients need no other rank",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: from the ledger, for each stretch: building, forward and backward."""
     for result, case in _all(run):
         run.forbid_bypass(result)
@@ -199,7 +199,7 @@ def check_bytes(run: Any) -> None:
             _compare_sends(run, result, case)
 
 
-def _compare_sends(run: Any, result: Any, case: Case) -> None:
+def _compare_sends(run: Run, result: Any, case: Case) -> None:
     building, forward, backward = cut_layers.stretches(result, case.rank, case.found["marks"])
     once = cut_layers.one_all_reduce(case.x.numel(), case.size, case.index)
     half = cut_layers.one_all_reduce(case.x.numel(), case.size, case.index, item=4)
@@ -225,7 +225,7 @@ def _compare_sends(run: Any, result: Any, case: Case) -> None:
     code="M",
     diagnosis="what is alive when the full layer is gone: see `clone`",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: bytes of all storages that are alive after the layer was built."""
     for case in _built(run):
         cut_layers.check_memory(run, case, _own(case))

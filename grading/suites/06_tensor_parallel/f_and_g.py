@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.data_parallel.training import explained
 from grading.references.tensor_parallel import cut_layers
 from grading.references.tensor_parallel.cut_layers import part
@@ -124,7 +124,7 @@ class Case(NamedTuple):
     rank: int
 
 
-def _inputs(run: Any) -> dict[tuple[str, int], list[dict[str, Any]]]:
+def _inputs(run: Run) -> dict[tuple[str, int], list[dict[str, Any]]]:
     """All ranks' inputs by function and world; they are drawn in one order, so checks share runs.
 
     The tensors differ from rank to rank, so that every sum shows.
@@ -139,7 +139,7 @@ def _inputs(run: Any) -> dict[tuple[str, int], list[dict[str, Any]]]:
     return drawn
 
 
-def _cases(run: Any, names: str = "fg") -> Iterator[tuple[str, Case]]:
+def _cases(run: Run, names: str = "fg") -> Iterator[tuple[str, Case]]:
     """The cases of all runs of these functions."""
     for (name, world), inputs in _inputs(run).items():
         if name in names:
@@ -161,7 +161,7 @@ def _of_group(result: Any, inputs: list[dict[str, Any]], members: Sequence[int])
             yield Case(result, given, total, world, found, words, len(members), index, rank)
 
 
-def _compare(run: Any, case: Case, actual: Any, key: str, what: str, sums: bool) -> None:
+def _compare(run: Run, case: Case, actual: Any, key: str, what: str, sums: bool) -> None:
     """One pass: the tensor handed on, or summed over the ranks; each is the other's mistake."""
     value, other = case.total[key], case.given[key]
     known = {"this is the rank's own: the sum over the ranks is missing": other,
@@ -176,7 +176,7 @@ def _compare(run: Any, case: Case, actual: Any, key: str, what: str, sums: bool)
     run.close(actual, value, f"{what} {case.words}", rank=case.rank, terms=case.size, likely=known)
 
 
-def _check_passes(run: Any, name: str) -> None:
+def _check_passes(run: Run, name: str) -> None:
     for _, case in _cases(run, name):
         _compare(run, case, case.found["y"], "tensors", f"{name}'s output", name == "g")
         what = f"the gradient of {name}'s input"
@@ -191,7 +191,7 @@ def _check_passes(run: Any, name: str) -> None:
     code="E",
     diagnosis="forward every rank takes the whole; each comes back with a summand of its gradient",
 )
-def check_f(run: Any) -> None:
+def check_f(run: Run) -> None:
     """E: tensors and gradients of many shapes, not contiguous ones too, in groups of 1–3 ranks."""
     _check_passes(run, "f")
 
@@ -202,7 +202,7 @@ def check_f(run: Any) -> None:
     code="E",
     diagnosis="forward the summands become the whole; the gradient of a sum is each summand's",
 )
-def check_g(run: Any) -> None:
+def check_g(run: Run) -> None:
     """E: as for f."""
     _check_passes(run, "g")
 
@@ -213,7 +213,7 @@ def check_g(run: Any) -> None:
     code="E",
     diagnosis="`all_reduce` works in place: give it a copy. Only what came by f is in f's sum",
 )
-def check_untouched(run: Any) -> None:
+def check_untouched(run: Run) -> None:
     """E: the input, the gradient that comes in, other uses of the input; under no_grad."""
     for name, case in _cases(run):
         given, total = case.given, case.total
@@ -239,7 +239,7 @@ def check_untouched(run: Any) -> None:
     code="E",
     diagnosis="check f and g first; the block is h + g(tanh(f(h) A) B), with h = tanh(x W)",
 )
-def check_block(run: Any) -> None:
+def check_block(run: Run) -> None:
     """E: output and gradients, with a hidden size that does not divide."""
     width, wide = run.number(3, 6), (5, 7, 11)[run.number(0, 3)]
     x, slope = run.random((4, width)), run.random((4, width))
@@ -285,7 +285,7 @@ def _block(
     code="B",
     diagnosis="each function sends 2(N-1)/N·S bytes in one pass, nothing in the other",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: from the ledger, for each pass."""
     for name, case in _cases(run):
         if case.size == 1:
@@ -312,7 +312,7 @@ def check_bytes(run: Any) -> None:
     code="X",
     diagnosis="the finished pair is what this exercise builds: use `all_reduce`",
 )
-def check_own(run: Any) -> None:
+def check_own(run: Run) -> None:
     """X: the autograd graph of the outputs holds no function of course_lib."""
     for name, case in _cases(run):
         what = f"the list of the library's functions in the graph of {name}'s output"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.functional import gelu, linear
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.data_parallel.training import explained
 from grading.references.tensor_parallel import cut_layers
 from grading.references.tensor_parallel.cut_layers import Case, Layer, one_process, part
@@ -80,7 +80,7 @@ def drive_pair(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _drawn(run: Any) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor]]:
+def _drawn(run: Run) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor]]:
     """Layers, whole inputs and the gradients of outputs.
 
     The inputs divide by all worlds, by none, and are fewer than three ranks.
@@ -93,7 +93,7 @@ def _drawn(run: Any) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor
     return layers, xs, [run.random((*x.shape[:-1], count)) for x in xs]
 
 
-def _cases(run: Any, world: int) -> list[Case]:
+def _cases(run: Run, world: int) -> list[Case]:
     """Forward and backward on ranks that have slices of the inputs."""
     layers, xs, slopes = _drawn(run)
     places = cut_layers.places(world, WORLDS[world])
@@ -103,7 +103,7 @@ def _cases(run: Any, world: int) -> list[Case]:
     return cut_layers.cases(result, layers, xs, slopes, places)
 
 
-def _built(run: Any) -> list[Case]:
+def _built(run: Run) -> list[Case]:
     """The same layers, only built: in a group of one and one of three."""
     layers, xs, slopes = _drawn(run)
     result = run(drive_build, {"layers": layers, "parts": cut_layers.ALONE}, world=4)
@@ -115,7 +115,7 @@ def _own(case: Case) -> dict[str, Any]:
     return {"weight": case.cut(case.full[0], 1), "bias": case.full[1]}
 
 
-def _all(run: Any) -> Iterator[Case]:
+def _all(run: Run) -> Iterator[Case]:
     for world in WORLDS:
         yield from _cases(run, world)
 
@@ -131,7 +131,7 @@ def _plus(y: torch.Tensor, bias: torch.Tensor | None, times: float) -> torch.Ten
     diagnosis="rank r has part r of `tensor_split` along the inputs (dim 1), with the numbers of "
     "`full`: a new layer's numbers are random, and other ones on each rank",
 )
-def check_slices(run: Any) -> None:
+def check_slices(run: Run) -> None:
     """E: sizes that do not divide, a rank without columns, a group that is not the world."""
     for case in _built(run):
         weight, bias = case.full
@@ -148,7 +148,7 @@ def check_slices(run: Any) -> None:
     code="E",
     diagnosis="the ranks' products are the summands of one product; the bias comes after the sum",
 )
-def check_output(run: Any) -> None:
+def check_output(run: Run) -> None:
     """E: inputs with one, two and three dims, one of them not contiguous."""
     for case in _all(run):
         weight, bias = case.full
@@ -172,7 +172,7 @@ def check_output(run: Any) -> None:
     code="E",
     diagnosis="the gradient of the output is whole on every rank, and so is that of each summand",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: before any step."""
     for case in _all(run):
         _, grads = one_process(case.full, case.x, case.slope)
@@ -181,7 +181,7 @@ def check_gradients(run: Any) -> None:
             _compare(run, case.rank, case.found["grads"][name], value, name, case)
 
 
-def _compare(run: Any, rank: int, grad: Any, value: torch.Tensor, name: str, case: Case) -> None:
+def _compare(run: Run, rank: int, grad: Any, value: torch.Tensor, name: str, case: Case) -> None:
     what = f"{'the input' if name == 'x' else name}.grad {case.what}"
     once = "the output does not hang on it here: is the bias added on one rank alone?"
     run.true(grad is not None, f"{what} is None", rank=rank, cause=once if name == "bias" else "")
@@ -200,7 +200,7 @@ def _compare(run: Any, rank: int, grad: Any, value: torch.Tensor, name: str, cas
     run.close(grad, value, what, rank=rank, terms=8, likely=likely)
 
 
-def _pair(run: Any) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]:
+def _pair(run: Run) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]:
     """A pair of layers on three ranks; the inputs, and what each rank should find."""
     world, width, wide = 3, run.number(3, 6), 3 * run.number(2, 4) + 1
     given = {"first": (run.random((wide, width)), run.random(wide)),
@@ -226,7 +226,7 @@ def _pair(run: Any) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]
     code="E",
     diagnosis="the input is the slice that the column-parallel layer returns on this rank",
 )
-def check_pair(run: Any) -> None:
+def check_pair(run: Run) -> None:
     """E: output and gradients of both layers, with a hidden size that does not divide."""
     result, _, wanted = _pair(run)
     for rank, (found, right) in enumerate(zip(result.outputs, wanted, strict=True)):
@@ -244,7 +244,7 @@ def check_pair(run: Any) -> None:
     code="B",
     diagnosis="f is the column-parallel layer's, and its all-reduce is the backward's; g is yours",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: from the ledger, for each stretch: building, forward and backward."""
     result, given, _ = _pair(run)
     run.forbid_bypass(result)
@@ -275,7 +275,7 @@ def check_bytes(run: Any) -> None:
     code="M",
     diagnosis="what is alive when the full layer is gone: see `clone`",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: bytes of all storages that are alive after the layer was built."""
     for case in _built(run):
         cut_layers.check_memory(run, case, _own(case))

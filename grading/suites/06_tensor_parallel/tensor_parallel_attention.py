@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import held_bytes
 from grading.references.attention.per_head import PARTS, Whole
@@ -110,7 +110,7 @@ def _sent(group: Any) -> list[int]:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _case(run: Any, size: int, heads: int, kv_heads: int) -> dict[str, Any]:
+def _case(run: Run, size: int, heads: int, kv_heads: int) -> dict[str, Any]:
     """Hidden weights and inputs; 6 divides D, so bytes come out even among sharers."""
     width, hidden = 2 * run.number(1, 4) + 1, 6 * run.number(1, 3)
     x = (run.number(2, 4), run.number(4, 7), hidden)
@@ -122,7 +122,7 @@ def _case(run: Any, size: int, heads: int, kv_heads: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _found(run: Any, drive: Any, shapes: dict[int, Any]) -> Iterator[tuple[Whole, int, int, Any]]:
+def _found(run: Run, drive: Any, shapes: dict[int, Any]) -> Iterator[tuple[Whole, int, int, Any]]:
     """(one process, rank, its index in the group, what it brought back), for all runs."""
     for world, every in shapes.items():
         cases = [_case(run, *shape) for shape in every]
@@ -140,7 +140,7 @@ def _found(run: Any, drive: Any, shapes: dict[int, Any]) -> Iterator[tuple[Whole
     code="E",
     diagnosis="split the fused weight into Q, K and V first; then cut each of the three by heads",
 )
-def check_parts(run: Any) -> None:
+def check_parts(run: Run) -> None:
     """E: slices of the whole weights, before anything is computed."""
     for whole, rank, index, found in _found(run, drive_parts, CUTS):
         run.equal(found["names"], sorted(PARTS), "the list of the module's parameters", rank=rank)
@@ -182,7 +182,7 @@ def _wrong_rows(whole: Whole, name: str, index: int) -> dict[str, torch.Tensor]:
     code="E",
     diagnosis="attention of the own heads, times the own columns of `output`, summed by one g",
 )
-def check_outputs(run: Any) -> None:
+def check_outputs(run: Run) -> None:
     """E: whole on every rank."""
     for whole, rank, index, found in _found(run, drive, SHAPES):
         x, y = whole.case["xs"][0], whole.output(0)
@@ -207,7 +207,7 @@ def check_outputs(run: Any) -> None:
     code="E",
     diagnosis="x is used differently by every rank, so its gradient is a sum over them: f",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: x whole, query and output sliced; key and value where no rank shares them."""
     for whole, rank, index, found in _found(run, drive, SHAPES):
         summands, grads = whole.summands(0), found[0]
@@ -241,7 +241,7 @@ def _shared(whole: Whole, name: str, number: int) -> list[torch.Tensor]:
     code="E",
     diagnosis="each sharer has seen other query heads: sum key's and value's gradients over them",
 )
-def check_shared(run: Any) -> None:
+def check_shared(run: Run) -> None:
     """E: key and value where K is smaller than N; the same, whole, on all sharers."""
     for whole, rank, index, found in _found(run, drive, SHAPES):
         for name in ("key", "value") if whole.shared > 1 else ():
@@ -258,7 +258,7 @@ def check_shared(run: Any) -> None:
 
 
 @check("a second backward adds to the gradients", points=2, code="E")
-def check_twice(run: Any) -> None:
+def check_twice(run: Run) -> None:
     """E: nothing that was summed before is summed again."""
     for whole, rank, index, found in _found(run, drive, SHAPES):
         for name in PARTS:
@@ -279,7 +279,7 @@ def check_twice(run: Any) -> None:
     code="B",
     diagnosis="one all-reduce each way; the sharers' is as large as `key` and `value`",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, by direction and by group."""
     for whole, rank, index, found in _found(run, drive, SHAPES):
         once = wire_bytes("all_reduce", whole.case["xs"][0].nbytes, whole.size, index, 8)[0]

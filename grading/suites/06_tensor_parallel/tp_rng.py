@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn.functional import dropout
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="tp_rng",
@@ -91,7 +91,7 @@ def _mixed(rng: Any, found: dict[str, Any]) -> None:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _runs(run: Any) -> Iterator[tuple[str, list[list[int]], list[dict[str, Any]]]]:
+def _runs(run: Run) -> Iterator[tuple[str, list[list[int]], list[dict[str, Any]]]]:
     """For each run: its name, its groups, what the ranks found."""
     seed = run.number(0, 1000)
     runs: list[tuple[int, Sequence[list[int]]]] = [(1, ()), (2, ()), (3, ()), (4, ()), (4, PAIRS)]
@@ -114,7 +114,7 @@ def _shared(first: torch.Tensor, second: torch.Tensor) -> bool:
     code="E",
     diagnosis="the replicated stream has one seed, the same on every rank",
 )
-def check_replicated(run: Any) -> None:
+def check_replicated(run: Run) -> None:
     """E: numbers and dropout masks, also in groups that are not the world."""
     for name, groups, outputs in _runs(run):
         for ranks in groups:
@@ -133,7 +133,7 @@ def check_replicated(run: Any) -> None:
     code="E",
     diagnosis="the sharded stream's seed has the rank's index in it",
 )
-def check_sharded(run: Any) -> None:
+def check_sharded(run: Run) -> None:
     """E: no number is drawn on two ranks, or in both kinds of region."""
     for name, groups, outputs in _runs(run):
         for ranks in groups:
@@ -154,7 +154,7 @@ def check_sharded(run: Any) -> None:
     code="E",
     diagnosis="a region begins where the last of its kind ended, whatever was drawn elsewhere",
 )
-def check_streams(run: Any) -> None:
+def check_streams(run: Run) -> None:
     """E: kinds one after the other and in turn; another seed; the same index in another group."""
     groups, outputs = [], []
     for name, groups, outputs in _runs(run):  # noqa: B007 - the last are needed below
@@ -186,7 +186,7 @@ def check_streams(run: Any) -> None:
     code="E",
     diagnosis="get the default generator's state when a region begins, set it when it ends",
 )
-def check_outside(run: Any) -> None:
+def check_outside(run: Run) -> None:
     """E: the default generator's state after making one, after regions and after exceptions."""
     causes = {
         "made": "`torch.manual_seed` seeds the default generator: use one of your own",
@@ -205,7 +205,7 @@ def check_outside(run: Any) -> None:
 
 
 @check("nothing is sent", points=1, code="B", diagnosis="seed and index are known on every rank")
-def check_calls(run: Any) -> None:
+def check_calls(run: Run) -> None:
     """B: no call at all."""
     inputs = [{"seed": run.number(0, 1000), "outside": 10 + rank, "parts": []} for rank in range(2)]
     result = run(drive, inputs, world=2)

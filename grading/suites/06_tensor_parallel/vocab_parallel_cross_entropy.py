@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
 from grading.references.data_parallel.training import explained
@@ -88,7 +88,7 @@ class Case:
             targets lie in the first slice, so that the other ranks own none.
     """
 
-    def __init__(self, run: Any, world: int, large: bool = False) -> None:
+    def __init__(self, run: Run, world: int, large: bool = False) -> None:
         self.world, self.large = world, large
         self.count = 12 * run.number(1, 3) + 1  # one left over for 2 and 4 ranks
         if world == 3:
@@ -108,7 +108,7 @@ class Case:
         self.result = explained(run, drive, inputs, world, REASON)
         self.name = f"({world} ranks, {self.count} logits)"
 
-    def _targets(self, run: Any) -> torch.Tensor:
+    def _targets(self, run: Run) -> torch.Tensor:
         """Two lines: the ends of every slice, and any."""
         ends = torch.cat([part[[0, -1]] for part in self.numbers])
         return torch.stack([run.integers(0, self.count, len(ends)), ends])
@@ -209,7 +209,7 @@ class Case:
     code="E",
     diagnosis="compare the three reduced numbers of one token with those of one process",
 )
-def check_loss(run: Any) -> None:
+def check_loss(run: Run) -> None:
     """E: targets at the ends of all slices, logits that are no contiguous tensor."""
     for world in WORLDS:
         case = Case(run, world)
@@ -224,7 +224,7 @@ def check_loss(run: Any) -> None:
     code="E",
     diagnosis="softmax over all ranks, less one at the target if it is yours, times the gradient",
 )
-def check_gradient(run: Any) -> None:
+def check_gradient(run: Run) -> None:
     """E: another gradient from above for each token; inputs stay as they are."""
     for world in WORLDS:
         case = Case(run, world)
@@ -242,7 +242,7 @@ def check_gradient(run: Any) -> None:
     code="E",
     diagnosis="the largest logit of all ranks is subtracted before the exponential",
 )
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """E: in each token another slice is far above the rest; only rank 0 owns targets."""
     overflow = ("an exponential overflows, or a sum of them is zero: subtract the largest logit of "
                 "all ranks, which may be another's than this rank's or rank 0's")  # fmt: skip
@@ -258,7 +258,7 @@ def check_large(run: Any) -> None:
             run.close(found["grad"], right, f"the gradient of the slice {case.name}", rank=rank)
 
 
-def _measured(run: Any) -> Any:
+def _measured(run: Run) -> Any:
     targets = run.integers(0, 4 * PART, (ROWS, TIMES))
     inputs = [{"logits": run.random((ROWS, TIMES, PART)), "targets": targets,
                "vocabulary": 4 * PART} for _ in range(4)]  # fmt: skip
@@ -271,7 +271,7 @@ def _measured(run: Any) -> Any:
     code="B",
     diagnosis="the largest logit, the target's logit, the sum of exponentials: B·T numbers each",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; two of the three may travel together."""
     result, size = _measured(run), ROWS * TIMES * 8
     run.forbid_bypass(result)
@@ -305,7 +305,7 @@ def check_bytes(run: Any) -> None:
     code="M",
     diagnosis="each rank works on its slice; a few tensors of that size are enough",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: the peak of a forward and backward, besides the logits themselves."""
     part = ROWS * TIMES * PART * 8
     for rank, found in enumerate(_measured(run).outputs):

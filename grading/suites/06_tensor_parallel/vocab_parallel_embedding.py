@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
 from grading.references.data_parallel.training import explained
@@ -105,7 +105,7 @@ class Case:
     """
 
     def __init__(
-        self, run: Any, world: int, few: bool = False, parts: Sequence[Sequence[int]] = ()
+        self, run: Run, world: int, few: bool = False, parts: Sequence[Sequence[int]] = ()
     ) -> None:
         self.parts = list(parts) or [list(range(world))]
         self.size = len(self.parts[0])
@@ -119,7 +119,7 @@ class Case:
         self.result = explained(run, drive, inputs, world, REASON)
         self.name = f"({self.size} ranks, {self.count} rows)"
 
-    def _tokens(self, run: Any) -> torch.Tensor:
+    def _tokens(self, run: Run) -> torch.Tensor:
         """Two lines: the ends of every slice, and tokens that may come twice."""
         cuts = torch.arange(self.count).tensor_split(self.size)
         ends = torch.cat([part[[0, -1]] for part in cuts if len(part)])
@@ -176,7 +176,7 @@ class Case:
         }  # fmt: skip
 
 
-def _rows(run: Any, case: Case) -> None:
+def _rows(run: Run, case: Case) -> None:
     """Parameter, output, untouched tokens, and outputs after a step."""
     for rank, index, _, found in case.ranks():
         run.equal(found["names"], ["weight"], "the list of parameters", rank=rank)
@@ -203,7 +203,7 @@ def _rows(run: Any, case: Case) -> None:
     code="E",
     diagnosis="a token's place in the slice is `tokens - first`; `first` counts the rows before it",
 )
-def check_rows(run: Any) -> None:
+def check_rows(run: Run) -> None:
     """E: the ends of all slices, repeated tokens, one and two dims; groups that are no world."""
     for world in (1, 2, 3, 4):
         _rows(run, Case(run, world))
@@ -216,7 +216,7 @@ def check_rows(run: Any) -> None:
     code="E",
     diagnosis="every rank has the whole gradient of the output, and takes what is for its rows",
 )
-def check_gradient(run: Any) -> None:
+def check_gradient(run: Run) -> None:
     """E: the rows of one process's gradient."""
     for world, parts in ((1, ()), (2, ()), (3, ()), (4, ()), (4, PAIRS)):
         case = Case(run, world, parts=parts)
@@ -237,7 +237,7 @@ def check_gradient(run: Any) -> None:
     code="E",
     diagnosis="a slice of no rows has no row to look up, not even row 0",
 )
-def check_few(run: Any) -> None:
+def check_few(run: Run) -> None:
     """E: fewer rows than ranks."""
     for world in (3, 4):
         case = Case(run, world, few=True)
@@ -247,7 +247,7 @@ def check_few(run: Any) -> None:
             run.close(found["grad"], right, f"weight.grad {case.name}", rank=rank)
 
 
-def _measured(run: Any) -> Any:
+def _measured(run: Run) -> Any:
     inputs = {"values": run.random((BIG, WIDTH)), "tokens": run.integers(0, BIG, (3, TOKENS // 3))}
     return explained(run, drive_bytes, inputs, 4, REASON)
 
@@ -258,7 +258,7 @@ def _measured(run: Any) -> Any:
     code="B",
     diagnosis="what is sent is a token's row, never a row of the embedding",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     result, size = _measured(run), TOKENS * WIDTH * 8
     run.forbid_bypass(result)
@@ -281,7 +281,7 @@ def check_bytes(run: Any) -> None:
     code="M",
     diagnosis="the rows of other ranks are nobody's business here",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: what lives once `full` is gone, and the peak of a forward and backward."""
     share, slack = BIG * WIDTH * 8 // 4, 12 * TOKENS * WIDTH * 8
     most = share + share // 8  # a list of one's own row numbers is all right

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.attention import causal
 from grading.references.attention.causal import EXTREME, USUAL, Case
 from grading.references.attention.message_buffers import BufferWatch, only_neighbours, peak_stays
@@ -137,11 +137,11 @@ class Reference(causal.Whole):
 
 
 # --- cases ---------------------------------------------------------------------------------------
-def _with_gradient(run: Any, case: Case) -> Case:
+def _with_gradient(run: Run, case: Case) -> Case:
     return {**case, "grad_out": run.random(case["q"].shape, case["q"].dtype)}
 
 
-def _runs(run: Any, worlds: Sequence[int] = WORLDS) -> Iterator[tuple[int, Any, list[Reference]]]:
+def _runs(run: Run, worlds: Sequence[int] = WORLDS) -> Iterator[tuple[int, Any, list[Reference]]]:
     """All cases on so many ranks; on 4, one more for the pairs of ranks 0 and 2, 1 and 3."""
     drawn = {world: [_with_gradient(run, case) for case in causal.draw_cases(run, world)]
              for world in WORLDS}  # fmt: skip
@@ -155,7 +155,7 @@ def _runs(run: Any, worlds: Sequence[int] = WORLDS) -> Iterator[tuple[int, Any, 
         yield world, run(drive, inputs, world=world), [*cases, pair]
 
 
-def _compare(run: Any, names: Sequence[str], places: Sequence[int]) -> None:
+def _compare(run: Run, names: Sequence[str], places: Sequence[int]) -> None:
     """Some results of some cases, on 1–4 ranks."""
     for _, result, cases in _runs(run):
         for place in places:
@@ -165,7 +165,7 @@ def _compare(run: Any, names: Sequence[str], places: Sequence[int]) -> None:
 
 
 def _close(
-    run: Any, names: Sequence[str], ref: Reference, found: list[tuple[int, int, Any]]
+    run: Run, names: Sequence[str], ref: Reference, found: list[tuple[int, int, Any]]
 ) -> None:
     """Each rank's results, which come with its index in the group, against one process's."""
     for rank, index, answer in reversed(found):  # later ranks tell more slips apart
@@ -176,7 +176,7 @@ def _close(
                             likely=lambda n=name, i=index: ref.likely(n, i))  # fmt: skip
 
 
-def _large(run: Any, world: int, limit: int = 0) -> tuple[Any, Reference]:
+def _large(run: Run, world: int, limit: int = 0) -> tuple[Any, Reference]:
     case = causal.draw(run, (1, 1, LARGE["t"] * world, LARGE["width"]))
     ref = Reference(_with_gradient(run, case), world)
     inputs = [{"case": ref.given(rank), "limit": limit} for rank in range(world)]
@@ -190,7 +190,7 @@ def _large(run: Any, world: int, limit: int = 0) -> tuple[Any, Reference]:
     code="E",
     diagnosis="dq = Σ over visible blocks of dS·k/√C, with dS = P·(dP - D)",
 )
-def check_queries(run: Any) -> None:
+def check_queries(run: Run) -> None:
     """E: hidden sizes, one position a rank, float32, memory in another order."""
     _compare(run, ["dq"], USUAL)
 
@@ -201,7 +201,7 @@ def check_queries(run: Any) -> None:
     code="E",
     diagnosis="follow the dk of one block: who adds to it, and where is it after the last hop?",
 )
-def check_keys_and_values(run: Any) -> None:
+def check_keys_and_values(run: Run) -> None:
     """E: the same runs."""
     _compare(run, ["dk", "dv"], USUAL)
 
@@ -212,7 +212,7 @@ def check_keys_and_values(run: Any) -> None:
     code="E",
     diagnosis="P = exp(scores - lse): subtract before you raise to a power",
 )
-def check_extremes(run: Any) -> None:
+def check_extremes(run: Run) -> None:
     """E: exp(1000) is infinite, and exp(-1000) is 0."""
     _compare(run, NAMES, EXTREME)
 
@@ -223,7 +223,7 @@ def check_extremes(run: Any) -> None:
     code="E",
     diagnosis="peers and blocks are counted by index in the group, not by rank",
 )
-def check_pairs(run: Any) -> None:
+def check_pairs(run: Run) -> None:
     """E: a rank is not its index."""
     ((_, result, cases),) = _runs(run, [4])
     _close(run, NAMES, cases[-1], [(rank, rank // 2, output["answers"][-1])
@@ -236,7 +236,7 @@ def check_pairs(run: Any) -> None:
     code="B",
     diagnosis="N-1 hops with all four tensors, and one in which dk and dv go home",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; N-1 hops of dk and dv are possible, and as good."""
     for world, result, cases in _runs(run):
         once = sum(2 * case.k.numel() * case.dtype.itemsize for case in cases[:5]) // world
@@ -259,14 +259,14 @@ def check_bytes(run: Any) -> None:
     code="X",
     diagnosis="each hop: `irecv` from one neighbour, `isend` to the other, and `wait` for both",
 )
-def check_messages(run: Any) -> None:
+def check_messages(run: Run) -> None:
     """X: no collective; a ring; two buffers in turn; everything is waited for."""
     for _, result, _ in _runs(run, [3, 4]):
         only_neighbours(run, result)
 
 
 @check("no argument is changed", points=1, code="E")
-def check_inputs(run: Any) -> None:
+def check_inputs(run: Run) -> None:
     """E: grad_out, q, k, v, out and lse."""
     for _, result, _ in _runs(run):
         for rank, output in enumerate(result.outputs):
@@ -275,7 +275,7 @@ def check_inputs(run: Any) -> None:
 
 
 @check("large blocks end", points=2, code="H")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: blocks of 512 KiB, so that a send cannot hide in a buffer."""
     result, ref = _large(run, 3)
     found = [(rank, rank, output) for rank, output in enumerate(result.outputs)]
@@ -288,6 +288,6 @@ def check_large(run: Any) -> None:
     code="M",
     diagnosis="hold the block in use and the one that arrives; let go of it when it is used",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: with t positions a rank, the peak on 4 ranks is that on 3."""
     peak_stays(run, lambda *asked: _large(*asked)[0], 2 * 8 * LARGE["t"] * LARGE["width"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.attention import causal
 from grading.references.attention.causal import EXTREME, USUAL, Case, attend, part_of
 from grading.references.attention.message_buffers import BufferWatch, only_neighbours, peak_stays
@@ -116,7 +116,7 @@ class Reference(causal.Whole):
 
 
 # --- cases --------------------------------------------------------------------------------------
-def _runs(run: Any, worlds: Sequence[int] = WORLDS) -> Iterator[tuple[int, Any, list[Case]]]:
+def _runs(run: Run, worlds: Sequence[int] = WORLDS) -> Iterator[tuple[int, Any, list[Case]]]:
     """All cases on so many ranks; on 4, one more for the pairs of ranks 0 and 2, 1 and 3."""
     drawn = {world: causal.draw_cases(run, world) for world in WORLDS}  # the same in each check
     pair = causal.draw(run, (1, 2, 2 * run.number(2, 5), 3))
@@ -127,7 +127,7 @@ def _runs(run: Any, worlds: Sequence[int] = WORLDS) -> Iterator[tuple[int, Any, 
         yield world, run(drive, inputs, world=world), [*drawn[world], pair]
 
 
-def _compare(run: Any, names: Sequence[str], places: Sequence[int]) -> None:
+def _compare(run: Run, names: Sequence[str], places: Sequence[int]) -> None:
     """Some results of some cases, on 1–4 ranks."""
     for world, result, cases in _runs(run):
         for name, place in product(names, places):
@@ -136,7 +136,7 @@ def _compare(run: Any, names: Sequence[str], places: Sequence[int]) -> None:
             ])  # fmt: skip
 
 
-def _close(run: Any, name: str, ref: Reference, found: list[tuple[int, int, Any]]) -> None:
+def _close(run: Run, name: str, ref: Reference, found: list[tuple[int, int, Any]]) -> None:
     """One result of each rank, which comes with its index in the group, against one process's."""
     for rank, index, answer in found:
         value = causal.results(run, answer["result"], NAMES, rank)[name]
@@ -145,7 +145,7 @@ def _close(run: Any, name: str, ref: Reference, found: list[tuple[int, int, Any]
                         likely=lambda i=index: ref.likely(name, i))  # fmt: skip
 
 
-def _large(run: Any, world: int, limit: int = 0) -> tuple[Any, Case]:
+def _large(run: Run, world: int, limit: int = 0) -> tuple[Any, Case]:
     case = causal.draw(run, (1, 1, LARGE["t"] * world, LARGE["width"]))
     inputs = [{"case": part_of(case, world, rank), "limit": limit} for rank in range(world)]
     return run(drive_large, inputs, world=world), case
@@ -158,7 +158,7 @@ def _large(run: Any, world: int, limit: int = 0) -> tuple[Any, Case]:
     code="E",
     diagnosis="follow one block: which rank's is it in hop h, and which queries may see it?",
 )
-def check_out(run: Any) -> None:
+def check_out(run: Run) -> None:
     """E: hidden sizes, one token a rank, float32, memory in another order."""
     _compare(run, ["out"], USUAL)
 
@@ -169,7 +169,7 @@ def check_out(run: Any) -> None:
     code="E",
     diagnosis="lse = maximum + log(sum of exp(scores - maximum)), over all visible keys",
 )
-def check_lse(run: Any) -> None:
+def check_lse(run: Run) -> None:
     """E: the backward pass needs it."""
     _compare(run, ["lse"], USUAL)
 
@@ -180,7 +180,7 @@ def check_lse(run: Any) -> None:
     code="E",
     diagnosis="raise only differences to a power: exp(scores - lse); begin at -infinity, not at 0",
 )
-def check_extremes(run: Any) -> None:
+def check_extremes(run: Run) -> None:
     """E: exp(1000) is infinite, and exp(-1000) is 0."""
     _compare(run, NAMES, EXTREME)
 
@@ -191,7 +191,7 @@ def check_extremes(run: Any) -> None:
     code="E",
     diagnosis="peers and blocks are counted by index in the group, not by rank",
 )
-def check_pairs(run: Any) -> None:
+def check_pairs(run: Run) -> None:
     """E: a rank is not its index."""
     ((_, result, cases),) = _runs(run, [4])
     ref = Reference(cases[-1], 2)
@@ -206,7 +206,7 @@ def check_pairs(run: Any) -> None:
     code="B",
     diagnosis="each of N-1 hops sends one block: the k and the v of one rank",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     for world, result, cases in _runs(run):
         once = sum(2 * case["k"].nbytes for case in cases[:-1]) // world
@@ -228,14 +228,14 @@ def check_bytes(run: Any) -> None:
     code="X",
     diagnosis="each hop: `irecv` from one neighbour, `isend` to the other, and `wait` for both",
 )
-def check_messages(run: Any) -> None:
+def check_messages(run: Run) -> None:
     """X: no collective; a ring; two buffers in turn; everything is waited for."""
     for _, result, _ in _runs(run, [3, 4]):
         only_neighbours(run, result)
 
 
 @check("q, k and v are not changed", points=1, code="E")
-def check_inputs(run: Any) -> None:
+def check_inputs(run: Run) -> None:
     """E: the backward pass needs them."""
     for _, result, _ in _runs(run):
         for rank, output in enumerate(result.outputs):
@@ -244,7 +244,7 @@ def check_inputs(run: Any) -> None:
 
 
 @check("large blocks end", points=2, code="H")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: blocks of 512 KiB, so that a send cannot hide in a buffer."""
     result, case = _large(run, 3)
     found = [(rank, rank, output) for rank, output in enumerate(result.outputs)]
@@ -257,6 +257,6 @@ def check_large(run: Any) -> None:
     code="M",
     diagnosis="hold the block in use and the one that arrives; let go of it when it is used",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: with t positions a rank, the peak on 4 ranks is that on 3."""
     peak_stays(run, lambda *asked: _large(*asked)[0], 2 * 8 * LARGE["t"] * LARGE["width"])

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import held_bytes
 from grading.references.tensor_parallel.residual_block import EPS, Tensors, Whole
@@ -98,7 +98,7 @@ def _made(learner: Any, group: Any, weights: Tensors) -> Any:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _inputs(run: Any, world: int) -> list[dict[str, Any]]:
+def _inputs(run: Run, world: int) -> list[dict[str, Any]]:
     """Hidden sizes: F leaves a remainder for 2 and 4 ranks; no bias on 3 ranks."""
     inner, hidden = 12 * run.number(1, 3) + (world + 1) % 2, 4 * run.number(2, 4)
     shape = (run.number(2, 5), run.number(2, 4), hidden)
@@ -111,7 +111,7 @@ def _inputs(run: Any, world: int) -> list[dict[str, Any]]:
              "slopes": [run.random(shape), run.random(shape)]} for _ in range(world)]  # fmt: skip
 
 
-def _found(run: Any, worlds: tuple[int, ...] = WORLDS) -> Iterator[tuple[Whole, int, list[Any]]]:
+def _found(run: Run, worlds: tuple[int, ...] = WORLDS) -> Iterator[tuple[Whole, int, list[Any]]]:
     """(one process, rank, what its two passes brought back), for all worlds."""
     for world in WORLDS:
         inputs = _inputs(run, world)  # drawn for all, so that every check has the same
@@ -128,7 +128,7 @@ def _found(run: Any, worlds: tuple[int, ...] = WORLDS) -> Iterator[tuple[Whole, 
     code="E",
     diagnosis="`weight.tensor_split(N)[index]`, along dim 1 for `down`, in memory of its own",
 )
-def check_parts(run: Any) -> None:
+def check_parts(run: Run) -> None:
     """E: before anything is computed; no other parameters."""
     for world in (2, 4):
         inputs = _inputs(run, world)
@@ -155,7 +155,7 @@ def check_parts(run: Any) -> None:
     code="E",
     diagnosis="gather along the sequence before `up`, reduce-scatter along it after `down`",
 )
-def check_outputs(run: Any) -> None:
+def check_outputs(run: Run) -> None:
     """E: with and without a bias."""
     for whole, rank, passes in _found(run):
         y = whole.output(rank)
@@ -187,7 +187,7 @@ def check_outputs(run: Any) -> None:
     code="E",
     diagnosis="what is gathered is used differently on each rank: backward, its summands are added",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: of the sum of all ranks' losses."""
     for whole, rank, passes in _found(run):
         x = whole.own(whole.gradients(0)["x"], rank)
@@ -220,7 +220,7 @@ def _mixed(whole: Whole, name: str) -> torch.Tensor | None:
     code="E",
     diagnosis="each rank has seen its own tokens: a replicated parameter needs the sum over ranks",
 )
-def check_replicated(run: Any) -> None:
+def check_replicated(run: Run) -> None:
     """E: whole, and the same on every rank."""
     for whole, rank, passes in _found(run):
         for name in REPLICATED:
@@ -249,7 +249,7 @@ def check_replicated(run: Any) -> None:
     code="B",
     diagnosis="one all-gather and one reduce-scatter each way, and the small sums of gradients",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, on 4 ranks, beside what two all-reduces would send."""
     for whole, rank, passes in _found(run, (MEASURED,)):
         size = whole.joined("xs", 0).nbytes
@@ -281,7 +281,7 @@ def _sent(op: str, size: int, rank: int) -> int:
     code="M",
     diagnosis="norm, residual and bias work on the shard; only `up` and `down` see all tokens",
 )
-def check_kept(run: Any) -> None:
+def check_kept(run: Run) -> None:
     """M: the tensors that autograd saved in forward, without the parameters; on 4 ranks."""
     for whole, rank, passes in _found(run, (MEASURED,)):
         x, item = whole.joined("xs", 0), 8

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 from grading.references.attention.per_head import Tensors, attend
 
@@ -55,7 +55,7 @@ def drive(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _inputs(run: Any, world: int) -> list[dict[str, Any]]:
+def _inputs(run: Run, world: int) -> list[dict[str, Any]]:
     """Hidden sizes, per rank: two or more heads and tokens each, so that their order shows."""
     heads = world * run.number(2, 4)
     shape = (run.number(2, 4), run.number(2, 6), heads, 2 * run.number(1, 4) + 1)
@@ -76,7 +76,7 @@ def one_process(tensors: Tensors, *, causal: bool = True, scale: float = 0.0) ->
     return {"y": y.detach(), **dict(zip(INPUTS, grads, strict=True))}
 
 
-def _found(run: Any) -> Iterator[tuple[list[dict[str, Any]], int, dict[str, Any]]]:
+def _found(run: Run) -> Iterator[tuple[list[dict[str, Any]], int, dict[str, Any]]]:
     """(inputs of all ranks, rank, what it brought back), for all worlds."""
     for world in WORLDS:
         inputs = _inputs(run, world)
@@ -92,7 +92,7 @@ def _found(run: Any) -> Iterator[tuple[list[dict[str, Any]], int, dict[str, Any]
     code="E",
     diagnosis="from rank i comes its part of the sequence; on the way home, its part of the heads",
 )
-def check_outputs(run: Any) -> None:
+def check_outputs(run: Run) -> None:
     """E: causal over the whole sequence."""
     for inputs, rank, found in _found(run):
         world, whole = len(inputs), _whole(inputs)
@@ -129,7 +129,7 @@ def _shuffled(inputs: list[dict[str, Any]], rank: int) -> torch.Tensor:
     code="E",
     diagnosis="`exchange_in_group` sends the gradients home; a plain all_to_all stops them",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: of the sum of all ranks' losses."""
     for inputs, rank, found in _found(run):
         world = len(inputs)
@@ -150,7 +150,7 @@ def check_gradients(run: Any) -> None:
     code="B",
     diagnosis="q, k and v there, the result home; backward the same for their gradients",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B and X: exact bytes by direction, and no other operation in the ledger."""
     for world in WORLDS:
         inputs = _inputs(run, world)

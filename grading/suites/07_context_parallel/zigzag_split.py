@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.attention import causal
 
 EXERCISE = Exercise(
@@ -111,19 +111,19 @@ def _title(case: Case, index: int | None = None) -> str:
 
 
 # --- cases ---------------------------------------------------------------------------------------
-def _even(run: Any) -> list[Case]:
+def _even(run: Run) -> list[Case]:
     """Lengths that divide by 2n."""
     return [_case(run.random((2, 2 * n * run.number(2, 5), 3)), 1, n) for n in (1, 2, 3, 4)]
 
 
-def _uneven(run: Any) -> list[Case]:
+def _uneven(run: Run) -> list[Case]:
     """Lengths that do not, also fewer positions than chunks."""
     more = run.number(1, 3)
     sizes = [(2, 12 + more), (3, 12 + more), (3, 17), (4, 24 + more), (4, 31), (4, 5), (1, 1)]
     return [_case(run.random((2, length)), 1, n) for n, length in sizes]
 
 
-def _forms(run: Any) -> list[Case]:
+def _forms(run: Run) -> list[Case]:
     """Other dims, dtypes and memory orders."""
     return [_case(run.random((13, 2)), 0, 2), _case(run.random((2, 3, 12, 4)), -2, 3),
             _case(run.integers(0, 256, (3, 11)), -1, 2), _case(run.integers(0, 9, 10), 0, 2),
@@ -131,7 +131,7 @@ def _forms(run: Any) -> list[Case]:
             _case(run.random((1, 8, 5), torch.bfloat16), 1, 4)]  # fmt: skip
 
 
-def _found(run: Any, cases: list[Case]) -> list[dict[str, Any]]:
+def _found(run: Run, cases: list[Case]) -> list[dict[str, Any]]:
     """What the ranks found for each case; each index is asked on one of them."""
     ranks = [output["cases"] for output in run(drive, {"cases": cases}, world=RANKS).outputs]
     return [{"shards": [found[index % RANKS]["shards"][index] for index in range(case["n"])],
@@ -141,7 +141,7 @@ def _found(run: Any, cases: list[Case]) -> list[dict[str, Any]]:
 
 
 def _close(
-    run: Any, value: Any, right: torch.Tensor, what: str, likely: dict[str, torch.Tensor]
+    run: Run, value: Any, right: torch.Tensor, what: str, likely: dict[str, torch.Tensor]
 ) -> None:
     """`run.close`, which also knows what a wrong shape comes from."""
     if isinstance(value, torch.Tensor) and value.shape != right.shape:
@@ -150,7 +150,7 @@ def _close(
     run.close(value, right, what, likely=likely)
 
 
-def _check_shards(run: Any, case: Case, found: dict[str, Any]) -> None:
+def _check_shards(run: Run, case: Case, found: dict[str, Any]) -> None:
     """Each shard's values."""
     length, n = case["x"].shape[case["dim"]], case["n"]
     for index in reversed(range(n)):  # the last rank tells more slips apart
@@ -160,7 +160,7 @@ def _check_shards(run: Any, case: Case, found: dict[str, Any]) -> None:
                {why: in_place(case, wrong) for why, wrong in known.items()})  # fmt: skip
 
 
-def _check_places(run: Any, case: Case, found: dict[str, Any]) -> None:
+def _check_places(run: Run, case: Case, found: dict[str, Any]) -> None:
     """Each shard's positions."""
     length, n = case["x"].shape[case["dim"]], case["n"]
     for index in reversed(range(n)):
@@ -176,7 +176,7 @@ def _check_places(run: Any, case: Case, found: dict[str, Any]) -> None:
         })  # fmt: skip
 
 
-def _check_joined(run: Any, case: Case, found: dict[str, Any]) -> None:
+def _check_joined(run: Run, case: Case, found: dict[str, Any]) -> None:
     """What is joined from the right shards."""
     x, dim, shards = case["x"], case["dim"], case["shards"]
     halves = [shard.tensor_split(2, dim) for shard in shards]
@@ -203,7 +203,7 @@ def _check_joined(run: Any, case: Case, found: dict[str, Any]) -> None:
     code="E",
     diagnosis="cut x into 2n chunks, and put two of them together, the early one first",
 )
-def check_shards(run: Any) -> None:
+def check_shards(run: Run) -> None:
     """E: 1–4 ranks, lengths that divide."""
     cases = _even(run)
     for case, found in zip(cases, _found(run, cases), strict=True):
@@ -216,7 +216,7 @@ def check_shards(run: Any) -> None:
     code="E",
     diagnosis="cut torch.arange(T) as x is cut",
 )
-def check_positions(run: Any) -> None:
+def check_positions(run: Run) -> None:
     """E: the same cases."""
     cases = _even(run)
     for case, found in zip(cases, _found(run, cases), strict=True):
@@ -229,7 +229,7 @@ def check_positions(run: Any) -> None:
     code="E",
     diagnosis="early chunks in order, then late chunks from the last rank to the first",
 )
-def check_joined(run: Any) -> None:
+def check_joined(run: Run) -> None:
     """E: from right shards, whatever zigzag_split does."""
     cases = _even(run)
     for case, found in zip(cases, _found(run, cases), strict=True):
@@ -242,7 +242,7 @@ def check_joined(run: Any) -> None:
     code="E",
     diagnosis="take the chunks of torch.tensor_split, in both functions",
 )
-def check_uneven(run: Any) -> None:
+def check_uneven(run: Run) -> None:
     """E: every function, also with fewer positions than chunks."""
     cases = _uneven(run)
     for case, found in zip(cases, _found(run, cases), strict=True):
@@ -252,7 +252,7 @@ def check_uneven(run: Any) -> None:
 
 
 @check("any dim, dtype and memory order; x stays as it is", points=1, code="E")
-def check_forms(run: Any) -> None:
+def check_forms(run: Run) -> None:
     """E: tokens, heads before the sequence, bfloat16."""
     cases = _forms(run)
     for case, found in zip(cases, _found(run, cases), strict=True):
@@ -264,7 +264,7 @@ def check_forms(run: Any) -> None:
 
 @check("gradients flow through cut and join", points=1, code="E",
        diagnosis="detach nothing, and make no new tensor from values")  # fmt: skip
-def check_gradient(run: Any) -> None:
+def check_gradient(run: Run) -> None:
     """E: a sequence that was cut, doubled and joined."""
     x, slopes = run.random((2, 14, 2)), run.random((2, 14, 2))
     found = run(drive_gradient, {"x": x, "slopes": slopes}).outputs[0]
@@ -277,7 +277,7 @@ def check_gradient(run: Any) -> None:
     code="S",
     diagnosis="a query at position p sees p+1 keys: an early chunk and the opposite late one",
 )
-def check_work(run: Any) -> None:
+def check_work(run: Run) -> None:
     """S: visible pairs of query and key, counted from the positions; in all, and in each hop."""
     sizes = [(2, 0), (3, run.number(1, 6)), (4, 0), (8, run.number(1, 16))]
     cases = [_case(run.random((1, 2 * n * TILE + more)), 1, n) for n, more in sizes]
@@ -298,7 +298,7 @@ def work(shards: Sequence[torch.Tensor]) -> list[list[int]]:
             for hop in range(n)]  # fmt: skip
 
 
-def _even_work(run: Any, what: str, hops: list[list[int]], row: list[list[int]]) -> None:
+def _even_work(run: Run, what: str, hops: list[list[int]], row: list[list[int]]) -> None:
     """Each hop, and all of them together, against the work of shards cut in a row."""
     tile = (TILE + 1) ** 2
     for name, pairs, other in [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.schedule import Action, Costs
 from grading.references.pipeline import schedule_texts
 from grading.references.pipeline.schedule_texts import Plan, Sizes
@@ -36,7 +36,7 @@ def drive(learner: Any, group: Any, cases: list[Sizes]) -> dict[str, Any]:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _plans(run: Any) -> list[Plan]:
+def _plans(run: Run) -> list[Plan]:
     hidden = run.number(4, 7)
     sizes = [(2, 4), (1, 2), (2, 5), (3, 6), (3, 10), (hidden, 2 * hidden + run.number(1, 6))]
     cases = [{"p": p, "m": m} for p, m in sizes]
@@ -75,20 +75,20 @@ def beside(line: Sequence[Action]) -> int:
     code="S",
     diagnosis="count each chunk's forwards and backwards over the phases: there are m of each",
 )
-def check_complete(run: Any) -> None:
+def check_complete(run: Run) -> None:
     """S: one to six ranks."""
     _plans(run)
 
 
 @check("no ranks wait for each other in a circle", points=2, code="H")
-def check_ends(run: Any) -> None:
+def check_ends(run: Run) -> None:
     """H: on paper."""
     for plan in _plans(run):
         plan.simulate()
 
 
 @check("no rank waits longer than p-1", points=3, code="S")
-def check_time(run: Any) -> None:
+def check_time(run: Run) -> None:
     """S: with F, I and W of a stage taking 1 each."""
     for plan in _plans(run):
         p, m = plan.sizes["p"], plan.sizes["m"]
@@ -96,7 +96,7 @@ def check_time(run: Any) -> None:
 
 
 @check("no rank holds more than 2p+1 forwards of a chunk", points=2, code="M")
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: half a micro-batch of 1F1B's each."""
     for plan in _plans(run):
         p = plan.sizes["p"]
@@ -109,7 +109,7 @@ def check_memory(run: Any) -> None:
     code="O",
     diagnosis="the middle goes F0 B1 F1 B0: a forward, then a backward of the other chunk",
 )
-def check_beside(run: Any) -> None:
+def check_beside(run: Run) -> None:
     """O: two pairs in each round of the middle phase."""
     for plan in _plans(run):
         p, m = plan.sizes["p"], plan.sizes["m"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.pipeline import one_process, stage_log
 from grading.references.pipeline.one_process import Whole
 
@@ -59,14 +59,14 @@ def _given(whole: Whole, lists: list[Lists], stage: int, **more: Any) -> dict[st
     return given
 
 
-def _lists(run: Any, p: int) -> list[Lists]:
+def _lists(run: Run, p: int) -> list[Lists]:
     """GPipe; 1F1B with many and with few micro-batches; one at random."""
     few = max(1, p - 1)
     return [one_process.gpipe(p, 4), one_process.one_f_one_b(p, MANY),
             one_process.one_f_one_b(p, few), one_process.drawn(run, p, 5)]  # fmt: skip
 
 
-def _run(run: Any, p: int) -> tuple[Whole, list[Lists], Any]:
+def _run(run: Run, p: int) -> tuple[Whole, list[Lists], Any]:
     """One pipeline over all ranks."""
     lists = _lists(run, p)
     whole = Whole(run, p, [len(each[0]) // 2 for each in lists])
@@ -81,7 +81,7 @@ def _cases(lists: list[Lists], outputs: list[Any]) -> Iterator[tuple[int, list[s
             yield stage, lists[case][stage], found
 
 
-def _check_order(run: Any, lists: list[Lists], outputs: list[Any]) -> None:
+def _check_order(run: Run, lists: list[Lists], outputs: list[Any]) -> None:
     for stage, line, found in _cases(lists, outputs):
         ran = [f"{stage}{what}" for what in found["order"]]
         if ran != line:
@@ -96,7 +96,7 @@ def _check_order(run: Any, lists: list[Lists], outputs: list[Any]) -> None:
     code="E",
     diagnosis="follow one micro-batch: its activations, its loss over m, its gradient back",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: the gradient of the mean, added to what was there."""
     for p in (3, 1, 4):
         whole, _, result = _run(run, p)
@@ -109,7 +109,7 @@ def check_gradients(run: Any) -> None:
     code="E",
     diagnosis="as in check 1; if only here: stages and peers are indices in the group, not ranks",
 )
-def check_parts(run: Any) -> None:
+def check_parts(run: Run) -> None:
     """E: groups whose order is not that of the ranks."""
     lists = _lists(run, 2)
     whole = Whole(run, 2, [len(each[0]) // 2 for each in lists])
@@ -126,7 +126,7 @@ def check_parts(run: Any) -> None:
     code="E",
     diagnosis="the mean of each micro-batch, in order, detached and not divided",
 )
-def check_losses(run: Any) -> None:
+def check_losses(run: Run) -> None:
     """E: what is returned."""
     for p in (3, 1):
         whole, _, result = _run(run, p)
@@ -139,7 +139,7 @@ def check_losses(run: Any) -> None:
     code="S",
     diagnosis="one loop over the actions; nothing is done before its turn",
 )
-def check_order(run: Any) -> None:
+def check_order(run: Run) -> None:
     """S: what each stage really ran, in order."""
     for p in (3, 4):
         _, lists, result = _run(run, p)
@@ -153,7 +153,7 @@ def check_order(run: Any) -> None:
     diagnosis="a backward takes what its forward has kept (`pop`); keep and send nothing else "
     "that has a graph",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: micro-batches whose activations live, at every forward, by weak references."""
     for p in (3, 4):
         _, lists, result = _run(run, p)
@@ -170,7 +170,7 @@ def check_memory(run: Any) -> None:
     code="B",
     diagnosis="m activations to the next rank, m gradients to the one before",
 )
-def check_messages(run: Any) -> None:
+def check_messages(run: Run) -> None:
     """B: exact bytes and number, messages alone."""
     for p in (3, 4):
         whole, _, result = _run(run, p)
@@ -179,7 +179,7 @@ def check_messages(run: Any) -> None:
 
 
 @check("large messages and a slow neighbour", points=3, code="H")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: 256 KiB, several under way in both directions, to a rank that takes them late."""
     lists = [LOPSIDED, one_process.gpipe(2, 4), one_process.one_f_one_b(2, 4)]
     whole = Whole(run, 2, [4] * len(lists), width=WIDE, rows=ROWS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.pipeline import one_process, stage_log
 from grading.references.pipeline.one_process import Whole
 
@@ -49,7 +49,7 @@ def _counts(p: int) -> tuple[int, int]:
     return 5, max(1, p - 1)
 
 
-def _run(run: Any, p: int) -> tuple[Whole, Any]:
+def _run(run: Run, p: int) -> tuple[Whole, Any]:
     """One pipeline over all ranks."""
     whole = Whole(run, p, _counts(p))
     inputs = [whole.given(stage) for stage in range(p)]
@@ -62,7 +62,7 @@ def _run(run: Any, p: int) -> tuple[Whole, Any]:
     code="E",
     diagnosis="follow one micro-batch: its activations, its loss over m, its gradient back",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: the gradient of the mean, added to what was there."""
     for p in (3, 1, 4):
         whole, result = _run(run, p)
@@ -75,7 +75,7 @@ def check_gradients(run: Any) -> None:
     code="E",
     diagnosis="as in check 1; if only here: stages and peers are indices in the group, not ranks",
 )
-def check_parts(run: Any) -> None:
+def check_parts(run: Run) -> None:
     """E: groups whose order is not that of the ranks."""
     whole = Whole(run, 2, _counts(2))
     stages = {rank: stage for part in PARTS for stage, rank in enumerate(part)}
@@ -91,7 +91,7 @@ def check_parts(run: Any) -> None:
     code="E",
     diagnosis="the mean of each micro-batch, in order, detached and not divided",
 )
-def check_losses(run: Any) -> None:
+def check_losses(run: Run) -> None:
     """E: what is returned."""
     for p in (3, 1):
         whole, result = _run(run, p)
@@ -104,7 +104,7 @@ def check_losses(run: Any) -> None:
     code="S",
     diagnosis="two loops: the first runs every forward, the second every backward",
 )
-def check_order(run: Any) -> None:
+def check_order(run: Run) -> None:
     """S: what each stage really ran, in order."""
     for p in (3, 4):
         whole, result = _run(run, p)
@@ -125,7 +125,7 @@ def check_order(run: Any) -> None:
     code="B",
     diagnosis="m activations to the next rank, m gradients to the one before",
 )
-def check_messages(run: Any) -> None:
+def check_messages(run: Run) -> None:
     """B: exact bytes and number."""
     for p in (3, 4):
         whole, result = _run(run, p)
@@ -138,13 +138,13 @@ def check_messages(run: Any) -> None:
     code="X",
     diagnosis="send, recv, isend and irecv between neighbours are enough",
 )
-def check_alone(run: Any) -> None:
+def check_alone(run: Run) -> None:
     """X: no collective of torch or of comm."""
     run.forbid_collectives(_run(run, 3)[1])
 
 
 @check("large messages end", points=2, code="H")
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: 256 KiB, so that a send cannot hide in a buffer."""
     whole = Whole(run, 3, (4,), width=WIDE, rows=ROWS)
     inputs = [whole.given(stage) for stage in range(3)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.schedule import Costs
 from grading.references.pipeline import schedule_texts
 from grading.references.pipeline.schedule_texts import Plan, Sizes
@@ -39,7 +39,7 @@ def drive(learner: Any, group: Any, cases: list[Sizes]) -> dict[str, Any]:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _cases(run: Any) -> list[Sizes]:
+def _cases(run: Run) -> list[Sizes]:
     sizes = [(2, 4, 2), (3, 6, 2), (2, 2, 3), (1, 3, 2), (3, 3, 1)]
     sizes += [(4, 4 * run.number(2, 4), run.number(2, 5)), (5, 15, 2)]
     return [{"p": p, "m": m, "v": v} for p, m, v in sizes]
@@ -49,7 +49,7 @@ def _stages(rank: int, sizes: Sizes) -> list[int]:
     return [chunk * sizes["p"] + rank for chunk in range(sizes["v"])]
 
 
-def _plans(run: Any) -> list[Plan]:
+def _plans(run: Run) -> list[Plan]:
     return schedule_texts.read(run, drive, _cases(run), "FB", _stages)
 
 
@@ -75,20 +75,20 @@ def _why(plan: Plan) -> str:
     code="S",
     diagnosis="m·v forwards on each rank: of each of its chunks, each micro-batch",
 )
-def check_complete(run: Any) -> None:
+def check_complete(run: Run) -> None:
     """S: one to five ranks, one to four chunks."""
     _plans(run)
 
 
 @check("no ranks wait for each other in a circle", points=2, code="H")
-def check_ends(run: Any) -> None:
+def check_ends(run: Run) -> None:
     """H: on paper."""
     for plan in _plans(run):
         plan.simulate()
 
 
 @check("the schedule takes (v·m + p-1)(tF+tB)", points=3, code="S")
-def check_time(run: Any) -> None:
+def check_time(run: Run) -> None:
     """S: makespan under several ratios of forward and backward."""
     for plan in _plans(run):
         p, m, v = plan.sizes.values()
@@ -98,7 +98,7 @@ def check_time(run: Any) -> None:
 
 
 @check("rank r holds at most (v-1)p + 2(p-r) - 1 forwards of a chunk", points=2, code="M")
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: forwards whose backward has not ended."""
     for plan in _plans(run):
         p, m, v = plan.sizes.values()

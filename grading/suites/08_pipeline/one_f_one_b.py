@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.schedule import Costs
 from grading.references.pipeline import schedule_texts
 from grading.references.pipeline.schedule_texts import Plan, Sizes
@@ -38,12 +38,12 @@ def drive(learner: Any, group: Any, cases: list[Sizes]) -> dict[str, Any]:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _cases(run: Any) -> list[Sizes]:
+def _cases(run: Run) -> list[Sizes]:
     cases = [{"p": 2, "m": 3}, {"p": 3, "m": 4}, {"p": 1, "m": 3}, {"p": 4, "m": 4}]
     return [*cases, {"p": run.number(5, 8), "m": run.number(8, 15)}]
 
 
-def _plans(run: Any, cases: list[Sizes]) -> list[Plan]:
+def _plans(run: Run, cases: list[Sizes]) -> list[Plan]:
     return schedule_texts.read(run, drive, cases, "FB", lambda rank, sizes: [rank])
 
 
@@ -86,27 +86,27 @@ def _check_memory(plan: Plan) -> None:
     code="S",
     diagnosis="a forward, and later a backward, for every micro-batch from 0 to m-1",
 )
-def check_complete(run: Any) -> None:
+def check_complete(run: Run) -> None:
     """S: one to seven ranks."""
     _plans(run, _cases(run))
 
 
 @check("no ranks wait for each other in a circle", points=2, code="H")
-def check_ends(run: Any) -> None:
+def check_ends(run: Run) -> None:
     """H: on paper; a deadlock names the action that each rank waits for."""
     for plan in _plans(run, _cases(run)):
         plan.simulate()
 
 
 @check("the schedule takes (m+p-1)(tF+tB)", points=3, code="S")
-def check_time(run: Any) -> None:
+def check_time(run: Run) -> None:
     """S: makespan under several ratios of forward and backward."""
     for plan in _plans(run, _cases(run)):
         _check_times(plan)
 
 
 @check("rank r holds at most p-r micro-batches", points=3, code="M")
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: forwards whose backward has not ended."""
     for plan in _plans(run, _cases(run)):
         _check_memory(plan)
@@ -118,7 +118,7 @@ def check_memory(run: Any) -> None:
     code="S",
     diagnosis="the warm-up has p-1-rank forwards, or m if there are no more",
 )
-def check_few(run: Any) -> None:
+def check_few(run: Run) -> None:
     """S: m < p."""
     for plan in _plans(run, FEW):
         _check_times(plan)

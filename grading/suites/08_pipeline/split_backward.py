@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import linear
 from torch.utils.flop_counter import FlopCounterMode
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="split_backward",
@@ -86,7 +86,7 @@ def reference(
     return ys, dxs, grads
 
 
-def _inputs(run: Any, first: bool = False) -> dict[str, Any]:
+def _inputs(run: Run, first: bool = False) -> dict[str, Any]:
     """Two micro-batches of unequal size, one of them of three dims."""
     wide, hidden, out = run.number(3, 6), run.number(7, 9), run.number(4, 6)
     weights = [run.random((hidden, wide)), run.random(hidden), run.random((out, hidden))]
@@ -96,7 +96,7 @@ def _inputs(run: Any, first: bool = False) -> dict[str, Any]:
     return {"weights": weights, "xs": xs, "dys": dys, "first": first}
 
 
-def _answer(run: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _answer(run: Run, given: dict[str, Any]) -> dict[str, Any]:
     output = run(drive, given).outputs[0]
     lost = "autograd does not come by: the weight must be an input of the Function, not detached"
     run.true(not output["lost"], "the output needs no gradient, though the weight does",
@@ -104,7 +104,7 @@ def _answer(run: Any, given: dict[str, Any]) -> dict[str, Any]:
     return output
 
 
-def _check_weights(run: Any, given: dict[str, Any], output: dict[str, Any]) -> None:
+def _check_weights(run: Run, given: dict[str, Any], output: dict[str, Any]) -> None:
     """The weights' gradients after the queue."""
     *_, grads = reference(given["weights"], given["xs"], given["dys"])
     run.equal(
@@ -126,7 +126,7 @@ def _check_weights(run: Any, given: dict[str, Any], output: dict[str, Any]) -> N
 
 
 @check("forward, and the gradient of the input, as without the cut", points=2, code="E")
-def check_input(run: Any) -> None:
+def check_input(run: Run) -> None:
     """E: two layers, two micro-batches, three dims."""
     given = _inputs(run)
     output = _answer(run, given)
@@ -141,14 +141,14 @@ def check_input(run: Any) -> None:
     code="E",
     diagnosis="dW is dyᵀ·x over all rows, db the sum of dy's rows; they add up over micro-batches",
 )
-def check_weights(run: Any) -> None:
+def check_weights(run: Run) -> None:
     """E: called last one first; one layer has no bias."""
     given = _inputs(run)
     _check_weights(run, given, _answer(run, given))
 
 
 @check("nothing of the weights' half before that", points=3, code="O")
-def check_order(run: Any) -> None:
+def check_order(run: Run) -> None:
     """O: no gradient is there, and no product for it was computed."""
     given = _inputs(run)
     output = _answer(run, given)
@@ -174,7 +174,7 @@ def check_order(run: Any) -> None:
     code="E",
     diagnosis="the same, but backward returns None for x too",
 )
-def check_first(run: Any) -> None:
+def check_first(run: Run) -> None:
     """E: and dx is not computed for nobody."""
     given = _inputs(run, first=True)
     output = _answer(run, given)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="split_stages",
@@ -100,11 +100,11 @@ def cheapest_of_many(costs: Sequence[float], p: int) -> float:
     return best[n]
 
 
-def _costs(run: Any, n: int) -> list[float]:
+def _costs(run: Run, n: int) -> list[float]:
     return [float(cost) / 4 for cost in run.integers(1, 40, n)]
 
 
-def _cases(run: Any) -> list[Case]:
+def _cases(run: Run) -> list[Case]:
     """Equal costs, a dear end, a dear beginning, hidden ones; 1 to 5 stages."""
     layers = [1.0, 1.0, 2.0, 3.0, 3.0, 1.0]
     cases = [{"costs": costs, "p": 3} for costs in (layers, layers[::-1], [2.0] * 7)]
@@ -120,7 +120,7 @@ def _name(case: Case) -> str:
     return f"{len(case['costs'])} layers of costs {costs}{more}, p = {case['p']}"
 
 
-def _cut(run: Any, cases: list[Case]) -> list[tuple[Case, list[tuple[int, int]]]]:
+def _cut(run: Run, cases: list[Case]) -> list[tuple[Case, list[tuple[int, int]]]]:
     """Begin and end of each stage, for each case; fails if they are no cut of the layers."""
     outputs = run(drive, {"cases": cases}, world=2, cpu=2.0).outputs
     found = [outputs[place % 2]["stages"][place // 2] for place in range(len(cases))]
@@ -130,7 +130,7 @@ def _cut(run: Any, cases: list[Case]) -> list[tuple[Case, list[tuple[int, int]]]
             for case, stages in zip(cases, found, strict=True)]  # fmt: skip
 
 
-def _check_form(run: Any, case: Case, stages: Any) -> None:
+def _check_form(run: Run, case: Case, stages: Any) -> None:
     what, n, p = _name(case), len(case["costs"]), case["p"]
     run.true(isinstance(stages, list), f"{what}: the result is no list of ranges",
              measured=str(stages), expected="[range(0, ...), ...]")  # fmt: skip
@@ -159,7 +159,7 @@ def _check_form(run: Any, case: Case, stages: Any) -> None:
     )
 
 
-def _check_best(run: Any, case: Case, stages: list[tuple[int, int]], best: float) -> None:
+def _check_best(run: Run, case: Case, stages: list[tuple[int, int]], best: float) -> None:
     sums = [sum(case["costs"][a:b]) for a, b in stages]
     counts = [b - a for a, b in stages]
     cause = "closing a stage once it has its share misses cuts that are better"
@@ -180,13 +180,13 @@ def _check_best(run: Any, case: Case, stages: list[tuple[int, int]], best: float
     code="E",
     diagnosis="one range for each stage",
 )
-def check_cut(run: Any) -> None:
+def check_cut(run: Run) -> None:
     """E: 3 to 12 layers on 1 to 5 stages; also as many layers as stages."""
     _cut(run, _cases(run))
 
 
 @check("the dearest stage is as cheap as it can be", points=3, code="E")
-def check_best(run: Any) -> None:
+def check_best(run: Run) -> None:
     """E: against every cut there is."""
     for case, stages in _cut(run, _cases(run)):
         _check_best(run, case, stages, cheapest(case["costs"], case["p"]))
@@ -198,7 +198,7 @@ def check_best(run: Any) -> None:
     code="E",
     diagnosis="remember what was computed once: there are only n·p different questions",
 )
-def check_many(run: Any) -> None:
+def check_many(run: Run) -> None:
     """E: too many cuts to try; two sizes."""
     cases = [{"costs": _costs(run, 100), "p": 16}, {"costs": [1.0] * 81 + [5.5], "p": 12}]
     for case, stages in _cut(run, cases):
@@ -211,7 +211,7 @@ def check_many(run: Any) -> None:
     code="E",
     diagnosis="look at it before anything else: `if len(costs) < p: raise ValueError(...)`",
 )
-def check_few(run: Any) -> None:
+def check_few(run: Run) -> None:
     """E: two sizes, one of them of a single layer."""
     cases = [{"costs": _costs(run, 11), "p": 12}, {"costs": [2.5], "p": 3}]
     outputs = run(drive_few, {"cases": cases}, world=2).outputs
@@ -230,7 +230,7 @@ def check_few(run: Any) -> None:
 
 
 # --- the tied weight -----------------------------------------------------------------------------
-def _tied(run: Any, grads: list[torch.Tensor | None], weight: torch.Tensor, world: int) -> Any:
+def _tied(run: Run, grads: list[torch.Tensor | None], weight: torch.Tensor, world: int) -> Any:
     """Runs it and compares the gradients; returns the run's result."""
     result = run(drive_tied, {"weight": weight, "grads": grads}, world=world)
     total = torch.stack([grad for grad in grads if grad is not None]).sum(0)
@@ -252,7 +252,7 @@ def _tied(run: Any, grads: list[torch.Tensor | None], weight: torch.Tensor, worl
 
 
 @check("both ends get the sum of the tied weight's gradients", points=3, code="E")
-def check_tied(run: Any) -> None:
+def check_tied(run: Run) -> None:
     """E: with a stage between them, without one, and on one rank alone."""
     weight, first, last = run.random(SHAPE), run.random(SHAPE), run.random(SHAPE)
     for world in (3, 2):
@@ -266,7 +266,7 @@ def check_tied(run: Any) -> None:
     code="H",
     diagnosis="the other rank waits for it: take zeros, and take part in the sum",
 )
-def check_none(run: Any) -> None:
+def check_none(run: Run) -> None:
     """H: the first, then the last rank has none."""
     weight, grad = run.random(SHAPE), run.random(SHAPE)
     _tied(run, [None, grad], weight, 2)
@@ -274,7 +274,7 @@ def check_none(run: Any) -> None:
 
 
 @check("each end sends its gradient once", points=1, code="B")
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: S bytes, exact."""
     weight, first, last = run.random(SHAPE), run.random(SHAPE), run.random(SHAPE)
     size = weight.nbytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.schedule import Costs
 from grading.references.pipeline import schedule_texts
 from grading.references.pipeline.schedule_texts import Plan, Sizes
@@ -38,12 +38,12 @@ def drive(learner: Any, group: Any, cases: list[Sizes]) -> dict[str, Any]:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _cases(run: Any) -> list[Sizes]:
+def _cases(run: Run) -> list[Sizes]:
     cases = [{"p": 2, "m": 3}, {"p": 3, "m": 4}, {"p": 1, "m": 2}, {"p": 4, "m": 4}]
     return [*cases, {"p": run.number(5, 8), "m": run.number(8, 15)}]
 
 
-def _plans(run: Any, cases: list[Sizes]) -> list[Plan]:
+def _plans(run: Run, cases: list[Sizes]) -> list[Plan]:
     return schedule_texts.read(run, drive, cases, "FIW", lambda rank, sizes: [rank])
 
 
@@ -71,20 +71,20 @@ def _why(plan: Plan) -> str:
     code="S",
     diagnosis="m of each letter on every rank; a W comes after its I",
 )
-def check_complete(run: Any) -> None:
+def check_complete(run: Run) -> None:
     """S: one to seven ranks."""
     _plans(run, _cases(run))
 
 
 @check("no ranks wait for each other in a circle", points=2, code="H")
-def check_ends(run: Any) -> None:
+def check_ends(run: Run) -> None:
     """H: on paper; also for m < p."""
     for plan in _plans(run, _cases(run)) + _plans(run, FEW):
         plan.simulate()
 
 
 @check("a rank waits (p-1)(tF+tI-tW) at most", points=3, code="S")
-def check_time(run: Any) -> None:
+def check_time(run: Run) -> None:
     """S: makespan under several ratios, in none of which W takes longer than F or than I."""
     for plan in _plans(run, _cases(run)):
         p, m = plan.sizes["p"], plan.sizes["m"]
@@ -95,7 +95,7 @@ def check_time(run: Any) -> None:
 
 
 @check("no rank holds more than p micro-batches", points=3, code="M")
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: from the beginning of F to the end of W; also for m < p."""
     for plan in _plans(run, _cases(run)) + _plans(run, FEW):
         p = plan.sizes["p"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe
 
 EXERCISE = Exercise(
     name="blockwise_scaling",
@@ -102,14 +102,14 @@ def clear(x: torch.Tensor, block: Block) -> torch.Tensor:
     return torch.where(below == above, x, 0)
 
 
-def _matrix(run: Any, rows: int, columns: int) -> torch.Tensor:
+def _matrix(run: Run, rows: int, columns: int) -> torch.Tensor:
     """Hidden numbers of another magnitude in each row and column."""
     across = 10.0 ** torch.linspace(-4, 3, columns, dtype=torch.float64)
     down = 10.0 ** torch.linspace(2, -3, rows, dtype=torch.float64)
     return (run.random((rows, columns)) * across * down[:, None]).float()
 
 
-def _cases(run: Any) -> dict[str, tuple[torch.Tensor, Block]]:
+def _cases(run: Run) -> dict[str, tuple[torch.Tensor, Block]]:
     """Matrices of hidden sizes that no block divides."""
     tall, wide, few = run.number(260, 300), run.number(140, 180), run.number(5, 9)
     x, w, small = _matrix(run, few, tall), _matrix(run, tall, wide), _matrix(run, few, 3 * few)
@@ -127,7 +127,7 @@ def _cases(run: Any) -> dict[str, tuple[torch.Tensor, Block]]:
     return {name: (clear(x, block), block) for name, (x, block) in cases.items()}
 
 
-def _found(run: Any) -> dict[str, dict[str, Any]]:
+def _found(run: Run) -> dict[str, dict[str, Any]]:
     """What was given and what came of it; some cases are there once more, with an outlier."""
     cases = _cases(run)
     for name in ("1×128", "128×128", "MX"):
@@ -147,7 +147,7 @@ def _found(run: Any) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _formed(run: Any, value: Any, like: torch.Tensor, what: str, cause: str) -> None:
+def _formed(run: Run, value: Any, like: torch.Tensor, what: str, cause: str) -> None:
     def form(tensor: torch.Tensor) -> str:
         return f"a tensor {str(tensor.dtype).removeprefix('torch.')}, {tuple(tensor.shape)}"
 
@@ -166,7 +166,7 @@ WRONG = {
 }
 
 
-def _compare(run: Any, names: list[str]) -> None:
+def _compare(run: Run, names: list[str]) -> None:
     """Scale and data of some cases; each scale in proportion to the one it should be."""
     found = _found(run)
     for name in names:
@@ -185,28 +185,28 @@ def _compare(run: Any, names: list[str]) -> None:
 
 @check("1×128: a scale for each run of 128 in a row", points=3, code="P",
        diagnosis="the largest magnitude of each run, over 448")  # fmt: skip
-def check_runs(run: Any) -> None:
+def check_runs(run: Run) -> None:
     """P: scale and data; runs that are cut off, bf16, not contiguous."""
     _compare(run, ["1×128", "1×128, bf16"])
 
 
 @check("128×128: a scale for each square", points=3, code="P",
        diagnosis="the largest magnitude of each square, over 448")  # fmt: skip
-def check_squares(run: Any) -> None:
+def check_squares(run: Run) -> None:
     """P: scale and data; squares that are cut off, and one that is all there is."""
     _compare(run, ["128×128", "128×128, small"])
 
 
 @check("MX: a power of two for each 32 in a row", points=4, code="P",
        diagnosis="2^(e-8), with 2^e the largest power of two not above the block")  # fmt: skip
-def check_mx(run: Any) -> None:
+def check_mx(run: Run) -> None:
     """P: scale and data, with largest magnitudes at a power of two, just below it, and at 448."""
     _compare(run, ["MX", "MX, bf16"])
 
 
 @check("dequantize: data times its block's scale", points=2, code="E",
        diagnosis="repeat each scale over the rows and columns of its block, and cut")  # fmt: skip
-def check_dequantize(run: Any) -> None:
+def check_dequantize(run: Run) -> None:
     """E: bit for bit, from the learner's own data and scales."""
     for name, got in _found(run).items():
         wanted = decoded(got["data"], got["scale"], got["block"])
@@ -218,7 +218,7 @@ def check_dequantize(run: Any) -> None:
 
 @check("an outlier spoils its block and nothing else", points=3, code="E",
        diagnosis="a number's scale depends on its own block alone")  # fmt: skip
-def check_outlier(run: Any) -> None:
+def check_outlier(run: Run) -> None:
     """E: all numbers outside the outlier's block are what they were without it."""
     found = _found(run)
     for name in ("1×128", "128×128", "MX"):
@@ -235,7 +235,7 @@ def check_outlier(run: Any) -> None:
 
 @check("blocks of zeros", points=2, code="E",
        diagnosis="0/0 is NaN: such a block needs another scale than 0, for instance 1")  # fmt: skip
-def check_zeros(run: Any) -> None:
+def check_zeros(run: Run) -> None:
     """E: nothing becomes NaN."""
     found = _found(run)
     for name in ("1×128, zeros", "MX, zeros"):

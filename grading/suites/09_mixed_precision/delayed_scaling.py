@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="delayed_scaling",
@@ -112,7 +112,7 @@ CAUSES = {
 }
 
 
-def make(run: Any, world: int, rough: bool = False) -> tuple[Peaks, Any, Any]:
+def make(run: Run, world: int, rough: bool = False) -> tuple[Peaks, Any, Any]:
     """Peaks with a batch for each; rough: infinity, NaN, empty tensors, ranks without a tensor."""
     peaks: Peaks = []
     for _ in range(world):
@@ -134,7 +134,7 @@ def make(run: Any, world: int, rough: bool = False) -> tuple[Peaks, Any, Any]:
     return peaks, batches, run(drive, [{"batches": each} for each in batches], world=world)
 
 
-def _batch(run: Any, peak: float, tensor: int) -> torch.Tensor:
+def _batch(run: Run, peak: float, tensor: int) -> torch.Tensor:
     """Hidden numbers up to a peak, of either sign; a bf16 view for the weight, none for a 0."""
     if peak == 0.0 and tensor == 1:
         return torch.zeros(0, 4)
@@ -143,7 +143,7 @@ def _batch(run: Any, peak: float, tensor: int) -> torch.Tensor:
     return drawn.bfloat16().t()[1:] if tensor == 1 else drawn.float()
 
 
-def compare_scales(run: Any, peaks: Peaks, result: Any) -> None:
+def compare_scales(run: Run, peaks: Peaks, result: Any) -> None:
     """Each call's scale, on each rank."""
     for rank, output in enumerate(result.outputs):
         right = scales(peaks, rank)
@@ -172,7 +172,7 @@ def cause(peaks: Peaks, rank: int, found: list[list[list[float]]]) -> str:
 
 @check("the scale of the steps before, the same on every rank", points=5, code="E",
        diagnosis="the largest amax of the history, over all ranks, divided by 448")  # fmt: skip
-def check_scale(run: Any) -> None:
+def check_scale(run: Run) -> None:
     """E: eleven steps of three tensors, two of them used twice a step; 3 ranks and 1."""
     for world in (3, 1):
         peaks, _, result = make(run, world)
@@ -181,7 +181,7 @@ def check_scale(run: Any) -> None:
 
 @check("divided by the scale, clipped, in e4m3", points=3, code="E",
        diagnosis="divide in float32, clip to ±448, cast")  # fmt: skip
-def check_data(run: Any) -> None:
+def check_data(run: Run) -> None:
     """E: bit for bit, where the scale is a power of two; tensors that have grown are clipped."""
     for world in (3, 1):
         _, batches, result = make(run, world)
@@ -196,7 +196,7 @@ def check_data(run: Any) -> None:
 
 
 def _compare_data(
-    run: Any, x: torch.Tensor, scale: float, found: torch.Tensor, what: str, rank: int
+    run: Run, x: torch.Tensor, scale: float, found: torch.Tensor, what: str, rank: int
 ) -> None:
     """One call's FP8 numbers, with the scale that was returned."""
     run.equal(found, _fp8(x.float() / scale), f"the FP8 numbers of {what}", rank=rank, likely={
@@ -211,7 +211,7 @@ def _fp8(x: torch.Tensor) -> torch.Tensor:
 
 @check("infinity, NaN, and ranks that did not use a tensor", points=4, code="E",
        diagnosis="every rank sends something for every tensor; NaN must not get lost")  # fmt: skip
-def check_rough(run: Any) -> None:
+def check_rough(run: Run) -> None:
     """E: an overflow on one rank leaves the histories of all as they are."""
     peaks, _, result = make(run, 3, rough=True)
     compare_scales(run, peaks, result)
@@ -219,7 +219,7 @@ def check_rough(run: Any) -> None:
 
 @check("one all-reduce of 4 bytes a tensor, in step", points=3, code="B",
        diagnosis="all amaxes in one tensor; `quantize` sends nothing")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     _, _, result = make(run, 3)
     run.forbid_bypass(result)

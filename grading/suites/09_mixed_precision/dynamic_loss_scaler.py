@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="dynamic_loss_scaler",
@@ -162,7 +162,7 @@ def trained(case: Case, rank: int, how: str = "") -> list[list[torch.Tensor]]:
     return found
 
 
-def make(run: Any, world: int, optimizer: str = "SGD", empty: int = -1) -> Case:
+def make(run: Run, world: int, optimizer: str = "SGD", empty: int = -1) -> Case:
     """Gradients for every rank and update, three of them not finite; one parameter has none."""
     start = [run.random(shape) for shape in ((3, 4), (5,), (2,))]
     first, gradients, own = 2.0 ** run.number(9, 15), [], []
@@ -181,7 +181,7 @@ def make(run: Any, world: int, optimizer: str = "SGD", empty: int = -1) -> Case:
     return Case(start, gradients, first, bad, own, optimizer)
 
 
-def make_and_run(run: Any, world: int, train: bool, **more: Any) -> tuple[Case, Any]:
+def make_and_run(run: Run, world: int, train: bool, **more: Any) -> tuple[Case, Any]:
     """A case, and what the ranks made of it."""
     case = make(run, world, **more)
     settings = {"scale": case.first, "growth": GROWTH, "backoff": BACKOFF, "interval": INTERVAL}
@@ -192,7 +192,7 @@ def make_and_run(run: Any, world: int, train: bool, **more: Any) -> tuple[Case, 
 
 @check("unscale gives the gradients of the true loss, in place", points=3, code="E",
        diagnosis="`scale_loss` multiplies by the scale, `unscale` divides by it")  # fmt: skip
-def check_unscale(run: Any) -> None:
+def check_unscale(run: Run) -> None:
     """E: gradients after `unscale`, at every scale that comes up; 3 ranks and 1."""
     for world in (3, 1):
         case, result = make_and_run(run, world, train=False)
@@ -218,7 +218,7 @@ def check_unscale(run: Any) -> None:
 
 @check("infinity or NaN on one rank: all ranks skip", points=4, code="E",
        diagnosis="one verdict for all ranks, from an all-reduce of the flags (max)")  # fmt: skip
-def check_skip(run: Any) -> None:
+def check_skip(run: Run) -> None:
     """E: what `step` returns, and how often it calls the optimizer."""
     for world in (3, 1):
         case, result = make_and_run(run, world, train=False)
@@ -246,7 +246,7 @@ def _why(case: Case, number: int, rank: int, steps: list[int]) -> str:
 
 @check("the scale falls after an overflow and grows after good updates", points=4, code="E",
        diagnosis="`update` goes by the verdict of all ranks; it counts good updates")  # fmt: skip
-def check_scale(run: Any) -> None:
+def check_scale(run: Run) -> None:
     """E: the scale after each of twelve updates, on every rank."""
     for world in (3, 1):
         case, result = make_and_run(run, world, train=False)
@@ -268,7 +268,7 @@ def check_scale(run: Any) -> None:
 
 @check("train_update: weights of one process, SGD and AdamW", points=5, code="E",
        diagnosis="zero_grad, backward, unscale, clip, step, update")  # fmt: skip
-def check_train(run: Any) -> None:
+def check_train(run: Run) -> None:
     """E: after each update; the norm of most gradients is above the limit."""
     for optimizer in ("SGD", "AdamW"):
         case, result = make_and_run(run, 2, train=True, optimizer=optimizer)
@@ -292,7 +292,7 @@ def check_train(run: Any) -> None:
 
 @check("a rank without gradients takes part", points=2, code="H",
        diagnosis="every rank calls the all-reduce, whatever it has found")  # fmt: skip
-def check_empty(run: Any) -> None:
+def check_empty(run: Run) -> None:
     """H: rank 1 of 3 has no gradient in any update."""
     case, result = make_and_run(run, 3, train=True, empty=1)
     for rank, found in enumerate(result.outputs):
@@ -302,7 +302,7 @@ def check_empty(run: Any) -> None:
 
 @check("one small all-reduce an update", points=2, code="B",
        diagnosis="one number for all parameters, in unscale() and nowhere else")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     _, result = make_and_run(run, 3, train=False)
     run.forbid_bypass(result)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
@@ -69,7 +69,7 @@ def clear(parts: list[torch.Tensor]) -> list[torch.Tensor]:
     return [torch.where(same, part, 0) for part, same in zip(parts, below == above, strict=True)]
 
 
-def _weights(run: Any, world: int) -> dict[str, list[torch.Tensor]]:
+def _weights(run: Run, world: int) -> dict[str, list[torch.Tensor]]:
     """By name, each rank's part before its transpose: hidden sizes, other magnitudes by rank."""
     rows, columns, flat = run.number(3, 8), run.number(5, 12), run.number(20, 40)
     louder = [3.7 ** ((rank + 1) % world) for rank in range(world)]
@@ -88,7 +88,7 @@ def _weights(run: Any, world: int) -> dict[str, list[torch.Tensor]]:
     }
 
 
-def _found(run: Any, world: int) -> tuple[dict[str, list[torch.Tensor]], Any]:
+def _found(run: Run, world: int) -> tuple[dict[str, list[torch.Tensor]], Any]:
     """The parts of each weight as the learner saw them, and the run."""
     weights = _weights(run, world)
     inputs = [{"shards": {name: parts[rank] for name, parts in weights.items()}}
@@ -97,7 +97,7 @@ def _found(run: Any, world: int) -> tuple[dict[str, list[torch.Tensor]], Any]:
     return seen, run(drive, inputs, world=world)
 
 
-def _each(run: Any, names: list[str]) -> Iterator[tuple[str, list[torch.Tensor], int, Any]]:
+def _each(run: Run, names: list[str]) -> Iterator[tuple[str, list[torch.Tensor], int, Any]]:
     """What was found of some weights on each rank, if it has the right form."""
     for world in WORLDS:
         seen, result = _found(run, world)
@@ -111,7 +111,7 @@ def _each(run: Any, names: list[str]) -> Iterator[tuple[str, list[torch.Tensor],
 
 
 def _formed(
-    run: Any, value: Any, dtype: torch.dtype, shape: torch.Size, what: str, rank: int
+    run: Run, value: Any, dtype: torch.dtype, shape: torch.Size, what: str, rank: int
 ) -> None:
     def form(tensor: torch.Tensor) -> str:
         return f"a tensor {str(tensor.dtype).removeprefix('torch.')}, {tuple(tensor.shape)}"
@@ -122,7 +122,7 @@ def _formed(
              measured=there)  # fmt: skip
 
 
-def _compare(run: Any, names: list[str]) -> None:
+def _compare(run: Run, names: list[str]) -> None:
     """Scale and data of some weights, on all ranks of all worlds."""
     for what, parts, rank, got in _each(run, names):
         own = [scale_of(part) for part in parts]
@@ -152,14 +152,14 @@ def _compare(run: Any, names: list[str]) -> None:
 
 @check("the 8-bit whole and its scale, on 1, 3 and 4 ranks", points=5, code="E",
        diagnosis="the largest magnitude on any rank, over 448; all divide by that")  # fmt: skip
-def check_whole(run: Any) -> None:
+def check_whole(run: Run) -> None:
     """E: bit for bit; a matrix, a flat piece in bf16; parameters that are not contiguous."""
     _compare(run, FULL)
 
 
 @check("the same bits on every rank", points=2, code="E",
        diagnosis="agree on one scale before anything is quantized")  # fmt: skip
-def check_same(run: Any) -> None:
+def check_same(run: Run) -> None:
     """E: data and scale are rank 0's on all ranks, whatever they are."""
     first: dict[str, Any] = {}
     for what, _, rank, got in _each(run, FULL):
@@ -171,7 +171,7 @@ def check_same(run: Any) -> None:
 
 @check("parts of zeros, and nothing but zeros", points=3, code="E",
        diagnosis="0/0 is NaN: the scale of a weight of zeros is 1")  # fmt: skip
-def check_zeros(run: Any) -> None:
+def check_zeros(run: Run) -> None:
     """E: one rank's part is zeros; then all are. Every rank takes part in both collectives."""
     names = [HALF, ZEROS]
     for what, _, rank, got in _each(run, names):
@@ -184,7 +184,7 @@ def check_zeros(run: Any) -> None:
 
 @check("one byte a number, and 4 bytes to agree", points=4, code="B",
        diagnosis="quantize before the all-gather; all-reduce one float32")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation; calls too."""
     for world in WORLDS[1:]:
         seen, result = _found(run, world)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
@@ -140,7 +140,7 @@ def clear(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.where(below == above, x, 0)
 
 
-def _cases(run: Any) -> dict[str, Case]:
+def _cases(run: Run) -> dict[str, Case]:
     """Hidden sizes and magnitudes; the first dim of x and of the slopes becomes the last one."""
     k, n, t, b = run.number(17, 40), run.number(9, 16), run.number(5, 9), run.number(2, 4)
     wide = torch.float32
@@ -158,7 +158,7 @@ def _cases(run: Any) -> dict[str, Case]:
     return cases
 
 
-def _layers(run: Any) -> list[tuple[str, Case, dict[str, Any]]]:
+def _layers(run: Run) -> list[tuple[str, Case, dict[str, Any]]]:
     """Each layer's name, what it was given and what it gave, of which the output is looked at."""
     cases = _cases(run)
     found = run(drive, {"cases": list(cases.values())}).outputs[0]
@@ -191,7 +191,7 @@ def likely(case: Case, name: str, actual: Any, wanted: torch.Tensor) -> dict[str
     return known
 
 
-def _compare(run: Any, name: str, what: str) -> None:
+def _compare(run: Run, name: str, what: str) -> None:
     """The output or one gradient of all layers."""
     for form, case, found in _layers(run):
         wanted = layer(case)
@@ -204,7 +204,7 @@ def _compare(run: Any, name: str, what: str) -> None:
 
 @check("quantize: 8-bit numbers, and the scale that they were divided by", points=4, code="P",
        diagnosis="number ≈ data · scale; scale = largest magnitude / largest number")  # fmt: skip
-def check_quantize(run: Any) -> None:
+def check_quantize(run: Run) -> None:
     """P: bit for bit; both formats, large and tiny numbers, bf16, not contiguous."""
     cases = []
     for dtype in (E4M3, E5M2):
@@ -232,7 +232,7 @@ def check_quantize(run: Any) -> None:
         })  # fmt: skip
 
 
-def _formed(run: Any, value: Any, what: str, dtype: torch.dtype, shape: torch.Size) -> None:
+def _formed(run: Run, value: Any, what: str, dtype: torch.dtype, shape: torch.Size) -> None:
     def form(tensor: Any) -> str:
         return f"{str(tensor.dtype).removeprefix('torch.')}, {tuple(tensor.shape)}"
 
@@ -244,28 +244,28 @@ def _formed(run: Any, value: Any, what: str, dtype: torch.dtype, shape: torch.Si
 
 @check("the output: x in 8 bits times W in 8 bits, plus the bias", points=3, code="E",
        diagnosis="y = dequantized x · dequantized Wᵀ + b in float32")  # fmt: skip
-def check_output(run: Any) -> None:
+def check_output(run: Run) -> None:
     """E: tokens in one and two dims, with and without bias, float32 and bf16, not contiguous."""
     _compare(run, "y", "the output")
 
 
 @check("the gradient of x: dy in e5m2 times W in 8 bits", points=3, code="E",
        diagnosis="dx = dequantized dy · dequantized W")  # fmt: skip
-def check_input_gradient(run: Any) -> None:
+def check_input_gradient(run: Run) -> None:
     """E: of the same layers."""
     _compare(run, "x", "the gradient of x")
 
 
 @check("the gradient of W: the same dy times x in 8 bits", points=3, code="E",
        diagnosis="dW = dequantized dyᵀ · dequantized x, over all tokens")  # fmt: skip
-def check_weight_gradient(run: Any) -> None:
+def check_weight_gradient(run: Run) -> None:
     """E: of the same layers."""
     _compare(run, "W", "the gradient of W")
 
 
 @check("the gradient of the bias: the sum of dy itself", points=2, code="E",
        diagnosis="the bias takes no part in products: sum dy over all tokens")  # fmt: skip
-def check_bias_gradient(run: Any) -> None:
+def check_bias_gradient(run: Run) -> None:
     """E: of the same layers."""
     for form, case, found in _layers(run):
         if case["b"] is not None:
@@ -283,7 +283,7 @@ def check_bias_gradient(run: Any) -> None:
 
 @check("tensors of zeros", points=2, code="E",
        diagnosis="0/0: the scale of a tensor of zeros is 1")  # fmt: skip
-def check_zeros(run: Any) -> None:
+def check_zeros(run: Run) -> None:
     """E: x, then W, then the gradient of y is all zeros; nothing becomes NaN."""
     plain = _cases(run)["B×T×K"]
     cases = [plain | {name: torch.zeros_like(plain[name])} for name in ("x", "W", "slopes")]
@@ -300,7 +300,7 @@ def check_zeros(run: Any) -> None:
 
 @check("one byte for each number of x and of W until backward", points=2, code="M",
        diagnosis="save what `quantize` gave, not what it was given")  # fmt: skip
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: every byte that is alive after forward, but x, W and y."""
     x, weight = (run.random(shape, torch.float32)
                  for shape in ((TOKENS, INPUTS), (OUTPUTS, INPUTS)))  # fmt: skip

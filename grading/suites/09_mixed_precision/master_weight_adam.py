@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="master_weight_adam",
@@ -102,7 +102,7 @@ def updated(
     return found
 
 
-def _case(run: Any) -> tuple[list[torch.Tensor], list[Row], list[dict[str, Any]]]:
+def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], list[dict[str, Any]]]:
     """Hidden weights, two in bf16 and one in fp16; the second has no gradient at first."""
     kinds = (torch.bfloat16, torch.bfloat16, torch.float16)
     start = [run.random((4, 3), kinds[0]), run.random(6, kinds[1]), run.random(5, kinds[2])]
@@ -117,7 +117,7 @@ def _case(run: Any) -> tuple[list[torch.Tensor], list[Row], list[dict[str, Any]]
 
 @check("AdamW in float32: masters, means and squares", points=6, code="E",
        diagnosis="the formulas of the task, on float32 numbers")  # fmt: skip
-def check_masters(run: Any) -> None:
+def check_masters(run: Run) -> None:
     """E: eight updates; bf16 and fp16; a parameter that has no gradient in some of them."""
     start, rows, found = _case(run)
     slips = {
@@ -138,7 +138,7 @@ def check_masters(run: Any) -> None:
 
 @check("the weights are the masters, rounded", points=3, code="E",
        diagnosis="`p.copy_(master)` at the end, in place")  # fmt: skip
-def check_weights(run: Any) -> None:
+def check_weights(run: Run) -> None:
     """E: bit for bit, in the dtype and the memory that they had."""
     start, _, found = _case(run)
     for number, update in enumerate(found):
@@ -151,7 +151,7 @@ def check_weights(run: Any) -> None:
 
 @check("updates below one bf16 step survive", points=3, code="E",
        diagnosis="the master keeps what the weight cannot show yet")  # fmt: skip
-def check_small(run: Any) -> None:
+def check_small(run: Run) -> None:
     """E: 40 updates of 0.0002 from 1.0, where bf16 has steps of 0.004."""
     start = [torch.ones(3, dtype=torch.bfloat16)]
     rows: list[Row] = [[torch.ones(3, dtype=torch.bfloat16)] for _ in range(40)]
@@ -163,7 +163,7 @@ def check_small(run: Any) -> None:
 
 @check("16 bytes a parameter: 12 are the optimizer's, gradients are freed", points=3, code="M",
        diagnosis="a master, a mean and a square of 4 bytes; no gradient stays")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """M: all tensors that the optimizer holds after a step, but the parameters."""
     start, _, found = _case(run)
     count = sum(w.numel() for w in start)

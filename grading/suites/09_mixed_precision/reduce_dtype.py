@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
@@ -121,7 +121,7 @@ def cause(found: torch.Tensor, rows: Row, dtype: torch.dtype) -> str:
     return best if shares[best] > 0.5 else ""
 
 
-def same_form(run: Any, found: Any, like: torch.Tensor, what: str, rank: int) -> None:
+def same_form(run: Run, found: Any, like: torch.Tensor, what: str, rank: int) -> None:
     """That something is a tensor of this shape and dtype."""
     nothing = "nothing is returned" if found is None else ""
     run.true(isinstance(found, torch.Tensor), f"{what} is no tensor", rank=rank,
@@ -132,7 +132,7 @@ def same_form(run: Any, found: Any, like: torch.Tensor, what: str, rank: int) ->
 
 
 def compare_means(
-    run: Any, result: Any, columns: list[Row], dtypes: list[torch.dtype], which: slice = slice(None)
+    run: Run, result: Any, columns: list[Row], dtypes: list[torch.dtype], which: slice = slice(None)
 ) -> None:
     """That the means of some cases are as near to the exact ones as their dtypes allow."""
     for rank, output in enumerate(result.outputs):
@@ -157,14 +157,14 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def far(run: Any, shape: Any) -> torch.Tensor:
+def far(run: Run, shape: Any) -> torch.Tensor:
     """Hidden numbers of both signs, none so small that fp16 has fewer digits for it."""
     drawn = run.random(shape)
     return drawn + drawn.sign()
 
 
 def go(
-    run: Any, columns: list[Row], dtypes: list[torch.dtype], bounds: bool = False
+    run: Run, columns: list[Row], dtypes: list[torch.dtype], bounds: bool = False
 ) -> tuple[Any, list[Row], list[torch.dtype]]:
     """Runs cases, each a row of all ranks' gradients; gives the result and the cases."""
     names = [name_of(dtype) for dtype in dtypes]
@@ -174,7 +174,7 @@ def go(
     return run(drive, inputs, world=world), columns, dtypes
 
 
-def mixed(run: Any, world: int) -> tuple[Any, list[Row], list[torch.dtype]]:
+def mixed(run: Run, world: int) -> tuple[Any, list[Row], list[torch.dtype]]:
     """All pairs of dtypes, and forms: a view that is not contiguous, a scalar, nothing."""
     columns = [[far(run, (13, 7)).to(own).t() for _ in range(world)] for own, _ in PAIRS]
     dtypes = [dtype for _, dtype in PAIRS]
@@ -187,7 +187,7 @@ def mixed(run: Any, world: int) -> tuple[Any, list[Row], list[torch.dtype]]:
 
 @check("the mean in the gradient's dtype, on 1 and 3 ranks", points=3, code="E",
        diagnosis="cast, divide, reduce, cast back")  # fmt: skip
-def check_mean(run: Any) -> None:
+def check_mean(run: Run) -> None:
     """E: seven pairs of dtypes; the gradient that was given is left alone."""
     for world in (3, 1):
         result, columns, dtypes = mixed(run, world)
@@ -203,7 +203,7 @@ def check_mean(run: Any) -> None:
 
 @check("2(N-1)/N·S bytes, S in the reduce dtype", points=3, code="B",
        diagnosis="what is given to the collective must already be in the reduce dtype")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: fewer bytes for float32 gradients, more for bf16 ones; exact, from the ledger."""
     count = 48
     for world, own, dtype in ((3, F64, F16), (4, B16, F32)):
@@ -219,7 +219,7 @@ def check_bytes(run: Any) -> None:
         })  # fmt: skip
 
 
-def large(run: Any) -> tuple[Any, list[Row], list[torch.dtype]]:
+def large(run: Run) -> tuple[Any, list[Row], list[torch.dtype]]:
     """Sums too large for fp16, a gradient too large for it, fp16's own; and bf16 in float32."""
     near = [(far(run, 40).abs() / 8 + 1).float().clamp(max=1.6) * 4e4 for _ in range(3)]
     alone = [far(run, 40).float() for _ in range(3)]
@@ -231,14 +231,14 @@ def large(run: Any) -> tuple[Any, list[Row], list[torch.dtype]]:
 
 @check("divided before the sum, in the wide dtype", points=3, code="E",
        diagnosis="the sum must never be larger than the mean's terms allow")  # fmt: skip
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """E: fp16, where the sum of all ranks, or one gradient alone, is too large for it."""
     compare_means(run, *large(run), slice(3))
 
 
 @check("bf16 gradients summed in float32: rounded once", points=2, code="E",
        diagnosis="nothing may be rounded to bf16 before the end")  # fmt: skip
-def check_once(run: Any) -> None:
+def check_once(run: Run) -> None:
     """E: at most half a spacing of bf16 from the exact mean; a sum in bf16 is further off."""
     compare_means(run, *large(run), slice(3, None))
 
@@ -249,7 +249,7 @@ def worst(dtype: torch.dtype) -> Row:
     return [torch.full((2,), 2 * (1 + x), dtype=F64) for x in (u, 3 * u - u / 64)]
 
 
-def measured_cases(run: Any, world: int) -> tuple[Any, list[Row], list[torch.dtype]]:
+def measured_cases(run: Run, world: int) -> tuple[Any, list[Row], list[torch.dtype]]:
     """Random gradients, such that cancel, and for two ranks the worst that there are."""
     columns, dtypes = [], [B16, F16, F32]
     for own in (F32, F32, F64):
@@ -281,7 +281,7 @@ def why_bound(found: torch.Tensor, rows: Row, dtype: torch.dtype) -> str:
 
 @check("the bound holds for real reductions, and is near", points=5, code="E",
        diagnosis="N roundings of each term, relative to the terms' magnitudes")  # fmt: skip
-def check_bound(run: Any) -> None:
+def check_bound(run: Run) -> None:
     """E: the errors of the reader's own reductions on 2–4 ranks, below the reader's bound."""
     for world in (3, 2, 4):
         result, columns, dtypes = measured_cases(run, world)
@@ -292,7 +292,7 @@ def check_bound(run: Any) -> None:
                 _check_bound(run, found, mean, rows, dtype, rank)
 
 
-def _check_bound(run: Any, found: Any, mean: Any, rows: Row, dtype: torch.dtype, rank: int) -> None:
+def _check_bound(run: Run, found: Any, mean: Any, rows: Row, dtype: torch.dtype, rank: int) -> None:
     """Not below the errors that were made or could be, nor far above."""
     what = f"the bound for {len(rows)} ranks in {name_of(dtype)}"
     same_form(run, found, rows[0].double(), what, rank)

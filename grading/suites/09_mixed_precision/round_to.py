@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe
 
 EXERCISE = Exercise(
     name="round_to",
@@ -116,7 +116,7 @@ def expected(x: torch.Tensor, form: Format) -> torch.Tensor:
     return limited.to(form.dtype).float()
 
 
-def middles(run: Any, form: Format) -> torch.Tensor:
+def middles(run: Run, form: Format) -> torch.Tensor:
     """Half-way points, and their neighbours in float32: the first, the last and hidden ones."""
     numbers = table(form)
     places = run.integers(0, len(numbers) - 1, MIDDLES)
@@ -126,7 +126,7 @@ def middles(run: Any, form: Format) -> torch.Tensor:
     return torch.cat([middle, below, above])
 
 
-def _inputs(run: Any, form: Format) -> torch.Tensor:
+def _inputs(run: Run, form: Format) -> torch.Tensor:
     """All bf16 patterns, random float32 patterns, random sizes of the format, half-way points."""
     patterns = torch.arange(-(2**15), 2**15, dtype=torch.int32) * 2**16
     noise = run.integers(-(2**31), 2**31, 4000).to(torch.int32)
@@ -142,7 +142,7 @@ Causes = Callable[[torch.Tensor, Format], dict[str, torch.Tensor]]
 
 
 def _compare(
-    run: Any, where: Where, what: str, likely: Causes, formats: dict[str, Format] = FORMATS
+    run: Run, where: Where, what: str, likely: Causes, formats: dict[str, Format] = FORMATS
 ) -> None:
     """Compares all inputs of a kind, bit for bit, format by format."""
     cases = {name: _inputs(run, form) for name, form in {**FORMATS, **SIX_BITS}.items()}
@@ -156,7 +156,7 @@ def _compare(
             _bits(run, x[mask], rounded[mask], form, f"{what} in {name}", likely)
 
 
-def _formed(run: Any, rounded: Any, x: torch.Tensor, name: str) -> torch.Tensor:
+def _formed(run: Run, rounded: Any, x: torch.Tensor, name: str) -> torch.Tensor:
     """What round_to returned, if it is float32 of x's shape."""
     good = isinstance(rounded, torch.Tensor) and rounded.dtype == torch.float32
     good = good and rounded.shape == x.shape
@@ -173,7 +173,7 @@ def pattern(x: torch.Tensor) -> torch.Tensor:
 
 
 def _bits(
-    run: Any, x: torch.Tensor, rounded: torch.Tensor, form: Format, what: str, likely: Causes
+    run: Run, x: torch.Tensor, rounded: torch.Tensor, form: Format, what: str, likely: Causes
 ) -> None:
     wanted = expected(x, form)
     wrong = (pattern(rounded) != pattern(wanted)).nonzero().flatten()
@@ -228,21 +228,21 @@ def slips(x: torch.Tensor, form: Format) -> dict[str, torch.Tensor]:
 
 @check("the nearest number, at full precision", points=4, code="P",
        diagnosis="between 2^e and 2^(e+1) the numbers are 2^(e-m) apart")  # fmt: skip
-def check_nearest(run: Any) -> None:
+def check_nearest(run: Run) -> None:
     """P: everything between the smallest normal number and the largest, but half-way points."""
     _compare(run, lambda x, form: normal(x, form) & ~in_middle(x, form), "numbers", slips)
 
 
 @check("half-way points go to the even neighbour", points=3, code="P",
        diagnosis="torch.round on x counted in spacings does it")  # fmt: skip
-def check_ties(run: Any) -> None:
+def check_ties(run: Run) -> None:
     """P: exactly half-way between two numbers, subnormal ones too."""
     _compare(run, in_middle, "half-way points", slips)
 
 
 @check("subnormals: evenly spaced down to zero", points=3, code="P",
        diagnosis="below 2^(1-bias) the spacing stays 2^(1-bias-m)")  # fmt: skip
-def check_subnormal(run: Any) -> None:
+def check_subnormal(run: Run) -> None:
     """P: everything below the smallest normal number, but zero."""
     _compare(run, lambda x, form: (x.abs() < smallest(form)) & (x != 0), "subnormals",
              lambda x, form: {
@@ -277,13 +277,13 @@ def overflows(x: torch.Tensor, form: Format) -> dict[str, torch.Tensor]:
 
 @check("too large: infinity, or the largest number", points=3, code="P",
        diagnosis="round first, then compare with `largest`")  # fmt: skip
-def check_overflow(run: Any) -> None:
+def check_overflow(run: Run) -> None:
     """P: everything above the largest number, infinity included."""
     _compare(run, lambda x, form: x.abs() > form.largest, "numbers above the largest", overflows)
 
 
 @check("zeros keep their sign, NaN stays NaN", points=2, code="P")
-def check_special(run: Any) -> None:
+def check_special(run: Run) -> None:
     """P: both zeros, and every pattern of NaN."""
     _compare(run, lambda x, form: (x == 0) | x.isnan(), "zeros and NaN", lambda x, form: {
         "the sign of zero is lost": torch.where(x.isnan(), x, 0.0),
@@ -295,13 +295,13 @@ def check_special(run: Any) -> None:
 
 @check("formats that torch has no dtype for", points=2, code="E",
        diagnosis="nothing but the four numbers may decide")  # fmt: skip
-def check_six_bits(run: Any) -> None:
+def check_six_bits(run: Run) -> None:
     """E: e3m2 and e2m3 of six bits, against a table of all their numbers."""
     _compare(run, lambda x, form: ~x.isnan(), "numbers", slips, SIX_BITS)
 
 
 @check("any shape", points=1, code="E")
-def check_shapes(run: Any) -> None:
+def check_shapes(run: Run) -> None:
     """E: a matrix, its transpose, nothing, and a scalar."""
     x = run.random((3, 5), torch.float32)
     shapes = {"a matrix": x, "its transpose": x.t(), "no numbers": x[:0], "a scalar": x[0, 0]}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
@@ -147,7 +147,7 @@ def drive_autocast(learner: Any, group: Any, a: torch.Tensor, b: torch.Tensor) -
 
 
 # --- what it must bring back ---------------------------------------------------------------------
-def _given(run: Any) -> dict[str, Any]:
+def _given(run: Run) -> dict[str, Any]:
     """Hidden sizes; blocks keep the width, and what comes in is not contiguous."""
     rows, width = run.number(3, 7), run.number(4, 9)
     weights = [(run.random((width, width)) / 2, run.random(width)) for _ in range(2)]
@@ -162,7 +162,7 @@ def _expected(given: dict[str, Any]) -> dict[str, Any]:
         return walk(lambda fn, *args: fn(*args), given)
 
 
-def _there(run: Any, grads: list[Any], what: str, cause: str) -> None:
+def _there(run: Run, grads: list[Any], what: str, cause: str) -> None:
     for grad in grads:
         run.true(grad is not None, f"{what}: there is none", expected="a tensor", measured="None",
                  cause=cause)  # fmt: skip
@@ -175,7 +175,7 @@ def _there(run: Any, grads: list[Any], what: str, cause: str) -> None:
     diagnosis="the second run must be the first again, and be differentiated by the output's "
     "gradient; each input's gradient goes to its own place",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: dropout, a block used twice, data without a gradient, and two backwards."""
     given = _given(run)
     found, wanted = run(drive, {"given": given}).outputs[0], _expected(given)
@@ -205,7 +205,7 @@ def check_gradients(run: Any) -> None:
     code="E",
     diagnosis="note the random state in forward; in backward set it, run, and set it back",
 )
-def check_random(run: Any) -> None:
+def check_random(run: Run) -> None:
     """E: what each run draws, and what is drawn between, after forward and after backward."""
     given = _given(run)
     found, wanted = run(drive, {"given": given}).outputs[0], _expected(given)
@@ -230,7 +230,7 @@ def check_random(run: Any) -> None:
     code="B",
     diagnosis="`fn` is called once for all its gradients",
 )
-def check_calls(run: Any) -> None:
+def check_calls(run: Run) -> None:
     """B: calls of each block's function until the end of the first backward."""
     given = _given(run)
     found = run(drive, {"given": given}).outputs[0]
@@ -246,7 +246,7 @@ def check_calls(run: Any) -> None:
     code="M",
     diagnosis="keep nothing of the first run but its inputs, and nothing at all of the second",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: every byte that is alive, after forward, in backward and after it."""
     found = run(drive_memory, {"x": run.random(COUNT)}).outputs[0]
     size, states = COUNT * 8, BLOCKS * STATE
@@ -266,7 +266,7 @@ def check_memory(run: Any) -> None:
     code="E",
     diagnosis="note autocast in forward, and run again inside `torch.autocast(...)` set alike",
 )
-def check_autocast(run: Any) -> None:
+def check_autocast(run: Run) -> None:
     """E: a block under autocast with its backward outside, and the other way round."""
     shapes = (run.number(2, 6), run.number(2, 6))
     given = {"a": run.random(shapes, torch.float32), "b": run.random(shapes[::-1], torch.float32)}

@@ -9,7 +9,7 @@ import torch
 from torch.utils.checkpoint import checkpoint as recompute_all
 
 from course_lib.comm import reduce_from_group
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.data_parallel.training import explained
 from grading.references.recompute import block_runs
 from grading.references.tensor_parallel import block_stack
@@ -112,7 +112,7 @@ def _memory(learner: Any, group: Any, x: torch.Tensor) -> dict[str, int]:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _plans(run: Any) -> list[list[dict[str, Any]]]:
+def _plans(run: Run) -> list[list[dict[str, Any]]]:
     """For each case the arguments on all ranks."""
     cases = []
     for n in (1, 4, 7, 5, 8, 3):
@@ -140,13 +140,13 @@ def _need(plan: dict[str, Any]) -> int:
     return next((k for k, size in enumerate(sizes) if size <= plan["budget"]), len(whole))
 
 
-def _counted(run: Any) -> tuple[Any, list[list[dict[str, Any]]]]:
+def _counted(run: Run) -> tuple[Any, list[list[dict[str, Any]]]]:
     cases = _plans(run)
     inputs = [{"cases": [plans[rank] for plans in cases]} for rank in range(WORLD)]
     return explained(run, drive_counts, inputs, WORLD, ASK), cases
 
 
-def _stack(run: Any, given: block_stack.Given, way: str) -> Any:
+def _stack(run: Run, given: block_stack.Given, way: str) -> Any:
     """A run of the stack.
 
     Args:
@@ -174,7 +174,7 @@ def _stack(run: Any, given: block_stack.Given, way: str) -> Any:
     diagnosis="the first k blocks hold k·kept, the others whole[k] + ... + whole[n-1]; the largest "
     "need of all ranks is the count",
 )
-def check_counts(run: Any) -> None:
+def check_counts(run: Run) -> None:
     """E: hidden budgets and sizes; a budget that is just enough; nothing and all to recompute."""
     result, cases = _counted(run)
     for number, plans in enumerate(cases):
@@ -203,7 +203,7 @@ def check_counts(run: Any) -> None:
     code="B",
     diagnosis="a rank's need is one number, and so is the largest of them",
 )
-def check_question(run: Any) -> None:
+def check_question(run: Run) -> None:
     """B: what is sent for each count, from the ledger."""
     result, cases = _counted(run)
     run.forbid_bypass(result)
@@ -221,7 +221,7 @@ def check_question(run: Any) -> None:
     code="H",
     diagnosis="say it with a number in the all-reduce, and raise after it",
 )
-def check_refusal(run: Any) -> None:
+def check_refusal(run: Run) -> None:
     """H: what is not enough for rank 1, although it would be for the others."""
     plan = {"kept": run.number(5, 20), "whole": run.integers(40, 60, 4).tolist()}
     budgets = (1000, 4 * plan["kept"] - 1)
@@ -240,7 +240,7 @@ def check_refusal(run: Any) -> None:
     code="H",
     diagnosis="all ranks must recompute the same blocks: look at the first check",
 )
-def check_agreed(run: Any) -> None:
+def check_agreed(run: Run) -> None:
     """H: torch's checkpoint, for as many blocks as agreed_count says to ranks that differ."""
     given = block_stack.given_of(run)
     _check_values(run, given, _stack(run, given, "agreed"))
@@ -252,7 +252,7 @@ def check_agreed(run: Any) -> None:
     code="B",
     diagnosis="backward sends f's sums of gradients; what forward has received is kept",
 )
-def check_sent(run: Any) -> None:
+def check_sent(run: Run) -> None:
     """B: what a stack of recomputed blocks sends in forward and backward."""
     given = block_stack.given_of(run)
     result = _stack(run, given, "all")
@@ -275,7 +275,7 @@ def check_sent(run: Any) -> None:
     diagnosis="the n-th sum of a second run is the n-th of its own first run; the gradient of a "
     "part is the gradient of the sum",
 )
-def check_kept(run: Any) -> None:
+def check_kept(run: Run) -> None:
     """H: all blocks on all ranks, then 1, 4 and 2 of them; the sums that each run sees."""
     given = block_stack.given_of(run)
     for way in ("all", "own"):
@@ -287,7 +287,7 @@ def check_kept(run: Any) -> None:
         _check_values(run, given, result)
 
 
-def _check_values(run: Any, given: block_stack.Given, result: Any) -> None:
+def _check_values(run: Run, given: block_stack.Given, result: Any) -> None:
     """Output and gradients on all ranks, against one process."""
     wanted = block_stack.one_process(given)
     for rank, output in enumerate(result.outputs):
@@ -301,7 +301,7 @@ def _check_values(run: Any, given: block_stack.Given, result: Any) -> None:
     code="M",
     diagnosis="`checkpoint` holds the input; hold nothing but the sums, and those for their call",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: every byte that is alive after forward, after backward, and without a backward."""
     result = _stack(run, block_stack.given_of(run), "all")
     for rank, output in enumerate(result.outputs):

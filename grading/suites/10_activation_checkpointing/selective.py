@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.recompute import block_runs
 
 EXERCISE = Exercise(
@@ -76,7 +76,7 @@ def _plain(fn: block_runs.Call, *args: Any) -> torch.Tensor:
     return fn(*args)
 
 
-def _chains(run: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _chains(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the learner's code found under each policy, and what there is without it."""
     rows, width, deep = run.number(4, 8), run.number(3, 7), run.number(3, 5)
     scale = width**-0.5
@@ -87,7 +87,7 @@ def _chains(run: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return run(drive_chains, {"given": given}).outputs[0], block_runs.walk_chains(_plain, given)
 
 
-def _layers(run: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _layers(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
     """The same for the transformer blocks."""
     heads, tokens = run.number(2, 4), run.number(5, 9)
     width = heads * run.number(2, 4)
@@ -111,7 +111,7 @@ def _again(found: dict[str, Any], plain: dict[str, Any], op: str) -> int:
 
 
 def _check_counts(
-    run: Any, found: dict[str, Any], plain: dict[str, Any], kept: tuple[str, ...],
+    run: Run, found: dict[str, Any], plain: dict[str, Any], kept: tuple[str, ...],
     others: tuple[str, ...], words: str,
 ) -> None:  # fmt: skip
     """Kept operations run in forward alone, the others once more; nothing twice in forward."""
@@ -132,7 +132,7 @@ def _check_counts(
     code="B",
     diagnosis="ask `policy(func)` in both runs; only where it says no does the second run compute",
 )
-def check_counts(run: Any) -> None:
+def check_counts(run: Run) -> None:
     """B: what is really run, under four policies, seen by a dispatch mode below the learner's."""
     every, plain = _chains(run)
     for name, kept in POLICIES.items():
@@ -148,7 +148,7 @@ def check_counts(run: Any) -> None:
     code="O",
     diagnosis="the n-th kept operation of a call's second run is the n-th of its first",
 )
-def check_order(run: Any) -> None:
+def check_order(run: Run) -> None:
     """O: the products that each run sees, equal in shape; two calls of one block."""
     every, _ = _chains(run)
     for name, found in every.items():
@@ -161,7 +161,7 @@ def check_order(run: Any) -> None:
     code="E",
     diagnosis="a second run must compute what the first did: look at the checks above first",
 )
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: four policies on chains of products, and the learner's on transformer blocks."""
     every, plain = _chains(run)
     for name, found in every.items():
@@ -176,7 +176,7 @@ def check_gradients(run: Any) -> None:
     code="E",
     diagnosis="random numbers are restored by `checkpoint`; keep a copy of what `func` returned",
 )
-def check_same(run: Any) -> None:
+def check_same(run: Run) -> None:
     """E: what each run draws, and its wide activations before and after `relu_`."""
     found, plain = _layers(run)
     firsts, seconds = found["runs"][:2], found["runs"][2:][::-1]
@@ -199,7 +199,7 @@ def check_same(run: Any) -> None:
     diagnosis="linear layers are `aten.mm.default` and `aten.addmm.default`; attention's products "
     "are batched",
 )
-def check_policy(run: Any) -> None:
+def check_policy(run: Run) -> None:
     """B: the learner's policy, asked directly, and by transformer blocks."""
     found, plain = _layers(run)
     for op, keep in PAPER.items():
@@ -217,7 +217,7 @@ def check_policy(run: Any) -> None:
     code="M",
     diagnosis="keep what the policy asks for, in a queue that dies with its call",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: every byte that is alive after forward; and after backward, beside the output."""
     x, weight = run.random((ROWS, WIDTH)), run.random((WIDTH, WIDTH))
     found = run(drive_memory, {"x": x, "weight": weight / WIDTH**0.5}).outputs[0]
@@ -231,7 +231,7 @@ def check_memory(run: Any) -> None:
     diagnosis="count in `again` what the second run computes, and nothing that it takes from the "
     "queue",
 )
-def check_overhead(run: Any) -> None:
+def check_overhead(run: Run) -> None:
     """B: operations of products, by the learner's count and by the suite's own."""
     every, plain = _chains(run)
     for name, found in every.items():
@@ -239,7 +239,7 @@ def check_overhead(run: Any) -> None:
     _check_overhead(run, *_layers(run), "of transformer blocks")
 
 
-def _check_overhead(run: Any, found: dict[str, Any], plain: dict[str, Any], words: str) -> None:
+def _check_overhead(run: Run, found: dict[str, Any], plain: dict[str, Any], words: str) -> None:
     forward, backward = plain["flops"]
     again = found["flops"][1] - backward
     run.close(found["overhead"], again / forward, f"the overhead {words}", likely={

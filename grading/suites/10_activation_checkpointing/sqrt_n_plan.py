@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="sqrt_n_plan",
@@ -91,13 +91,13 @@ def least_time(case: dict[str, Any], one_by_one: bool = False) -> int | None:
     return step(0, 0)
 
 
-def _form(run: Any, plan: list[list[int]], n: int, what: str) -> None:
+def _form(run: Run, plan: list[list[int]], n: int, what: str) -> None:
     """Every block once and in order, no segment empty."""
     run.equal([i for blocks in plan for i in blocks], list(range(n)), f"{what}: the blocks")
     run.true(all(plan), f"{what}: a segment is empty", measured=str(plan))
 
 
-def _check_plan(run: Any, case: dict[str, Any], plan: Plan | None, least: int | None) -> None:
+def _check_plan(run: Run, case: dict[str, Any], plan: Plan | None, least: int | None) -> None:
     """That a plan is one, within its budget, and the best."""
     n, budget = len(case["times"]), case["budget"]
     what = f"{n} blocks of {case['memories']} within {budget}"
@@ -127,7 +127,7 @@ def _check_plan(run: Any, case: dict[str, Any], plan: Plan | None, least: int | 
                 "that can be held")  # fmt: skip
 
 
-def _cases(run: Any, n: int, budgets: list[float]) -> list[dict[str, Any]]:
+def _cases(run: Run, n: int, budgets: list[float]) -> list[dict[str, Any]]:
     """Hidden blocks, with budgets between the least that a recomputed block needs and all kept."""
     times = run.integers(1, 20, n).tolist()
     memories = run.integers(1, 9, n).tolist()
@@ -142,7 +142,7 @@ def _cases(run: Any, n: int, budgets: list[float]) -> list[dict[str, Any]]:
     code="S",
     diagnosis="the peak is the number of segments and `memory` times the longest one's length",
 )
-def check_equal(run: Any) -> None:
+def check_equal(run: Run) -> None:
     """S: no blocks, one, squares and numbers between, activations larger than the input."""
     cases = [*EQUAL, (run.number(40, 90), run.number(2, 40))]
     found = run(drive_equal, {"cases": cases}).outputs[0]
@@ -163,7 +163,7 @@ def check_equal(run: Any) -> None:
     code="S",
     diagnosis="compare by hand with all plans of three blocks",
 )
-def check_small(run: Any) -> None:
+def check_small(run: Run) -> None:
     """S: small cases, some of them hidden, against every plan that there is."""
     cases = [
         {"times": [5, 5, 5], "memories": [4, 4, 4], "budget": budget} for budget in range(3, 14)
@@ -184,7 +184,7 @@ def check_small(run: Any) -> None:
     code="S",
     diagnosis="trying all plans never ends: remember one plan for each amount that can be held",
 )
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """S: so many blocks that all plans cannot be tried."""
     cases = _cases(run, LARGE, [0.15, 0.3, 0.6])
     found = run(drive_best, {"cases": cases}, cpu=4.0).outputs[0]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 from grading.references.checkpoint.resumed_training import (
     PARTS,
     WIDTH,
@@ -150,7 +150,7 @@ class Case(NamedTuple):
     streams: list[torch.Tensor]  # torch's random state of both ranks then
 
 
-def case_of(run: Any) -> Case:
+def case_of(run: Run) -> Case:
     """Two ranks, played by one process that nobody kills."""
     seed, count = run.number(10, 10_000), run.number(27, 35)
     data = run.random((count, WIDTH)), run.random(count)
@@ -161,7 +161,7 @@ def case_of(run: Any) -> Case:
     return Case({"seed": seed, "data": data}, found, training.weights(), halfway, states)
 
 
-def start(run: Any, case: Case, world: int = 2, steps: int = STEPS, died: int = 0) -> Any:
+def start(run: Run, case: Case, world: int = 2, steps: int = STEPS, died: int = 0) -> Any:
     """Runs the job to its end; `died` is the step that the one before was killed in."""
     inputs = {**case.given, "steps": steps, "dies": None, "least": died - INTERVAL}
     result = run(drive, inputs, world=world, folder=run.folder)
@@ -169,7 +169,7 @@ def start(run: Any, case: Case, world: int = 2, steps: int = STEPS, died: int = 
     return result
 
 
-def kill(run: Any, case: Case, rank: int, dies: tuple[str, int], died: int = 0) -> None:
+def kill(run: Run, case: Case, rank: int, dies: tuple[str, int], died: int = 0) -> None:
     """Runs the job until a rank is killed."""
     inputs = [{**case.given, "steps": STEPS, "dies": dies if index == rank else None,
                "least": died - INTERVAL} for index in range(2)]  # fmt: skip
@@ -183,7 +183,7 @@ def kill(run: Any, case: Case, rank: int, dies: tuple[str, int], died: int = 0) 
         raise RunFault(result.fault, result.printed)
 
 
-def begins(run: Any, result: Any, died: int) -> None:
+def begins(run: Run, result: Any, died: int) -> None:
     """A job that was started again goes on from a step that is not too early."""
     for rank, found in enumerate(result.outputs):
         first = found["step"] - len(found["log"])
@@ -192,7 +192,7 @@ def begins(run: Any, result: Any, died: int) -> None:
                     "checkpoint that is complete")  # fmt: skip
 
 
-def went_on(run: Any, case: Case, result: Any, when: str) -> None:
+def went_on(run: Run, case: Case, result: Any, when: str) -> None:
     """The restarted job ended as if nothing had been."""
     for rank, found in enumerate(result.outputs):
         first = found["step"] - len(found["log"])
@@ -207,7 +207,7 @@ def went_on(run: Any, case: Case, result: Any, when: str) -> None:
 
 @check("without a kill: every step once, a save at each interval", points=3, code="E",
        diagnosis="a loop of steps, and a save if job.step % interval is 0")  # fmt: skip
-def check_alone(run: Any) -> None:
+def check_alone(run: Run) -> None:
     """E: weights of one process; which steps are saved."""
     case = case_of(run)
     due = list(range(INTERVAL, STEPS + 1, INTERVAL))
@@ -224,7 +224,7 @@ def check_alone(run: Any) -> None:
 
 @check("a rank killed in a step: at most an interval is lost", points=5, code="E",
        diagnosis="go on from the newest complete checkpoint")  # fmt: skip
-def check_killed(run: Any) -> None:
+def check_killed(run: Run) -> None:
     """E: killed twice in one job, with one and with two digits in the newest step."""
     case = case_of(run)
     kill(run, case, 1, ("step", 7))
@@ -234,7 +234,7 @@ def check_killed(run: Any) -> None:
 
 @check("a rank killed in a save: the torn checkpoint is not loaded", points=5, code="E",
        diagnosis="a checkpoint counts once all ranks have written their part")  # fmt: skip
-def check_torn(run: Any) -> None:
+def check_torn(run: Run) -> None:
     """E: the others have written their part of step 6, or of step 9, and wait."""
     case = case_of(run)
     kill(run, case, 1, ("capture", 6))
@@ -244,7 +244,7 @@ def check_torn(run: Any) -> None:
 
 @check("the job goes on with another number of ranks", points=4, code="E",
        diagnosis="the state of the job is for all; a new rank has none of its own")  # fmt: skip
-def check_worlds(run: Any) -> None:
+def check_worlds(run: Run) -> None:
     """E: two ranks, then three, then one: weights, data, and each rank's random numbers."""
     case = case_of(run)
     start(run, case, steps=2 * INTERVAL)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.ranks.system.processes import PROCESSES
 from grading.references.checkpoint.saved_state import (
     Given,
@@ -96,7 +96,7 @@ def _told(call: Callable[[], Any]) -> str:
 class Layout:
     """Hidden tensors, and along which dim each is cut when it is saved and when it is loaded."""
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: Run) -> None:
         rows, columns = 10 + 2 * run.number(1, 4) + 1, 12 + 4 * run.number(1, 4) + 1
         both = (rows, columns)
         self.state = {
@@ -151,7 +151,7 @@ def _likely(state: dict[str, torch.Tensor], about: Given, value: Any) -> dict[st
     code="E",
     diagnosis="each saved box of that name gives what overlaps; from the place `at`, in its dtype",
 )
-def check_values(run: Any) -> None:
+def check_values(run: Run) -> None:
     """E: 1 to 4, 4 to 2, 2 to 3 and 3 to 1 ranks; rows to columns and back, replicas, scalars."""
     layout = Layout(run)
     for before, after in ((1, 4), (4, 2), (2, 3), (3, 1)):
@@ -175,7 +175,7 @@ def check_values(run: Any) -> None:
     code="E",
     diagnosis="a piece that reaches over its tensor's end is 0 there: only the overlap is read",
 )
-def check_padding(run: Any) -> None:
+def check_padding(run: Run) -> None:
     """E: flat vectors, padded for 4 ranks; other tensors lie behind them in the file."""
     world = 4
     state = {"flat": run.random(4 * run.number(8, 20) + 1), "few": run.random(5, torch.float32),
@@ -206,7 +206,7 @@ def check_padding(run: Any) -> None:
     code="M",
     diagnosis="only the overlap is looked at: mapped, or row by row with seeks",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: on 4 ranks, each with a quarter of every row of what one rank has saved."""
     world = 4
     state = {f"w{number}": run.random((ROWS, COLUMNS)) for number in range(MATRICES)}
@@ -235,7 +235,7 @@ def check_memory(run: Any) -> None:
     code="E",
     diagnosis="index 0 takes the largest of `complete_steps`, and broadcasts it",
 )
-def check_newest(run: Any) -> None:
+def check_newest(run: Run) -> None:
     """E: ranks see different folders, as while a save ends; the newest one is torn."""
     world = 3
     old, new = {"w": run.random((7, 5))}, {"w": run.random((7, 5))}
@@ -269,7 +269,7 @@ def check_newest(run: Any) -> None:
     diagnosis="compare name, shape and dtype of all pieces before one is changed; sizes of files "
     "before they are read",
 )
-def check_refused(run: Any) -> None:
+def check_refused(run: Run) -> None:
     """E: a missing name, another shape, another dtype, a truncated file, no checkpoint at all."""
     good, long, lost = run.random((6, 4)), run.random((9, 8), torch.float32), run.random((6, 4))
     ranks = [[["good", [6, 4], [0, 0], good]], [["long", [9, 8], [0, 0], long]]]

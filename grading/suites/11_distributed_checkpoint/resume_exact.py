@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Opaque, check
+from course_lib.grade.suite import Exercise, Opaque, Run, check
 from grading.references.checkpoint.resumed_training import (
     WIDTH,
     Stream,
@@ -77,13 +77,13 @@ def second(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def inputs_of(run: Any) -> dict[str, Any]:
+def inputs_of(run: Run) -> dict[str, Any]:
     """Hidden numbers: a seed and the data; an epoch is two batches and a rest."""
     seed, count = run.number(10, 10_000), run.number(27, 35)
     return {"seed": seed, "data": (run.random((count, WIDTH)), run.random(count))}
 
 
-def save(run: Any, given: dict[str, Any], world: int = 2) -> Any:
+def save(run: Run, given: dict[str, Any], world: int = 2) -> Any:
     """Runs the first half, and looks whether its states could be written to a disk."""
     result = run(first, given, world=world)
     for rank, found in enumerate(result.outputs):
@@ -100,7 +100,7 @@ def save(run: Any, given: dict[str, Any], world: int = 2) -> Any:
     return result
 
 
-def resume(run: Any, given: dict[str, Any], saved: Any, world: int = 2) -> Any:
+def resume(run: Run, given: dict[str, Any], saved: Any, world: int = 2) -> Any:
     """Runs the second half, from the states as they were when they were captured."""
     job = saved.outputs[0]["at_once"][0]
     owns = [found["at_once"][1] for found in saved.outputs] + [None] * world
@@ -175,7 +175,7 @@ CAUSES = {
 
 @check("capture changes nothing", points=2, code="E",
        diagnosis="look at everything, touch nothing: no draw, no step")  # fmt: skip
-def check_quiet(run: Any) -> None:
+def check_quiet(run: Run) -> None:
     """E: ten steps with a capture in the middle are one process' ten steps."""
     given = inputs_of(run)
     steps, weights = expected(given)
@@ -190,7 +190,7 @@ def check_quiet(run: Any) -> None:
 
 @check("the data and the count of steps go on where they were", points=3, code="E",
        diagnosis="the sampler's state and `step` belong to the job's state")  # fmt: skip
-def check_data(run: Any) -> None:
+def check_data(run: Run) -> None:
     """E: the rows of each batch after the restart."""
     given = inputs_of(run)
     right = [step["rows"] for step in expected(given)[0]]
@@ -210,7 +210,7 @@ def check_data(run: Any) -> None:
 
 @check("the learning rate and the loss scale go on", points=3, code="E",
        diagnosis="schedule, optimizer and scaler have a state_dict each")  # fmt: skip
-def check_rates(run: Any) -> None:
+def check_rates(run: Run) -> None:
     """E: both in each step after the restart."""
     given = inputs_of(run)
     right = expected(given)[0][BEFORE:]
@@ -234,7 +234,7 @@ def check_rates(run: Any) -> None:
 
 @check("10 steps = 5 + save + 5, bit for bit", points=5, code="E",
        diagnosis="something that a step reads has begun anew")  # fmt: skip
-def check_exact(run: Any) -> None:
+def check_exact(run: Run) -> None:
     """E: losses and weights on each rank; one process' numbers name the cause."""
     given = inputs_of(run)
     steps, weights = expected(given)
@@ -258,7 +258,7 @@ def check_exact(run: Any) -> None:
 
 @check("a state stays what it was", points=3, code="E",
        diagnosis="state_dict() hands out what training works on: copy.deepcopy")  # fmt: skip
-def check_copies(run: Any) -> None:
+def check_copies(run: Run) -> None:
     """E: neither the job that went on nor the one that was restored changes a state."""
     given = inputs_of(run)
     saved = save(run, given)
@@ -276,7 +276,7 @@ def check_copies(run: Any) -> None:
 
 @check("another number of ranks goes on with the same weights and data", points=3, code="E",
        diagnosis="the job's state is for any number of ranks; `own` may be None")  # fmt: skip
-def check_worlds(run: Any) -> None:
+def check_worlds(run: Run) -> None:
     """E: saved by 2, resumed by 3 and by 1; a new rank keeps its random numbers."""
     given = inputs_of(run)
     saved = save(run, given)
@@ -299,7 +299,7 @@ def check_worlds(run: Any) -> None:
 
 @check("a rank saves little of its own", points=1, code="M",
        diagnosis="what is the same on all ranks belongs to the job's state")  # fmt: skip
-def check_small(run: Any) -> None:
+def check_small(run: Run) -> None:
     """M: bytes of each rank's own state."""
     for rank, found in enumerate(save(run, inputs_of(run)).outputs):
         run.at_most(_size(found["at_once"][1]), OWN_BYTES, "the state of one rank, in bytes,",

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 from grading.references.checkpoint.fsync_watch import watched
 from grading.references.checkpoint.saved_state import (
     Given,
@@ -127,7 +127,7 @@ def drive_memory(learner: Any, group: Any, given: list[Given], place: str) -> di
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _state(run: Any, world: int) -> tuple[dict[str, torch.Tensor], dict[str, int | None]]:
+def _state(run: Run, world: int) -> tuple[dict[str, torch.Tensor], dict[str, int | None]]:
     """Hidden tensors, and along which dim each is cut; sizes that no world divides."""
     rows, columns = 12 + run.number(1, 6) * 2 + 1, 12 + run.number(1, 5) * 4 - 1
     state = {
@@ -158,7 +158,7 @@ def _given(state: dict[str, torch.Tensor], cuts: dict[str, Any], world: int) -> 
     code="E",
     diagnosis="each box's bytes, from a contiguous tensor, and where they begin in which file",
 )
-def check_values(run: Any) -> None:
+def check_values(run: Run) -> None:
     """E: rows, columns, stretches, replicas, scalars, on 1, 3 and 4 ranks."""
     for world in (1, 3, 4):
         state, cuts = _state(run, world)
@@ -177,7 +177,7 @@ def check_values(run: Any) -> None:
     code="B",
     diagnosis="each rank writes what it alone has; of the rest, each box goes to who has least",
 )
-def check_files(run: Any) -> None:
+def check_files(run: Run) -> None:
     """B: bytes of each file; replicas of very different sizes."""
     world = 3
     size = run.number(40, 60) * 8
@@ -212,7 +212,7 @@ def check_files(run: Any) -> None:
     code="M",
     diagnosis="write each piece from where it is; tell the others names and offsets only",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: the peak of what is new, and bytes sent."""
     world = 3
     state = {f"w{i}": run.random((world * 8, BIG // 8)) for i in range(MANY)}
@@ -239,7 +239,7 @@ def check_memory(run: Any) -> None:
     code="O",
     diagnosis="own file: flush, sync. All agree. Manifest: flush, sync, replace. All wait for it",
 )
-def check_order(run: Any) -> None:
+def check_order(run: Run) -> None:
     """O: on three ranks, of which the last is slow to sync; the rename is slow as well."""
     world = 3
     state, cuts = _state(run, world)
@@ -272,7 +272,7 @@ def check_order(run: Any) -> None:
     code="E",
     diagnosis="nothing of an older step is touched, and the manifest comes last",
 )
-def check_killed(run: Any) -> None:
+def check_killed(run: Run) -> None:
     """E: one rank at the sync of its values, index 0 at that of the manifest."""
     world = 3
     old, cuts = _state(run, world)
@@ -291,7 +291,7 @@ def check_killed(run: Any) -> None:
         compare_parts(run, read_parts(run, step_path(Path(run.folder) / place, 10)), old)
 
 
-def _compare_killed(run: Any, folder: Path, victim: int, what: str) -> None:
+def _compare_killed(run: Run, folder: Path, victim: int, what: str) -> None:
     """What the save in which a rank was killed has left."""
     died = f"after rank {victim} was killed at the sync of {what}"
     run.true(newest(folder) != 20, f"{died}, the torn checkpoint counts as complete", rank=victim,

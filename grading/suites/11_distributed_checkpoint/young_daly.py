@@ -6,7 +6,7 @@ import math
 from collections import deque
 from typing import Any, NamedTuple
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="young_daly",
@@ -150,7 +150,7 @@ def likely_share(interval: float, cost: float, restart: float, mtbf: float) -> d
     }  # fmt: skip
 
 
-def number(run: Any, found: Any, right: float, what: str, likely: dict[str, float]) -> None:
+def number(run: Run, found: Any, right: float, what: str, likely: dict[str, float]) -> None:
     """That a number is right, up to rounding, relatively."""
     real = isinstance(found, (int, float)) and not isinstance(found, bool)
     run.true(real, f"{what} is no number", measured=repr(found),
@@ -161,7 +161,7 @@ def number(run: Any, found: Any, right: float, what: str, likely: dict[str, floa
                  measured=f"{found:.8g}", cause=next(near, ""))  # fmt: skip
 
 
-def formulas(run: Any) -> tuple[dict[str, list[Any]], Any]:
+def formulas(run: Run) -> tuple[dict[str, list[Any]], Any]:
     """Published and hidden cases, rare failures and frequent ones, and their run."""
     costs = [(cost, mtbf) for mtbf, cost, _ in FIGURES]
     costs += [(MINUTE, 54 * DAY / 419), (2.0, 1.0), (7.0, 2.0), (1.9, 1.0)]
@@ -177,7 +177,7 @@ def formulas(run: Any) -> tuple[dict[str, list[Any]], Any]:
 
 @check("the interval: Young's, Daly's, and a job's mtbf", points=5, code="E",
        diagnosis="compare with the formula, term by term")  # fmt: skip
-def check_interval(run: Any) -> None:
+def check_interval(run: Run) -> None:
     """E: Daly's own figures, Llama 3's failures, hidden numbers; costs above twice the mtbf."""
     given, found = formulas(run)
     for (mtbf, count), value in zip(given["nodes"], found["job_mtbf"], strict=True):
@@ -198,7 +198,7 @@ def check_interval(run: Any) -> None:
 
 @check("the lost share", points=4, code="E",
        diagnosis="1 - interval / time, the time with restarts and their failures")  # fmt: skip
-def check_share(run: Any) -> None:
+def check_share(run: Run) -> None:
     """E: against the formula, at intervals that are too short, the best and too long."""
     given, found = formulas(run)
     for plan, value in zip(given["plans"], found["lost_share"], strict=True):
@@ -206,7 +206,7 @@ def check_share(run: Any) -> None:
         number(run, value, share(*plan), what.format(*plan), likely_share(*plan))
 
 
-def jobs_by_hand(run: Any) -> list[Job]:
+def jobs_by_hand(run: Run) -> list[Job]:
     """Small jobs in which each rule matters, and hidden ones with many failures."""
     jobs = [Job(100.0, 30.0, 5.0, 7.0, failures) for failures in (
         [], [50.0], [33.0], [35.0], [50.0, 53.0, 59.0], [70.0, 77.0], [1.0, 2.0, 3.0, 200.0],
@@ -219,7 +219,7 @@ def jobs_by_hand(run: Any) -> list[Job]:
     return jobs
 
 
-def jobs_by_chance(run: Any) -> list[Job]:
+def jobs_by_chance(run: Run) -> list[Job]:
     """Long jobs whose failures come at random, one a unit of time, with hidden settings."""
     jobs = []
     for interval, cost, restart in ((0.1, 0.02, 0.05), (0.6, 0.15, 0.3), (1.1, 0.05, 0.02)):
@@ -230,7 +230,7 @@ def jobs_by_chance(run: Any) -> list[Job]:
     return jobs
 
 
-def replays(run: Any) -> tuple[list[Job], list[Job], list[Any]]:
+def replays(run: Run) -> tuple[list[Job], list[Job], list[Any]]:
     """All jobs, and how long the learner says that they take."""
     by_hand, by_chance = jobs_by_hand(run), jobs_by_chance(run)
     found = run(drive_replay, {"jobs": [list(job) for job in by_hand + by_chance]})
@@ -239,7 +239,7 @@ def replays(run: Any) -> tuple[list[Job], list[Job], list[Any]]:
 
 @check("a job's time with given failures", points=5, code="S",
        diagnosis="go from attempt to attempt: restart, piece of work, checkpoint")  # fmt: skip
-def check_replay(run: Any) -> None:
+def check_replay(run: Run) -> None:
     """S: failures while working, saving and restarting, and at the very end of each."""
     by_hand, _, found = replays(run)
     slips = {
@@ -261,7 +261,7 @@ def check_replay(run: Any) -> None:
 
 @check("chance agrees with the lost share", points=2, code="E",
        diagnosis="the replay of random failures and the formula contradict each other")  # fmt: skip
-def check_chance(run: Any) -> None:
+def check_chance(run: Run) -> None:
     """E: thousands of random failures, replayed by the learner; their formula says what is lost."""
     _, by_chance, found = replays(run)
     plans = [[*job[1:4], float(UNIT)] for job in by_chance]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
@@ -71,7 +71,7 @@ def moved(bias: torch.Tensor, load: torch.Tensor) -> torch.Tensor:
 
 @check("chosen with the bias, weighed without it", points=4, code="E",
        diagnosis="the bias is added for the choice alone")  # fmt: skip
-def check_choice(run: Any) -> None:
+def check_choice(run: Run) -> None:
     """E: float64; gradients reach the scores, and not the bias."""
     tokens, experts, top_k = run.number(6, 12), run.number(5, 9), 3
     scores, bias = run.random((tokens, experts)).softmax(-1), run.random(experts).abs() / 2
@@ -97,7 +97,7 @@ def check_choice(run: Any) -> None:
     run.true(found["bias"] is None, "the bias has a gradient", cause="it is moved by loads alone")
 
 
-def _moves(run: Any) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
+def _moves(run: Run) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
     """A bias, each rank's batches, and the run: uneven, even, and none on index 1."""
     experts = run.number(5, 9)
     bias = run.random(experts, torch.float32)
@@ -113,7 +113,7 @@ def _moves(run: Any) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
 
 @check("the bias moves by the loads of all ranks", points=4, code="E",
        diagnosis="the sign of the mean load less the expert's, times the rate")  # fmt: skip
-def check_moves(run: Any) -> None:
+def check_moves(run: Run) -> None:
     """E: uneven loads, then even ones, then a rank without tokens."""
     bias, given, result = _moves(run)
     for rank, found in enumerate(result.outputs):
@@ -140,7 +140,7 @@ def check_moves(run: Any) -> None:
 
 @check("one all-reduce of E int64", points=2, code="B",
        diagnosis="count first, then sum the counts over the ranks")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     bias, given, result = _moves(run)
     size, moves = 8 * len(bias), len(given[0])

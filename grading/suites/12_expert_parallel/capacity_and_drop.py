@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="capacity_and_drop",
@@ -93,7 +93,7 @@ def mistakes(case: Case) -> dict[str, torch.Tensor]:
 
 
 # --- cases ---------------------------------------------------------------------------------------
-def _usual(run: Any) -> dict[str, Case]:
+def _usual(run: Run) -> dict[str, Case]:
     """Experts of which the first ones are wanted most; sizes that do not divide."""
     experts, cases = run.number(5, 9), {}
     for top_k, factor in ((1, 1.0), (2, 1.25), (3, 0.5)):
@@ -104,20 +104,20 @@ def _usual(run: Any) -> dict[str, Case]:
     return cases
 
 
-def _edges(run: Any) -> dict[str, Case]:
+def _edges(run: Run) -> dict[str, Case]:
     """No tokens; room for all; everything for one expert."""
     chosen = run.random((7, 5)).argsort(-1)[:, :2].contiguous()
     return {"no tokens": Case(chosen[:0], 5, 1.25), "room for all": Case(chosen, 5, 5.0),
             "all want expert 0": Case(torch.zeros(9, 1, dtype=torch.int64), 4, 1.0)}  # fmt: skip
 
 
-def _each(run: Any, cases: dict[str, Case]) -> Iterator[tuple[str, Case, dict[str, Any]]]:
+def _each(run: Run, cases: dict[str, Case]) -> Iterator[tuple[str, Case, dict[str, Any]]]:
     result = run(drive, {"cases": {name: case._asdict() for name, case in cases.items()}})
     for name, case in cases.items():
         yield name, case, result.outputs[0][name]
 
 
-def _rooms(run: Any, cases: dict[str, Case]) -> None:
+def _rooms(run: Run, cases: dict[str, Case]) -> None:
     """The capacities."""
     for name, case, found in _each(run, cases):
         exact = case.factor * case.chosen.numel() / case.experts
@@ -129,7 +129,7 @@ def _rooms(run: Any, cases: dict[str, Case]) -> None:
         })  # fmt: skip
 
 
-def _seats(run: Any, cases: dict[str, Case]) -> None:
+def _seats(run: Run, cases: dict[str, Case]) -> None:
     """The choices."""
     for name, case, found in _each(run, cases):
         run.close(found["chosen"], seated(case, in_turn(case), capacity(case)),
@@ -140,21 +140,21 @@ def _seats(run: Any, cases: dict[str, Case]) -> None:
 # --- checks --------------------------------------------------------------------------------------
 @check("the capacity, rounded up", points=2, code="E",
        diagnosis="factor · k · T / E, rounded up")  # fmt: skip
-def check_capacity(run: Any) -> None:
+def check_capacity(run: Run) -> None:
     """E: sizes that do not divide."""
     _rooms(run, _usual(run))
 
 
 @check("who is seated and who is dropped", points=5, code="E",
        diagnosis="column by column, each in the order of the tokens")  # fmt: skip
-def check_dropped(run: Any) -> None:
+def check_dropped(run: Run) -> None:
     """E: one, two and three choices; experts that nobody and that everybody wants."""
     _seats(run, _usual(run))
 
 
 @check("no tokens, room for all, and one expert for all", points=2, code="E",
        diagnosis="none, all, and the first of the line are seated")  # fmt: skip
-def check_edges(run: Any) -> None:
+def check_edges(run: Run) -> None:
     """E: both results."""
     _rooms(run, _edges(run))
     _seats(run, _edges(run))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 
 EXERCISE = Exercise(
     name="dispatch_combine",
@@ -115,7 +115,7 @@ def wrong_sums(members: list[Member], index: int) -> dict[str, torch.Tensor]:
 
 # --- cases ---------------------------------------------------------------------------------------
 def members_of(
-    run: Any, sizes: list[int], counts: list[int], top_k: int, used: int = 0
+    run: Run, sizes: list[int], counts: list[int], top_k: int, used: int = 0
 ) -> list[Member]:
     """What the ranks of one group are given.
 
@@ -139,7 +139,7 @@ def members_of(
     return members
 
 
-def _usual(run: Any, groups: int, size: int) -> list[list[Member]]:
+def _usual(run: Run, groups: int, size: int) -> list[list[Member]]:
     """For each group its members: hidden, unequal numbers of experts and of tokens."""
     found = []
     for _ in range(groups):
@@ -149,7 +149,7 @@ def _usual(run: Any, groups: int, size: int) -> list[list[Member]]:
     return found
 
 
-def _empty(run: Any) -> list[list[Member]]:
+def _empty(run: Run) -> list[list[Member]]:
     """Rank 1 has no tokens; nobody wants the experts of rank 2, nor the last but one of rank 0."""
     members = members_of(run, [3, 2, 2], [run.number(5, 9), 0, run.number(5, 9)], 2, used=4)
     for member in members:
@@ -157,7 +157,7 @@ def _empty(run: Any) -> list[list[Member]]:
     return [members]
 
 
-def _ran(run: Any, drive: Callable[..., Any], inputs: list[dict[str, Any]]) -> Any:
+def _ran(run: Run, drive: Callable[..., Any], inputs: list[dict[str, Any]]) -> Any:
     """A run; where gloo ends a process, it does not say why."""
     try:
         return run(drive, inputs, world=len(inputs))
@@ -169,7 +169,7 @@ def _ran(run: Any, drive: Callable[..., Any], inputs: list[dict[str, Any]]) -> A
         raise RunFault(replace(broken.fault, cause=cause), broken.output) from None
 
 
-def _each(run: Any, teams: list[list[Member]]) -> Iterator[tuple[str, int, Any, list[Member], int]]:
+def _each(run: Run, teams: list[list[Member]]) -> Iterator[tuple[str, int, Any, list[Member], int]]:
     """A case's name, and for each rank what was found, its group's members and its index there."""
     groups, size = len(teams), len(teams[0])
     inputs = [{"groups": groups, "member": member} for team in teams for member in team]
@@ -179,14 +179,14 @@ def _each(run: Any, teams: list[list[Member]]) -> Iterator[tuple[str, int, Any, 
         yield name, rank, found, teams[rank // size], rank % size
 
 
-def _sums(run: Any, teams: list[list[Member]]) -> None:
+def _sums(run: Run, teams: list[list[Member]]) -> None:
     """The sums on every rank."""
     for name, rank, found, team, index in _each(run, teams):
         run.close(found["y"], one_process(team)[index]["y"], f"y ({name})", rank=rank,
                   likely=wrong_sums(team, index))  # fmt: skip
 
 
-def _gradients(run: Any, teams: list[list[Member]]) -> None:
+def _gradients(run: Run, teams: list[list[Member]]) -> None:
     """Of every leaf on every rank."""
     for name, rank, found, team, index in _each(run, teams):
         wanted = one_process(team)[index]["gradients"]
@@ -201,7 +201,7 @@ def _gradients(run: Any, teams: list[list[Member]]) -> None:
 # --- checks --------------------------------------------------------------------------------------
 @check("dispatch: each expert has the rows of the tokens that chose it", points=4, code="E",
        diagnosis="by expert here, all-to-all, and by expert again there")  # fmt: skip
-def check_dispatch(run: Any) -> None:
+def check_dispatch(run: Run) -> None:
     """E: three ranks; loads, and the rows of each expert in any order."""
     (team,) = _usual(run, 1, 3)
     result = _ran(run, drive_dispatch, [{"member": member} for member in team])
@@ -250,7 +250,7 @@ def by_column(rows: torch.Tensor, loads: list[int]) -> torch.Tensor:
 
 @check("combine: the weighted sums of a dense loop over experts", points=5, code="E",
        diagnosis="undo both permutations, then weigh by token and choice")  # fmt: skip
-def check_combine(run: Any) -> None:
+def check_combine(run: Run) -> None:
     """E: on 1 and 3 ranks, and in two groups of 2 at once."""
     for groups, size in SHAPES:
         _sums(run, _usual(run, groups, size))
@@ -258,7 +258,7 @@ def check_combine(run: Any) -> None:
 
 @check("gradients of tokens, weights and experts", points=4, code="E",
        diagnosis="what travels there must be able to travel back")  # fmt: skip
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: before any step; an expert's are the sum over all ranks' tokens."""
     for groups, size in SHAPES:
         _gradients(run, _usual(run, groups, size))
@@ -266,7 +266,7 @@ def check_gradients(run: Any) -> None:
 
 @check("a rank without tokens, a rank without rows, an expert without any", points=3, code="H",
        diagnosis="every rank calls every collective, also with nothing to send")  # fmt: skip
-def check_empty(run: Any) -> None:
+def check_empty(run: Run) -> None:
     """H, E: values and gradients too."""
     _sums(run, _empty(run))
     _gradients(run, _empty(run))
@@ -274,7 +274,7 @@ def check_empty(run: Any) -> None:
 
 @check("bytes: rows there and back, forward and backward, and counts once", points=4, code="B",
        diagnosis="k rows a token, D numbers each; counts of the others' experts")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, for each rank."""
     for groups, size in SHAPES[1:]:
         teams = _usual(run, groups, size)

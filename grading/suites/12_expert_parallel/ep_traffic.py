@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="ep_traffic",
@@ -183,7 +183,7 @@ def _pair(value: Fraction) -> list[int]:
 
 
 # --- cases ---------------------------------------------------------------------------------------
-def _routed(run: Any, nodes: int, per_node: int, own: int, top_k: int, tokens: int) -> Case:
+def _routed(run: Run, nodes: int, per_node: int, own: int, top_k: int, tokens: int) -> Case:
     """A random routing; some choices are dropped."""
     ranks = nodes * per_node
     experts = ranks * own
@@ -192,14 +192,14 @@ def _routed(run: Any, nodes: int, per_node: int, own: int, top_k: int, tokens: i
     return Case(chosen.masked_fill(late, experts), experts, per_node, run.number(100, 9000))
 
 
-def _usual(run: Any) -> dict[str, Case]:
+def _usual(run: Run) -> dict[str, Case]:
     """Two to three nodes, other sizes for everything."""
     shapes = [(2, 4, 3, 5, 4), (3, 2, 4, 6, 3), (2, 3, 1, 3, 5)]
     return {f"{nodes} nodes of {per} ranks, k = {top_k}": _routed(run, nodes, per, own, top_k, t)
             for nodes, per, own, top_k, t in shapes}  # fmt: skip
 
 
-def _edges(run: Any) -> dict[str, Case]:
+def _edges(run: Run) -> dict[str, Case]:
     """One node; one rank a node; no tokens; all dropped."""
     case = _routed(run, 2, 2, 2, 2, 3)
     return {
@@ -210,7 +210,7 @@ def _edges(run: Any) -> dict[str, Case]:
     }
 
 
-def _compare(run: Any, cases: dict[str, Case], way: int) -> None:
+def _compare(run: Run, cases: dict[str, Case], way: int) -> None:
     """One way's bytes in all cases."""
     result = run(drive, {"cases": {name: case._asdict() for name, case in cases.items()}})
     said = ("the plain way", "by node")[way]
@@ -225,21 +225,21 @@ def _compare(run: Any, cases: dict[str, Case], way: int) -> None:
 # --- checks --------------------------------------------------------------------------------------
 @check("bytes of the plain way", points=2, code="B",
        diagnosis="a copy for each choice, unless it stays on its rank")  # fmt: skip
-def check_plain(run: Any) -> None:
+def check_plain(run: Run) -> None:
     """B: message by message."""
     _compare(run, _usual(run), 0)
 
 
 @check("bytes if a token is sent to a node once", points=4, code="B",
        diagnosis="sets: of the ranks with experts of a token, and of their nodes")  # fmt: skip
-def check_by_node(run: Any) -> None:
+def check_by_node(run: Run) -> None:
     """B: message by message."""
     _compare(run, _usual(run), 1)
 
 
 @check("one node, a rank a node, no tokens, all dropped", points=2, code="B",
        diagnosis="one node has nothing between, one rank a node nothing inside")  # fmt: skip
-def check_edges(run: Any) -> None:
+def check_edges(run: Run) -> None:
     """B: both ways."""
     for way in (0, 1):
         _compare(run, _edges(run), way)
@@ -247,7 +247,7 @@ def check_edges(run: Any) -> None:
 
 @check("the mean number of nodes that a token reaches", points=3, code="E",
        diagnosis="M · (1 - C(M·e - e, k) / C(M·e, k)) · (n - 1) / n")  # fmt: skip
-def check_mean(run: Any) -> None:
+def check_mean(run: Run) -> None:
     """E: exact, over all sets of nodes and of experts."""
     cases = [[4, 2, 3, 2], [3, 3, 2, 3], [5, 2, 4, 3], [2, 4, 3, 1], [1, 4, 2, 1]]
     means = run(drive_mean, {"cases": cases}).outputs[0]

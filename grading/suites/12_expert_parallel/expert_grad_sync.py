@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.data_parallel.training import explained
 from grading.references.mesh.expert_model import (
     OWN,
@@ -81,7 +81,7 @@ def drive(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _values(run: Any, count: int, width: int, hidden: int) -> Values:
+def _values(run: Run, count: int, width: int, hidden: int) -> Values:
     """Random weights of a model with so many experts."""
     shapes = {"inner": (width, width), "gain": (width,), "router": (width, count),
               "extra": (2, width)}  # fmt: skip
@@ -91,7 +91,7 @@ def _values(run: Any, count: int, width: int, hidden: int) -> Values:
     return {name: run.random(shape) / shape[-1] ** 0.5 for name, shape in shapes.items()}
 
 
-def _batches(run: Any, part: Part, width: int, gaps: bool) -> list[list[dict[str, Any]]]:
+def _batches(run: Run, part: Part, width: int, gaps: bool) -> list[list[dict[str, Any]]]:
     """For each member its batches. With gaps the first replica's tokens never choose expert 0."""
     count, found = OWN * part.spread, [list[dict[str, Any]]() for _ in range(part.size)]
     for _ in range(STEPS):
@@ -119,7 +119,7 @@ class Model(NamedTuple):
 
 
 def _train(
-    run: Any, parts: Sequence[Part], sizes: tuple[int, int] | None = None, gaps: bool = False
+    run: Run, parts: Sequence[Part], sizes: tuple[int, int] | None = None, gaps: bool = False
 ) -> tuple[list[Model], Any]:
     """Trains on the ranks, with hidden sizes if none are given."""
     width, hidden = sizes or (run.number(4, 8), run.number(3, 7))
@@ -206,7 +206,7 @@ def _known(model: Model, index: int, name: str, grads: list[Values]) -> Values:
     }  # fmt: skip
 
 
-def _compare(run: Any, models: list[Model], result: Any, experts: bool) -> None:
+def _compare(run: Run, models: list[Model], result: Any, experts: bool) -> None:
     """The gradients before the first step, of experts or of everything else."""
     every = {model.part: own_gradients(trained(model.values), [mine[0] for mine in model.batches])
              for model in models}  # fmt: skip
@@ -230,7 +230,7 @@ PLANS = (SQUARE, SPREAD, TWO)
 
 @check("experts' gradients before a step, on 2 × 2, 1 × 3 and 2 × 1 ranks", points=4, code="E",
        diagnosis="sum over the replicas, then divide by the number of all ranks")  # fmt: skip
-def check_experts(run: Any) -> None:
+def check_experts(run: Run) -> None:
     """E: float64, other token counts on every rank."""
     for parts in PLANS:
         _compare(run, *_train(run, parts), experts=True)
@@ -238,7 +238,7 @@ def check_experts(run: Any) -> None:
 
 @check("the gradients of the router and the rest", points=3, code="E",
        diagnosis="what all ranks hold is averaged over all ranks")  # fmt: skip
-def check_others(run: Any) -> None:
+def check_others(run: Run) -> None:
     """E: the same runs."""
     for parts in PLANS:
         _compare(run, *_train(run, parts), experts=False)
@@ -246,7 +246,7 @@ def check_others(run: Any) -> None:
 
 @check("weights after 3 steps of SGD", points=3, code="E",
        diagnosis="replicas stay equal; SGD shows a wrong scale, AdamW hides it")  # fmt: skip
-def check_weights(run: Any) -> None:
+def check_weights(run: Run) -> None:
     """E: equal to one process with all tokens; also where replicas are neighbours."""
     for parts in (SQUARE, SWAPPED, SPREAD):
         models, result = _train(run, parts)
@@ -258,7 +258,7 @@ def check_weights(run: Any) -> None:
 
 @check("gradients that some ranks do not have", points=3, code="H",
        diagnosis="None takes part as zeros, and is a gradient afterwards")  # fmt: skip
-def check_missing(run: Any) -> None:
+def check_missing(run: Run) -> None:
     """H: one replica's expert 0 has no token; one rank alone uses `extra`."""
     models, result = _train(run, SQUARE, gaps=True)
     _compare(run, models, result, experts=True)
@@ -267,7 +267,7 @@ def check_missing(run: Any) -> None:
 
 @check("experts' bytes among their replicas, the rest over all ranks", points=3, code="B",
        diagnosis="2(R-1)/R·S along `replica` for experts, 2(N-1)/N·P for the rest")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, axis by axis."""
     for parts in (SQUARE, SPREAD):
         models, result = _train(run, parts, sizes=(6, 4))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="topk_router",
@@ -151,7 +151,7 @@ def wrong_weights(case: Case, right: Routed) -> dict[str, torch.Tensor]:
 
 
 # --- the cases -----------------------------------------------------------------------------------
-def _usual(run: Any) -> dict[str, Case]:
+def _usual(run: Run) -> dict[str, Case]:
     """Three values of k, hidden sizes, in float64."""
     tokens, width, experts = run.number(17, 30), run.number(5, 9), run.number(5, 9)
     top_k = run.number(2, 4)
@@ -160,14 +160,14 @@ def _usual(run: Any) -> dict[str, Case]:
             for name, k in ((USUAL, top_k), (ONE, 1), (SOLE, experts))}  # fmt: skip
 
 
-def _large(run: Any) -> dict[str, Case]:
+def _large(run: Run) -> dict[str, Case]:
     """Logits in the thousands, in float64."""
     x, weight = run.random((9, 4)), run.random((6, 4))
     top = (x @ weight.T).amax(-1, keepdim=True)
     return {"large logits": Case(x * 2000 / top.abs(), weight, 2, run.random((9, 2)))}
 
 
-def _narrow(run: Any, dtype: torch.dtype) -> dict[str, Case]:
+def _narrow(run: Run, dtype: torch.dtype) -> dict[str, Case]:
     """Tokens in bf16, and logits nearer to each other than bf16 can tell."""
     x, row = run.random((60, 8)).bfloat16(), run.random((1, 8))
     weight = (row + 1e-2 * run.random((6, 8))).to(dtype)
@@ -176,13 +176,13 @@ def _narrow(run: Any, dtype: torch.dtype) -> dict[str, Case]:
     return {f"a bf16 token, a {str(dtype)[6:]} matrix": Case(x, weight, 2, run.random((len(x), 2)))}
 
 
-def _none(run: Any) -> dict[str, Case]:
+def _none(run: Run) -> dict[str, Case]:
     """No tokens."""
     return {f"no tokens, k = {k}": Case(torch.zeros(0, 4).double(), run.random((5, 4)), k,
                                         torch.zeros(0, k).double()) for k in (2, 1)}  # fmt: skip
 
 
-def _tied(run: Any) -> dict[str, Case]:
+def _tied(run: Run) -> dict[str, Case]:
     """Tokens of zeros among others: all their scores are equal. Twin experts. A single token."""
     x, weight = run.random((8, 4)), run.random((6, 4))
     return {
@@ -192,7 +192,7 @@ def _tied(run: Any) -> dict[str, Case]:
     }
 
 
-def _each(run: Any, cases: dict[str, Case]) -> Iterator[tuple[str, Case, dict[str, Any], Routed]]:
+def _each(run: Run, cases: dict[str, Case]) -> Iterator[tuple[str, Case, dict[str, Any], Routed]]:
     """Each case with what was found, and what is right in float64."""
     result = run(drive, {"cases": {name: case._asdict() for name, case in cases.items()}})
     for name, case in cases.items():
@@ -201,7 +201,7 @@ def _each(run: Any, cases: dict[str, Case]) -> Iterator[tuple[str, Case, dict[st
         yield name, case, found, routed(case.x.double(), case.weight.double(), case.top_k)
 
 
-def _choices(run: Any, cases: dict[str, Case], terms: int = 4) -> None:
+def _choices(run: Run, cases: dict[str, Case], terms: int = 4) -> None:
     """Experts and weights."""
     for name, case, found, right in _each(run, cases):
         wide = torch.promote_types(case.weight.dtype, torch.float32)
@@ -215,21 +215,21 @@ def _choices(run: Any, cases: dict[str, Case], terms: int = 4) -> None:
 
 @check("the k best experts of each token, and weights that add up to 1", points=4, code="E",
        diagnosis="softmax over all E, the k highest, divided by their sum")  # fmt: skip
-def check_choices(run: Any) -> None:
+def check_choices(run: Run) -> None:
     """E: in float64, k between 1 and E, and k = E."""
     _choices(run, {name: case for name, case in _usual(run).items() if name != ONE})
 
 
 @check("k = 1: the weight is the score itself", points=2, code="E",
        diagnosis="divide by the sum only if k > 1")  # fmt: skip
-def check_one(run: Any) -> None:
+def check_one(run: Run) -> None:
     """E: its gradient would be lost if it were always 1."""
     _choices(run, {ONE: _usual(run)[ONE]})
 
 
 @check("the load-balancing loss", points=3, code="E",
        diagnosis="E · Σ f·P: f is the share of choices, P the mean score")  # fmt: skip
-def check_balance(run: Any) -> None:
+def check_balance(run: Run) -> None:
     """E: the value, for three k."""
     for name, case, found, right in _each(run, _usual(run)):
         run.close(found["balance"], right.balance, f"balance ({name})",
@@ -238,7 +238,7 @@ def check_balance(run: Any) -> None:
 
 @check("the z-loss, also of large logits", points=3, code="E",
        diagnosis="the mean over tokens of logsumexp(logits)²")  # fmt: skip
-def check_z(run: Any) -> None:
+def check_z(run: Run) -> None:
     """E: the value; exp of the large ones is infinite."""
     for name, _, found, right in _each(run, _usual(run) | _large(run)):
         run.close(found["z"], right.z, f"z ({name})", likely=wrong_z(right) | {
@@ -248,7 +248,7 @@ def check_z(run: Any) -> None:
 
 @check("gradients of weights and losses, to tokens and matrix", points=4, code="E",
        diagnosis="only counts and choices are without a gradient")  # fmt: skip
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: three k; of the weights, of balance and of z, one by one."""
     for name, case, found, _ in _each(run, _usual(run)):
         if name == SOLE:  # f is the same for all experts, and so is the gradient: 0 up to rounding
@@ -271,7 +271,7 @@ def check_gradients(run: Any) -> None:
 
 @check("bf16 tokens are routed in float32", points=2, code="E",
        diagnosis="convert token and matrix to float32 before they are multiplied")  # fmt: skip
-def check_dtype(run: Any) -> None:
+def check_dtype(run: Run) -> None:
     """E: logits that bf16 cannot tell apart; the matrix in float32, in bf16."""
     for dtype in (torch.float32, torch.bfloat16):
         cases = _narrow(run, dtype)
@@ -283,7 +283,7 @@ def check_dtype(run: Any) -> None:
 
 @check("equal scores, and no tokens at all", points=2, code="E",
        diagnosis="k different experts whatever the scores; divide by max(1, T)")  # fmt: skip
-def check_edges(run: Any) -> None:
+def check_edges(run: Run) -> None:
     """E: ties; T = 0, where both losses are 0 and their gradients zeros."""
     _ties(run)
     for name, _, found, right in _each(run, _none(run)):
@@ -296,7 +296,7 @@ def check_edges(run: Any) -> None:
                      cause="0/0, or a constant: zeros must come out of the graph")  # fmt: skip
 
 
-def _ties(run: Any) -> None:
+def _ties(run: Run) -> None:
     """Any k of the best are right, but they must be k."""
     for name, case, found, right in _each(run, _tied(run)):
         chosen = found["chosen"] if isinstance(found["chosen"], torch.Tensor) else torch.empty(0)

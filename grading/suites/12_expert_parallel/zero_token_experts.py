@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
@@ -115,7 +115,7 @@ class Case(NamedTuple):
     members: tuple[int, ...]  # global ranks
 
 
-def _given(run: Any, batches: Batches, alone: bool) -> list[dict[str, Any]]:
+def _given(run: Run, batches: Batches, alone: bool) -> list[dict[str, Any]]:
     """What each rank gets; with `alone`, rank 0 is added, whose group has no other member."""
     width, hidden, count = run.number(3, 7), run.number(4, 9), OWN * len(batches[0])
     sizes = {"first": (hidden, width), "bias": (hidden,), "second": (width, hidden),
@@ -135,7 +135,7 @@ def _given(run: Any, batches: Batches, alone: bool) -> list[dict[str, Any]]:
     return inputs
 
 
-def _case(run: Any, batches: Batches, alone: bool = False) -> Case:
+def _case(run: Run, batches: Batches, alone: bool = False) -> Case:
     inputs = _given(run, batches, alone)
     world = len(inputs)
     result = explained(run, drive, inputs, world, f"{FORWARD} {BACKWARD}")
@@ -168,7 +168,7 @@ def expert_gradients(inputs: list[dict[str, Any]], step: int) -> list[nn.Sequent
     return experts
 
 
-def _compare(run: Any, case: Case, what: str) -> None:
+def _compare(run: Run, case: Case, what: str) -> None:
     """All batches of a case, on all members of its group."""
     inputs = [case.inputs[rank] for rank in case.members]
     for step in range(len(inputs[0]["batches"])):
@@ -180,7 +180,7 @@ def _compare(run: Any, case: Case, what: str) -> None:
             _compare_experts(run, found["experts"], experts, index * OWN, rank, words)
 
 
-def _compare_tokens(run: Any, found: Any, right: Values, rank: int, words: str) -> None:
+def _compare_tokens(run: Run, found: Any, right: Values, rank: int, words: str) -> None:
     """Outputs, and the gradients of what this rank gave."""
     run.close(found["y"], right["y"], f"the output {words}", rank=rank)
     run.true(found["graph"], f"the output {words} has no graph", rank=rank, cause=BACKWARD)
@@ -192,7 +192,7 @@ def _compare_tokens(run: Any, found: Any, right: Values, rank: int, words: str) 
 
 
 def _compare_experts(
-    run: Any, found: Any, experts: Sequence[nn.Module], first: int, rank: int, words: str
+    run: Run, found: Any, experts: Sequence[nn.Module], first: int, rank: int, words: str
 ) -> None:
     """The gradients of this rank's experts; None where frozen, zeros where no token came."""
     for number, mine in enumerate(found, first):
@@ -209,7 +209,7 @@ def _compare_experts(
 
 @check("tokens for every expert; then none, then some again", points=2, code="E",
        diagnosis="on the way back undo each step: cat, by_expert, exchange, order")  # fmt: skip
-def check_everybody(run: Any) -> None:
+def check_everybody(run: Run) -> None:
     """E: float64, 3 ranks, and 3 ranks of 4; gradients of later batches are added."""
     _compare(run, _case(run, [EVERYBODY, EMPTY, EVERYBODY]), "every expert has tokens at first")
     _compare(run, _case(run, [EVERYBODY], alone=True), "a group inside the world")
@@ -217,14 +217,14 @@ def check_everybody(run: Any) -> None:
 
 @check("an expert without a token: zeros, not None", points=3, code="E",
        diagnosis="the gradient is zeros because the expert ran on no rows")  # fmt: skip
-def check_empty(run: Any) -> None:
+def check_empty(run: Run) -> None:
     """E: experts 1 and 4 have none, their neighbours on the same rank do."""
     _compare(run, _case(run, [EMPTY, EMPTY]), "experts 1 and 4 have no token")
 
 
 @check("a rank whose experts have none: nobody hangs", points=3, code="H",
        diagnosis="run every expert, also on no rows: an exchange needs a graph")  # fmt: skip
-def check_idle(run: Any) -> None:
+def check_idle(run: Run) -> None:
     """H: forward and backward end, and gradients are zeros."""
     _compare(run, _case(run, [IDLE]), "the experts of a rank have no token")
     _compare(run, _case(run, [ALONE]), "only one rank has tokens, for its own experts")
@@ -232,14 +232,14 @@ def check_idle(run: Any) -> None:
 
 @check("a rank that has no tokens; nobody has any", points=3, code="H",
        diagnosis="exchanges are called by all members, whatever each has")  # fmt: skip
-def check_nothing(run: Any) -> None:
+def check_nothing(run: Run) -> None:
     """H: T = 0 on one rank, then on all."""
     _compare(run, _case(run, [NOTHING, NOBODY]), "a rank has no tokens of its own")
 
 
 @check("sums of gradients that some ranks do not have", points=3, code="H",
        diagnosis="zeros take part, and stay there as what the sum makes of them")  # fmt: skip
-def check_sums(run: Any) -> None:
+def check_sums(run: Run) -> None:
     """H: 2, 1, 0 and 3 of 3 ranks have a gradient; one parameter is frozen."""
     have = ((1, 0, 0, 1), (1, 1, 0, 1), (0, 0, 0, 1))
     shape = (run.number(2, 6), 5)
@@ -267,7 +267,7 @@ def check_sums(run: Any) -> None:
 
 @check("every row is sent to its expert and back, and nothing else", points=3, code="B",
        diagnosis="on the wire are the counts, and the rows that belong elsewhere")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: exact, from the ledger: two exchanges forward, two backward, and the counts of `plan`."""
     for batches in ([EVERYBODY, EMPTY, EVERYBODY], [NOTHING, NOBODY]):
         case = _case(run, batches)

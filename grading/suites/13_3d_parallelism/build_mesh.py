@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import Group, all_reduce
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 from grading.references.mesh.coordinates import AXES, TWELVE, Grid, Sizes, Tables
 
 EXERCISE = Exercise(
@@ -120,14 +120,14 @@ def _plain(value: Any) -> Any:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _meshes(run: Any) -> list[Sizes]:
+def _meshes(run: Run) -> list[Sizes]:
     """One with five axes longer than 1 and hidden sizes, then the twelve of eight ranks."""
     drawn = [2, 3, 2, 3, 2]
     drawn[run.number(0, 5)] = 4
     return [{axis: drawn[AXES.index(axis)] for axis in ("cp", "tp", "pp", "ep", "dp")}, *TWELVE]
 
 
-def _asked(run: Any, drive: Callable[..., Any]) -> Iterator[tuple[Grid, list[Any]]]:
+def _asked(run: Run, drive: Callable[..., Any]) -> Iterator[tuple[Grid, list[Any]]]:
     """Each mesh, and what was said of each of its ranks."""
     grids = [Grid(sizes) for sizes in _meshes(run)]
     given: list[Any] = [grid.sizes for grid in grids]
@@ -138,7 +138,7 @@ def _asked(run: Any, drive: Callable[..., Any]) -> Iterator[tuple[Grid, list[Any
 
 
 def _compare(
-    run: Any, what: str, grid: Grid, said: list[Any], right: list[Any], known: Callable[[], Tables]
+    run: Run, what: str, grid: Grid, said: list[Any], right: list[Any], known: Callable[[], Tables]
 ) -> None:
     """Compares what was said of each rank; a known mistake must explain all of the mesh."""
     if said == right:
@@ -154,7 +154,7 @@ def _compare(
 
 @check("coordinates of every rank, on thirteen meshes", points=3, code="E",
        diagnosis="divide by the sizes, from tp to pp: the rest is the coordinate")  # fmt: skip
-def check_coordinates(run: Any) -> None:
+def check_coordinates(run: Run) -> None:
     """E: a pure function, so it costs nothing to look at every rank."""
     for grid, said in _asked(run, drive_places):
         right = [grid.place(rank) for rank in grid.ranks]
@@ -163,7 +163,7 @@ def check_coordinates(run: Any) -> None:
 
 @check("the rank at every place", points=2, code="E",
        diagnosis="from pp to tp: times the size, plus the coordinate")  # fmt: skip
-def check_rank_of(run: Any) -> None:
+def check_rank_of(run: Run) -> None:
     """E: the way back."""
     for grid, said in _asked(run, drive_ranks):
         _compare(run, "rank_of the place", grid, said, list(grid.ranks), grid.wrong_ranks)
@@ -171,7 +171,7 @@ def check_rank_of(run: Any) -> None:
 
 @check("axis_ranks: every rank's line on every axis", points=3, code="E",
        diagnosis="the rank's coordinates, with that of one axis running from 0")  # fmt: skip
-def check_lines(run: Any) -> None:
+def check_lines(run: Run) -> None:
     """E: five lines for each rank."""
     for grid, said in _asked(run, drive_lines):
         for axis in ("ep", "dp", "cp", "tp", "pp"):  # ep's is neighbours in no order of the axes
@@ -181,7 +181,7 @@ def check_lines(run: Any) -> None:
 
 
 # --- groups on real ranks ------------------------------------------------------------------------
-def _made(run: Any) -> Iterator[tuple[Grid, int, str, Any]]:
+def _made(run: Run) -> Iterator[tuple[Grid, int, str, Any]]:
     """For each mesh, rank and axis: the group that the rank got."""
     result = _explained(run, drive_meshes, {"meshes": list(REAL)}, 4, TOGETHER)
     for number, grid in enumerate(map(Grid, REAL)):
@@ -198,7 +198,7 @@ def _made(run: Any) -> Iterator[tuple[Grid, int, str, Any]]:
                 yield grid, rank, axis, mesh[axis]
 
 
-def _explained(run: Any, drive: Any, inputs: Any, world: int, reason: str) -> Any:
+def _explained(run: Run, drive: Any, inputs: Any, world: int, reason: str) -> Any:
     """The result, or the fault with a reason if ranks did not make the same groups."""
     try:
         return run(drive, inputs, world=world)
@@ -212,7 +212,7 @@ def _explained(run: Any, drive: Any, inputs: Any, world: int, reason: str) -> An
 
 @check("groups of 4 ranks on three meshes", points=4, code="E",
        diagnosis="split the world for each axis, with all of its lines")  # fmt: skip
-def check_groups(run: Any) -> None:
+def check_groups(run: Run) -> None:
     """E: what a group says of itself, and who takes part in a sum over it."""
     for grid, rank, axis, group in _made(run):
         what, line = f"of the {axis} group of {grid}", grid.line(rank, axis)
@@ -231,7 +231,7 @@ def check_groups(run: Any) -> None:
 
 @check("tp's ranks share a node", points=2, code="E",
        diagnosis="tp is the innermost axis, so its ranks are neighbours")  # fmt: skip
-def check_nodes(run: Any) -> None:
+def check_nodes(run: Run) -> None:
     """E: measured on the groups: over how many nodes each goes."""
     for grid, rank, axis, group in _made(run):
         if axis == "tp":
@@ -258,7 +258,7 @@ ONE_LINE: tuple[Case, ...] = (({"tp": 2, "dp": 2}, 3, ("tp", "2", "3")),)  # on 
 
 
 def _check_refused(
-    run: Any, looked_at: Sequence[Case], why: str, cases: Sequence[Case], world: int
+    run: Run, looked_at: Sequence[Case], why: str, cases: Sequence[Case], world: int
 ) -> None:
     """Every rank must have said no to these of the cases, with these words."""
     given = {"cases": [[sizes, node] for sizes, node, _ in cases]}
@@ -280,7 +280,7 @@ def _check_refused(
 
 @check("sizes that are not the world's are refused kindly", points=2, code="E",
        diagnosis="look at the names, the sizes and their product first")  # fmt: skip
-def check_sizes_refused(run: Any) -> None:
+def check_sizes_refused(run: Run) -> None:
     """E: before any group is made."""
     why = "such a mesh has no place for some ranks, or places for none"
     _check_refused(run, UNFIT, why, UNFIT + ACROSS, 2)
@@ -288,7 +288,7 @@ def check_sizes_refused(run: Any) -> None:
 
 @check("tp across nodes is refused", points=2, code="E",
        diagnosis="the ranks of a tp line must be on one node")  # fmt: skip
-def check_across_refused(run: Any) -> None:
+def check_across_refused(run: Run) -> None:
     """E: every tp line crosses."""
     why = "tp goes across nodes: it would talk twice a block and pass over slow links"
     _check_refused(run, ACROSS, why, UNFIT + ACROSS, 2)
@@ -296,6 +296,6 @@ def check_across_refused(run: Any) -> None:
 
 @check("all ranks refuse, or none", points=2, code="H",
        diagnosis="look at all tp lines, not at the rank's own")  # fmt: skip
-def check_together(run: Any) -> None:
+def check_together(run: Run) -> None:
     """H: of two tp lines one is on one node, and the other is not."""
     _check_refused(run, ONE_LINE, ALL_OR_NONE, ONE_LINE, 4)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import AXES, Mesh
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 from grading.references.data_parallel.training import explained
 from grading.references.mesh.gradient_reductions import ENDS, Given, Reduction, Waits, lines, slips
@@ -113,7 +113,7 @@ def _parameter(each: dict[str, Any]) -> nn.Parameter:
 
 
 # --- the rule ------------------------------------------------------------------------------------
-def _plans(run: Any, kind: str) -> list[tuple[dict[str, int], bool, list[Reduction]]]:
+def _plans(run: Run, kind: str) -> list[tuple[dict[str, int], bool, list[Reduction]]]:
     """Sizes, whether there is sequence parallelism, and the plan that came back."""
     cases = [(each, _sizes(mesh), sequence) for mesh in MESHES for each, sequence in CASES]
     answers = run(drive_plans, {"cases": cases}).outputs[0]
@@ -122,7 +122,7 @@ def _plans(run: Any, kind: str) -> list[tuple[dict[str, int], bool, list[Reducti
             if each == kind]  # fmt: skip
 
 
-def _check_plans(run: Any, kind: str) -> None:
+def _check_plans(run: Run, kind: str) -> None:
     """What the ranks of twelve meshes have, once the plan is carried out."""
     for sizes, sequence, plan in _plans(run, kind):
         given = Given(run, sizes, kind, sequence, (2, 1))
@@ -137,7 +137,7 @@ def _check_plans(run: Any, kind: str) -> None:
             _compare(run, given, rank, gradient, f"the gradient of {what}, by {_said(plan)},")
 
 
-def _compare(run: Any, given: Given, rank: int, gradient: Any, what: str) -> None:
+def _compare(run: Run, given: Given, rank: int, gradient: Any, what: str) -> None:
     """One gradient, with the known mistakes only if there is one."""
     right = given.truth(rank)
     same = isinstance(gradient, torch.Tensor) and gradient.shape == right.shape
@@ -168,28 +168,28 @@ def _said(plan: list[Reduction]) -> str:
 
 @check("the rule for ordinary matrices, on twelve meshes of 8 ranks", points=2, code="E",
        diagnosis="the mean over all ranks that have other tokens")  # fmt: skip
-def check_other(run: Any) -> None:
+def check_other(run: Run) -> None:
     """E: every rank's gradient, when the plan is carried out in one process."""
     _check_plans(run, "other")
 
 
 @check("the rule for norms, with sequence parallelism and without", points=3, code="E",
        diagnosis="with it, added up over tp; then the mean, as for matrices")  # fmt: skip
-def check_norm(run: Any) -> None:
+def check_norm(run: Run) -> None:
     """E: the same."""
     _check_plans(run, "norm")
 
 
 @check("the rule for tied weights", points=3, code="E",
        diagnosis="both uses are added up over the ends of pp; then the mean")  # fmt: skip
-def check_tied(run: Any) -> None:
+def check_tied(run: Run) -> None:
     """E: the same; stages in the middle do not have the weight."""
     _check_plans(run, "tied")
 
 
 @check("the rule for experts", points=3, code="E",
        diagnosis="added up over dp × cp, and divided by D")  # fmt: skip
-def check_expert(run: Any) -> None:
+def check_expert(run: Run) -> None:
     """E: the same."""
     _check_plans(run, "expert")
 
@@ -206,7 +206,7 @@ class Case:
     """
 
     def __init__(
-        self, run: Any, mesh: Sequence[int], sequence: bool, gaps: dict[str, Callable[[int], bool]]
+        self, run: Run, mesh: Sequence[int], sequence: bool, gaps: dict[str, Callable[[int], bool]]
     ) -> None:
         self.sizes = _sizes(mesh)
         world = int(torch.tensor(mesh).prod())
@@ -255,7 +255,7 @@ class Case:
         return total
 
 
-def _cases(run: Any) -> list[Case]:
+def _cases(run: Run) -> list[Case]:
     """In every check the same, so that each runs once. In the last some have no gradient."""
     gaps = {"expert.1": lambda rank: rank == 1, "router": lambda rank: rank != 2}
     return [Case(run, LONG, False, {}), Case(run, CUT, True, {}), Case(run, SPREAD, False, gaps)]
@@ -263,7 +263,7 @@ def _cases(run: Any) -> list[Case]:
 
 @check("gradients on pp 3 × dp 2 and on cp 2 × tp 2", points=4, code="E",
        diagnosis="do what the plans say, on this rank's groups")  # fmt: skip
-def check_calls(run: Any) -> None:
+def check_calls(run: Run) -> None:
     """E: float64, as one process has them before a step; the second with sequence parallelism."""
     for case in _cases(run)[:2]:
         case.compare()
@@ -271,14 +271,14 @@ def check_calls(run: Any) -> None:
 
 @check("gradients that some ranks do not have, on ep 2 × cp 2", points=3, code="H",
        diagnosis="None takes part as zeros, and is a gradient afterwards")  # fmt: skip
-def check_missing(run: Any) -> None:
+def check_missing(run: Run) -> None:
     """H: every rank that has the parameter makes the call."""
     _cases(run)[2].compare()
 
 
 @check("each gradient travels once for each reduction", points=2, code="B",
        diagnosis="2(N-1)/N·S bytes for each reduction that a gradient needs")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: no more than the formula on any rank, from the ledger."""
     for case in _cases(run):
         run.forbid_bypass(case.result)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from course_lib.comm import AXES, Mesh, axis_lines, coordinates
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
@@ -103,7 +103,7 @@ class Case:
         layout: the mesh.
     """
 
-    def __init__(self, run: Any, layout: Layout) -> None:
+    def __init__(self, run: Run, layout: Layout) -> None:
         self.layout, self.sizes = layout, layout.sizes
         world = layout.sizes["pp"] * self.size(DATA) * layout.sizes["tp"]
         self.places = [coordinates(rank, layout.sizes) for rank in range(world)]
@@ -133,7 +133,7 @@ class Case:
         """The rank's place among those with other tokens."""
         return next(line.index(rank) for line in self.lines if rank in line)
 
-    def _micro_batches(self, run: Any, place: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def _micro_batches(self, run: Run, place: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Targets, transposed, and the sum of their losses; one micro-batch counts no token."""
         found = []
         for number in range(MICRO):
@@ -234,12 +234,12 @@ def _number(value: float) -> torch.Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-def _cases(run: Any) -> list[Case]:
+def _cases(run: Run) -> list[Case]:
     """All layouts; in every check the same, so that each runs once."""
     return [Case(run, layout) for layout in LAYOUTS]
 
 
-def _check_tokens(run: Any, cases: list[Case]) -> None:
+def _check_tokens(run: Run, cases: list[Case]) -> None:
     for case in cases:
         what, right = f"the number of tokens {case.layout}", case.tokens()
         for rank, _, output in case.ranks():
@@ -249,7 +249,7 @@ def _check_tokens(run: Any, cases: list[Case]) -> None:
             run.equal(found, right, what, rank=rank, likely=case.wrong_tokens(rank))
 
 
-def _check_loss(run: Any, on_last: bool) -> None:
+def _check_loss(run: Run, on_last: bool) -> None:
     for case in _cases(run):
         for rank, last, output in case.ranks():
             if last == on_last:
@@ -263,35 +263,35 @@ def _check_loss(run: Any, on_last: bool) -> None:
 
 @check("the number of tokens, on every rank", points=3, code="E",
        diagnosis="summed over dp × ep × cp, and over nothing else")  # fmt: skip
-def check_tokens(run: Any) -> None:
+def check_tokens(run: Run) -> None:
     """E: meshes of four, on which every axis has its turn."""
     _check_tokens(run, _cases(run)[:3])
 
 
 @check("the loss, on ranks of the last stage", points=4, code="E",
        diagnosis="all losses, divided by all tokens")  # fmt: skip
-def check_loss(run: Any) -> None:
+def check_loss(run: Run) -> None:
     """E: float64; some micro-batches have no token, some losses come in float32."""
     _check_loss(run, on_last=True)
 
 
 @check("the loss, on all other stages", points=3, code="H",
        diagnosis="they take part in the sum with 0")  # fmt: skip
-def check_told(run: Any) -> None:
+def check_told(run: Run) -> None:
     """H: also where the last stage is on index 0 of pp."""
     _check_loss(run, on_last=False)
 
 
 @check("more tokens than float32 can count", points=2, code="E",
        diagnosis="add up int64 numbers, or float64")  # fmt: skip
-def check_many(run: Any) -> None:
+def check_many(run: Run) -> None:
     """E: exact."""
     _check_tokens(run, _cases(run)[3:])
 
 
 @check("a few bytes, and none of them over tp", points=3, code="B",
        diagnosis="sums are made before they travel")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: what each rank gives to its collectives, from the ledger."""
     for case in _cases(run):
         layout = case.layout

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 from grading.references.mesh.gradient_norm import Layout, Whole, factor, scaled, wrong_factors
 
 EXERCISE = Exercise(
@@ -89,7 +89,7 @@ def _copied(value: Any) -> Any:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _model(run: Any, stages: Sequence[int], zero: bool = False, tied: bool = False) -> list[Whole]:
+def _model(run: Run, stages: Sequence[int], zero: bool = False, tied: bool = False) -> list[Whole]:
     """A matrix cut by its columns, one cut by its rows and a whole norm on each of these stages."""
     width, hidden = run.number(4, 7), run.number(5, 9)
     found = []
@@ -105,7 +105,7 @@ def _model(run: Any, stages: Sequence[int], zero: bool = False, tied: bool = Fal
 
 
 def _driven(
-    run: Any, layouts: Sequence[Layout], world: int, limits: Sequence[float] = ()
+    run: Run, layouts: Sequence[Layout], world: int, limits: Sequence[float] = ()
 ) -> Iterator[tuple[Layout, int, dict[str, Any]]]:
     """Runs them; yields each layout, rank, and what came back."""
     inputs = [{"layouts": [[layout.sizes, [list(piece) for piece in layout.pieces[rank]],
@@ -123,7 +123,7 @@ def _driven(
             yield layout, rank, result.outputs[rank]["found"][number]
 
 
-def _check_norm(run: Any, layout: Layout, rank: int, norm: Any, half: bool = False) -> None:
+def _check_norm(run: Run, layout: Layout, rank: int, norm: Any, half: bool = False) -> None:
     """One rank's norm against one process's; with `half` every small error comes from the dtype."""
     what, right = f"the norm on {layout.grid}", torch.tensor(layout.norm, dtype=torch.float64)
     if isinstance(norm, torch.Tensor) and norm.shape == right.shape and norm.dtype == right.dtype:
@@ -138,7 +138,7 @@ def _check_norm(run: Any, layout: Layout, rank: int, norm: Any, half: bool = Fal
     run.close(norm, right, what, rank=rank, likely=known)
 
 
-def _layouts(run: Any) -> dict[str, list[Layout]]:
+def _layouts(run: Run) -> dict[str, list[Layout]]:
     """What four ranks are asked for, by check: all in one run."""
 
     def on(stages: Sequence[int], zero: bool = False, tied: bool = False, **sizes: int) -> Layout:
@@ -153,7 +153,7 @@ def _layouts(run: Any) -> dict[str, list[Layout]]:
     }  # fmt: skip
 
 
-def _check_layouts(run: Any, name: str) -> None:
+def _check_layouts(run: Run, name: str) -> None:
     """The norms of one check's layouts."""
     every = _layouts(run)
     for layout, rank, found in _driven(run, [one for some in every.values() for one in some], 4):
@@ -163,35 +163,35 @@ def _check_layouts(run: Any, name: str) -> None:
 
 @check("copies on tp and on dp count once", points=3, code="E",
        diagnosis="with c copies each adds 1/c of its square, or one adds it all")  # fmt: skip
-def check_copies(run: Any) -> None:
+def check_copies(run: Run) -> None:
     """E: cut matrices and whole norms on tp 4, dp 4 and 2 × 2."""
     _check_layouts(run, "copies")
 
 
 @check("all stages count", points=3, code="E",
        diagnosis="sum over pp as well: other stages have other parameters")  # fmt: skip
-def check_stages(run: Any) -> None:
+def check_stages(run: Run) -> None:
     """E: pp 4, and pp 2 with tp or dp."""
     _check_layouts(run, "stages")
 
 
 @check("ZeRO's shards are no copies", points=2, code="E",
        diagnosis="`same_on` says along which axes copies are; sum over dp as well")  # fmt: skip
-def check_shards(run: Any) -> None:
+def check_shards(run: Run) -> None:
     """E: cut over dp; a norm's shard is still on all ranks of tp."""
     _check_layouts(run, "shards")
 
 
 @check("tied ends count once", points=2, code="E",
        diagnosis="both ends of pp have them: two ranks, or one if pp is 1")  # fmt: skip
-def check_ends(run: Any) -> None:
+def check_ends(run: Run) -> None:
     """E: on pp 2, 4 and 1, and with ZeRO."""
     _check_layouts(run, "ends")
 
 
 @check("gradients in half precision, squares in float64", points=2, code="E",
        diagnosis="cast before you square")  # fmt: skip
-def check_half(run: Any) -> None:
+def check_half(run: Run) -> None:
     """E: float16 of 300 and more, bfloat16, float32 on one model."""
     width = run.number(4, 7)
     model = [
@@ -207,7 +207,7 @@ def check_half(run: Any) -> None:
 
 @check("ranks without gradients, or without parts", points=3, code="H",
        diagnosis="zeros take part: all ranks call the same, whatever they have")  # fmt: skip
-def check_empty(run: Any) -> None:
+def check_empty(run: Run) -> None:
     """H: pp 3 whose middle stage has nothing, or frozen parts only; and tp 3."""
     shape = (run.number(4, 7), 5)
     ends = [Whole(run.random(shape), 0, 1), Whole(run.random(5), 2)]
@@ -223,14 +223,14 @@ def check_empty(run: Any) -> None:
 
 
 # --- clipping ------------------------------------------------------------------------------------
-def _all_three(run: Any) -> Iterator[tuple[Layout, int, dict[str, Any]]]:
+def _all_three(run: Run) -> Iterator[tuple[Layout, int, dict[str, Any]]]:
     """A model with everything on 2 × 2 × 2."""
     model = _model(run, [0, 1], tied=True) + _model(run, [0, 1], zero=True)
     model.append(Whole(None, 0, 1))
     yield from _driven(run, [Layout({"pp": 2, "dp": 2, "tp": 2}, model)], 8, LIMITS)
 
 
-def _check_clipped(run: Any, layout: Layout, rank: int, said: dict[str, Any], limit: float) -> None:
+def _check_clipped(run: Run, layout: Layout, rank: int, said: dict[str, Any], limit: float) -> None:
     """Gradients after clipping to a limit."""
     what = f"on {layout.grid}, clipped to {limit:g}"
     run.true(said["kept"], f"a gradient {what} is another tensor", rank=rank, cause="gradients are "
@@ -246,7 +246,7 @@ def _check_clipped(run: Any, layout: Layout, rank: int, said: dict[str, Any], li
 
 @check("pp 2 × dp 2 × tp 2: one factor clips all gradients", points=3, code="E",
        diagnosis="min(1, max_norm / (norm + 1e-6)), with the norm of the whole model")  # fmt: skip
-def check_clipped(run: Any) -> None:
+def check_clipped(run: Run) -> None:
     """E: the gradients that a step would use, and the norm that was there before."""
     for layout, rank, found in _all_three(run):
         _check_norm(run, layout, rank, found["norm"])
@@ -258,7 +258,7 @@ def check_clipped(run: Any) -> None:
 
 @check("short gradients stay as they are", points=1, code="E",
        diagnosis="the factor is at most 1; and grad_norm_nd changes no gradient")  # fmt: skip
-def check_short(run: Any) -> None:
+def check_short(run: Run) -> None:
     """E: below the limit, and after the norm alone."""
     for layout, rank, found in _all_three(run):
         for piece, store in zip(layout.pieces[rank], found["touched"], strict=True):
@@ -268,7 +268,7 @@ def check_short(run: Any) -> None:
 
 @check("at most three numbers are sent", points=1, code="B",
        diagnosis="add up on the rank first: one number of 8 bytes")  # fmt: skip
-def check_sent(run: Any) -> None:
+def check_sent(run: Run) -> None:
     """B: calls and payloads of one norm, from the ledger."""
     for layout, rank, found in _all_three(run):
         sent = found["sent"]

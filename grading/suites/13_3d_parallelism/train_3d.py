@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 from grading.references.data_parallel.wrapper import alike
 from grading.references.mesh.small_training import (
     CLIPPED,
@@ -102,7 +102,7 @@ def _gradients(optimizer: torch.optim.Optimizer) -> dict[Any, torch.Tensor]:
 
 
 # --- comparisons ---------------------------------------------------------------------------------
-def _train(run: Any, layout: Layout) -> Any:
+def _train(run: Run, layout: Layout) -> Any:
     """The run of a layout; the likely reason is added to what broke it off."""
     try:
         return run(drive, [layout.inputs] * layout.world, world=layout.world)
@@ -117,7 +117,7 @@ def _train(run: Any, layout: Layout) -> Any:
         raise RunFault(fault, error.output) from None
 
 
-def _each(run: Any) -> Iterator[tuple[Layout, int, dict[str, Any], str]]:
+def _each(run: Run) -> Iterator[tuple[Layout, int, dict[str, Any], str]]:
     """Every rank of every layout, with what it brought back."""
     for sizes in LAYOUTS:
         layout = Layout(run, sizes)
@@ -126,7 +126,7 @@ def _each(run: Any) -> Iterator[tuple[Layout, int, dict[str, Any], str]]:
             yield layout, rank, found, f"({layout.words}; at {place})"
 
 
-def _seen(run: Any, found: dict[str, Any], way: str, where: str, rank: int) -> list[Values]:
+def _seen(run: Run, found: dict[str, Any], way: str, where: str, rank: int) -> list[Values]:
     """What the optimizer saw in each of its steps."""
     seen: list[Values] = found[way]["gradients"]
     run.equal(len(seen), STEPS[way], f"the number of updates with {way} {where}", rank=rank)
@@ -134,7 +134,7 @@ def _seen(run: Any, found: dict[str, Any], way: str, where: str, rank: int) -> l
 
 
 def _compare(
-    run: Any,
+    run: Run,
     found: dict[str, Any],
     right: Values,
     what: str,
@@ -152,7 +152,7 @@ def _compare(
 # --- checks --------------------------------------------------------------------------------------
 @check("each rank reads the rows of its place on dp, once a step", points=2, code="E",
        diagnosis="read(step, dp.index, dp.size), with the mesh's group dp")  # fmt: skip
-def check_rows(run: Any) -> None:
+def check_rows(run: Run) -> None:
     """E: ranks of one tp or pp line have the same rows."""
     for sizes in LAYOUTS:
         layout = Layout(run, sizes)
@@ -180,7 +180,7 @@ def check_rows(run: Any) -> None:
 
 @check("the gradients of the first step, not clipped", points=5, code="E",
        diagnosis="weights 1/tokens of the whole batch; sum over dp, and nowhere else")  # fmt: skip
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """E: as the optimizer sees them, before its first update."""
     for layout, rank, found, where in _each(run):
         seen = _seen(run, found, "SGD", where, rank)
@@ -190,7 +190,7 @@ def check_gradients(run: Any) -> None:
 
 @check("the gradients of later steps", points=2, code="E",
        diagnosis="gradients are zeroed before each step")  # fmt: skip
-def check_later(run: Any) -> None:
+def check_later(run: Run) -> None:
     """E: with SGD; in the first rows no token counts."""
     for layout, rank, found, where in _each(run):
         seen = _seen(run, found, "SGD", where, rank)
@@ -208,7 +208,7 @@ def check_later(run: Any) -> None:
 
 @check("the gradients of the first step, clipped", points=4, code="E",
        diagnosis="each part of the model counts once in the norm")  # fmt: skip
-def check_clipped(run: Any) -> None:
+def check_clipped(run: Run) -> None:
     """E: to less than half of their norm."""
     for layout, rank, found, where in _each(run):
         seen = _seen(run, found, CLIPPED, where, rank)
@@ -219,7 +219,7 @@ def check_clipped(run: Any) -> None:
 
 @check("the loss of each step, the same on every rank", points=3, code="E",
        diagnosis="sum over pp and dp, divided by the tokens of the whole batch")  # fmt: skip
-def check_losses(run: Any) -> None:
+def check_losses(run: Run) -> None:
     """E: floats, of both trainings."""
     for layout, rank, found, where in _each(run):
         for way, each in found.items():
@@ -237,7 +237,7 @@ def check_losses(run: Any) -> None:
 
 @check("the weights after the steps of SGD and of AdamW", points=3, code="E",
        diagnosis="the optimizer has this rank's parameters, and steps last")  # fmt: skip
-def check_weights(run: Any) -> None:
+def check_weights(run: Run) -> None:
     """E: each rank's part of what one process has."""
     for layout, rank, found, where in _each(run):
         for way in WAYS:
@@ -247,7 +247,7 @@ def check_weights(run: Any) -> None:
 
 @check("this rank's gradients travel over dp once a step", points=1, code="B",
        diagnosis="2(N-1)/N·S on the axis dp, S the bytes of this rank's gradients")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: from the ledger; a few numbers may travel there, too."""
     layout = Layout(run, LAYOUTS[1])
     result = _train(run, layout)

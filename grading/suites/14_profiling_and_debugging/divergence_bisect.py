@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="divergence_bisect",
@@ -84,7 +84,7 @@ def tolerance(step: int, *dtypes: torch.dtype) -> float:
     return 4 * math.sqrt(step + 1) * max(torch.finfo(dtype).eps for dtype in dtypes)
 
 
-def _apart(run: Any, right: torch.Tensor, times: float, other: torch.dtype) -> torch.Tensor:
+def _apart(run: Run, right: torch.Tensor, times: float, other: torch.dtype) -> torch.Tensor:
     """A copy of [steps, WIDTH] in another dtype, `times` the tolerance away at each step."""
     away = run.random(tuple(right.shape))
     away /= away.norm(dim=1, keepdim=True)
@@ -112,7 +112,7 @@ class Pair(NamedTuple):
 
 
 def _pair(
-    run: Any, steps: int, dtypes: tuple[torch.dtype, torch.dtype], nan: bool = False, at: int = -2
+    run: Run, steps: int, dtypes: tuple[torch.dtype, torch.dtype], nan: bool = False, at: int = -2
 ) -> Pair:
     """Runs that part at a hidden layer in step `at`; never for -1, at a hidden step for -2."""
     order = [LAYERS[i] for i in run.random(len(LAYERS)).argsort().tolist()]
@@ -199,7 +199,7 @@ def _likely(pair: Pair) -> dict[str, Any]:
     return {why: other for why, other in known.items() if other != pair.answer}
 
 
-def _pairs(run: Any) -> tuple[Any, list[Pair]]:
+def _pairs(run: Run) -> tuple[Any, list[Pair]]:
     """Runs of many lengths and dtypes that part somewhere, and some that never do."""
     f64, f32, f16, b16 = torch.float64, torch.float32, torch.float16, torch.bfloat16
     pairs = [
@@ -215,7 +215,7 @@ def _pairs(run: Any) -> tuple[Any, list[Pair]]:
     return run(drive, given), pairs
 
 
-def _answers(run: Any, parted: bool) -> None:
+def _answers(run: Run, parted: bool) -> None:
     """Compares the answers of the runs that part, or of those that never do."""
     result, pairs = _pairs(run)
     for pair, answer in zip(pairs, result.outputs[0]["answers"], strict=True):
@@ -230,7 +230,7 @@ def _answers(run: Any, parted: bool) -> None:
     code="E",
     diagnosis="compare with the formula of the task, both sides in float64",
 )
-def check_agree(run: Any) -> None:
+def check_agree(run: Run) -> None:
     """E: just within the tolerance and well outside of it."""
     cases, wanted, names = [], [], []
     dtypes = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -263,7 +263,7 @@ def check_agree(run: Any) -> None:
     code="E",
     diagnosis="a step that agrees moves the lower end past it, another the upper end to it",
 )
-def check_first(run: Any) -> None:
+def check_first(run: Run) -> None:
     """E: many lengths, dtypes and sizes; the first and the last step; NaNs."""
     _answers(run, parted=True)
 
@@ -274,7 +274,7 @@ def check_first(run: Any) -> None:
     code="E",
     diagnosis="rounding must pass at late steps as well, and the end of the search means: never",
 )
-def check_never(run: Any) -> None:
+def check_never(run: Run) -> None:
     """E: runs that agree to the end."""
     _answers(run, parted=False)
 
@@ -285,7 +285,7 @@ def check_never(run: Any) -> None:
     code="B",
     diagnosis="halve the range with every look, and look at no step twice",
 )
-def check_replays(run: Any) -> None:
+def check_replays(run: Run) -> None:
     """B: the probes count."""
     result, pairs = _pairs(run)
     for pair, counts in zip(pairs, result.outputs[0]["counts"], strict=True):

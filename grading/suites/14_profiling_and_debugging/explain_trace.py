@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_reduce, isend, recv
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import Stretch, Timeline
 from grading.references.debugging.traces import (
     WRONG_STRAGGLERS,
@@ -102,7 +102,7 @@ def _work(times: int = 3) -> None:
 
 
 # --- checks --------------------------------------------------------------------------------------
-def _ask(run: Any, cases: list[Given], what: str) -> list[Any]:
+def _ask(run: Run, cases: list[Given], what: str) -> list[Any]:
     """What the learner says of every trace."""
     given = [[case.rows, case.ranks, list(case.job)] for case in cases]
     return list(run(drive, {"cases": given, "what": what}).outputs[0])
@@ -117,7 +117,7 @@ def _near(found: float, right: float) -> bool:
 
 
 def _numbers(
-    run: Any, what: list[str], found: list[Any], right: list[float], wrong: list[dict[str, float]]
+    run: Run, what: list[str], found: list[Any], right: list[float], wrong: list[dict[str, float]]
 ) -> None:
     """All right up to rounding; else the cause that explains most of the wrong ones."""
     for place, value in enumerate(found):
@@ -141,7 +141,7 @@ def _cause(fits: dict[str, list[bool]], bad: list[int]) -> str:
     return best if 2 * sum(fits[best][place] for place in bad) > len(bad) else ""
 
 
-def _check_shares(run: Any, cases: list[Given], found: list[Any]) -> None:
+def _check_shares(run: Run, cases: list[Given], found: list[Any]) -> None:
     """Five numbers of each rank."""
     places = [(case, rank) for case in cases for rank in case.ranks]
     for case, answer in zip(cases, found, strict=True):
@@ -160,7 +160,7 @@ def _check_shares(run: Any, cases: list[Given], found: list[Any]) -> None:
                  [row[field] for row in wrong])  # fmt: skip
 
 
-def _check_straggler(run: Any, cases: list[Given], found: list[Any]) -> None:
+def _check_straggler(run: Run, cases: list[Given], found: list[Any]) -> None:
     """A rank, or None."""
     right = [losses(case) for case in cases]
     bad = [place for place, rank in enumerate(found) if rank != right[place]]
@@ -174,7 +174,7 @@ def _check_straggler(run: Any, cases: list[Given], found: list[Any]) -> None:
 
 @check("seconds that intervals cover", points=3, code="E",
        diagnosis="go through them by their beginnings, keeping how far they cover")  # fmt: skip
-def check_covered(run: Any) -> None:
+def check_covered(run: Run) -> None:
     """E: none, one, inside each other, touching, with gaps, in any order, before 0 too."""
     cases: list[Spans] = [[], [(3.0, 5.0)], [(3.0, 5.0), (3.0, 5.0)], [(3.0, 9.0), (4.0, 5.0)],
                           [(5.0, 6.0), (3.0, 5.0)], [(-9.0, -7.0), (-8.0, -2.0)],
@@ -209,7 +209,7 @@ def _last_end(case: Spans) -> float:
 
 @check("compute, exposed, hidden, copy and idle of every rank", points=5, code="E",
        diagnosis="draw one rank's stretches: shares are differences of covered times")  # fmt: skip
-def check_shares(run: Any) -> None:
+def check_shares(run: Run) -> None:
     """E: hidden traces; subgroups, messages, marks, ranks that did nothing."""
     cases = traces(run)
     _check_shares(run, cases, _ask(run, cases, "shares"))
@@ -217,7 +217,7 @@ def check_shares(run: Any) -> None:
 
 @check("the exposed share of the step", points=1, code="E",
        diagnosis="exposed seconds, as a mean over all ranks, divided by the step's")  # fmt: skip
-def check_exposed(run: Any) -> None:
+def check_exposed(run: Run) -> None:
     """E: the same traces."""
     cases = traces(run)
     what = [f"the exposed share {_words(case)}" for case in cases]
@@ -225,7 +225,7 @@ def check_exposed(run: Any) -> None:
              [wrong_share(case) for case in cases])  # fmt: skip
 
 
-def _check_rates(run: Any, cases: list[Given], found: list[Any]) -> None:
+def _check_rates(run: Run, cases: list[Given], found: list[Any]) -> None:
     """MFU and HFU together, so that a swap is seen; and of one with, and one without a rerun."""
     for case, pair in zip(cases, found, strict=True):
         run.true(isinstance(pair, (tuple, list)) and len(pair) == 2,
@@ -241,7 +241,7 @@ def _check_rates(run: Any, cases: list[Given], found: list[Any]) -> None:
 
 @check("MFU and HFU", points=3, code="E",
        diagnosis="operations of all ranks in the step, by what all devices could do")  # fmt: skip
-def check_utilisation(run: Any) -> None:
+def check_utilisation(run: Run) -> None:
     """E: with and without recomputation, any number of ranks."""
     cases = traces(run)
     _check_rates(run, cases, _ask(run, cases, "utilisation"))
@@ -249,7 +249,7 @@ def check_utilisation(run: Any) -> None:
 
 @check("the straggler", points=4, code="E",
        diagnosis="charge the last of each call with what others lost until it came")  # fmt: skip
-def check_straggler(run: Any) -> None:
+def check_straggler(run: Run) -> None:
     """E: overlapping calls of several groups, messages beside them, and waits that are hidden."""
     cases = [*traces(run), *nobody_waits()]
     _check_straggler(run, cases, _ask(run, cases, "straggler"))
@@ -268,7 +268,7 @@ def _recorded(timeline: Timeline) -> Given:
 
 @check("a real step of three ranks, one of them late", points=2, code="E",
        diagnosis="the functions above, applied to what a ledger recorded")  # fmt: skip
-def check_real(run: Any) -> None:
+def check_real(run: Run) -> None:
     """E: recorded on ranks, explained by one process; against the suite's own arithmetic."""
     case = _recorded(run(drive_real, {"late": 1}, world=3).timeline)
     _check_shares(run, [case], _ask(run, [case], "shares"))

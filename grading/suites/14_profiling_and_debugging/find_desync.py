@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_reduce
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import FlightLog, flight_log
 from grading.references.debugging.flight_logs import (
     DTYPES,
@@ -98,7 +98,7 @@ def _rank(log: Log) -> int:
 
 
 def _judge(
-    run: Any, found: list[Any], right: list[Any], wrong: Callable[[Reader], list[Any]],
+    run: Run, found: list[Any], right: list[Any], wrong: Callable[[Reader], list[Any]],
     what: Callable[[int], str], only: Callable[[Any], bool] = lambda answer: True,
 ) -> None:  # fmt: skip
     """All answers as they should be; else the way of reading that explains most of them."""
@@ -129,7 +129,7 @@ def _form(found: Any, right: Any) -> str:
 
 
 # --- checks --------------------------------------------------------------------------------------
-def _calls(run: Any) -> list[dict[int, Any]]:
+def _calls(run: Run) -> list[dict[int, Any]]:
     """Calls of one to six ranks that differ in nothing, in one thing, in several."""
     rng = random.Random(run.number(0, 2**31))
     found = []
@@ -148,7 +148,7 @@ def _calls(run: Any) -> list[dict[int, Any]]:
 
 @check("what differs in a call, and on which ranks", points=4, code="E",
        diagnosis="feature by feature: which ranks are on which side?")  # fmt: skip
-def check_difference(run: Any) -> None:
+def check_difference(run: Run) -> None:
     """E: one to six ranks, ties, three sides, nothing."""
     calls = _calls(run)
     found = run(drive_calls, {"calls": calls}).outputs[0]
@@ -166,7 +166,7 @@ def check_difference(run: Any) -> None:
 
 @check("who lacks a call", points=1, code="E",
        diagnosis="ranks of the group whose count in `made` is at most the number")  # fmt: skip
-def check_lacking(run: Any) -> None:
+def check_lacking(run: Run) -> None:
     """E: calls in logs, gone from them, and not yet made."""
     asked = [(of, seq, logs) for logs in jobs(run)[:60] for log in logs[:1]
              for of, count in log["made"].items() for seq in (0, count - 1, count)]  # fmt: skip
@@ -184,7 +184,7 @@ def check_lacking(run: Any) -> None:
 
 @check("who never comes", points=4, code="E",
        diagnosis="take out who can go on, again and again, until nobody more can")  # fmt: skip
-def check_never(run: Any) -> None:
+def check_never(run: Run) -> None:
     """E: slow ranks, chains of waiting, ends, circles."""
     cases = jobs(run)
     found = run(drive, {"cases": cases, "what": "never_coming"}).outputs[0]
@@ -195,7 +195,7 @@ def check_never(run: Any) -> None:
     _judge(run, found, read(RIGHT), read, lambda n: f"who never comes, {_words(cases[n])},")
 
 
-def _check_find(run: Any, only: Callable[[Any], bool]) -> None:
+def _check_find(run: Run, only: Callable[[Any], bool]) -> None:
     """The answers for the jobs whose right answer is of one sort."""
     cases = jobs(run)
     found = run(drive, {"cases": cases, "what": "find_desync"}).outputs[0]
@@ -208,21 +208,21 @@ def _check_find(run: Any, only: Callable[[Any], bool]) -> None:
 
 @check("nothing is found where nothing is wrong", points=2, code="E",
        diagnosis="ranks that are behind and can still come are no fault")  # fmt: skip
-def check_healthy(run: Any) -> None:
+def check_healthy(run: Run) -> None:
     """E: slow ranks and logs that do not reach as far back."""
     _check_find(run, lambda answer: answer is None)
 
 
 @check("the first call that was made differently", points=3, code="E",
        diagnosis="group by (group, seq); of the calls that differ take the earliest")  # fmt: skip
-def check_mismatch(run: Any) -> None:
+def check_mismatch(run: Run) -> None:
     """E: several groups, several faults, ring buffers."""
     _check_find(run, lambda answer: answer is not None and answer[0] in FEATURES)
 
 
 @check("the first call that somebody will never make", points=3, code="H",
        diagnosis="lacking(...) & ended, then lacking(...) & never_coming(...)")  # fmt: skip
-def check_missing(run: Any) -> None:
+def check_missing(run: Run) -> None:
     """H: ends, circles, victims."""
     _check_find(run, lambda answer: answer is not None and answer[0] == "missing")
 
@@ -238,7 +238,7 @@ def _converted(data: dict[str, Any]) -> Log:
 
 @check("logs of a real run: in step, a rank that gave up, a tensor that was turned", points=2,
        code="H", diagnosis="three moments of three ranks, the last five calls each")  # fmt: skip
-def check_real(run: Any) -> None:
+def check_real(run: Run) -> None:
     """H: recorded by the ledger; gloo sums a 4×6 and a 6×4 tensor without a word."""
     logs = run(drive_real, {"last": 5}, world=3).outputs
     cases = [[_converted(each[moment]) for each in logs] for moment in range(3)]

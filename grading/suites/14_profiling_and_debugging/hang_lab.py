@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.debugging.hang_lab import (
     DAMAGED,
     LOSSES,
@@ -110,7 +110,7 @@ def drive_train(
     code="H",
     diagnosis="a rank's own loss decides whether it makes a call that all must make",
 )
-def check_keep_best(run: Any) -> None:
+def check_keep_best(run: Run) -> None:
     """H, E, B: losses that improve on some ranks and not on others."""
     world, width = 3, 6
     losses = torch.tensor(LOSSES, dtype=torch.float64).t()
@@ -153,7 +153,7 @@ def check_keep_best(run: Any) -> None:
     diagnosis="the calls of two ranks of one group are made in another order, so that gradients "
     "of different names are added up",
 )
-def check_sync_gradients(run: Any) -> None:
+def check_sync_gradients(run: Run) -> None:
     """H, E, B: backward gives gradients in another order on two of four ranks."""
     world, names = 4, sorted(ORDERS[0])
     given = [{name: run.random(8) for name in names} for _ in range(world)]
@@ -185,7 +185,7 @@ def check_sync_gradients(run: Any) -> None:
     diagnosis="a collective ends when all members of its group have called it: take the group that "
     "has just the ranks that do",
 )
-def check_sync_tied(run: Any) -> None:
+def check_sync_tied(run: Run) -> None:
     """H, E, B: four stages."""
     parts = {0: run.random((5, 4)), STAGES - 1: run.random((5, 4))}
     result = run(drive_tied, [{"gradient": parts.get(rank)} for rank in range(STAGES)],
@@ -214,7 +214,7 @@ def check_sync_tied(run: Any) -> None:
     diagnosis="the ranks gave tensors of different sizes: an all-gather takes the same number of "
     "rows from each",
 )
-def check_gather_predictions(run: Any) -> None:
+def check_gather_predictions(run: Run) -> None:
     """H, E, B: a rank without rows, and three that have different numbers."""
     width = 3
     for rows in ROWS:
@@ -246,7 +246,7 @@ def check_gather_predictions(run: Any) -> None:
     code="H",
     diagnosis="a rank that waits for a message before it sends its own keeps the next one waiting",
 )
-def check_ring_scores(run: Any) -> None:
+def check_ring_scores(run: Run) -> None:
     """H, E, B, X: three ranks, blocks of 32 KiB."""
     world, rows, width = 3, 64, 64
     queries = [run.random((rows, width)) for _ in range(world)]
@@ -278,7 +278,7 @@ def check_ring_scores(run: Any) -> None:
     code="H",
     diagnosis="a rank that leaves its step out makes one call less than the others",
 )
-def check_train(run: Any) -> None:
+def check_train(run: Run) -> None:
     """H, E, B: damaged batches on different ranks, in four of seven steps."""
     world, width, rate = 3, 6, 0.1
     weight = run.random(width)

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 
 EXERCISE = Exercise(
     name="memory_imbalance",
@@ -157,7 +157,7 @@ def least(case: Case, size: Size = stage_size) -> int:
     return rest(0, 0)
 
 
-def _model(run: Any, n: int, p: int, m: int, *, equal: bool = False) -> Case:
+def _model(run: Run, n: int, p: int, m: int, *, equal: bool = False) -> Case:
     """Hidden blocks; ends as large as some of them."""
 
     def draw(count: int, low: int, high: int) -> list[int]:
@@ -180,7 +180,7 @@ def _even(case: Case) -> list[int]:
     code="E",
     diagnosis="16 · parameters + activations · min(p - s, m), of all that the stage holds",
 )
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """E: cuts of hidden models, with fewer and with more micro-batches than stages, and p = 1."""
     shapes = [(8, 4, 16), (7, 3, 2), (5, 5, 3), (6, 1, 4), (9, 2, 1), (run.number(10, 20), 6, 4)]
     cases = [_model(run, *shape) for shape in shapes]
@@ -200,7 +200,7 @@ def check_bytes(run: Any) -> None:
     code="E",
     diagnosis="the mean over all stages, the largest included",
 )
-def check_report(run: Any) -> None:
+def check_report(run: Run) -> None:
     """E: hidden sizes; one stage; equal ones."""
     lists = [run.integers(10, 9_000, n).tolist() for n in (4, 3, 7, 1)] + [[5, 5, 5]]
     for sizes, report in zip(lists, run(drive_report, {"sizes": lists}).outputs[0]["reports"],
@@ -217,7 +217,7 @@ def check_report(run: Any) -> None:
         })  # fmt: skip
 
 
-def _check_cuts(run: Any, cases: list[Case]) -> None:
+def _check_cuts(run: Run, cases: list[Case]) -> None:
     """That each cut is one, and its largest stage the smallest of all cuts."""
     cuts = run(drive_balance, {"cases": [list(case) for case in cases]}, cpu=3.0).outputs[0]["cuts"]
     for case, cut in zip(cases, cuts, strict=True):
@@ -253,7 +253,7 @@ def _cause(cases: list[Case], cuts: list[list[int]]) -> str:
     code="S",
     diagnosis="compare with all cuts of three blocks into two stages",
 )
-def check_small(run: Any) -> None:
+def check_small(run: Run) -> None:
     """S: hidden models of up to nine blocks, against every cut there is."""
     shapes = [(4, 2, 8), (6, 3, 6), (7, 3, 2), (8, 4, 16), (9, 4, 3), (5, 5, 5), (6, 1, 2),
               (9, 2, 1), (9, 5, 20), (8, 3, 12), (9, 3, 9), (8, 5, 2)]  # fmt: skip
@@ -268,6 +268,6 @@ def check_small(run: Any) -> None:
     code="S",
     diagnosis="trying all cuts never ends: keep one best cut for each number of blocks placed",
 )
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """S: so many blocks that all cuts cannot be tried."""
     _check_cuts(run, [_model(run, run.number(60, 75), 16, 64), _model(run, 50, 12, 5)])

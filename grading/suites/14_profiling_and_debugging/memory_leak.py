@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
@@ -123,7 +123,7 @@ def drive_all(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _inputs(run: Any, world: int) -> list[dict[str, Any]]:
+def _inputs(run: Run, world: int) -> list[dict[str, Any]]:
     """Hidden sizes; the same weights and other data on every rank."""
     width, rows = run.number(11, 20), run.number(5, 9)
     shapes = [(width, INPUTS), (width,), (OUTPUTS, width), (OUTPUTS,)]
@@ -137,7 +137,7 @@ def _loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (model(x) - y).square().mean()
 
 
-def _grown(run: Any, output: dict[str, Any], calls: str, sizes: dict[str, int], rank: int) -> None:
+def _grown(run: Run, output: dict[str, Any], calls: str, sizes: dict[str, int], rank: int) -> None:
     """That nothing is left; `sizes` are bytes that known slips leave at each call."""
     grown = output["growth"]
     cause = next((why for why, size in sizes.items() if grown == HALF * size), "")
@@ -150,7 +150,7 @@ def _grown(run: Any, output: dict[str, Any], calls: str, sizes: dict[str, int], 
     code="M",
     diagnosis="a loss that no backward ever runs through keeps every activation of its forward",
 )
-def check_evaluate(run: Any) -> None:
+def check_evaluate(run: Run) -> None:
     """M: the scores of one process, and the bytes."""
     given = _inputs(run, 1)[0]
     output = run(drive_evaluate, given).outputs[0]
@@ -170,7 +170,7 @@ def check_evaluate(run: Any) -> None:
     code="M",
     diagnosis="an average needs a sum and a count; what a hook can see stays as long as the hook",
 )
-def check_watch(run: Any) -> None:
+def check_watch(run: Run) -> None:
     """M: means over all forwards, and the bytes."""
     given = _inputs(run, 1)[0]
     weights, xs = given["weights"], given["xs"]
@@ -193,7 +193,7 @@ def check_watch(run: Any) -> None:
     code="M",
     diagnosis="a call that was waited for, and its buffer, are of no use any more",
 )
-def check_synchronize(run: Any) -> None:
+def check_synchronize(run: Run) -> None:
     """M: means of one process after the first, the fifth and the tenth call, and the bytes."""
     given = _inputs(run, 3)
     shapes = [tuple(weight.shape) for weight in given[0]["weights"]]
@@ -223,7 +223,7 @@ def check_synchronize(run: Any) -> None:
     code="M",
     diagnosis="all three leaks must be closed, and the weights be those of one process",
 )
-def check_training(run: Any) -> None:
+def check_training(run: Run) -> None:
     """M: everything together: weights, scores and means of one process, and the bytes."""
     given, rate = _inputs(run, 2), run.number(2, 8) / 64
     result = run(drive_all, [{**each, "rate": rate} for each in given], world=2)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.debugging.museum_gradients import (
     Ends,
     Values,
@@ -164,7 +164,7 @@ def _copied(value: Any) -> Any:
 # --- what they must bring back -------------------------------------------------------------------
 @check("start_engine: gradients of two micro-batches on 3 ranks", points=2, code="E",
        diagnosis="the docstring's symptom: print this gradient on every rank")  # fmt: skip
-def check_engine(run: Any) -> None:
+def check_engine(run: Run) -> None:
     """E: whole parameters and parts, after each micro-batch."""
     world, hidden, inner = 3, run.number(5, 9), 3 * run.number(2, 5)
     shapes = block_shapes(hidden, inner)
@@ -197,7 +197,7 @@ def check_engine(run: Any) -> None:
 
 @check("finish_gradients: on dp 4, on pp 4, on dp 2 × pp 2", points=2, code="E",
        diagnosis="the docstring's symptom: write down what ranks have after each line")  # fmt: skip
-def check_ends(run: Any) -> None:
+def check_ends(run: Run) -> None:
     """E, B: every gradient in every shard, and the bytes sent."""
     layouts = [draw_ends(run, pp, dp) for pp, dp in ((1, 4), (4, 1), (2, 2))]
     inputs = [{"layouts": [[each.pp, each.dp, each.grads[rank]] for each in layouts]}
@@ -215,7 +215,7 @@ def check_ends(run: Any) -> None:
                       f"the number of bytes sent on {layout}", rank=rank, likely=twice)  # fmt: skip
 
 
-def _compare_shard(run: Any, found: dict[str, Any], layout: Ends, rank: int) -> None:
+def _compare_shard(run: Run, found: dict[str, Any], layout: Ends, rank: int) -> None:
     """One rank's shard, gradient by gradient."""
     shard, whole = found["shard"], layout.shard(rank)
     if isinstance(shard, torch.Tensor) and shard.shape == whole.shape:
@@ -228,7 +228,7 @@ def _compare_shard(run: Any, found: dict[str, Any], layout: Ends, rank: int) -> 
 
 @check("average_gradients: with ep 1, 2 and 4 on 4 ranks", points=2, code="E",
        diagnosis="the docstring's symptom: follow one expert's gradient on all ranks")  # fmt: skip
-def check_experts(run: Any) -> None:
+def check_experts(run: Run) -> None:
     """E: one layer and the same samples, its experts dealt out over more and more ranks."""
     world, count, hidden, tokens = 4, 4, run.number(4, 7), run.number(7, 12)
     experts = {str(number): run.random((hidden, hidden)) for number in range(count)}
@@ -251,7 +251,7 @@ def check_experts(run: Any) -> None:
 
 @check("clip_gradients: with tp 1, 2 and 4 on 4 ranks", points=2, code="E",
        diagnosis="the docstring's symptom: compute the norm of a few numbers by hand")  # fmt: skip
-def check_clip(run: Any) -> None:
+def check_clip(run: Run) -> None:
     """E: norms and gradients; groups of one mesh have different ones."""
     world = 4
     cases = [case for tp in (1, 2, 4) for case in draw_norms(run, tp, world)]
@@ -270,29 +270,29 @@ def check_clip(run: Any) -> None:
 
 
 # --- the names -----------------------------------------------------------------------------------
-def _judge(run: Any, exhibit: str) -> None:
+def _judge(run: Run, exhibit: str) -> None:
     judge_name(run, run(drive_names, world=1).outputs[0], exhibit, *FAULTS[exhibit])
 
 
 @check("start_engine: the fault's line and ranks", points=1, code="E")
-def check_engine_name(run: Any) -> None:
+def check_engine_name(run: Run) -> None:
     """The name of exhibit 1."""
     _judge(run, "start_engine")
 
 
 @check("finish_gradients: the fault's line and ranks", points=1, code="E")
-def check_ends_name(run: Any) -> None:
+def check_ends_name(run: Run) -> None:
     """The name of exhibit 2."""
     _judge(run, "finish_gradients")
 
 
 @check("average_gradients: the fault's line and ranks", points=1, code="E")
-def check_experts_name(run: Any) -> None:
+def check_experts_name(run: Run) -> None:
     """The name of exhibit 3."""
     _judge(run, "average_gradients")
 
 
 @check("clip_gradients: the fault's line and ranks", points=1, code="E")
-def check_clip_name(run: Any) -> None:
+def check_clip_name(run: Run) -> None:
     """The name of exhibit 4."""
     _judge(run, "clip_gradients")

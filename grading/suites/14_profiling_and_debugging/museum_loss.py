@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.accumulation.clipped_updates import total_norm
 from grading.references.accumulation.token_mean import Model
 from grading.references.accumulation.weighted_gradient import (
@@ -135,11 +135,11 @@ def drive_replica(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _start(run: Any) -> Gradient:
+def _start(run: Run) -> Gradient:
     return [run.random((VOCABULARY, WIDTH)), run.random((WIDTH, WIDTH))]
 
 
-def _batch(run: Any, counted: int, rows: int = 1) -> Batch:
+def _batch(run: Run, counted: int, rows: int = 1) -> Batch:
     """Random tokens; only the first targets count."""
     both = run.integers(1, VOCABULARY, (2, rows, LENGTH))
     both[1].view(-1)[counted:] = -100
@@ -147,7 +147,7 @@ def _batch(run: Any, counted: int, rows: int = 1) -> Batch:
 
 
 def _compare(
-    run: Any, got: Gradient, right: Gradient, what: str, rank: int, likely: dict[str, Gradient]
+    run: Run, got: Gradient, right: Gradient, what: str, rank: int, likely: dict[str, Gradient]
 ) -> None:
     """One rank's gradient with one process's; says how far it is away."""
     flat, wanted = (torch.cat([g.flatten() for g in each]) for each in (got, right))
@@ -156,7 +156,7 @@ def _compare(
               likely=likely, terms=1 << 20)  # fmt: skip
 
 
-def _named(run: Any, exhibit: str) -> None:
+def _named(run: Run, exhibit: str) -> None:
     """Whether the reader's line and ranks are an exhibit's."""
     judge_name(run, run(drive_names).outputs[0], exhibit, *NAMES[exhibit])
 
@@ -167,7 +167,7 @@ TOKENS = (UNEVEN, ([4, 4, 4],) * 3, EMPTY, ([2], [7], [0]))  # of three ranks' m
 
 
 @check("1 repaired: the gradient of one large batch", points=2, code="E")
-def check_finetune(run: Any) -> None:
+def check_finetune(run: Run) -> None:
     """E: 3 ranks; equal and unequal texts, micro-batches and ranks without a counted token."""
     start, world = _start(run), 3
     plans = [[[_batch(run, n) for n in row] for row in plan] for plan in TOKENS]
@@ -183,7 +183,7 @@ def check_finetune(run: Any) -> None:
 
 
 @check("1 named", points=1, code="E")
-def check_finetune_name(run: Any) -> None:
+def check_finetune_name(run: Run) -> None:
     """The line, and who holds a wrong gradient."""
     _named(run, "finetune_update")
 
@@ -196,7 +196,7 @@ MESHES = (  # dp, cp, counted tokens of each replica's pieces
 
 
 @check("2 repaired: the same gradient on every mesh", points=2, code="E")
-def check_context(run: Any) -> None:
+def check_context(run: Run) -> None:
     """E: dp 2 × cp 2 and dp 1 × cp 3; one token, equal masks, unequal ones."""
     start = _start(run)
     for dp, cp, plans in MESHES:
@@ -216,7 +216,7 @@ def check_context(run: Any) -> None:
 
 
 @check("2 named", points=1, code="E")
-def check_context_name(run: Any) -> None:
+def check_context_name(run: Run) -> None:
     """The line, and who holds a wrong gradient."""
     _named(run, "context_update")
 
@@ -227,7 +227,7 @@ LIMITS = (1.0, 0.125, 100.0)
 
 
 @check("3 repaired: one norm for the whole model", points=2, code="E")
-def check_clip(run: Any) -> None:
+def check_clip(run: Run) -> None:
     """E: 3 ranks, a frozen one, two stages on another; limits that clip, one that does not."""
     stages = [[_long(run, norm) for norm in each] for each in STAGES]
     inputs = [{"gradients": each, "limits": list(LIMITS)} for each in stages]
@@ -241,14 +241,14 @@ def check_clip(run: Any) -> None:
                     "rank's gradients")  # fmt: skip
 
 
-def _long(run: Any, norm: float) -> Gradient:
+def _long(run: Run, norm: float) -> Gradient:
     """A stage's gradients, which have this norm together."""
     each = [run.random((3, 4)), run.random(5)]
     return [gradient * norm / total_norm(each) for gradient in each]
 
 
 def _compare_clip(
-    run: Any, found: list[dict[str, Any]], stages: list[list[Gradient]], limit: float
+    run: Run, found: list[dict[str, Any]], stages: list[list[Gradient]], limit: float
 ) -> None:
     """The norm on every rank, then the gradients."""
     flat = [[g for stage in each for g in stage] for each in stages]
@@ -271,7 +271,7 @@ def _compare_clip(
 
 
 @check("3 named", points=1, code="E")
-def check_clip_name(run: Any) -> None:
+def check_clip_name(run: Run) -> None:
     """The line, and who holds a wrong gradient."""
     _named(run, "clip_stages")
 
@@ -281,7 +281,7 @@ WINDOWS = (3, 1, 2)  # micro-batches of the updates
 
 
 @check("4 repaired: the right gradient, synchronised once", points=2, code="B")
-def check_replica(run: Any) -> None:
+def check_replica(run: Run) -> None:
     """E and B: 2 ranks, windows of three lengths one after the other."""
     start, world = _start(run), 2
     plans = [[[_batch(run, LENGTH) for _ in range(k)] for _ in range(world)] for k in WINDOWS]
@@ -303,6 +303,6 @@ def check_replica(run: Any) -> None:
 
 
 @check("4 named", points=1, code="E")
-def check_replica_name(run: Any) -> None:
+def check_replica_name(run: Run) -> None:
     """The line, and who holds a wrong gradient."""
     _named(run, "replica_update")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_reduce, barrier
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.debugging.museum_state import (
     RATE,
     Replicas,
@@ -155,14 +155,14 @@ def drive_evaluate(
     return found
 
 
-def _check_name(run: Any, exhibit: str) -> None:
+def _check_name(run: Run, exhibit: str) -> None:
     judge_name(run, run(table).outputs[0]["table"], exhibit, *NAMES[exhibit])
 
 
 # --- 1 -------------------------------------------------------------------------------------------
 @check("1 repaired: a step of a sharded optimizer", points=2, code="H",
        diagnosis="print what each rank decides, update by update")  # fmt: skip
-def check_step(run: Any) -> None:
+def check_step(run: Run) -> None:
     """H, E: six updates on 3 and on 2 ranks, two of them with an overflow on one rank."""
     for world, overflows in OVERFLOWS.items():
         part, scale = run.number(3, 7), 2.0 ** run.number(9, 15)
@@ -179,7 +179,7 @@ def check_step(run: Any) -> None:
                 _check_update(run, [play[update] for play in plays], update, rank, found)
 
 
-def _check_update(run: Any, plays: list[Update], update: int, rank: int, found: Any) -> None:
+def _check_update(run: Run, plays: list[Update], update: int, rank: int, found: Any) -> None:
     """Scale and weights of one rank after one update."""
     right, alone, replaced = plays
     after = f"after update {update}"
@@ -196,7 +196,7 @@ def _check_update(run: Any, plays: list[Update], update: int, rank: int, found: 
 
 
 @check("1 named", points=1, code="E", diagnosis="who decides, and what has it seen?")
-def check_step_name(run: Any) -> None:
+def check_step_name(run: Run) -> None:
     """The line that decides, and the ranks that decide wrongly."""
     _check_name(run, "sharded_step")
 
@@ -204,7 +204,7 @@ def check_step_name(run: Any) -> None:
 # --- 2 -------------------------------------------------------------------------------------------
 @check("2 repaired: dropout after a resume", points=2, code="E",
        diagnosis="print what each rank draws after the resume, and would have drawn")  # fmt: skip
-def check_state(run: Any) -> None:
+def check_state(run: Run) -> None:
     """E: 3 steps and a checkpoint of 3 ranks, then 3 steps of 4 ranks: one more than before."""
     weight, seed = run.random((2, WIDTH)), run.number(10, 10_000)
     inputs = [run.random((ROWS, WIDTH)) for _ in range(4)]
@@ -224,7 +224,7 @@ def check_state(run: Any) -> None:
 
 
 def _check_masks(
-    run: Any, case: Replicas, rank: int, masks: list[torch.Tensor], right: torch.Tensor
+    run: Run, case: Replicas, rank: int, masks: list[torch.Tensor], right: torch.Tensor
 ) -> None:
     """Like two coins, and those that this rank would have drawn."""
     agree = float((masks[rank] == masks[0]).double().mean())
@@ -236,7 +236,7 @@ def _check_masks(
 
 
 @check("2 named", points=1, code="E", diagnosis="whose state does each rank get back?")
-def check_state_name(run: Any) -> None:
+def check_state_name(run: Run) -> None:
     """One of two lines, and the ranks that get another rank's state."""
     _check_name(run, "save_state")
 
@@ -244,7 +244,7 @@ def check_state_name(run: Any) -> None:
 # --- 3 -------------------------------------------------------------------------------------------
 @check("3 repaired: the order of the examples", points=2, code="E",
        diagnosis="print the first batch of each epoch")  # fmt: skip
-def check_epochs(run: Any) -> None:
+def check_epochs(run: Run) -> None:
     """E: three epochs, and those of a resumed job, on 3 ranks."""
     world, size, spans = 3, 4, [(0, 3), (2, 5)]
     count = 3 * run.number(6, 10) + 1
@@ -263,7 +263,7 @@ def check_epochs(run: Any) -> None:
 
 
 @check("3 named", points=1, code="E", diagnosis="what does the order depend on?")
-def check_epochs_name(run: Any) -> None:
+def check_epochs_name(run: Run) -> None:
     """Either loop."""
     _check_name(run, "train_epochs")
 
@@ -271,7 +271,7 @@ def check_epochs_name(run: Any) -> None:
 # --- 4 -------------------------------------------------------------------------------------------
 @check("4 repaired: the accuracy on a validation set", points=2, code="E",
        diagnosis="count how often each example is counted")  # fmt: skip
-def check_evaluate(run: Any) -> None:
+def check_evaluate(run: Run) -> None:
     """E, H: three sizes, two epochs, 3 ranks; one size is smaller than 3."""
     weight, sizes, world = run.random((6, 5)), (3 * run.number(7, 12) + 2, 2, 24), 3
     sets = [examples(run.random((n, 6)), weight, run.random(n) > 0) for n in sizes]
@@ -284,7 +284,7 @@ def check_evaluate(run: Any) -> None:
 
 
 def _check_score(
-    run: Any, right: torch.Tensor, epoch: int, world: int, rank: int, found: Any
+    run: Run, right: torch.Tensor, epoch: int, world: int, rank: int, found: Any
 ) -> None:
     """The accuracy, and the work that was done for it."""
     what = f"{len(right)} examples, {int(right.sum())} of them right, {world} ranks, epoch {epoch}"
@@ -302,6 +302,6 @@ def _check_score(
 
 
 @check("4 named", points=1, code="E", diagnosis="how often is each example counted?")
-def check_evaluate_name(run: Any) -> None:
+def check_evaluate_name(run: Run) -> None:
     """Where the examples are dealt out, or where they are counted."""
     _check_name(run, "evaluate")

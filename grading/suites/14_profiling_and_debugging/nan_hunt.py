@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.debugging.planted_nan import COLUMNS, Net
 
 EXERCISE = Exercise(
@@ -174,7 +174,7 @@ def all_cases(last: int) -> dict[str, list[Case]]:
             "backward": backward_cases(last), "ranks": several_ranks(last)}  # fmt: skip
 
 
-def _hunts(run: Any) -> tuple[Any, dict[str, list[Case]]]:
+def _hunts(run: Run) -> tuple[Any, dict[str, list[Case]]]:
     """All cases on three ranks; a hidden width and depth, and another batch on each rank."""
     size = [run.number(4, 8), run.number(3, 6)]
     cases = all_cases(size[1] - 1)
@@ -184,7 +184,7 @@ def _hunts(run: Any) -> tuple[Any, dict[str, list[Case]]]:
     return run(drive, inputs, world=WORLD), cases
 
 
-def _answers(run: Any, name: str) -> None:
+def _answers(run: Run, name: str) -> None:
     """Compares the answers of the cases of one check on all ranks."""
     result, cases = _hunts(run)
     begin = sum(len(cases[other]) for other in list(cases)[: list(cases).index(name)])
@@ -194,7 +194,7 @@ def _answers(run: Any, name: str) -> None:
             _compare(run, case, result.outputs[rank]["answers"][number], rank)
 
 
-def _compare(run: Any, case: Case, answer: Any, rank: int) -> None:
+def _compare(run: Run, case: Case, answer: Any, rank: int) -> None:
     """One answer of one rank; that of the rank where the fault is has been compared before."""
     right = list(case.answer) if case.answer else None
     likely = dict(case.likely)
@@ -212,7 +212,7 @@ def _compare(run: Any, case: Case, answer: Any, rank: int) -> None:
     code="E",
     diagnosis="the first call whose output is bad though its inputs are not, of all modules",
 )
-def check_forward(run: Any) -> None:
+def check_forward(run: Run) -> None:
     """E: faults of a layer."""
     _answers(run, "forward")
 
@@ -223,7 +223,7 @@ def check_forward(run: Any) -> None:
     code="E",
     diagnosis="look at what went in as well: a module that is fed a NaN did not make it",
 )
-def check_between(run: Any) -> None:
+def check_between(run: Run) -> None:
     """E: values that no layer made."""
     _answers(run, "between")
 
@@ -234,7 +234,7 @@ def check_between(run: Any) -> None:
     code="E",
     diagnosis="in a full backward hook the output gradients came in and the input gradients go out",
 )
-def check_backward(run: Any) -> None:
+def check_backward(run: Run) -> None:
     """E: the forward is finite on all ranks."""
     _answers(run, "backward")
 
@@ -245,7 +245,7 @@ def check_backward(run: Any) -> None:
     code="E",
     diagnosis="compare how early, then which rank; every rank needs the winner's name",
 )
-def check_ranks(run: Any) -> None:
+def check_ranks(run: Run) -> None:
     """E: other faults on other ranks, and the same answer on all of them."""
     _answers(run, "ranks")
 
@@ -256,7 +256,7 @@ def check_ranks(run: Any) -> None:
     code="E",
     diagnosis="remove all handles, also when nothing was found",
 )
-def check_clean(run: Any) -> None:
+def check_clean(run: Run) -> None:
     """E: a clean step; worlds of 1 and 2; hooks that stay."""
     _answers(run, "clean")
     result, _ = _hunts(run)
@@ -278,7 +278,7 @@ def check_clean(run: Any) -> None:
     code="B",
     diagnosis="put what must be known into one tensor of a few numbers",
 )
-def check_collective(run: Any) -> None:
+def check_collective(run: Run) -> None:
     """B: calls and bytes, from the ledger."""
     result, cases = _hunts(run)
     run.forbid_bypass(result)

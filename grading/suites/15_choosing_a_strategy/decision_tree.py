@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.planning.decision_cases import PUBLIC, Case, answer, known, slips
 
 EXERCISE = Exercise(
@@ -77,7 +77,7 @@ def _edges() -> list[tuple[str, Case]]:
     ]
 
 
-def _hidden(run: Any) -> list[tuple[str, Case]]:
+def _hidden(run: Run) -> list[tuple[str, Case]]:
     """Every public case ten times with other numbers, on other clusters."""
     rows = [case for group in PUBLIC for _, case in _public(group)]
     factors = (2 * run.random((len(rows), 10, 6)).clamp(-2, 2)).exp2().tolist()
@@ -98,7 +98,7 @@ def _hidden(run: Any) -> list[tuple[str, Case]]:
     return [(f"hidden case {number}", case) for number, case in enumerate(full)]
 
 
-def _decided(run: Any, cases: list[tuple[str, Case]]) -> list[list[str]]:
+def _decided(run: Run, cases: list[tuple[str, Case]]) -> list[list[str]]:
     given = {"cases": [list(case) for _, case in cases]}
     found: list[list[str]] = run(drive, given).outputs[0]
     for (name, _), decision in zip(cases, found, strict=True):
@@ -107,7 +107,7 @@ def _decided(run: Any, cases: list[tuple[str, Case]]) -> list[list[str]]:
     return found
 
 
-def _hold(run: Any, cases: list[tuple[str, Case]], edge: str = "") -> None:
+def _hold(run: Run, cases: list[tuple[str, Case]], edge: str = "") -> None:
     """Fails with the first case that is decided otherwise, and a slip that explains all answers."""
     given = [frozenset(words.split(" + ")) for words, _ in _decided(run, cases)]
     for (name, case), words in zip(cases, given, strict=True):
@@ -126,7 +126,7 @@ def _hold(run: Any, cases: list[tuple[str, Case]], edge: str = "") -> None:
     code="E",
     diagnosis="question 1, and 10: 16 bytes a parameter, and one sequence",
 )
-def check_fits(run: Any) -> None:
+def check_fits(run: Run) -> None:
     """E: four cases."""
     _hold(run, _public("fits"))
 
@@ -137,7 +137,7 @@ def check_fits(run: Any) -> None:
     code="E",
     diagnosis="questions 2 and 3, and 10",
 )
-def check_does_not_fit(run: Any) -> None:
+def check_does_not_fit(run: Run) -> None:
     """E: four cases."""
     _hold(run, _public("does not fit"))
 
@@ -148,7 +148,7 @@ def check_does_not_fit(run: Any) -> None:
     code="E",
     diagnosis="questions 4 and 5: the tokens of a GPU against flops / between",
 )
-def check_network(run: Any) -> None:
+def check_network(run: Run) -> None:
     """E: four cases."""
     _hold(run, _public("network"))
 
@@ -159,7 +159,7 @@ def check_network(run: Any) -> None:
     code="E",
     diagnosis="questions 5 to 7: with TP ranks are groups, gpus // node of them",
 )
-def check_many(run: Any) -> None:
+def check_many(run: Run) -> None:
     """E: four cases."""
     _hold(run, _public("many"))
 
@@ -170,7 +170,7 @@ def check_many(run: Any) -> None:
     code="E",
     diagnosis="questions 8 and 9",
 )
-def check_long_and_experts(run: Any) -> None:
+def check_long_and_experts(run: Run) -> None:
     """E: four cases."""
     _hold(run, _public("long"))
 
@@ -181,7 +181,7 @@ def check_long_and_experts(run: Any) -> None:
     code="E",
     diagnosis="`fit`, `at most` and `at least` include the equal",
 )
-def check_edges(run: Any) -> None:
+def check_edges(run: Run) -> None:
     """E: both sides of each."""
     _hold(
         run, _edges(), "a comparison excludes the equal, goes the other way round, or is not made"
@@ -194,7 +194,7 @@ def check_edges(run: Any) -> None:
     code="E",
     diagnosis="the numbers decide, and not the model's name",
 )
-def check_hidden(run: Any) -> None:
+def check_hidden(run: Run) -> None:
     """E: a table of answers does not pass."""
     _hold(run, _hidden(run))
 
@@ -205,7 +205,7 @@ def check_hidden(run: Any) -> None:
     code="E",
     diagnosis="GB are 10⁹ bytes; see the last paragraph of the task",
 )
-def check_reasons(run: Any) -> None:
+def check_reasons(run: Run) -> None:
     """E: rounded."""
     cases = [case for group in PUBLIC for case in _public(group)]
     for (name, case), (_, reason) in zip(cases, _decided(run, cases), strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.layout import Layout
 from course_lib.model import ModelConfig
 from grading.references.planning import measured_tensors
@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
 
 
 # --- cases ---------------------------------------------------------------------------------------
-def _case(run: Any, layers: int, heads: tuple[int, int], tied: bool = False, gated: bool = True,
+def _case(run: Run, layers: int, heads: tuple[int, int], tied: bool = False, gated: bool = True,
           **spread: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """A model of hidden sizes, which tp divides, and its layout."""
     tp = spread.get("tp", 1)
@@ -83,7 +83,7 @@ def _case(run: Any, layers: int, heads: tuple[int, int], tied: bool = False, gat
     return shape, {"rows": run.number(2, 5), **spread}
 
 
-def _cases(run: Any) -> list[Any]:
+def _cases(run: Run) -> list[Any]:
     """Every stage of ZeRO in both precisions; axes of 1 and more; few and many micro-batches."""
     return [
         _case(run, 3, (4, 2), dp=5, zero=1, micro_batches=3),
@@ -100,7 +100,7 @@ def _cases(run: Any) -> list[Any]:
     ]  # fmt: skip
 
 
-def _real(run: Any) -> list[Any]:
+def _real(run: Run) -> list[Any]:
     """Small ones, of which all tensors are made."""
     return [
         _case(run, 6, (6, 6), gated=False, pp=3, dp=2, tp=3, zero=1, micro_batches=5),
@@ -122,7 +122,7 @@ def _words(case: Any, stage: int) -> str:
 
 
 # --- comparing -----------------------------------------------------------------------------------
-def _one(run: Any, said: Any, key: str, where: str) -> float:
+def _one(run: Run, said: Any, key: str, where: str) -> float:
     """A number out of what was returned, if it is one."""
     run.true(isinstance(said, dict), f"memory_model returns no dict ({where})", measured=str(said),
              cause="return a dict of all five numbers")  # fmt: skip
@@ -130,7 +130,7 @@ def _one(run: Any, said: Any, key: str, where: str) -> float:
     return _number(run, said[key], repr(key), where)
 
 
-def _number(run: Any, value: Any, what: str, where: str) -> float:
+def _number(run: Run, value: Any, what: str, where: str) -> float:
     run.true(isinstance(value, (int, float)), f"{what} is no number ({where})",
              measured=str(value), cause="bytes are whole numbers")  # fmt: skip
     return float(value)
@@ -140,7 +140,7 @@ def _same(one: float, two: float) -> bool:
     return abs(one - two) <= 1e-9 * abs(two)
 
 
-def _hold(run: Any, value: float, right: float, likely: dict[str, float], what: str) -> None:
+def _hold(run: Run, value: float, right: float, likely: dict[str, float], what: str) -> None:
     """Fails if a number of bytes is wrong, with the rule that explains it."""
     if not _same(value, right):
         cause = next((why for why, other in likely.items() if _same(value, other)), "")
@@ -148,7 +148,7 @@ def _hold(run: Any, value: float, right: float, likely: dict[str, float], what: 
                  cause=cause)  # fmt: skip
 
 
-def _compare(run: Any, key: str) -> None:
+def _compare(run: Run, key: str) -> None:
     """One number, on every stage of every layout."""
     cases = _cases(run)
     for case, found in zip(cases, run(drive, {"cases": cases}).outputs[0], strict=True):
@@ -166,13 +166,13 @@ def _compare(run: Any, key: str) -> None:
     code="M",
     diagnosis="count those of a block, of L/pp blocks, and of the ends that this stage has",
 )
-def check_parameters(run: Any) -> None:
+def check_parameters(run: Run) -> None:
     """M: counted on a model that is made."""
     _compare(run, "parameters")
 
 
 @check("gradients", points=1, code="M", diagnosis="4 bytes each; cut from ZeRO-2 on")
-def check_gradients(run: Any) -> None:
+def check_gradients(run: Run) -> None:
     """M: the same count."""
     _compare(run, "gradients")
 
@@ -183,7 +183,7 @@ def check_gradients(run: Any) -> None:
     code="M",
     diagnosis="12 bytes with the master copy, 8 without; cut from ZeRO-1 on",
 )
-def check_optimizer(run: Any) -> None:
+def check_optimizer(run: Run) -> None:
     """M: the same count."""
     _compare(run, "optimizer")
 
@@ -194,13 +194,13 @@ def check_optimizer(run: Any) -> None:
     code="M",
     diagnosis="blocks · (outside + inside + scores) · micro-batches in flight",
 )
-def check_activations(run: Any) -> None:
+def check_activations(run: Run) -> None:
     """M: term by term, after Korthikanti."""
     _compare(run, "activations")
 
 
 @check("the head", points=1, code="M", diagnosis="2·item·D outside, and 4·V/tp a token")
-def check_head(run: Any) -> None:
+def check_head(run: Run) -> None:
     """M: on the last stage."""
     _compare(run, "head")
 
@@ -211,7 +211,7 @@ def check_head(run: Any) -> None:
     code="M",
     diagnosis="the largest sum of all stages, once the five numbers are right",
 )
-def check_most(run: Any) -> None:
+def check_most(run: Run) -> None:
     """M: over all stages."""
     cases = _cases(run)
     for case, found in zip(cases, run(drive, {"cases": cases}).outputs[0], strict=True):
@@ -227,7 +227,7 @@ def check_most(run: Any) -> None:
     code="M",
     diagnosis="the checks above say which number is wrong, and why",
 )
-def check_real(run: Any) -> None:
+def check_real(run: Run) -> None:
     """M: a stage's part of the model, a step of Adam, and forwards, all made and counted."""
     cases = _real(run)
     for case, stages in zip(cases, run(drive_real, {"cases": cases}).outputs[0], strict=True):
@@ -239,7 +239,7 @@ def check_real(run: Any) -> None:
 
 
 def _near(
-    run: Any, rank: Rank, said: Any, parts: tuple[str, ...], bytes_: int, where: str
+    run: Run, rank: Rank, said: Any, parts: tuple[str, ...], bytes_: int, where: str
 ) -> None:  # fmt: skip
     """Fails if some numbers together are not what was measured."""
     values = {part: _one(run, said, part, where) for part in parts}

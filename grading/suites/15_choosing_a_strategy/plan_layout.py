@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 from course_lib.layout import Layout
 from grading.references.planning.layout_costs import (
     CALLS,
@@ -94,7 +94,7 @@ class Answered(NamedTuple):
         return [layout for layout, _ in self.choices]
 
 
-def _question(run: Any, gpus: str, node: int, batch: int, part: float, **shape: int) -> Question:
+def _question(run: Run, gpus: str, node: int, batch: int, part: float, **shape: int) -> Question:
     """Hidden sizes; of all layouts that break no rule a `part` fits, one of them to the byte."""
     heads = shape["heads"]
     sizes = {"hidden": 128 * heads, "ffn": 32 * heads * run.number(8, 14), "sequence": 2048,
@@ -103,7 +103,7 @@ def _question(run: Any, gpus: str, node: int, batch: int, part: float, **shape: 
     return question._replace(memory=enough_for(question, part))
 
 
-def _questions(run: Any) -> list[Question]:
+def _questions(run: Run) -> list[Question]:
     """Nodes of 8, and not; memory of plenty, and hardly any; the first stage fullest, or the last.
 
     The vocabulary of the second is a large one, so that logits weigh more than activations.
@@ -120,19 +120,19 @@ def _questions(run: Any) -> list[Question]:
     return [*asked, asked[0]._replace(memory=1e8)]
 
 
-def _large(run: Any) -> list[Question]:
+def _large(run: Run) -> list[Question]:
     """24576 = 2¹³ · 3 GPUs: 315 families, of which few can be used."""
     shape = {"layers": 48, "heads": 96, "kv_heads": 8, "sequence": 4096}
     return [_question(run, "24576xH100", 8, 6144, 0.2, **shape)]
 
 
-def _ask(run: Any, questions: list[Question], cpu: float = 6.0) -> list[Answered]:
+def _ask(run: Run, questions: list[Question], cpu: float = 6.0) -> list[Answered]:
     given = {"questions": [question._asdict() for question in questions]}
     plans = run(drive, given, cpu=cpu, wall=5 * cpu).outputs[0]
     return [_read(run, *pair) for pair in zip(questions, plans, strict=True)]
 
 
-def _read(run: Any, question: Question, plan: dict[str, Any]) -> Answered:
+def _read(run: Run, question: Question, plan: dict[str, Any]) -> Answered:
     run.true("odd" not in plan, "this is no plan", measured=plan.get("odd", ""),
              expected="Plan(choices, refused): a list of Choice(layout, seconds), and a dict from "
                       "(pp, dp, tp) to a reason")  # fmt: skip
@@ -153,7 +153,7 @@ def _family(layout: Layout) -> Family:
     code="S",
     diagnosis="pp · dp · tp is the number of GPUs: go through all divisors",
 )
-def check_families(run: Any) -> None:
+def check_families(run: Run) -> None:
     """S: no more and no fewer."""
     for answer in _ask(run, _questions(run)):
         where = f"({answer.question.words})"
@@ -177,7 +177,7 @@ def check_families(run: Any) -> None:
     code="S",
     diagnosis="rows · micro_batches · dp is the batch",
 )
-def check_rules(run: Any) -> None:
+def check_rules(run: Run) -> None:
     """S: memory aside."""
     for answer in _ask(run, _questions(run)):
         for layout in answer.layouts:
@@ -192,7 +192,7 @@ def check_rules(run: Any) -> None:
     code="M",
     diagnosis="the largest total of all stages, at most USABLE of a GPU's memory",
 )
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: to the byte, both ways."""
     for answer in _ask(run, _questions(run)):
         found, where = search(answer.question), f"({answer.question.words})"
@@ -216,7 +216,7 @@ def check_memory(run: Any) -> None:
     code="S",
     diagnosis="the first of the five reasons that holds, in the order of the task",
 )
-def check_reasons(run: Any) -> None:
+def check_reasons(run: Run) -> None:
     """S: and nothing that can be used is refused."""
     for answer in _ask(run, _questions(run)):
         found, where = search(answer.question), f"({answer.question.words})"
@@ -237,13 +237,13 @@ def check_reasons(run: Any) -> None:
     code="S",
     diagnosis="of the layouts that fit, the one with the least seconds",
 )
-def check_fastest(run: Any) -> None:
+def check_fastest(run: Run) -> None:
     """S: within 5 % of a search of everything."""
     for answer in _ask(run, _questions(run)):
         _near_the_best(run, answer)
 
 
-def _near_the_best(run: Any, answer: Answered) -> None:
+def _near_the_best(run: Run, answer: Answered) -> None:
     found, where = search(answer.question), f"({answer.question.words})"
     run.true(bool(answer.choices) or not found.fit, f"nothing was found {where}",
              expected=f"{len(found.fit)} families can be used")  # fmt: skip
@@ -264,7 +264,7 @@ def _untried(found: Search, answer: Answered, best: Layout) -> str:
     return EXACTLY if exactly else habit(found, answer.layouts)
 
 
-def _in_order(run: Any, answer: Answered, where: str) -> None:
+def _in_order(run: Run, answer: Answered, where: str) -> None:
     times = [seconds for _, seconds in answer.choices]
     if times == sorted(times):
         return
@@ -283,7 +283,7 @@ def _in_order(run: Any, answer: Answered, where: str) -> None:
     code="B",
     diagnosis="first memory, then seconds; and full recomputation only where it is needed",
 )
-def check_calls(run: Any) -> None:
+def check_calls(run: Run) -> None:
     """B: it is the dear one."""
     for answer in _ask(run, _questions(run)):
         found, where = search(answer.question), f"({answer.question.words})"
@@ -301,7 +301,7 @@ def check_calls(run: Any) -> None:
     code="H",
     diagnosis="divisors only, and rules before memory",
 )
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: in processor time."""
     try:
         answer = _ask(run, _large(run), cpu=2.0)[0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from course_lib.layout import Layout
 from course_lib.model import ModelConfig
 from course_lib.plan import Cluster, Link, Software, model, simulate
@@ -84,7 +84,7 @@ def _plain(value: Any) -> Any:
 
 
 # --- cases ---------------------------------------------------------------------------------------
-def _hardware(run: Any, count: int, node: int, network: float, gpu: str = "H100") -> dict[str, Any]:
+def _hardware(run: Run, count: int, node: int, network: float, gpu: str = "H100") -> dict[str, Any]:
     """Links of hidden speed; `network` is the bandwidth of an adapter, in parts of the inside's."""
     inside = run.number(100, 500) * 1e9
     return {"gpu": gpu, "count": count, "node": node,
@@ -92,7 +92,7 @@ def _hardware(run: Any, count: int, node: int, network: float, gpu: str = "H100"
             "between": (run.number(100, 300) * 1e-7, network * inside)}  # fmt: skip
 
 
-def _case(run: Any, hardware: tuple[int, float], tokens: int, heads: tuple[int, int],
+def _case(run: Run, hardware: tuple[int, float], tokens: int, heads: tuple[int, int],
           tied: bool = False, gated: bool = True, **spread: Any) -> list[Any]:  # fmt: skip
     """A model of hidden sizes, its layout and cluster; `tokens` is about its sequence."""
     layout = Layout(**spread)
@@ -105,7 +105,7 @@ def _case(run: Any, hardware: tuple[int, float], tokens: int, heads: tuple[int, 
     return [shape, spread, _hardware(run, layout.gpus, node, network), run.number(40, 80) / 100]
 
 
-def _cases(run: Any) -> list[list[Any]]:
+def _cases(run: Run) -> list[list[Any]]:
     """Groups in a node and across; few tokens and many; each way to recompute."""
     return [
         _case(run, (8, 0.02), 60, (16, 8), dp=8, tp=4, micro_batches=3, rows=2),
@@ -120,7 +120,7 @@ def _cases(run: Any) -> list[list[Any]]:
     ]  # fmt: skip
 
 
-def _sums(run: Any) -> list[list[Any]]:
+def _sums(run: Run) -> list[list[Any]]:
     """Sums in a node, across nodes with one adapter and with several, and none."""
     groups = [(8, 1, 8, 0.1), (6, 1, 4, 0.1), (4, 8, 8, 0.1), (5, 4, 8, 0.1), (4, 2, 8, 0.1),
               (6, 1, 2, 0.9), (1, 8, 8, 0.1), (3, 6, 8, 0.1)]  # fmt: skip
@@ -128,7 +128,7 @@ def _sums(run: Any) -> list[list[Any]]:
             for ranks, stride, node, network in groups]  # fmt: skip
 
 
-def _inputs(run: Any) -> dict[str, Any]:
+def _inputs(run: Run) -> dict[str, Any]:
     return {"cases": _cases(run), "sums": _sums(run)}
 
 
@@ -142,7 +142,7 @@ def _words(case: list[Any]) -> str:
                       f"{layout.rows} × {shape['sequence']} tokens", *more])  # fmt: skip
 
 
-def _known(run: Any) -> list[list[dict[str, Any]]]:
+def _known(run: Run) -> list[list[dict[str, Any]]]:
     """For each problem some of its layouts, drawn anew for each seed."""
     chosen = []
     for name, _, count, batch in PROBLEMS:
@@ -162,7 +162,7 @@ def _layouts(config: ModelConfig, count: int, batch: int) -> Iterator[dict[str, 
 
 
 # --- comparing -----------------------------------------------------------------------------------
-def _number(run: Any, said: Any, key: str, where: str) -> float:
+def _number(run: Run, said: Any, key: str, where: str) -> float:
     """A term out of what was returned, if it is one."""
     run.true(isinstance(said, dict), f"step_time returns no dict ({where})", measured=str(said),
              cause="return a dict of all five terms")  # fmt: skip
@@ -177,7 +177,7 @@ def _same(one: float, two: float) -> bool:
     return abs(one - two) <= 1e-9 * abs(two)
 
 
-def _compare(run: Any, key: str) -> None:
+def _compare(run: Run, key: str) -> None:
     """One term, on every layout."""
     given = _inputs(run)
     for case, said in zip(given["cases"], run(drive, given).outputs[0]["terms"], strict=True):
@@ -193,7 +193,7 @@ def _compare(run: Any, key: str) -> None:
 
 # --- checks --------------------------------------------------------------------------------------
 @check("a sum over a group", points=2, code="B", diagnosis="choose the link, then 2(N-1) messages")
-def check_sums(run: Any) -> None:
+def check_sums(run: Run) -> None:
     """B: in a node, across nodes, with one adapter and with several."""
     given = _inputs(run)
     for (size, ranks, stride, hardware), found in zip(
@@ -219,31 +219,31 @@ def check_sums(run: Any) -> None:
     code="E",
     diagnosis="for each pass the slower of FLOPs and bytes; blocks and output layer",
 )
-def check_compute(run: Any) -> None:
+def check_compute(run: Run) -> None:
     """E: FLOPs, roofline and recomputation."""
     _compare(run, "compute")
 
 
 @check("sums over tp", points=2, code="B", diagnosis="four in each block, six with `full`")
-def check_tp(run: Any) -> None:
+def check_tp(run: Run) -> None:
     """B: in a node and across."""
     _compare(run, "tp")
 
 
 @check("messages between stages", points=1, code="B", diagnosis="two in each micro-batch")
-def check_pp(run: Any) -> None:
+def check_pp(run: Run) -> None:
     """B: the right link."""
     _compare(run, "pp")
 
 
 @check("the bubble", points=2, code="S", diagnosis="pp - 1 times computing, tp and messages")
-def check_bubble(run: Any) -> None:
+def check_bubble(run: Run) -> None:
     """S: at the pace of the other stages."""
     _compare(run, "bubble")
 
 
 @check("what of dp is exposed", points=3, code="B", diagnosis="the sum less the last backward")
-def check_dp(run: Any) -> None:
+def check_dp(run: Run) -> None:
     """B: which gradients, which link, and what hides them."""
     _compare(run, "dp")
 
@@ -254,7 +254,7 @@ def check_dp(run: Any) -> None:
     code="S",
     diagnosis="the checks above say which term is wrong",
 )
-def check_order(run: Any) -> None:
+def check_order(run: Run) -> None:
     """S: of all pairs of layouts that the simulator holds apart, how many are in its order."""
     spreads = _known(run)
     answers = run(drive_known, {"spreads": spreads}).outputs[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 from grading.references.capstone.layouts import LR, MICRO, STEPS, Case, formulas, own_bytes
 from grading.references.capstone.training import IGNORED, build, kept_bytes, refuse
 from grading.references.data_parallel.wrapper import alike
@@ -81,12 +81,12 @@ def drive(
 
 
 # --- what they must bring back -------------------------------------------------------------------
-def _cases(run: Any) -> Iterator[Case]:
+def _cases(run: Run) -> Iterator[Case]:
     for sizes, tied in LAYOUTS[run.number(0, len(LAYOUTS))]:
         yield Case(run, sizes, tied)
 
 
-def _outputs(run: Any, case: Case) -> list[dict[str, Any]]:
+def _outputs(run: Run, case: Case) -> list[dict[str, Any]]:
     """What all ranks bring back; the likely reason is added to what broke a run off."""
     try:
         result = run(drive, case.inputs, world=case.grid.world)
@@ -101,7 +101,7 @@ def _outputs(run: Any, case: Case) -> list[dict[str, Any]]:
     return list(result.outputs)
 
 
-def _each(run: Any) -> Iterator[tuple[Case, int, dict[str, Any], str]]:
+def _each(run: Run) -> Iterator[tuple[Case, int, dict[str, Any], str]]:
     """Every rank of both layouts, its reports looked at."""
     for case in _cases(run):
         for rank, found in enumerate(_outputs(run, case)):
@@ -117,7 +117,7 @@ def _each(run: Any) -> Iterator[tuple[Case, int, dict[str, Any], str]]:
 # --- checks --------------------------------------------------------------------------------------
 @check("the tokens and the loss of each step, the same on every rank", points=4, code="E",
        diagnosis="the sum over pp, dp and ep, divided by the whole batch's tokens")  # fmt: skip
-def check_losses(run: Any) -> None:
+def check_losses(run: Run) -> None:
     """E: one process's."""
     for case, rank, found, where in _each(run):
         for number, (report, right) in enumerate(zip(found["reports"], case.steps, strict=True)):
@@ -134,7 +134,7 @@ def check_losses(run: Any) -> None:
 
 @check("the norm of the first gradient: the whole model's, each element once", points=4, code="E",
        diagnosis="a gradient is not that of one process, or counts several times")  # fmt: skip
-def check_norm(run: Any) -> None:
+def check_norm(run: Run) -> None:
     """E: before clipping; what is wrong with a gradient shows in its norm."""
     for case, rank, found, where in _each(run):
         norm, right = found["reports"][0][2], case.steps[0].norm
@@ -146,7 +146,7 @@ def check_norm(run: Any) -> None:
 
 @check("the norms of later steps", points=2, code="E",
        diagnosis="the update before was another one; or routers' biases did not move")  # fmt: skip
-def check_later(run: Any) -> None:
+def check_later(run: Run) -> None:
     """E: the steps before have been made as one process makes them."""
     for case, rank, found, where in _each(run):
         for number in range(1, STEPS):
@@ -157,7 +157,7 @@ def check_later(run: Any) -> None:
 
 @check("the weights after three steps", points=4, code="E",
        diagnosis="clipped, then updated, every parameter by one optimizer")  # fmt: skip
-def check_weights(run: Any) -> None:
+def check_weights(run: Run) -> None:
     """E: each rank's part of what one process has."""
     for case, rank, found, where in _each(run):
         right = case.grid.held(case.steps[-1].weights, rank)
@@ -172,7 +172,7 @@ def check_weights(run: Any) -> None:
 
 @check("what each rank sends in a step", points=3, code="B",
        diagnosis="gradients go once a step, reduce-scatter and all-gather: 2(N-1)/N·S")  # fmt: skip
-def check_bytes(run: Any) -> None:
+def check_bytes(run: Run) -> None:
     """B: of each axis at most the formula's; routing decides on ep, so all rows may go away."""
     for case, rank, found, where in _each(run):
         for what, (axes, limit) in formulas(case, rank).items():
@@ -196,7 +196,7 @@ CAUSES = {
 
 @check("what each rank keeps: its part of the model, and a part of the state", points=3, code="M",
        diagnosis="ZeRO-1 over the ranks that have the same parameters and other rows")  # fmt: skip
-def check_memory(run: Any) -> None:
+def check_memory(run: Run) -> None:
     """M: all tensors that a Trainer refers to after a step, gradients included."""
     for case, rank, found, where in _each(run):
         others, experts = own_bytes(case, rank)

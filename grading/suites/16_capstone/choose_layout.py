@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 from grading.references.planning.layout_choice import (
     Case,
     Layout,
@@ -58,7 +58,7 @@ def drive(learner: Any, group: Any, cases: list[dict[str, Any]]) -> list[Any]:
 
 # --- cases ---------------------------------------------------------------------------------------
 def _case(
-    run: Any, world: int, per_node: int, batch: int, moe: list[int], *, room: float, **shape: int
+    run: Run, world: int, per_node: int, batch: int, moe: list[int], *, room: float, **shape: int
 ) -> Case:
     """A question with hidden sizes; a part `room` of all layouts is within its budget."""
     sizes = {"hidden": 64 * shape["heads"], "ffn": 96 * run.number(8, 60),
@@ -69,7 +69,7 @@ def _case(
     return case._replace(budget=peaks[int(room * (len(peaks) - 1))])
 
 
-def _cases(run: Any) -> list[Case]:
+def _cases(run: Run) -> list[Case]:
     """Powers of two, and not; with and without experts; one node, and one rank."""
     return [
         _case(run, 32, 8, 64, [], room=0.06, layers=24, heads=16, kv_heads=4),
@@ -83,18 +83,18 @@ def _cases(run: Any) -> list[Case]:
     ]
 
 
-def _large(run: Any) -> list[Case]:
+def _large(run: Run) -> list[Case]:
     """27720 = 2³ · 3² · 5 · 7 · 11 ranks: 96 divisors."""
     return [_case(run, 27720, 8, 221760, [40, 4], room=0.02, layers=60, heads=48, kv_heads=24)]
 
 
-def _ask(run: Any, cases: list[Case], cpu: float = 5.0) -> list[Any]:
+def _ask(run: Run, cases: list[Case], cpu: float = 5.0) -> list[Any]:
     given = {"cases": [case._asdict() for case in cases]}
     answers: list[Any] = run(drive, given, cpu=cpu, wall=6 * cpu).outputs[0]
     return answers
 
 
-def _fitting(run: Any, case: Case, answer: Any) -> Layout:
+def _fitting(run: Run, case: Case, answer: Any) -> Layout:
     """The answer, if it is a layout that can be."""
     if answer is None:
         search = Search(case)
@@ -107,7 +107,7 @@ def _fitting(run: Any, case: Case, answer: Any) -> Layout:
     return Layout(*answer)
 
 
-def _near_the_best(run: Any, case: Case, answer: Any) -> None:
+def _near_the_best(run: Run, case: Case, answer: Any) -> None:
     """Within the margin; the message says where another score is lower."""
     layout, search = _fitting(run, case, answer), Search(case)
     best, lowest = search.best
@@ -138,7 +138,7 @@ def _said(layout: Layout) -> str:
     code="S",
     diagnosis="see the rules: what pp, tp, ep and the micro-batches divide",
 )
-def check_fits(run: Any) -> None:
+def check_fits(run: Run) -> None:
     """S: the budget aside."""
     cases = _cases(run)
     for case, answer in zip(cases, _ask(run, cases), strict=True):
@@ -151,7 +151,7 @@ def check_fits(run: Any) -> None:
     code="M",
     diagnosis="of all that fit, the lowest score",
 )
-def check_best(run: Any) -> None:
+def check_best(run: Run) -> None:
     """M: against a search."""
     cases = _cases(run)
     for case, answer in zip(cases, _ask(run, cases), strict=True):
@@ -164,7 +164,7 @@ def check_best(run: Any) -> None:
     code="M",
     diagnosis="a peak that is the budget is within it; None if there is no such layout",
 )
-def check_tight(run: Any) -> None:
+def check_tight(run: Run) -> None:
     """M: the smallest peak, and a byte less."""
     case = _cases(run)[0]
     least = min(p.peak for _, p in candidates(case))
@@ -183,7 +183,7 @@ def check_tight(run: Any) -> None:
     code="H",
     diagnosis="make only layouts that divide: dp follows from the other three",
 )
-def check_large(run: Any) -> None:
+def check_large(run: Run) -> None:
     """H: in processor time."""
     cases = _large(run)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, Run, check
 from grading.references.planning.memo_rules import ANSWERS, Rank, make_config
 
 EXERCISE = Exercise(
@@ -65,7 +65,7 @@ def drive_real(learner: Any, group: Any, case: dict[str, Any], stages: list[int]
 
 # --- cases ---------------------------------------------------------------------------------------
 def _case(
-    run: Any, sizes: tuple[int, int, int, int], blocks: list[int], moe: list[int], *,
+    run: Run, sizes: tuple[int, int, int, int], blocks: list[int], moe: list[int], *,
     heads: tuple[int, int], schedule: str, micro_batches: int, item: int, **shape: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """A layout, with hidden sizes that its axes divide."""
@@ -81,7 +81,7 @@ def _case(
             "blocks": blocks, "moe": moe, "options": options}  # fmt: skip
 
 
-def _cases(run: Any) -> list[dict[str, Any]]:
+def _cases(run: Run) -> list[dict[str, Any]]:
     """Every axis longer than 1, and not; few and many micro-batches; tied and not; no experts."""
     return [
         _case(run, (3, 2, 2, 2), [2, 3, 2], [6, 3], heads=(4, 2), schedule="1F1B",
@@ -96,7 +96,7 @@ def _cases(run: Any) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _real(run: Any) -> list[dict[str, Any]]:
+def _real(run: Run) -> list[dict[str, Any]]:
     """Two layouts of four ranks; each token goes to all experts, so they are evenly used."""
     return [
         _case(run, (2, 1, 1, 2), [1, 1], [3, 3], heads=(2, 2), schedule="1F1B", micro_batches=3,
@@ -115,7 +115,7 @@ def _words(case: dict[str, Any], stage: int) -> str:
             f"{options['schedule']} of {options['micro_batches']}")  # fmt: skip
 
 
-def _one(run: Any, memo: Any, key: str, where: str) -> Any:
+def _one(run: Run, memo: Any, key: str, where: str) -> Any:
     """A number out of what was returned, if it is one."""
     run.true(isinstance(memo, dict), f"the memo is no dict ({where})", measured=str(memo),
              cause="return a dict of all nine numbers")  # fmt: skip
@@ -128,7 +128,7 @@ def _one(run: Any, memo: Any, key: str, where: str) -> Any:
     return memo[key]
 
 
-def _compare(run: Any, key: str) -> None:
+def _compare(run: Run, key: str) -> None:
     """One number, on every stage of every layout."""
     cases = _cases(run)
     memos = run(drive, {"cases": cases}).outputs[0]
@@ -147,7 +147,7 @@ def _compare(run: Any, key: str) -> None:
     code="M",
     diagnosis="attention, norms, router or network in each block; then what the ends have",
 )
-def check_dense(run: Any) -> None:
+def check_dense(run: Run) -> None:
     """M: against a model that was made."""
     _compare(run, "dense")
 
@@ -158,7 +158,7 @@ def check_dense(run: Any) -> None:
     code="M",
     diagnosis="blocks · experts/ep networks, each cut by tp; 0 without experts",
 )
-def check_experts(run: Any) -> None:
+def check_experts(run: Run) -> None:
     """M: against a model that was made."""
     _compare(run, "experts")
 
@@ -169,7 +169,7 @@ def check_experts(run: Any) -> None:
     code="M",
     diagnosis="two numbers for each parameter, over dp · ep replicas, of experts over dp",
 )
-def check_optimizer(run: Any) -> None:
+def check_optimizer(run: Run) -> None:
     """M: two shards."""
     _compare(run, "optimizer")
 
@@ -180,7 +180,7 @@ def check_optimizer(run: Any) -> None:
     code="B",
     diagnosis="2(tp-1)/tp of 4·D + top_k numbers a block, D for each end, 3 for the loss",
 )
-def check_tp(run: Any) -> None:
+def check_tp(run: Run) -> None:
     """B: sum by sum."""
     _compare(run, "tp")
 
@@ -191,7 +191,7 @@ def check_tp(run: Any) -> None:
     code="B",
     diagnosis="on to the next stage, back to the one before, and a tied weight's gradient",
 )
-def check_pp(run: Any) -> None:
+def check_pp(run: Run) -> None:
     """B: both directions, and the ends."""
     _compare(run, "pp")
 
@@ -202,7 +202,7 @@ def check_pp(run: Any) -> None:
     code="B",
     diagnosis="four all-to-alls of rows and one of counts, in each block and micro-batch",
 )
-def check_ep(run: Any) -> None:
+def check_ep(run: Run) -> None:
     """B: rows and counts."""
     _compare(run, "ep")
 
@@ -213,7 +213,7 @@ def check_ep(run: Any) -> None:
     code="B",
     diagnosis="a reduce-scatter and an all-gather, over dp · ep, and of experts over dp",
 )
-def check_data(run: Any) -> None:
+def check_data(run: Run) -> None:
     """B: both parts."""
     _compare(run, "data")
 
@@ -224,7 +224,7 @@ def check_data(run: Any) -> None:
     code="S",
     diagnosis="min(m, pp - stage) with 1F1B, all m with GPipe",
 )
-def check_in_flight(run: Any) -> None:
+def check_in_flight(run: Run) -> None:
     """S: against the lists of actions."""
     _compare(run, "in_flight")
 
@@ -232,7 +232,7 @@ def check_in_flight(run: Any) -> None:
 @check(
     "the bubble", points=1, code="S", diagnosis="pp - 1 of m + pp - 1 equally long slots are idle"
 )
-def check_bubble(run: Any) -> None:
+def check_bubble(run: Run) -> None:
     """S: a part of the whole step."""
     _compare(run, "bubble")
 
@@ -243,7 +243,7 @@ def check_bubble(run: Any) -> None:
     code="B",
     diagnosis="`rehearse` is given, and stays as it is; the checks above say what is missing",
 )
-def check_real(run: Any) -> None:
+def check_real(run: Run) -> None:
     """B and M: on four ranks, from tensors and ledger."""
     for case in _real(run):
         stages = [rank * case["sizes"]["pp"] // 4 for rank in range(4)]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check
 from course_lib.model import ModelConfig, MoEConfig
 from grading.references.capstone.training import Alone
 
@@ -126,7 +126,7 @@ class Case(NamedTuple):
     losses: list[float]
 
 
-def case_of(run: Any) -> Case:
+def case_of(run: Run) -> Case:
     """A text that repeats itself, so that it can be learned."""
     vocabulary = 2 * run.number(5, 9) + 1
     tokens = run.integers(0, vocabulary, 23).repeat(11).to(torch.uint8)
@@ -150,7 +150,7 @@ def _windows(tokens: torch.Tensor, step: int) -> torch.Tensor:
 
 
 def start(
-    run: Any, case: Case, sizes: dict[str, int], when: str, at: int = 0, died: int = 0
+    run: Run, case: Case, sizes: dict[str, int], when: str, at: int = 0, died: int = 0
 ) -> Any:
     """Runs the job to its end, and compares.
 
@@ -171,7 +171,7 @@ def start(
 
 
 def _went_on(
-    run: Any, case: Case, seen: list[Any], rank: int, when: str, at: int, died: int
+    run: Run, case: Case, seen: list[Any], rank: int, when: str, at: int, died: int
 ) -> None:
     """The steps made, their windows and their losses."""
     numbers, right = [step[0] for step in seen], list(range(at, STEPS))
@@ -189,7 +189,7 @@ def _went_on(
               rank=rank)  # fmt: skip
 
 
-def kill(run: Any, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str, int]) -> None:
+def kill(run: Run, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str, int]) -> None:
     """Runs the job until a rank is killed."""
     world = next(iter(sizes.values()))
     inputs = [{**case.given, "sizes": sizes, "dies": dies if index == rank else None}
@@ -206,7 +206,7 @@ def kill(run: Any, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str
 # --- checks --------------------------------------------------------------------------------------
 @check("nobody is killed: one process's losses, and the newest checkpoints stay", points=4,
        code="E", diagnosis="a save at each multiple of the interval; keep=keep")  # fmt: skip
-def check_alone(run: Any) -> None:
+def check_alone(run: Run) -> None:
     """E: and at no time more checkpoints than `keep`, or other ones than are due."""
     case = case_of(run)
     due = [step for step in range(1, STEPS + 1) if step % INTERVAL == 0]
@@ -234,7 +234,7 @@ def check_alone(run: Any) -> None:
 
 @check("a rank killed in a step: goes on with other ranks, little is lost", points=6, code="E",
        diagnosis="resume_training before the loop, with the sampler in parts")  # fmt: skip
-def check_killed(run: Any) -> None:
+def check_killed(run: Run) -> None:
     """E: two ranks of dp, then three of ep."""
     case = case_of(run)
     kill(run, case, MESHES[0], 1, ("step", 5))
@@ -243,7 +243,7 @@ def check_killed(run: Any) -> None:
 
 @check("a rank killed while it saves: goes on from the checkpoint before", points=5, code="E",
        diagnosis="only complete checkpoints count")  # fmt: skip
-def check_torn(run: Any) -> None:
+def check_torn(run: Run) -> None:
     """E: three ranks of ep, then a pipeline of two."""
     case = case_of(run)
     kill(run, case, MESHES[1], 1, ("save", 6))
@@ -252,7 +252,7 @@ def check_torn(run: Any) -> None:
 
 @check("a job that has ended makes no more steps, and one may go on alone", points=2, code="E",
        diagnosis="`steps` counts those of earlier processes")  # fmt: skip
-def check_ended(run: Any) -> None:
+def check_ended(run: Run) -> None:
     """E: a shorter training, then the rest on one rank, then nothing is left to do."""
     case = case_of(run)
     given = {**case.given, "steps": 4, "sizes": MESHES[2], "dies": None}
