@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "comm": {"trace"},
     "parallel": {"comm", "trace", "schedule"},
     "precision": {"comm", "trace"},
-    "recompute": {"comm", "trace"},
+    "recompute": {"trace"},
     "checkpoint": {"comm", "trace", "parallel", "recompute"},
     "train": {
         "trace",
@@ -37,20 +37,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "plan": {"model", "trace", "schedule", "layout"},
     "ranks": {"comm", "trace"},
-    "grade": {"ranks", "comm", "trace", "schedule", "model", "plan"},
+    "grade": {"ranks", "comm", "trace", "plan"},
     "plot": {"trace", "plan", "schedule", "layout"},
     "site": set(),
 }
 # The same for rooms in a room, which may also import the named files of the room's own level.
-BASE = {"checks", "faults"}
 INSIDE: dict[str, dict[str, set[str]]] = {
     "grade": {
-        "rank": BASE,
-        "judge": {"rank"} | BASE,
-        "suite": {"judge", "rank"} | BASE,
-        "report": {"catalog"} | BASE,
-        "author": {"report", "catalog", "grader"} | BASE,
-        "teach": {"report", "author", "catalog", "grader"} | BASE,
+        "rank": set(),
+        "judge": {"rank", "faults"},
+        "suite": {"judge", "rank", "checks", "faults"},
+        "report": {"catalog", "checks", "faults"},
+        "author": {"report", "catalog", "grader"},
+        "teach": {"report", "author", "catalog", "grader", "checks", "faults"},
     },
 }
 # Who may import torch.distributed: the transport, and what starts and watches processes. torch

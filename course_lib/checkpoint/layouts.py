@@ -77,7 +77,7 @@ def _whole(name: str, tensor: torch.Tensor, shape: Sequence[int]) -> Held:
 def hold_tensor_parallel(
     module: nn.Module, shapes: Mapping[str, Sequence[int]], group: Group
 ) -> list[Held]:
-    """Parameters of which each rank has some rows or columns, as `parallel.tensor_parallel` cuts.
+    """Parameters of which each rank has some rows or columns, as `parallel.tensor` cuts.
 
     A dim that is shorter than in the whole model is cut: as `own_range` does, or, if the ranks'
     parts are more than the whole, into parts that neighbours share (key-value heads).

@@ -15,8 +15,8 @@ The production version (Megatron-core's mappings.py, DTensor) fuses them with th
     reduce_scatter_in_group  all-gather           partial sums → shards of the sum
     exchange_in_group      exchange, inverted     rows by owner → rows by receiver
 
-"Used differently": every rank goes on with its own part of the work, so the gradient on each is a
-summand of the whole one. "Replicated": every rank does the same, so each has the whole gradient.
+"Used differently": every rank goes on with its own part of the work, so its gradient is one summand
+of the whole gradient. "Replicated": every rank does the same, so each has the whole gradient.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ def exchange_in_group(
         group: the group.
 
     Returns:
-        The rows that came, in member order. Every row but those for oneself is sent once, forward
-        and backward.
+        The rows that came, in member order. Every row that goes to another rank is sent once,
+        forward and backward.
 
     Raises:
         CommError: the sizes do not add up to the rows.
@@ -199,7 +199,7 @@ def _own_part(tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
 
 
 def _gathered(tensor: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
-    """Collectives join along dim 0, so the dim goes there and back."""
+    """Collectives join along dim 0, so the dim is moved there and back."""
     front = tensor.movedim(dim, 0).contiguous()
     whole = front.new_empty(group.size * front.shape[0], *front.shape[1:])
     all_gather(whole, front, group)

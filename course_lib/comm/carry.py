@@ -1,18 +1,19 @@
-"""From where, and in what form, the bytes of a tensor leave: by the GPU's own links or by the host.
+"""How the bytes of a tensor leave a rank: over the GPU's own links, or through the host.
 
 Notebook: 00 Ranks and the ledger; every call of comm passes here.
 Source: torch.distributed's table of what each backend can do on each device.
 Costs: nothing for tensors on the CPU, and on GPUs where NCCL carries them; else a copy to the host
 and one back, and the speed of the host's network.
-The production version (NCCL) takes the bytes from the GPU in every case, and messages in batches.
+The production version (NCCL) takes the bytes from the GPU in every case, and sends messages in
+batches.
 
     tensor     group of GPUs (`cpu:gloo,cuda:nccl`)            group without NCCL (`gloo`)
     on a GPU   collectives by NCCL, messages by the host       by the host
     on the CPU by gloo                                         by gloo
 
-A message is posted here whenever the program likes: a receive long before what it waits for is
-sent, a send before its receive. NCCL carries out a GPU's messages one after another, so the first
-of two ranks that both send, or that both wait, would wait for ever. gloo keeps them apart.
+Messages go through the host because programs here post them in any order: a receive long before its
+send, or a send before its receive. NCCL carries out a GPU's messages one after another, so two
+ranks that both send first, or both receive first, would wait forever. gloo keeps messages apart.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ def carried(tensor: torch.Tensor, group: Group) -> torch.Tensor:
         group: whose backend moves it.
 
     Returns:
-        A contiguous tensor of the same shape and dtype, on the host if only gloo can be had.
+        A contiguous tensor of the same shape and dtype, on the host if the group has only gloo.
     """
     return (tensor.to(HOST) if by_host(tensor, group) else tensor).contiguous()
 
 
 def place_for(tensor: torch.Tensor, group: Group) -> torch.Tensor:
-    """Where a collective may write what `tensor` is to get: itself, or a buffer like it."""
+    """Where a collective may write the new values of `tensor`: itself, or a buffer like it."""
     if tensor.is_contiguous() and not by_host(tensor, group):
         return tensor
     device = HOST if by_host(tensor, group) else tensor.device

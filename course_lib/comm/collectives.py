@@ -3,7 +3,8 @@
 Notebook: 00 Ranks and the ledger; every later lesson calls these.
 Source: torch.distributed, whose argument order is kept (output first); MPI for the words.
 Costs: bytes on the wire as in `trace.wire`, for the bandwidth-optimal algorithm. gloo's own
-reduce-scatter really moves twice that: the ledger books the formula, notebook 01 shows the rest.
+reduce-scatter really moves twice that: the ledger books the formula, and notebook 01 measures the
+difference.
 The production version runs on its own CUDA stream and may be fused with its neighbours.
 
 Every call writes into given buffers and returns a Work: already waited for, unless `async_op`.
@@ -24,7 +25,7 @@ from course_lib.comm.group import Group
 from course_lib.comm.work import Work
 from course_lib.trace import Event, wire_bytes
 
-# What a transport is asked for; gloo has no average, so the sum is divided at the end.
+# What the transport reduces with; gloo has no average, so the sum is divided at the end.
 REDUCTIONS = {"sum": "sum", "avg": "sum", "max": "max", "min": "min", "product": "product"}
 
 
@@ -144,7 +145,7 @@ def all_to_all(
         async_op: return at once.
 
     Returns:
-        The work; every row but those for itself is sent once.
+        The work; every row that goes to another rank is sent once.
 
     Raises:
         CommError: the sizes do not add up to the tensors' rows.
@@ -245,11 +246,18 @@ def _book(
     index = group.index if root is None else (group.index - root) % group.size
     sent, received = wire_bytes(op, payload, group.size, index, tensor.element_size())
     return group.ledger.begin(
-        op, axis=group.axis, group=group.ranks, payload=payload, sent=sent, received=received,
-        shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."),
-        item=tensor.element_size(), peer=-1 if root is None else group.ranks[root],
+        op,
+        axis=group.axis,
+        group=group.ranks,
+        payload=payload,
+        sent=sent,
+        received=received,
+        shape=tuple(tensor.shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        item=tensor.element_size(),
+        peer=-1 if root is None else group.ranks[root],
         by_host=by_host(tensor, group),
-    )  # fmt: skip
+    )
 
 
 def _result(
@@ -284,7 +292,7 @@ def _check_parts(part: torch.Tensor, whole: torch.Tensor, group: Group, asked: s
             f"{asked} over {group.size} ranks",
             f"a part of {part.numel()} {part.dtype} and a whole of {whole.numel()} {whole.dtype}"
             f" elements (shapes {tuple(part.shape)} and {tuple(whole.shape)}) on rank {group.rank}",
-            f"the whole is {group.size} equal parts; pad it, or use comm.ring for uneven chunks",
+            f"the whole is {group.size} equal parts; pad it, or call comm.ring_{asked}",
         )
 
 

@@ -1,6 +1,6 @@
 """How a call between ranks is refused: before anything is sent, in the form of `trace.Refusal`.
 
-Notebook: every one of them.
+Notebook: all of them.
 Costs nothing.
 """
 

@@ -55,7 +55,7 @@ class Group:
         """All ranks, over the default process group, which must be initialised.
 
         Args:
-            ledger: the book to use; a new one if None.
+            ledger: the ledger to book in; a new one if None.
             device: where this rank computes; if None, its GPU if the ranks talk through NCCL, else
                 the CPU.
 
@@ -71,7 +71,7 @@ class Group:
         """The process group of torch.distributed, to call it past the ledger.
 
         Raises:
-            CommError: torch has destroyed it, or this group's transport is another.
+            CommError: torch has destroyed it, or this group has another transport.
         """
         if isinstance(self.transport, TorchTransport):
             return self.transport.handle
@@ -82,7 +82,7 @@ class Group:
         )
 
     def under(self, axis: str, ledger: Ledger | None = None) -> Group:
-        """The same ranks and the same transport, under another name or in another book."""
+        """The same ranks and the same transport, under another name or with another ledger."""
         book = ledger or self.ledger
         return Group(self.ranks, self.rank, axis, book, self.transport, self.device)
 
@@ -105,8 +105,9 @@ class Group:
         """Cuts this group into smaller ones and returns the one that holds this rank.
 
         Collective over the *world*, since torch.distributed makes all groups on all ranks: every
-        rank must call it in the same order, and members of one group with the same parts. Lines of
-        a mesh may be cut at the same time; each rank then hears of the others' parts first.
+        rank must call it in the same order, and members of one group with the same parts. Parts of
+        the world (lines of a mesh) may be cut at the same time; then all ranks first tell each
+        other their parts.
 
         Args:
             parts: disjoint lists of indices in this group that cover it.
@@ -145,5 +146,5 @@ class Group:
 
 
 def _device_of(has_nccl: bool) -> torch.device:
-    """Where a rank computes that has not said so."""
+    """The device of a rank for which none was given."""
     return torch.device("cuda", torch.cuda.current_device()) if has_nccl else torch.device("cpu")

@@ -3,7 +3,8 @@
 Notebook: 00 Ranks and the ledger (hello_mesh), 13 3D parallelism (build_mesh).
 Paper: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM" (2021), section 3; words as in torch.distributed.device_mesh.
-Costs: one group a rank for each axis and each combination of axes that is asked for, made once.
+Costs: one group a rank for each axis, and for each combination of axes that is asked for; each is
+made once.
 The production version (DeviceMesh) makes groups lazily too, and can give out sub-meshes.
 """
 
@@ -76,7 +77,7 @@ class Mesh:
         self.world = world
         self.sizes = dict(sizes)
         self._groups: dict[tuple[str, ...], Group] = {}
-        # By the axes longer than 1: two names for the same ranks share what torch has made.
+        # Keys are the axes longer than 1: two names for the same ranks share one transport.
         self._made = {self._longer(self.sizes): world}
         for axes in ((), *((axis,) for axis in sizes)):
             self._groups[axes] = self._make(axes)
@@ -100,7 +101,7 @@ class Mesh:
         return self._groups[named]
 
     def _make(self, axes: tuple[str, ...]) -> Group:
-        """A group by the name of these axes, of ranks for which torch may have one already."""
+        """The group of these axes; if one of the same ranks exists, that one under this name."""
         longer = self._longer(axes)
         name = "_".join(axes)
         if longer not in self._made:

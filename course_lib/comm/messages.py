@@ -1,4 +1,4 @@
-"""Point-to-point messages: the two words, send and receive, that every collective is made of.
+"""Point-to-point messages: send and receive, of which every collective is made.
 
 Notebook: 00 Ranks and the ledger, 01 Collectives from scratch (all exercises).
 Source: MPI's blocking and immediate sends; torch.distributed.P2POp for the pair.
@@ -78,7 +78,7 @@ def irecv(
 def send(tensor: torch.Tensor, to: int, group: Group, **note: int) -> None:
     """Sends a tensor and returns once it may be changed again (see `isend`).
 
-    A large message waits for its receiver: if everybody sends first, nobody receives.
+    A large message waits for its receiver: if all ranks send first, none receives.
     """
     isend(tensor, to, group, **note).wait()
 
@@ -93,7 +93,7 @@ def exchange(
 ) -> None:
     """Sends and receives at the same time, and returns when both are done.
 
-    This is the safe step of a ring: both messages are under way before anybody waits.
+    This is the safe step of a ring: both messages are under way before either rank waits.
     """
     receiving = irecv(incoming, source, group, **note)
     sending = isend(outgoing, to, group, **note)
@@ -121,9 +121,14 @@ class Stream:
     """
 
     def __init__(
-        self, op: str, tensor: torch.Tensor, peer: int, group: Group,
-        step: int = -1, chunk: int = -1,
-    ) -> None:  # fmt: skip
+        self,
+        op: str,
+        tensor: torch.Tensor,
+        peer: int,
+        group: Group,
+        step: int = -1,
+        chunk: int = -1,
+    ) -> None:
         self._entry = (op, tensor, _peer(peer, group, op), group, step, chunk)
         self._start = group.transport.send if op == "send" else group.transport.recv
         self._peer, self._ledger = peer, group.ledger
@@ -172,9 +177,17 @@ def _peer(index: int, group: Group, asked: str) -> int:
 def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chunk: int) -> Event:
     count = tensor.numel() * tensor.element_size()
     return group.ledger.begin(
-        op, axis=group.axis, group=group.ranks, payload=count, peer=peer, step=step, chunk=chunk,
+        op,
+        axis=group.axis,
+        group=group.ranks,
+        payload=count,
+        peer=peer,
+        step=step,
+        chunk=chunk,
         by_host=tensor.device != HOST,
-        sent=count if op == "send" else 0, received=count if op == "recv" else 0,
-        shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."),
+        sent=count if op == "send" else 0,
+        received=count if op == "recv" else 0,
+        shape=tuple(tensor.shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
         item=tensor.element_size(),
-    )  # fmt: skip
+    )

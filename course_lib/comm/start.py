@@ -3,10 +3,10 @@
 Notebook: 00 Ranks and the ledger; every lesson's last run.
 Source: torchrun's environment variables (torch.distributed.run).
 Costs a connection of each rank to the store, and to the ranks that it talks to.
-The production version binds NCCL to the device here already, so that its communicators are split.
+The production version binds NCCL to the device here already, so that it can split communicators.
 
 Where each rank has a GPU of its own there are two backends in each group: NCCL for tensors on GPUs,
-gloo for those on the CPU, such as a count that is told to all, or a lesson's that never left it.
+gloo for those on the CPU, such as a count of tokens, or a lesson's tensors that stay there.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Notebook: none of its own; every lesson runs on it.
 Source: torch.distributed's ProcessGroup.
-Costs: making a group is collective over all ranks (one small exchange through the store); if a
-part of the world is cut, an all-gather of 16 bytes for each rank and from each rank before it.
+Costs: making a group is collective over all ranks (one small exchange through the store). If only a
+part of the world is cut, an all-gather comes first: from each rank, 16 bytes for each rank.
 The production version caches one NCCL communicator a group and splits it off its parent's.
 
 The one file of this room that knows torch.distributed.
@@ -19,8 +19,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Its functions have the world's process group as a default value, taken when it is imported: later
-# than init_process_group (an optimizer does it), that would keep the group alive for ever.
+# Its functions take the world's process group as a default value when it is imported. If that were
+# after init_process_group (an optimizer imports it), the group would be kept alive forever.
 import torch.distributed.nn.functional
 
 from course_lib.comm.errors import CommError
@@ -43,14 +43,14 @@ class TorchTransport:
     """
 
     def __init__(self, handle: dist.ProcessGroup) -> None:
-        # torch alone keeps it alive. When it is destroyed, gloo's threads end there and then; one
-        # that still runs while Python shuts down aborts the process (pytorch/pytorch #190489).
+        # Only torch keeps it alive, so that gloo's threads end when it is destroyed. A thread that
+        # still runs while Python shuts down aborts the process (pytorch/pytorch #190489).
         self._handle = weakref.ref(handle)
         self.gpu_to_gpu = "nccl" in dist.get_backend(handle)
 
     @classmethod
     def world(cls) -> TorchTransport:
-        """That of all ranks.
+        """The transport of all ranks.
 
         Raises:
             CommError: `torch.distributed` is not initialised in this process.
@@ -123,7 +123,7 @@ class TorchTransport:
         return self.handle.recv([data], source, 0)
 
     def when_done(self, handle: Handle, then: Callable[[], None]) -> None:
-        """See `Transport.when_done`; gloo's reduce-scatter cannot say it."""
+        """See `Transport.when_done`; gloo's reduce-scatter cannot tell when it has ended."""
         work: Any = handle
         with suppress(RuntimeError):
             work.get_future().add_done_callback(lambda _: then())
@@ -133,7 +133,7 @@ class TorchTransport:
         """See `Transport.split`. torch makes every group on every rank, so all are made in turn."""
         rank, mine = dist.get_rank(), None
         for ranks in self._parts_of_all(parts, ledger):
-            # Without this, torch would put them in another order than the caller has.
+            # Without this, torch would sort them, whatever order the caller gave.
             handle = dist.new_group(list(ranks), sort_ranks=False)
             if rank in ranks:
                 mine = TorchTransport(handle)
@@ -143,7 +143,7 @@ class TorchTransport:
     def _parts_of_all(
         self, parts: Sequence[Sequence[int]], ledger: Ledger
     ) -> Sequence[Sequence[int]]:
-        """What this and all other groups are cut into now, each once, the same order on all ranks.
+        """All parts that this and other groups are cut into now, in the same order on all ranks.
 
         torch tells groups apart by how many were made before: all must be made one by one.
         """
@@ -169,9 +169,16 @@ def _said_by_all(mine: torch.Tensor, ledger: Ledger) -> list[list[list[int]]]:
     payload = len(ranks) * mine.nbytes
     sent, received = wire_bytes("all_gather", payload, len(ranks), dist.get_rank(), mine.itemsize)
     event = ledger.begin(
-        "all_gather", axis="world", group=ranks, payload=payload, sent=sent, received=received,
-        shape=tuple(mine.shape), dtype="int64", item=mine.itemsize,
-    )  # fmt: skip
+        "all_gather",
+        axis="world",
+        group=ranks,
+        payload=payload,
+        sent=sent,
+        received=received,
+        shape=tuple(mine.shape),
+        dtype="int64",
+        item=mine.itemsize,
+    )
     said = mine.new_empty(len(ranks) * len(mine), *mine.shape[1:])
     dist.all_gather_single(said, mine)
     ledger.finish(event)

@@ -57,7 +57,7 @@ class Transport(Protocol):
             output: what it writes; the same tensor as `input` for the first three.
             input: what it reads.
             reduction: `sum`, `max`, `min` or `product`, where numbers are reduced.
-            root: index of the member that has, or gets, the tensor of a broadcast or a reduce.
+            root: index of the member that has the tensor of a broadcast, or gets that of a reduce.
             sizes: rows of `output` from each member, and rows of `input` for each; of all_to_all.
         """
 
@@ -68,12 +68,12 @@ class Transport(Protocol):
         """Starts to receive a message from one member."""
 
     def when_done(self, handle: Handle, then: Callable[[], None]) -> None:
-        """Calls `then` when a call has ended, also if nobody waits; where that can be known."""
+        """Calls `then` when a call has ended, even if nobody waits, where the network can tell."""
 
     def split(self, parts: Sequence[Sequence[int]], ledger: Ledger) -> Transport:
         """The transport of the part that this rank is in. Collective over the world.
 
         Args:
-            parts: global ranks of all parts that this group is cut into.
-            ledger: this rank's, for what the members must tell each other first.
+            parts: global ranks of each part that this group is cut into.
+            ledger: this rank's; what the members must tell each other first is booked there.
         """

@@ -2,11 +2,11 @@
 
 Notebook: 00 Ranks and the ledger, 02 Data parallel training (overlap).
 Source: MPI's requests; torch.distributed's Work.
-Costs: on a GPU, the time in which the host could already have given it the next work.
+Costs: on a GPU, the time in which the host could already queue the next work.
 The production version lets only the GPU's stream wait, and the host runs ahead.
 
-NCCL's own `wait` returns at once. Here the host waits as well: then the ledger has the time at
-which the data were there, an autopsy sees who waits in which call, and an interrupt gets through.
+NCCL's own `wait` returns at once. Here the host waits as well. So the ledger has the time at which
+the data arrived, an autopsy sees who waits in which call, and an interrupt gets through.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Work:
         group: whose ledger the call is booked in.
         event: its entry there.
         finish: what is left to do once the data are here (scale an average, copy back).
-        timed: note when the data are here, also if nobody waits yet; on CPU alone, where a call
-            has an end that this process sees.
-        data: what the backend works on; on a GPU, waiting is asking.
+        timed: note when the data arrive, even if nobody waits yet; only on the CPU, where this
+            process sees a call end.
+        data: what the backend works on; if it is on a GPU, `wait` polls.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Work:
         self._on_gpu = data is not None and data.is_cuda
         self._turn = _turn_of(data) if data is not None and data.is_cuda else None
         if timed and handle is not None and not self._on_gpu:
-            # What is called holds the list and not this object, which holds the handle.
+            # The callback holds the list and not this object, which holds the handle.
             group.transport.when_done(handle, lambda: arrived.append(time.monotonic()))
 
     def is_completed(self) -> bool:
@@ -64,12 +64,12 @@ class Work:
 
     @property
     def asks(self) -> bool:
-        """Whether waiting is asking a GPU again and again, and so never looks like sleep."""
+        """Whether `wait` polls a GPU, and so never looks like sleep."""
         return self._on_gpu
 
     @property
     def has_begun(self) -> bool:
-        """Whether it waits for other ranks: a GPU may still compute what it was given before."""
+        """Whether the GPU has come to this call; it may still compute what was queued before."""
         return self._turn is None or bool(self._turn.query())
 
     def wait(self) -> None:
@@ -93,7 +93,7 @@ def _ask_until_done(handle: Handle) -> None:
 
 
 def _turn_of(data: torch.Tensor) -> torch.cuda.Event:
-    """An event that has happened once the GPU comes to what it is asked to do next."""
+    """An event that happens once the GPU has done all that is queued now."""
     turn = torch.cuda.Event()
     turn.record(torch.cuda.current_stream(data.device))
     return turn

@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--precision", default="bf16", help="of products: bf16 (default), fp8, ...")
     ask.add_argument("--json", action="store_true", help="the answer for programs")
     teach.add_to(commands)
-    dev.add_to(command("dev", None, "for authors: build, zoo, mutate"))
+    dev.add_to(command("dev", None, "for authors: build, zoo, mutate, show, origin"))
     return parser
 
 

@@ -3,7 +3,7 @@
 Notebook: 15 Choosing a strategy (memory_model, step_time, plan).
 Paper: Narayanan et al., "Megatron-LM" (2021), section 3, for the degrees and the micro-batches.
 Costs nothing.
-The production version is the command line of a training script, with as many fields.
+The production version (Megatron-LM) has these as options of its command line.
 """
 
 from __future__ import annotations

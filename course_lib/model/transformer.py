@@ -3,7 +3,7 @@
 Notebook: 02 Data parallel; every lesson cuts this same model in another way.
 Paper: Touvron et al., "LLaMA" (2023), section 2.2; Su et al., "RoFormer" (2021); Ainslie et al.,
 "GQA" (2023).
-Costs 2 operations per parameter and token forward, 4 backward, and attention on top (`formulas`).
+Costs 2 operations per parameter and token forward, 4 backward, and attention on top (formulas.py).
 The production version fuses norms, rotary embedding and SwiGLU into single kernels.
 
 Shapes: B batch, T sequence, D hidden, H query heads, K key-value heads, C head width, V vocabulary.

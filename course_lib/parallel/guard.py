@@ -1,9 +1,9 @@
-"""What wrappers do for as long as they live: book their memory, and look at optimizer steps.
+"""What all wrappers need: memory booked as long as they live, and checks of optimizer steps.
 
 Notebook: 02 Data parallel (what the wrappers refuse).
 Source: torch.optim.optimizer.register_optimizer_step_pre_hook.
 Costs a look at a set for each step; no communication.
-The production version (DDP) does not look: replicas that have parted train on, each its own way.
+The production version (DDP) does not check this: replicas that have diverged train on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def guard_steps(owner: nn.Module, check: Check) -> None:
     """Calls `check` before every optimizer step that touches a parameter of `owner`.
 
     Args:
-        owner: whose check it is; the guard goes with it, and does not keep it alive.
+        owner: whose check it is; the guard ends with it, and does not keep it alive.
         check: called with the owner, the optimizer and those of the owner's parameters that it
             would change; raises to stop the step. Must not hold on to the owner itself.
     """
@@ -66,7 +66,7 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
 
 
 def book_until_gone(owner: object, group: Group, memory_class: str, count: int) -> None:
-    """Counts `count` bytes as held in `memory_class` until `owner` is garbage."""
+    """Counts `count` bytes as held in `memory_class` until `owner` is freed."""
     group.ledger.add_memory(memory_class, count)
     weakref.finalize(owner, group.ledger.add_memory, memory_class, -count)
 

@@ -1,12 +1,12 @@
-"""An optimizer that has another one make its updates, on other tensors: a shard, or host copies.
+"""An optimizer whose updates are made by an inner one, on other tensors: a shard, or host copies.
 
 Notebook: 04 ZeRO (Zero1, Zero2), 05 Offload (OffloadedAdam).
 Source: torch.optim.Optimizer, whose parameter groups are the options that a user sets.
 Costs nothing by itself.
-The production version (ZeroRedundancyOptimizer) copies options to and fro in the same way.
+The production version (ZeroRedundancyOptimizer) copies options between the two in the same way.
 
-A learning-rate schedule, a checkpoint, `add_param_group` all speak to the outer optimizer, so its
-groups are the ones that count, and the inner one is told of them before each step.
+Learning-rate schedules, checkpoints and `add_param_group` use the outer optimizer, so its groups
+count, and their options are copied to the inner one before each step.
 """
 
 from __future__ import annotations

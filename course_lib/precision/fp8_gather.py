@@ -77,7 +77,7 @@ class Fp8Pack:
     def __call__(
         self, parts: Sequence[torch.Tensor], group: Group
     ) -> tuple[list[torch.Tensor], Callable[[int, torch.Tensor], torch.Tensor]]:
-        """Rounds this rank's parts of some weights; collective, as `parallel.flat_shard` says."""
+        """Rounds this rank's parts of some weights; collective, see `Pack` in parallel.zero."""
         rows = [part[None] for part in parts]
         scales = _agreed_scales(rows, group, self.format)
         packed = [

@@ -5,7 +5,7 @@ Paper: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016); the 
 `torch.autograd.graph.saved_tensors_hooks`.
 Costs: a block keeps its inputs instead of its activations, and its forward runs once more, up to
 the last tensor that its backward needs; collectives up to there are issued again, on every rank.
-The production version (torch.utils.checkpoint, use_reentrant=False) does the same.
+The production version (torch.utils.checkpoint with use_reentrant=False) works in this way, too.
 
 The block's own graph stays, with a numbered slot where each saved tensor was. The first slot that
 backward opens runs the block again and fills them all. So gradients flow as if nothing had been
@@ -35,13 +35,13 @@ Contexts = Callable[[], tuple[AbstractContextManager[Any], AbstractContextManage
 
 
 class RandomState(Protocol):
-    """A source of random numbers whose place can be noted and found again: a torch.Generator."""
+    """A source of random numbers whose state can be saved and restored: a torch.Generator."""
 
     def get_state(self) -> Any:
-        """Where it is."""
+        """Its state."""
 
     def set_state(self, state: Any) -> Any:
-        """Goes on from there."""
+        """Goes on from that state."""
 
 
 class Recompute:
@@ -49,7 +49,7 @@ class Recompute:
 
     Args:
         generators: what the function draws random numbers from, beside torch's default generators.
-        contexts: makes two contexts for each call: the first is on while the function runs, the
+        contexts: makes two contexts for each call: the first is active while the function runs, the
             second while it runs again.
     """
 
@@ -85,13 +85,13 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Raises:
         Refusal: (in backward) the second run saved other tensors than the first.
         RuntimeError: (in backward) a second backward through a graph that was not retained, or an
-            input that was changed in place, as torch says it of any operation.
+            input that was changed in place, as torch raises it for any operation.
     """
     return Recompute()(fn, *args, **kwargs)
 
 
 def checkpoint_module(module: nn.Module, how: Callable[..., Any] = checkpoint) -> None:
-    """Has a module's forward checkpointed, in place: names of parameters stay as they are.
+    """Checkpoints a module's forward, in place; names of parameters stay as they are.
 
     Hooks of the module run outside, once a forward: those of an FSDP unit gather its parameters
     for both runs.
@@ -105,7 +105,7 @@ def checkpoint_module(module: nn.Module, how: Callable[..., Any] = checkpoint) -
 
 # --- what is needed to run again ------------------------------------------------------------------
 class _Kept(torch.autograd.Function):
-    """An operation that saves tensors and has no other purpose.
+    """An operation that only saves tensors.
 
     So an input is kept as autograd keeps any saved tensor: a change in place is noticed, and the
     hooks of an outer checkpoint, or of offloading, treat it as one of theirs.
@@ -141,7 +141,7 @@ class _Surroundings:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """As it was then, for a while; random numbers go on afterwards as if nothing had been."""
+        """Restores it for a while; random numbers go on afterwards as if nothing had happened."""
         now = [generator.get_state() for generator in self._generators]
         here = _get_current_function_mode_stack()
         with ExitStack() as stack:
@@ -168,7 +168,7 @@ class _Enough(Exception):
 
 
 class _Slot:
-    """Where a saved tensor was; it dies when autograd has no more use for that tensor."""
+    """Where a saved tensor was; it is freed when autograd no longer needs that tensor."""
 
     def __init__(self, block: _Block, tensor: torch.Tensor) -> None:
         self._block = block
@@ -212,7 +212,7 @@ class _Block:
         return slot
 
     def run_again(self) -> None:
-        """Computes the block once more, and fills the slots that are still of use.
+        """Computes the block once more, and fills the slots that are still needed.
 
         Raises:
             Refusal: it saves other tensors than before.

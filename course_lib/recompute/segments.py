@@ -3,13 +3,13 @@
 Notebook: 10 Activation checkpointing (sqrt_n_plan).
 Paper: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), sections 4.1 and 4.3;
 Jain et al., "Checkmate" (2020), for the optimum under a budget.
-Costs: √n segments keep 2√n blocks' worth instead of n, for one forward more. The search takes n²
-steps for each amount of memory that blocks can add up to: give it mebibytes, not bytes.
+Costs: √n segments keep the activations of 2√n blocks instead of n, for one more forward. The search
+takes n² steps for each amount of memory that blocks can add up to: give it mebibytes, not bytes.
 The production version (torch's memory budget) decides for each operation of a compiled graph.
 
 The model of memory: a block that is kept holds its activations from its forward to its backward. A
-segment that is recomputed holds its first block's input so long, and all its activations while its
-own backward goes on; what comes later in the model is gone by then.
+segment that is recomputed holds its first block's input for that time, and all its activations
+during its own backward; by then, everything later in the model has been freed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def best_segments(
     budget: int,
     inputs: Sequence[int] | None = None,
 ) -> SegmentPlan:
-    """The least extra time whose peak is within a budget, by dynamic programming over the blocks.
+    """The plan with the least extra time within a budget, by dynamic programming over the blocks.
 
     Args:
         costs: time of each block's forward.
@@ -80,7 +80,7 @@ def best_segments(
         inputs: what each block's input takes; nothing if None.
 
     Returns:
-        The plan; among those of the same time, one that holds the least after forward.
+        The plan; among those that take the same time, one that holds the least after forward.
 
     Raises:
         Refusal: no plan fits.
@@ -148,7 +148,7 @@ def _peak_of_last(plan: _Partial, memories: Sequence[int]) -> int:
 
 
 def _undominated(plans: list[_Partial]) -> list[_Partial]:
-    """Those than which no other holds as little and costs as little: only they can become best."""
+    """The plans that no other beats in memory and time: only these can become the best."""
     front: list[_Partial] = []
     for plan in sorted(plans, key=lambda plan: (plan.held, plan.extra)):
         if not front or plan.extra < front[-1].extra:

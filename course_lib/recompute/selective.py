@@ -1,4 +1,4 @@
-"""Selective checkpointing: keep the results that are dear to compute, recompute those that are not.
+"""Selective checkpointing: keep results that are expensive to compute, recompute the others.
 
 Notebook: 10 Activation checkpointing (selective).
 Paper: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022),
@@ -64,11 +64,11 @@ def selective(policy: Policy = keep_products, generators: Sequence[RandomState] 
             would not draw them again.
 
     Returns:
-        What can be called like `checkpoint`, or handed to `checkpoint_module`.
+        A callable like `checkpoint`, also for `checkpoint_module`.
 
     Raises:
-        Refusal: (in backward) a kept result was changed in place, or the second run asks
-            for another number of them.
+        Refusal: (in backward) a kept result was changed in place, or the second run asks for more
+            of them than were kept.
     """
 
     def contexts() -> tuple[TorchDispatchMode, TorchDispatchMode]:
@@ -115,11 +115,11 @@ class _Replay(_Keep):
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory without the graph, and with the count of changes in place that it shares.
+    """The same memory without the graph; it shares the tensor's count of changes in place.
 
-    The tensor itself would lead back, over its graph, to what keeps it: a circle that never dies.
+    The tensor itself refers, through its graph, to what keeps it: a cycle that is never freed.
     """
-    # Below autograd, where a dispatch mode works, an alias has a count of its own otherwise.
+    # Without this, an alias made below autograd, where a dispatch mode works, has its own count.
     with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
         return tensor.detach()
 
@@ -142,10 +142,10 @@ class StepCost(NamedTuple):
 def measure_step(forward: Callable[[], torch.Tensor]) -> StepCost:
     """Runs a forward, and the backward of what it returns, and measures both.
 
-    It does so twice, since what counts operations also keeps alive what a second run computes.
+    It does so twice, since the counter of operations keeps alive what a second run computes.
 
     Args:
-        forward: computes a loss; gradients of both backwards are left where they come to be.
+        forward: computes a loss; the gradients of both backwards stay where backward puts them.
     """
     with LiveMemory() as memory:
         loss = forward()

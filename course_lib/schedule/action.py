@@ -1,10 +1,11 @@
-"""One thing that a pipeline rank does: stage, what, micro-batch. `0F1` is stage 0's forward of 1.
+"""One thing that a rank of a pipeline does: `0F1` is stage 0's forward of micro-batch 1.
 
 Notebook: 08 Pipeline parallel (all exercises).
 Paper: Qi et al., "Zero Bubble Pipeline Parallelism" (2023), for the backward in two halves; the
 letters are those of torch.distributed.pipelining.
 Costs nothing: an action is three values, and a schedule is lists of them.
-The production version has more letters, for the messages and for what is gathered between them.
+The production version (torch.distributed.pipelining) has more letters: for messages, and for
+gathering parameters under FSDP.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from course_lib.trace import Refusal
 
 KINDS = "FBIW"
-# Numbers as `str` writes them: digits of ASCII, at most nine, no zero before others.
+# Numbers as `str` writes them: at most nine ASCII digits, without leading zeros.
 _NUMBER = "(0|[1-9][0-9]{0,8})"
 _TEXT = re.compile(f"{_NUMBER}([FBIW]){_NUMBER}")
 
@@ -60,14 +61,14 @@ class Action:
 
     @property
     def sends_back(self) -> bool:
-        """Whether the gradient of the stage's input is there after it."""
+        """Whether it computes the gradient of the stage's input."""
         return self.kind in "BI"
 
     def needs(self, stages: int) -> tuple[tuple[Action, ...], ...]:
-        """What must be over before it can begin: of each group, one action.
+        """What must be done before it can begin: one action of each group.
 
-        A forward needs that of the stage before; a backward its own forward, and the backward of
-        the stage behind, whole (`B`) or its input half (`I`); `W` needs its own `I`.
+        A forward needs the forward of the stage before. A backward needs its own forward, and the
+        backward of the next stage, whole (`B`) or its input half (`I`). `W` needs its own `I`.
 
         Args:
             stages: how many there are in all.

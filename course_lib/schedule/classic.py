@@ -1,4 +1,4 @@
-"""Three schedules that leave the backward whole: GPipe, 1F1B, and 1F1B over several chunks a rank.
+"""Three schedules with whole backwards: GPipe, 1F1B, and 1F1B over several chunks a rank.
 
 Notebook: 08 Pipeline parallel (gpipe_step, one_f_one_b, interleaved_1f1b).
 Paper: Huang et al., "GPipe" (2019); Narayanan et al., "PipeDream" (2019) and "Megatron-LM" (2021),
@@ -20,10 +20,10 @@ LARGEST = 10**7  # forwards of all ranks: about 2 GB of actions
 
 
 def check_sizes(name: str, p: int, m: int, v: int = 1) -> None:
-    """Sizes of a pipeline are whole numbers, at least 1, and the schedule fits into memory.
+    """Refuses sizes that are not whole numbers from 1 on, and schedules too large for memory.
 
     Raises:
-        ScheduleError: they are not, or it does not.
+        ScheduleError: a size is below 1, or there are more forwards than `LARGEST`.
     """
     asked = f"{name} of {p} ranks, {m} micro-batches and {v} chunks a rank"
     wrong = [size for size in (p, m, v) if not isinstance(size, int) or size < 1]
@@ -50,9 +50,9 @@ def gpipe(p: int, m: int) -> Schedule:
 
 
 def one_f_one_b(p: int, m: int) -> Schedule:
-    """As few forwards first as keep the last rank fed; then one backward after each forward.
+    """Forwards until the last rank has work; then one forward and one backward by turns.
 
-    Rank r begins with p-1-r forwards, or with m if there are no more.
+    Rank r begins with p-1-r forwards, or with all m if there are fewer.
 
     Args:
         p: ranks, a stage on each.
@@ -105,8 +105,8 @@ def interleaved_1f1b(p: int, m: int, v: int) -> Schedule:
         backwards = [
             Action((v - 1 - c) * p + r, "B", k) for c, k in map(chunk_and_micro, range(m * v))
         ]
-        # With several chunks, Megatron's order runs p-1-r forwards more ahead than it would have
-        # to if messages took no time: they are the slack in which messages travel.
+        # With several chunks, Megatron's order runs p-1-r more forwards first than it would need to
+        # if messages took no time. In this slack, messages travel.
         warm = p - 1 - r if v == 1 else 2 * (p - 1 - r) + (v - 1) * p
         warm = min(warm, m * v)
         line = forwards[:warm]

@@ -3,7 +3,7 @@
 Notebook: 08 Pipeline parallel, 13 3D parallelism, 15 Choosing a strategy.
 Source: the names are those of the papers that each schedule's file cites.
 Costs nothing.
-The production version (torch.distributed.pipelining.get_schedule_class) looks up classes.
+The production version (torch.distributed.pipelining.get_schedule_class) finds a class by its name.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def kind_of(name: str) -> Kind:
 
 
 def make_schedule(name: str, p: int, m: int, v: int = 1) -> Schedule:
-    """The schedule of a name.
+    """The schedule of that name.
 
     Args:
         name: one of `KINDS`.

@@ -28,7 +28,7 @@ class Schedule:
     Raises:
         ScheduleError: a rank without an action, a forward without its backward, an action twice,
             a stage on two ranks, a stage or micro-batch left out, or a backward before its
-            forward. That the ranks do not wait for each other in a circle is shown by `simulate`.
+            forward. `simulate` shows whether ranks wait for each other in a circle.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Schedule:
     def sends(self, sender: int, receiver: int) -> list[Action]:
         """The actions of `sender` whose result goes to `receiver`, in the order it is sent.
 
-        A forward's result goes to the stage behind, a backward's (`B` or `I`) to the one before.
+        A forward's result goes to the next stage, a backward's (`B` or `I`) to the one before.
         """
         users = self.used_by
         return [
@@ -117,7 +117,7 @@ class Schedule:
         return {source: user for source, user in pairs if source is not None}
 
     def _check_entries(self) -> None:
-        """Refuses what is no entry of a schedule, so that the other checks need not think of it."""
+        """Refuses what is no valid entry, so that the other checks can rely on it."""
         asked = f"the schedule {self.name} of {self.micro_batches} micro-batches"
         idle = [rank for rank, line in enumerate(self.actions) if not line]
         if idle or not self.actions:
@@ -165,8 +165,9 @@ class Schedule:
     def _check_order(self, rank: int) -> None:
         done: set[Action] = set()
         for action in self.actions[rank]:
-            mine = [a for group in action.needs(self.stages) for a in group
-                    if a.stage == action.stage]  # fmt: skip
+            mine = [
+                a for group in action.needs(self.stages) for a in group if a.stage == action.stage
+            ]
             if late := [a for a in mine if a not in done]:
                 raise ScheduleError(
                     f"the schedule {self.name}",

@@ -1,9 +1,9 @@
-"""Which layers go to which stage: the cut whose dearest stage costs as little as can be.
+"""Which layers go to which stage: the cut whose most expensive stage costs least.
 
 Notebook: 08 Pipeline parallel (split_stages), 15 Choosing a strategy.
 Paper: Narayanan et al., "PipeDream" (2019), section 3.1.
 Costs nothing: it is planned once, before a model is cut.
-The production version measures the layers, and gives the ends of the model stages of their own.
+The production version measures the layers, and can give the ends of a model their own stages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from course_lib.schedule.action import ScheduleError
 
 
 def split_stages(costs: Sequence[float], p: int) -> list[range]:
-    """Cuts consecutive layers into p stages so that the dearest stage costs as little as can be.
+    """Cuts consecutive layers into p stages so that the most expensive stage costs least.
 
     A pipeline is as fast as its slowest stage. Dynamic programming over (stages, layers): L²·p
     steps for L layers.
@@ -28,7 +28,8 @@ def split_stages(costs: Sequence[float], p: int) -> list[range]:
         For each stage its layers; none is empty.
 
     Raises:
-        ScheduleError: fewer layers than stages, p below 1, or a cost that is none.
+        ScheduleError: fewer layers than stages, p below 1, or a cost that is negative or not
+            finite.
     """
     count = len(costs)
     _check_costs(costs, p)
@@ -41,7 +42,7 @@ def split_stages(costs: Sequence[float], p: int) -> list[range]:
     until = [0.0]
     for cost in costs:
         until.append(until[-1] + cost)
-    # best[e]: (cost of the dearest of the stages so far, their cuts) for the first e layers.
+    # best[e], for the first e layers: (cost of the most expensive stage so far, the cuts).
     best: dict[int, tuple[float, list[int]]] = {0: (0.0, [0])}
     for stage in range(p):
         best = {
@@ -71,7 +72,8 @@ def split_model(costs: Sequence[float], p: int) -> list[range]:
         p: stages.
 
     Raises:
-        ScheduleError: there are more stages than blocks, no block, or a cost that is none.
+        ScheduleError: there are more stages than blocks, no block, or a cost that is negative or
+            not finite.
     """
     _check_costs(costs, p)
     if len(costs) < 3:

@@ -4,7 +4,7 @@ Notebook: 08 Pipeline parallel (gpipe_step, one_f_one_b, interleaved_1f1b, zero_
 Paper: Narayanan et al., "Megatron-LM" (2021), section 2.2 (bubble); Qi et al., "Zero Bubble
 Pipeline Parallelism" (2023), section 2 (tF, tB, tW; here forward, input, weight).
 Costs nothing on the wire: it needs no processes, and finds a deadlock without one.
-The production version is a planner that also knows what messages cost on each link.
+Production planning needs seconds: plan/time adds what products and messages cost on a cluster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Costs:
         forward: tF, of `F`.
         input: tI, of `I`: gradients of the stage's input (tB in the zero-bubble paper).
         weight: tW, of `W`: gradients of its weights. `B` takes tI + tW.
-        message: from the end of an action to where its result is on another rank. Messages travel
+        message: from the end of an action until its result is on another rank. Messages travel
             beside computation and do not wait for each other.
     """
 
@@ -81,7 +81,7 @@ class Simulation:
 
     @property
     def bubble(self) -> float:
-        """Waiting in ratio to working, over all ranks: (p-1)/m for GPipe and 1F1B."""
+        """Time waited divided by time worked, over all ranks: (p-1)/m for GPipe and 1F1B."""
         idle = sum(self.idle(rank) for rank in range(self.schedule.ranks))
         return idle / (self.schedule.ranks * self.makespan - idle)
 
@@ -107,15 +107,15 @@ class Simulation:
 
 
 def simulate(schedule: Schedule, costs: Costs | Sequence[Costs] | None = None) -> Simulation:
-    """Runs a schedule in unit time: each action begins once its rank and its inputs are free.
+    """Runs a schedule in unit time: an action begins when its rank is free and has its inputs.
 
     Args:
         schedule: what to run.
         costs: of every stage, or one for each stage; by default 1 for each of F, I and W.
 
     Raises:
-        ScheduleError: ranks wait for each other in a circle, and it names the action of each; or
-            there are not as many costs as stages, or one is none.
+        ScheduleError: ranks wait for each other in a circle (it names the action of each); there
+            are not as many costs as stages; or one is negative or not finite.
     """
     by_stage = _of_stages(schedule, Costs() if costs is None else costs)
     ends: dict[Action, float] = {}

@@ -28,8 +28,8 @@ def zb_h1(p: int, m: int) -> Schedule:
     """1F1B whose backward is cut in two; on rank r the weight half comes r micro-batches later.
 
     The input half alone is what the rank before waits for, so it goes first. Rank r of 1F1B holds
-    r micro-batches less than rank 0; here it keeps that many for their weight halves, which fill
-    the time in which it would wait at the end.
+    r micro-batches less than rank 0; here it keeps that many until their weight halves run, in the
+    time in which it would wait at the end.
 
     Args:
         p: ranks, a stage on each.
@@ -54,7 +54,7 @@ def zb_h1(p: int, m: int) -> Schedule:
 
 
 def zb_v(p: int, m: int) -> Schedule:
-    """Two chunks a rank, placed like a V, so that the rank that begins a micro-batch also ends it.
+    """Two chunks a rank, placed like a V: the rank that begins a micro-batch also ends it.
 
     Rank r has the stages r and 2p-1-r. A micro-batch goes down the ranks and up again, its backward
     the same way. If F, I and W take equally long, a rank never waits between its first forward and
@@ -113,7 +113,7 @@ def dualpipe_v(p: int, m: int) -> Schedule:
     lines = []
     for r in range(p):
         late = p - 1 - r
-        # The last r+1 backwards of both chunks: the second half of them leave their weights.
+        # Of the last r+1 backwards of both chunks, the second half put off their weights.
         whole = (r + 1) // 2
         turn = [("B1 B0", whole), *([] if r % 2 else [("B1 I0", 1)]), ("I1 I0", (r + 1) // 2)]
         phases = [

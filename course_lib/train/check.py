@@ -1,9 +1,9 @@
-"""Can a run work? Said before any process starts, with the reason and the nearest one that can.
+"""Says before any process starts whether a run can work, why not, and the nearest that can.
 
 Notebook: 13 3D parallelism.
 Source: each rule is that of the part of the course that would refuse later, on every rank at once.
 Costs milliseconds, and no process.
-The production version (Megatron-LM) has these rules as assertions, one after the other.
+The production version (Megatron-LM) asserts such rules one after the other: it names the first.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from course_lib.trace import Refusal
 from course_lib.train.config import PRECISIONS, RECOMPUTE, WORDS, RunConfig
 from course_lib.train.mesh_model import zero_refusal
 
-MOST_RANKS = 4096  # and micro-batches, for which the nearest run that can work is looked for
-SHOWN = 3  # problems that are written out: the plainest come first
+MOST_RANKS = 4096  # and micro-batches; beyond this the nearest run that can work is not searched
+SHOWN = 3  # problems that are written out: the simplest come first
 
 
 class ConfigError(Refusal):
     """A run that cannot work. Its fields are those of the first problem, its text has several.
 
     Attributes:
-        problems: all that stands against it, the plainest first.
-        nearest: one that can, with as few changes as possible; None if none was found.
+        problems: all reasons why it cannot, the simplest first.
+        nearest: a run that can, with as few changes as possible; None if none was found.
     """
 
     def __init__(self, problems: list[Refusal], nearest: RunConfig | None) -> None:
         super().__init__(problems[0].asked, problems[0].found, problems[0].why)
-        self.args = (problems, nearest)  # of which pickle makes it again
+        self.args = (problems, nearest)  # from which pickle makes it again
         self.problems, self.nearest = problems, nearest
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ def check(config: RunConfig, world: int | None = None) -> None:
 
 
 def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Refusal]:
-    """All that stands against a run, the plainest first."""
+    """All reasons why a run cannot work, the simplest first."""
     bad = [problem for rule in (_numbers, _words) for problem in rule(config)]
     if bad:
         yield from bad  # nothing can be computed with these
@@ -95,15 +95,30 @@ def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Refus
 
 # --- the rules -----------------------------------------------------------------------------------
 def _numbers(c: RunConfig) -> Iterator[Refusal]:
-    positive = {**c.degrees, "micro-batches": c.micro_batches, "chunks": c.chunks,
-                "layers": c.layers, "hidden": c.hidden, "heads": c.heads, "kv-heads": c.kv_heads,
-                "ffn": c.ffn, "sequence": c.sequence, "steps": c.steps, "batch": c.batch,
-                "keep": c.keep, "corpus-mib": c.corpus_mib}  # fmt: skip
+    positive = {
+        **c.degrees,
+        "micro-batches": c.micro_batches,
+        "chunks": c.chunks,
+        "layers": c.layers,
+        "hidden": c.hidden,
+        "heads": c.heads,
+        "kv-heads": c.kv_heads,
+        "ffn": c.ffn,
+        "sequence": c.sequence,
+        "steps": c.steps,
+        "batch": c.batch,
+        "keep": c.keep,
+        "corpus-mib": c.corpus_mib,
+    }
     for name, value in positive.items():
         if value < 1:
             yield Refusal(f"--{name} {value}", "a number below 1", "there is at least one of these")
-    others = {"experts": c.experts, "warmup": c.warmup, "save-every": c.save_every,
-              "trace-steps": c.trace_steps}  # fmt: skip
+    others = {
+        "experts": c.experts,
+        "warmup": c.warmup,
+        "save-every": c.save_every,
+        "trace-steps": c.trace_steps,
+    }
     for name, value in others.items():
         if value < 0:
             yield Refusal(f"--{name} {value}", "a number below 0", "it counts something")
@@ -132,7 +147,7 @@ def _words(c: RunConfig) -> Iterator[Refusal]:
 
 # --- the nearest that can ------------------------------------------------------------------------
 def nearest(config: RunConfig, world: int | None = None) -> RunConfig | None:
-    """The run that can work with the fewest changes; the model, and what is learned, stay.
+    """The run that can work, with the fewest changes; model, data and optimizer stay.
 
     Args:
         config: a run that cannot.
@@ -161,7 +176,7 @@ def _neighbours(config: RunConfig, ranks: int) -> Iterator[tuple[float, RunConfi
         "sequence_parallel": (config.sequence_parallel, False),
     }
     if ranks > MOST_RANKS or config.micro_batches > MOST_RANKS:
-        return  # there are millions of ways, and who asks for so many has mistyped
+        return  # there are millions of ways, and whoever asks for so many has mistyped
     for sizes in _factors(ranks, len(config.degrees)):
         changes: dict[str, Any] = dict(zip(config.degrees, sizes, strict=True))
         moved = sum(abs(log2(changes[axis] / size)) for axis, size in config.degrees.items())

@@ -3,7 +3,8 @@
 Notebook: 09 Mixed precision and FP8, 13 3D parallelism.
 Paper: Micikevicius et al., "Mixed Precision Training" (2018), section 3; Micikevicius et al., "FP8
 Formats for Deep Learning" (2022), section 4, for the layers that stay wider.
-Costs no message of its own; what tensor, context and pipeline parallelism send is half as long.
+Costs no message of its own; in 16 bits, tensor, context and pipeline parallelism send half the
+bytes.
 The production version (Megatron-core) keeps one narrow copy of the weights for all micro-batches.
 
     fp32    the weights' own dtype, whatever it is
@@ -30,7 +31,7 @@ DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": to
 def lower_precision(
     model: Transformer, precision: str, *, gathered: bool = False
 ) -> torch.dtype | None:
-    """Has a model compute in another precision, in place; its parameters stay what they are.
+    """Makes a model compute in another precision, in place; its parameters stay as they are.
 
     Args:
         model: cut by tensor and expert parallelism already, or whole.
@@ -38,7 +39,7 @@ def lower_precision(
         gathered: FSDP will cast what it gathers, so that nothing is cast here.
 
     Returns:
-        The dtype of what blocks hand on; None for the parameters'.
+        The dtype of what blocks return; None for that of the parameters.
 
     Raises:
         Refusal: another word.
@@ -59,7 +60,7 @@ def lower_precision(
 
 
 def _eight_bit_products(model: Transformer) -> None:
-    """Each linear layer of a block gets scalers of its own; a router is none, and stays wide."""
+    """Each linear layer of a block gets scalers of its own; a router has none, and stays wide."""
     recipe = CurrentScaling()
     for block in model.blocks:
         fp8_linears(block, recipe)

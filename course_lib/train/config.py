@@ -1,9 +1,9 @@
-"""All that a training run is asked for, as one record: the command line, and a notebook's argument.
+"""All options of a training run as one record, for the command line and for a notebook.
 
 Notebook: 13 3D parallelism, 16 Capstone.
 Source: the words are those of Megatron-LM's and torchtitan's command lines, shortened.
-Costs nothing; what can be together is in the file `check`.
-The production version has some hundreds of these.
+Costs nothing; `train/check.py` says what can be combined.
+The production version (Megatron-LM) has hundreds of them.
 """
 
 from __future__ import annotations
@@ -91,19 +91,30 @@ class RunConfig:
         """
         moe = MoEConfig(self.experts, self.top_k) if self.experts else None
         return ModelConfig(
-            self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, sequence=self.sequence,
-            tied=self.tied, moe=moe,
-        )  # fmt: skip
+            self.layers,
+            self.hidden,
+            self.heads,
+            self.kv_heads,
+            self.ffn,
+            sequence=self.sequence,
+            tied=self.tied,
+            moe=moe,
+        )
 
     @property
     def layout(self) -> Layout:
         """How the run is spread over its ranks; the words and numbers must be known ones."""
         return Layout(
-            **self.degrees, micro_batches=self.micro_batches, schedule=WORDS[self.schedule],
-            chunks=self.chunks, zero=self.zero, sequence=self.sequence_parallel,
-            recompute=self.recompute, precision=self.precision,
+            **self.degrees,
+            micro_batches=self.micro_batches,
+            schedule=WORDS[self.schedule],
+            chunks=self.chunks,
+            zero=self.zero,
+            sequence=self.sequence_parallel,
+            recompute=self.recompute,
+            precision=self.precision,
             rows=max(1, self.batch // (self.dp * self.ep * self.micro_batches)),
-        )  # fmt: skip
+        )
 
     def make_schedule(self) -> Schedule:
         """The pipeline's schedule.

@@ -4,7 +4,7 @@ Notebook: 13 3D parallelism (grad_norm_nd).
 Paper: Pascanu et al., "On the Difficulty of Training Recurrent Neural Networks" (2013), section
 3.2, for clipping; Shoeybi et al., "Megatron-LM" (2019) for a norm over ranks that hold parts.
 Costs an all-reduce of 8 bytes over all ranks, whatever the model and the mesh.
-The production version (Megatron-core) leaves out copies instead, and so must know which is first.
+The production version (Megatron-core) counts only the first copy, and so must know which it is.
 
 What a rank has is a part of the model. Some of it no other rank has (its columns of a matrix, its
 stage, its shard), some is the same on several (a norm's weight on all ranks of tp). If c ranks have

@@ -39,26 +39,25 @@ def lay_out(
     recompute: str = "none",
     zero: int = 0,
 ) -> MeshModel:
-    """Leaves each rank its part of a model, from the inside out; collective over the mesh.
+    """Cuts a model so that each rank keeps its part, from the inside out; collective over the mesh.
 
     Args:
         model: the whole, the same on every rank, in the dtype that its weights are kept in and on
-            the device that it is trained on. Its modules are cut in place; what this rank does not
-            hold can go with it.
+            the device that it is trained on. Its modules are cut in place; drop it afterwards, and
+            what this rank does not hold is freed.
         mesh: who is where.
         schedule: of the pipeline, and so the number of micro-batches; 1F1B with as many as there
             are stages if None.
         sequence: sequence parallelism over tp.
-        precision: what is computed in, see `compute`; weights, gradients and their sums are in the
-            model's own dtype. `fp16` needs a loss scaler in each step.
+        precision: what is computed in, see `train/compute.py`; weights, gradients and their sums
+            are in the model's own dtype. `fp16` needs a loss scaler in each step.
         recompute: `full`, each block keeps its input only, and is computed again in backward;
             `selective`, it keeps the results of its matrix products too; `none`.
         zero: what is cut over the ranks that have other tokens: 1 optimizer state, 2 gradients too,
             3 parameters too, block by block (FSDP).
 
     Raises:
-        CommError: a size does not fit the model, or a stage of ZeRO is asked for where it cannot
-            be.
+        CommError: a size does not fit the model, or this stage of ZeRO does not go with the rest.
         ScheduleError: the schedule is for another number of ranks, or has more stages than blocks.
     """
     config, tp = model.config, mesh["tp"]
@@ -83,7 +82,7 @@ def lay_out(
 
 
 def context_parallel(model: Transformer, group: Group) -> SequenceLayout:
-    """Has a model's attention go round a group, in place; says who holds which positions.
+    """Makes a model's attention ring attention over a group; returns who holds which positions.
 
     Args:
         model: its sequences are all as long as its config says.
@@ -98,7 +97,7 @@ def context_parallel(model: Transformer, group: Group) -> SequenceLayout:
 
 
 def _check_lengths(tokens: SequenceLayout, group: Group) -> None:
-    """What each rank of cp has can be cut again, so that all refuse and none waits for another."""
+    """Checks every rank of cp, not just this one: so all refuse, and none waits for another."""
     lengths = [tokens.count(index) for index in range(tokens.size)]
     if any(length % group.size for length in lengths):
         raise CommError(
@@ -111,7 +110,7 @@ def _check_lengths(tokens: SequenceLayout, group: Group) -> None:
 def make_optimizers(
     model: MeshModel, kind: Callable[..., Any], **options: Any
 ) -> list[torch.optim.Optimizer]:
-    """What is applied last: who keeps which optimizer state.
+    """Makes the optimizers, which come last: they say who keeps which optimizer state.
 
     Args:
         model: on its mesh already.

@@ -27,7 +27,7 @@ class Log(Protocol):
 class JsonLines:
     """A file with one JSON object for each step; what is there up to step `after` stays.
 
-    A run that is resumed does some steps again, those since the checkpoint: their lines go first.
+    A run that is resumed repeats the steps since the checkpoint: their old lines are removed.
 
     Args:
         path: of the file.
@@ -39,7 +39,7 @@ class JsonLines:
         lines = "".join(f"{json.dumps(row)}\n" for row in kept)
         beside = path.with_suffix(".new")
         beside.write_text(lines)
-        beside.replace(path)  # at no moment is there half of it
+        beside.replace(path)  # there is never half a file
         self._file = path.open("a")
 
     def add(self, row: dict[str, Any]) -> None:
@@ -92,12 +92,12 @@ class TensorBoard:
 
 
 class Progress:
-    """How far a run is, in a line that is written anew, or in ten lines where that cannot be.
+    """How far a run is, in a line that is overwritten, or in ten lines where that cannot be.
 
     Args:
         steps: in all.
         out: where to.
-        anew: whether a carriage return goes back to the line's begin there, as in a terminal.
+        anew: whether a carriage return goes back to the beginning of the line, as in a terminal.
     """
 
     WIDTH = 24

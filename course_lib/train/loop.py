@@ -65,13 +65,13 @@ class Run:
 
     Attributes:
         model: on its mesh.
-        optimizers: its.
+        optimizers: the model's.
         sampler: gives the windows of the whole batch, the same on every rank.
         scaler: of the loss, for fp16.
-        training: all of it, for checkpoints.
+        training: makes the record of all this, for checkpoints.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: the config cannot work on so many ranks.
     """
 
     def __init__(self, config: RunConfig, group: Group) -> None:
@@ -115,8 +115,8 @@ def train(config: RunConfig, group: Group, *, bar: bool | None = None) -> list[d
     Args:
         config: the run.
         group: all ranks.
-        bar: whether index 0 shows its progress in a line written anew (a notebook can), or in ten
-            lines; None asks the terminal.
+        bar: whether index 0 shows its progress in a line that is overwritten (a notebook can), or
+            in ten lines; None asks the terminal.
 
     Returns:
         For each step made here: step (from 1), loss, norm, rate, tokens, made, seconds. The same on

@@ -14,9 +14,9 @@ The axes cut one after the other, and so do the boxes, from the outside in:
     FSDP      of the parameters as well
 
 What several ranks have without being cut alike is saved by the first of them: ranks of tp have all
-of a norm, and a key-value head together; both ends of a pipeline have a tied embedding. Each of
-them may be next to parameters of another size than on the other ranks, and so FSDP and ZeRO cut it
-by other borders there.
+of a norm, and a key-value head together; both ends of a pipeline have a tied embedding. On each of
+these ranks it may lie next to parameters of other sizes, so FSDP and ZeRO may cut it at other
+places there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from course_lib.recompute.checkpoint import RandomState
 from course_lib.train.copies import tensor_copies
 from course_lib.train.mesh_model import MeshModel
 
-EMBEDDING, HEAD = "embedding.weight", "head.weight"  # one tensor if they are tied, by the first
+EMBEDDING, HEAD = "embedding.weight", "head.weight"  # one tensor if tied, saved as the first
 
 
 def mesh_training(
@@ -56,7 +56,7 @@ def mesh_training(
     parts: Mapping[str, Stateful] | None = None,
     generators: Mapping[str, RandomState] | None = None,
 ) -> Training:
-    """What `save_training` saves, and `resume_training` fills on whatever other mesh.
+    """What `save_training` saves, and `resume_training` fills, on any mesh.
 
     Args:
         model: from `lay_out`.
@@ -106,7 +106,7 @@ def whole_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def whole_model(source: Checkpoint | Path | str, config: ModelConfig) -> Transformer:
-    """The model in a checkpoint of a mesh, whichever it was; for one process, not collective.
+    """The model in a checkpoint of any mesh; for one process, not collective.
 
     Args:
         source: the checkpoint, or the folder of all, for the newest complete one.

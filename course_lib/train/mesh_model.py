@@ -29,7 +29,7 @@ IGNORED = -100  # a target that the loss does not count
 
 
 def zero_refusal(zero: int, schedule: Schedule, config: ModelConfig) -> tuple[str, str] | None:
-    """Why a stage of ZeRO cannot be, as what was found and why; None if it can.
+    """Why a stage of ZeRO is refused, as what was found and why; None if it is not.
 
     Args:
         zero: the stage.
@@ -69,14 +69,14 @@ class MeshModel:
         schedule: of the pipeline.
         tokens: which positions of a sequence each rank of cp has.
         sequence: stages hand on tensors that are cut along the sequence, over tp.
-        dtype: that is computed in, and handed on; None for the parameters' own.
+        dtype: what is computed in and handed on; None for the parameters' own.
         zero: the stage of ZeRO; with 3 the stages are cut here, over dp × ep × cp.
 
     Attributes:
         config: of the whole model.
         data: the ranks that have other tokens of the batch: dp × ep × cp.
         everyone: all ranks.
-        parameters: this rank's that are trained, each once.
+        parameters: those of this rank that are trained, each once.
         tied: this rank's copy of a tied embedding, and the two ranks that have one; or None.
         pipeline: runs the stages; its losses are sums over the counted tokens of a micro-batch.
 
@@ -99,7 +99,7 @@ class MeshModel:
         self.config = next(iter(stages.values())).config
         self.data, self.everyone = mesh["dp", "ep", "cp"], mesh[AXES]
         for axes in (("dp", "ep"), ("dp", "cp"), ("pp", "dp", "ep", "cp")):
-            mesh[axes]  # made here, where all ranks come by, and not when first used
+            mesh[axes]  # made here, where all ranks pass, and not when first used
         held = nn.ModuleList(stages.values())
         self.parameters = [p for p in held.parameters() if p.requires_grad]
         self.dtype = dtype or next(held.parameters()).dtype
@@ -157,7 +157,7 @@ class MeshModel:
         return torch.empty(shape, dtype=self.dtype, device=tokens_BT.device)
 
     def weigh_side_losses(self, weight: float) -> None:
-        """Sets what experts' auxiliary losses of a whole batch count for, beside the main loss."""
+        """Sets the weight of experts' auxiliary losses of a whole batch, beside the main loss."""
         for stage in self.pipeline.stages.values():
             if isinstance(stage, TransformerStage):  # FSDP's have no experts
                 stage.auxiliary_weight = weight / self.pipeline.schedule.micro_batches

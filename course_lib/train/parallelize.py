@@ -1,10 +1,11 @@
-"""What is applied to the model, in which order: the table of contents of model parallelism.
+"""What is applied to the model and in which order: the table of contents of model parallelism.
 
 Notebook: 06 Tensor parallel, 07 Sequence and context parallel, 12 Expert parallel.
 Paper: Shoeybi et al., "Megatron-LM" (2019), figure 3; Korthikanti et al. (2022), figure 5.
 Costs, with S the bytes of [B, T, D], tensor parallel: 2L+1 sums of 2(N-1)/N·S forward, two a block
 and the embedding's; as many backward, the output layer's instead of the embedding's. Experts:
-one backward sum of [T, K] more, for their weights; see the file expert_parallel for the rest.
+one more backward sum of [T, K], for their weights; see parallel/expert/expert_parallel.py for the
+rest.
 The production version (torchtitan's parallelize.py) reads like this, on DTensor's plans.
 """
 
@@ -44,8 +45,8 @@ def tensor_parallel(model: Transformer, group: Group, *, sequence: bool = False)
             be a multiple of N.
 
     Raises:
-        CommError: the heads cannot be cut over so many ranks, there is a rank without a part, or
-            `sequence` of a model with experts.
+        CommError: the heads cannot be cut over so many ranks, a rank would get no part, or
+            `sequence` with a model that has experts.
     """
     config = model.config
     for refusal in cut_misfits(config, group.size, sequence=sequence):
@@ -107,7 +108,7 @@ def _surround_experts(experts: Experts, region: TensorRegion) -> None:
 
 
 def expert_parallel(model: nn.Module, group: Group, tokens: Group) -> None:
-    """Leaves each rank its own experts, in place; names and everything else stay.
+    """Keeps only each rank's own experts, in place; names and everything else stay.
 
     Experts' gradients are then averaged by `average_over_replicas`, all others by a wrapper that
     skips `expert_parameters(model)`. Tensor parallelism comes before this, optimizer and wrapper

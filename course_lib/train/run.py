@@ -1,16 +1,16 @@
 """The training command: one line that trains a model in up to five dimensions.
 
 Notebook: 13 3D parallelism, 16 Capstone.
-Source: torchrun (torch.distributed.run), whose environment the ranks find each other by.
-Costs: see `loop`. Starting costs an import of torch for each rank.
-The production version is started the same way, on a thousand nodes.
+Source: torchrun (torch.distributed.run), through whose environment the ranks find each other.
+Costs: see `train/loop.py`. Starting costs an import of torch for each rank.
+Production runs are started the same way, by a scheduler that starts them again after a failure.
 
     torchrun --nproc-per-node 8 -m course_lib.train.run --pp 2 --dp 2 --tp 2 --folder runs/first
 
 A run that cannot work is refused before any process of it talks to another; `--check` does only
 that, and needs no torchrun. On several nodes the same line runs on each, with torchrun's own
-options for where they meet; `slurm.sbatch` beside this file does it under Slurm. A run that was
-killed goes on where its last checkpoint is, on another mesh too, with `--resume`.
+options for where they meet; `slurm.sbatch` beside this file does it under Slurm. With `--resume`, a
+run that was killed goes on from its last checkpoint, also on another mesh.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from course_lib.train.loop import train
 
 
 def parse(words: Sequence[str]) -> tuple[RunConfig, bool]:
-    """The run that a command line asks for, and whether it is to be checked only."""
+    """The run that a command line asks for, and whether it is only to be checked."""
     about = (__doc__ or "").split("\n\n")[0]
     usage = "%(prog)s [--check] [--OPTION N ...]; --help lists the options"
     parser = argparse.ArgumentParser("course_lib.train.run", usage=usage, description=about)
@@ -44,9 +44,13 @@ def parse(words: Sequence[str]) -> tuple[RunConfig, bool]:
         else:
             choices = each.metadata["choices"] or None
             parser.add_argument(
-                name, type=type(each.default), default=each.default, choices=choices,
-                metavar=None if choices else "N", help=f"{about} (%(default)s)",
-            )  # fmt: skip
+                name,
+                type=type(each.default),
+                default=each.default,
+                choices=choices,
+                metavar=None if choices else "N",
+                help=f"{about} (%(default)s)",
+            )
     parser.add_argument("--check", action="store_true", help="only say whether it can work")
     given = vars(parser.parse_args(words))
     only = given.pop("check")
@@ -83,7 +87,7 @@ def _train(config: RunConfig, group: Group) -> int:
 
 
 def _refuse(text: str, rank: int, code: int) -> int:
-    """Says it once."""
+    """Prints the reason on rank 0, and returns the exit code."""
     if rank == 0:
         print(text, file=sys.stderr, flush=True)
     return code

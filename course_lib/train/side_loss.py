@@ -3,7 +3,7 @@
 Notebook: 13 3D parallelism.
 Source: Megatron-core's MoE auxiliary losses, which go back with the activations in the same way.
 Costs nothing on the wire: no stage of a pipeline has to send its loss to the last one.
-The production version scales it by what the main loss is scaled by, which may change every step.
+The production version multiplies it by the main loss's scale, which may change every step.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 
 
 def with_side_loss(x: torch.Tensor, loss: torch.Tensor, weight: float) -> torch.Tensor:
-    """`x` as it is; whoever goes back through it goes back through `weight` · `loss` too.
+    """Returns `x`; a backward through it is also a backward through `weight` · `loss`.
 
     Args:
         x: activations that the main loss depends on.
         loss: one number; without a graph it is left out.
-        weight: of it, beside the main loss.
+        weight: what the loss is multiplied by, beside the main loss.
     """
     return _Joined.apply(x, loss, weight) if loss.requires_grad else x
 

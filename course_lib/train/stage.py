@@ -3,7 +3,7 @@
 Notebook: 08 Pipeline parallel.
 Paper: Huang et al., "GPipe" (2019), section 2.
 Costs: the parameters of its blocks; the first stage has the embedding too, the last the output
-layer, so the ends of a small model with a large vocabulary are the dear ones.
+layer, so in a small model with a large vocabulary the ends are the most expensive.
 The production version builds the stage alone, without the whole model beside it.
 
 Shapes: B batch, T sequence, D hidden, V vocabulary.
@@ -35,8 +35,8 @@ class TransformerStage(nn.Module):
         positions: the place in its sequence of each token that comes in, int64; None for 0, 1, 2,
             ... Context parallelism deals out others, and where sequence parallelism cuts what
             stages hand on, a later stage cannot count its tokens.
-        auxiliary_weight: of its experts' auxiliary losses in each micro-batch, which a backward
-            through the stage's output takes along; 1/m with m micro-batches.
+        auxiliary_weight: weight of its experts' auxiliary losses in each micro-batch, which join
+            the backward of the stage's output; 1/m with m micro-batches.
     """
 
     def __init__(self, model: Transformer, blocks: range, *, first: bool, last: bool) -> None:
@@ -63,7 +63,7 @@ class TransformerStage(nn.Module):
 
 
 def stage_blocks(config: ModelConfig, count: int) -> list[range]:
-    """The blocks of each stage, so that the dearest stage costs as little as can be.
+    """The blocks of each stage, so that the most expensive stage costs least.
 
     Raises:
         ScheduleError: there are more stages than blocks.
@@ -77,7 +77,8 @@ def pipeline_stages(
     """This rank's stages of a model, as a schedule places them.
 
     Args:
-        model: the whole, the same on every rank. What this rank does not hold can go with it.
+        model: the whole, the same on every rank. Drop it afterwards, and what this rank does not
+            hold is freed.
         schedule: for the number of stages, and where they are.
         group: the ranks of the pipeline.
 
@@ -96,8 +97,8 @@ def pipeline_stages(
 def tied_pair(schedule: Schedule, group: Group) -> Group | None:
     """The ranks of the first and the last stage, which share a tied embedding.
 
-    Collective over the world. None on the other ranks, and where both stages are on one rank: they
-    then hold the same parameter.
+    Collective over the world. Returns None on every other rank, and on all ranks if one rank holds
+    both stages: it then has the parameter only once.
     """
     ends = {schedule.placement[0], schedule.placement[-1]}
     if len(ends) == 1:

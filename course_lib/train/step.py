@@ -5,8 +5,8 @@ Paper: Narayanan et al., "Megatron-LM" (2021), section 3; Korthikanti et al. (20
 Costs, on top of what the model sends: 8 bytes summed over dp × ep × cp for the tokens, 8 over all
 but tp for the loss, 8 over all ranks for the norm, and the gradients' bytes, 2(N-1)/N·S over the
 dp × ep × cp ranks, S the bytes of this rank's part of the model.
-The production version overlaps the gradients' reduction with backward, and asks for the loss only
-now and then.
+The production version overlaps the gradients' reduction with backward, and sums the loss over the
+ranks only every few steps.
 
 The loss is a sum over all counted tokens of the batch, divided by how many those are: not a mean of
 means, which would weigh the tokens of a short micro-batch, or of a rank with much padding, more.
@@ -149,8 +149,8 @@ def global_loss(losses: Sequence[torch.Tensor], tokens: int, mesh: Mesh) -> torc
     """The whole batch's loss, told to all: 8 bytes summed over all axes but tp.
 
     Args:
-        losses: sums over this rank's micro-batches, on the last stage; elsewhere none, and so the
-            sum over pp is only a way to tell the other stages.
+        losses: sums over this rank's micro-batches, on the last stage; none on other stages, so the
+            sum over pp only tells them the loss.
         tokens: of the whole batch.
         mesh: ranks that differ in tp alone have the same losses.
 
@@ -177,8 +177,8 @@ def finalize_grads(model: MeshModel, optimizers: Optimizers) -> dict[nn.Paramete
         an expert's                           dp × cp       mean   this, or ZeRO-1
         any other                             dp × ep × cp  mean   this, or ZeRO-1
 
-    ZeRO-2 and FSDP have done the last two in backward. Ends of pp are summed first, while both have
-    the whole: ZeRO-1 cuts each by other borders.
+    ZeRO-2 and FSDP have done the last two in backward. The ends of pp are summed first, while both
+    have the whole: ZeRO-1 cuts each at other places.
 
     Args:
         model: after the backwards of a batch.
@@ -200,7 +200,7 @@ def finalize_grads(model: MeshModel, optimizers: Optimizers) -> dict[nn.Paramete
 
 
 def _reduced(optimizer: ShardedOptimizer, model: MeshModel) -> list[tuple[nn.Parameter, int]]:
-    """The pieces of a ZeRO-1 or 2 with their averages: of each, one of the replicas has it."""
+    """The pieces of ZeRO-1 or 2 with their averages; each is on one of the replicas."""
     if isinstance(optimizer, Zero1):
         optimizer.reduce_gradients()
     found = []

@@ -30,7 +30,7 @@ Rules
 
 A backward inside a backward is the classic form (PyTorch calls it re-entrant). What wraps a model,
 such as DDP, may take the end of the inner one for the end of all, and `torch.autograd.grad` cannot
-ask for the parameters. So `course_lib.checkpoint` does it otherwise: the block's own graph stays,
+ask for the parameters. So `course_lib.recompute` does it otherwise: the block's own graph stays,
 each tensor saved in it is replaced by a number, and the first number that backward asks for runs
 the block again and fills in all. Then there is one backward, as if nothing had been forgotten.
 """

@@ -45,7 +45,7 @@ Rules
 - `overhead` counts products only, as `flops` does: those that the second runs computed, over those
   of the first runs, for all calls so far. The products of backward itself count for neither.
 
-PyTorch's `create_selective_checkpoint_contexts` makes two such modes, and `course_lib.checkpoint`
+PyTorch's `create_selective_checkpoint_contexts` makes two such modes, and `course_lib.recompute`
 has them as `selective`. Instead of copying, both notice by the version counter that a kept result
 was changed in place, and refuse.
 """

@@ -99,7 +99,7 @@ def victims(owner: int, role: str, dice: random.Random) -> list[int]:
     """Processes that play a role under `owner` just now; none if nobody does."""
     if role == "owner":
         return [owner]
-    words = {"guard": "ranks.guard", "agent": "torch.distributed.run"}
+    words = {"guard": "system.guard", "agent": "torch.distributed.run"}
     if role in words or role == "worker":
         under = [(pid, command(pid)) for pid in below(owner)]
         if role == "worker":

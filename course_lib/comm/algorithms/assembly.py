@@ -19,7 +19,7 @@ from course_lib.comm.messages import Stream, irecv, isend
 
 REDUCTIONS = ("sum", "avg", "max")
 PIECE_BYTES = 1 << 20  # a message is cut into pieces of this size, added while the next one travels
-AHEAD = 2  # receives posted ahead of the one that is waited for; so many pieces are held
+AHEAD = 2  # receives posted ahead of the one that is waited for, each with a buffer of a piece
 
 
 @contextmanager
@@ -106,10 +106,10 @@ def finish_average(row: torch.Tensor, op: str, count: int) -> None:
 def swap(
     outgoing: torch.Tensor, to: int, incoming: torch.Tensor, source: int, group: Group, **note: int
 ) -> None:
-    """`messages.exchange` that leaves out empty messages, of which both ends know.
+    """`messages.exchange` without empty messages; both ends know which are empty.
 
     Sends come first, here and below: gloo then moves the data in its own thread once the receiver
-    is ready, and does not fight with this one over the connection's lock.
+    is ready, and does not compete with this thread for the connection's lock.
     """
     sending = isend(outgoing, to, group, **note) if outgoing.numel() else None
     receiving = irecv(incoming, source, group, **note) if incoming.numel() else None

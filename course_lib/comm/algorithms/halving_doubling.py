@@ -4,7 +4,7 @@ Notebook: 01 Collectives from scratch (halving_doubling_all_reduce, ring against
 Paper: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in
 MPICH" (2005), sections 4.4 and 4.5 (recursive doubling, Rabenseifner's algorithm).
 Costs: doubling sends log2 N·S in log2 N rounds, best for small tensors; halving-doubling sends
-2(N-1)/N·S in 2·log2 N rounds. Where N is no power of two: S and two rounds more (the fold).
+2(N-1)/N·S in 2·log2 N rounds. Where N is no power of two, S bytes and two rounds more (the fold).
 The production version (NCCL) takes trees instead, whose partners do not cross the whole network.
 """
 
@@ -50,7 +50,7 @@ def halving_doubling_all_reduce(tensor: torch.Tensor, group: Group, op: str = "s
         tensor: same shape and dtype on every member, any number of elements.
         group: the group.
         op: `sum`, `avg` or `max`. 2(N-1)/N·S bytes are sent by each rank, in 2·log2 N rounds; in
-            groups whose size is no power of two, S more by some, in two rounds more.
+            groups whose size is no power of two, some ranks send S more, in two more rounds.
 
     Raises:
         CommError: `op` and the dtype do not fit.
@@ -67,14 +67,14 @@ class _Doubling:
         row: the tensor's elements.
         group: the group.
         op: the reduction.
-        whole: partners exchange everything (doubling), not halves (halving-doubling).
+        whole: partners exchange whole tensors (doubling), not halves (halving-doubling).
     """
 
     def __init__(self, row: torch.Tensor, group: Group, op: str, *, whole: bool) -> None:
         self.row, self.group, self.op, self.whole = row, group, op, whole
         self.power = 1 << (group.size.bit_length() - 1)
         self.rest = group.size - self.power
-        # Members below 2·rest pair up; the odd one of a pair speaks for both.
+        # Members below 2·rest pair up; the odd one of a pair acts for both.
         self.team = [i for i in range(group.size) if i >= 2 * self.rest or i % 2]
         self.step = 0
 
@@ -94,7 +94,7 @@ class _Doubling:
             self.unfold(speaks=index in self.team)
 
     def fold(self, speaks: bool) -> None:
-        """Leaves a power of two: of each pair below 2·rest, the even one hands in its tensor."""
+        """Leaves a power of two: in each pair below 2·rest, the even one gives its tensor away."""
         if not speaks:
             send(self.row, self.group.index + 1, self.group, step=self.step)
             return
@@ -104,7 +104,7 @@ class _Doubling:
             combine(self.row, buffer, self.op)
 
     def unfold(self, speaks: bool) -> None:
-        """Those who handed in their tensor get the result, in the last round."""
+        """Those who gave their tensor away get the result, in the last round."""
         doublings = self.power.bit_length() - 1
         last = 1 + doublings * (1 if self.whole else 2)
         if speaks:

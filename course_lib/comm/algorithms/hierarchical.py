@@ -5,7 +5,7 @@ Paper: Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour
 Jia et al., "Highly Scalable Deep Learning Training System with Mixed-Precision" (2018).
 Costs: for n nodes of g ranks, 2(n-1)/n·S/g between nodes and 2(g-1)/g·S inside, per rank. A flat
 ring puts nearly 2·S through every node's one link to the next.
-The production version is NCCL's own choice of rings and trees from the topology it finds.
+The production version (NCCL) builds its rings and trees from the topology that it finds.
 """
 
 from __future__ import annotations

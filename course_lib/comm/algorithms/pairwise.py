@@ -1,4 +1,4 @@
-"""All-to-all from messages: in step s everybody sends s places ahead and receives from s behind.
+"""All-to-all from messages: in step s each rank sends s places ahead and receives from s behind.
 
 Notebook: 01 Collectives from scratch (all_to_all_v), 04 ZeRO (the reduce-scatter that runs beside
 the backward), 12 Expert parallel (dispatch and combine).
@@ -50,14 +50,14 @@ def pairwise_reduce_scatter(
 ) -> Work:
     """Begins a reduce-scatter that runs while this rank computes; member i gets part i.
 
-    Everybody sends part j to member j and adds what it gets, in the order of the indices. On GPUs
+    Each member sends part j to member j and adds what it gets, in the order of the indices. On GPUs
     this is the backend's reduce-scatter; gloo's own moves twice the bytes, and a ring of messages
-    needs this rank's hands in every step.
+    needs this rank's processor in every step.
 
     Args:
         output: 1/N of the input's elements, contiguous; undefined until `wait`.
-        input: contiguous, the same shape on every member; must stay as it is until `wait`. Sums
-            are made in the dtype of `output`, which may be wider.
+        input: contiguous, the same shape on every member; must stay as it is until `wait`. Sums are
+            computed in the dtype of `output`, which may be wider.
         group: the group.
         op: `sum` or `avg`.
 
@@ -80,11 +80,18 @@ def pairwise_reduce_scatter(
         "reduce_scatter", input.nbytes, group.size, group.index, input.element_size()
     )
     event = group.ledger.begin(
-        "reduce_scatter", algorithm="pairwise", axis=group.axis, group=group.ranks,
-        payload=input.nbytes, sent=sent, received=received, shape=tuple(input.shape),
-        dtype=str(input.dtype).removeprefix("torch."), item=input.element_size(),
+        "reduce_scatter",
+        algorithm="pairwise",
+        axis=group.axis,
+        group=group.ranks,
+        payload=input.nbytes,
+        sent=sent,
+        received=received,
+        shape=tuple(input.shape),
+        dtype=str(input.dtype).removeprefix("torch."),
+        item=input.element_size(),
         by_host=by_host(input, group),
-    )  # fmt: skip
+    )
     data = carried(input, group).view(group.size, -1)
     parts = torch.empty_like(data)  # not `data` itself, which is under way to the others
     handle = group.transport.collective("all_to_all", wire_view(parts), wire_view(data))

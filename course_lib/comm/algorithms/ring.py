@@ -1,4 +1,4 @@
-"""Ring collectives: everybody passes one chunk to the next member at the same time, N-1 times.
+"""Ring collectives: all members pass one chunk to the next at the same time, N-1 times.
 
 Notebook: 01 Collectives from scratch (ring_reduce_scatter, ring_all_gather, ring_all_reduce).
 Paper: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms" (2009), section 3.
@@ -6,9 +6,10 @@ Costs: (N-1)/N·S sent per rank by reduce-scatter and by all-gather, 2(N-1)/N·S
 is both; N-1 steps each, so (N-1) latencies. Two pieces of 1 MiB are held as receive buffers.
 The production version (NCCL) runs several rings at once and adds inside the receiving kernel.
 
-Chunk c starts at member c + 1, goes round and gathers everybody's summand on its way, and is
-complete at its owner, member c. From there the all-gather sends it round once more. A chunk travels
-in pieces, so that one piece is added while the next one is on the wire; the steps stay the same.
+Chunk c starts at member c + 1, goes round the ring, collects each member's summand on its way, and
+is complete at its owner, member c. From there the all-gather sends it round once more. A chunk
+travels in pieces, so that one piece is added while the next one is on the wire; the steps stay the
+same.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ def _go_round(row: torch.Tensor, steps: list[Step], group: Group, op: str = "sum
     """Carries out the steps. Each piece goes on to the next member as soon as it is reduced.
 
     An all-gather may receive into a chunk whose send in the reduce-scatter nobody has waited for
-    yet: the complete chunk cannot arrive before that send has, since it is made of it.
+    yet. That is safe: the complete chunk is computed from that message, and so cannot arrive before
+    it.
     """
     if not steps:
         return
@@ -147,7 +149,7 @@ def _go_round(row: torch.Tensor, steps: list[Step], group: Group, op: str = "sum
     buffers = row.new_empty(AHEAD, largest)
 
     def place(number: int) -> torch.Tensor:
-        """Where hop `number` arrives: beside what it is added to, or where it stays."""
+        """Where hop `number` arrives: in a buffer if it is to be added, else in the row itself."""
         hop = hops[number]
         return buffers[number % AHEAD, : hop.piece.numel()] if hop.reduces else hop.piece
 

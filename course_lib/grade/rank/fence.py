@@ -6,7 +6,6 @@ import os
 import re
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -76,7 +75,6 @@ class Fence:
     def __init__(self, protected: Iterable[str], hidden: Iterable[str]) -> None:
         self._protected = tuple(str(Path(p).resolve()) + os.sep for p in protected)
         self._hidden = tuple(str(Path(p).resolve()) + os.sep for p in hidden)
-        self._temporary = str(Path(tempfile.gettempdir()).resolve()) + os.sep
         self.tampering: list[str] = []
 
     def close(self) -> None:

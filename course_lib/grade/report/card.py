@@ -1,4 +1,4 @@
-"""The score card: what each check found, as data; how it reads is in `report`.
+"""The score card: what each check found, as data. words.py and page.py make it readable.
 
 As JSON (`--json`), one object:
   schema      "course-grade/1"

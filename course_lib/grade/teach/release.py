@@ -21,9 +21,9 @@ FOLDERS = (
     "course_lib", "grading", "notebooks", "benchmarks", "tests", "docs", "binder", ".devcontainer",
 )  # fmt: skip
 FILES = (
-    "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "Dockerfile", "install.py",
+    "README.md", "CONTRIBUTING.md", "AGENTS.md", "LICENSE", "Makefile", "Dockerfile", "install.py",
     "requirements.txt", "constraints.txt", "pyproject.toml", "conftest.py", ".gitignore",
-    ".dockerignore",
+    ".dockerignore", ".pre-commit-config.yaml",
 )  # fmt: skip
 NEVER = {"__pycache__", ".ipynb_checkpoints", ".course", ".git", ".pytest_cache"}
 NOTEBOOK = re.compile(r"\d\d_\w+\.ipynb")  # the course's; an instructor's have other names

@@ -4,7 +4,7 @@ Notebook: 07 Sequence and context parallel (ring_attention_forward, ring_attenti
 Paper: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
 "FlashAttention" (2022), sections 3.1 and B, whose equations these are.
 Costs nothing on the wire; holds the scores of one piece of queries with one piece of keys.
-The production version is one kernel that never writes even those to memory.
+The production version (FlashAttention) is one kernel that does not write even these to memory.
 
 Shapes: B batch, H query heads, K key-value heads, C head width, t queries, s keys. The H/K query
 heads that share a key-value head are stacked into R = H/K·t rows, so that keys are never repeated,
@@ -68,7 +68,7 @@ class RunningSoftmax:
     def see(self, k_BKsC: torch.Tensor, v_BKsC: torch.Tensor, causal: bool) -> None:
         """Takes in further keys and values, in the wide dtype.
 
-        A larger score than all before shrinks what was summed so far: exponents stay below 0.
+        A score larger than all before scales down what was summed so far: no exponent is above 0.
         """
         s_BKRs = scores(self.q_BKRC, k_BKsC, causal)
         most_BKR1 = torch.maximum(self.most_BKR1, s_BKRs.amax(-1, keepdim=True))
@@ -79,19 +79,19 @@ class RunningSoftmax:
         self.most_BKR1 = most_BKR1
 
     def result(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The attention [B, H, t, C], and the log of the sum of exponents [B, H, t, 1]."""
+        """The attention [B, H, t, C], and the log of the sum of exponentials [B, H, t, 1]."""
         out_BKRC = self.sum_BKRC / self.total_BKR1
         lse_BKR1 = self.most_BKR1 + self.total_BKR1.log()
         return unstack_heads(out_BKRC, self.tokens), unstack_heads(lse_BKR1, self.tokens)
 
 
 class TileGradients:
-    """A piece of queries on the way back: with `lse`, any weight can be computed again by itself.
+    """A piece of queries in the backward: `lse` lets each attention weight be computed again alone.
 
     Args:
         q_BHtC: the queries.
         out_BHtC: the attention's result.
-        lse_BHt1: its log of the sum of exponents.
+        lse_BHt1: its log of the sum of exponentials.
         grad_BHtC: the result's gradient.
         kv_heads: K.
     """
@@ -108,7 +108,8 @@ class TileGradients:
         rows = [stack_heads(t, kv_heads) for t in (q_BHtC, out_BHtC, lse_BHt1, grad_BHtC)]
         q_BKRC, out_BKRC, self.lse_BKR1, grad_BKRC = (t.to(wide(t.dtype)) for t in rows)
         self.q_BKRC, self.grad_BKRC = q_BKRC * self.scale, grad_BKRC
-        # What a softmax takes off every score's gradient: the row's mean of them, by its weights.
+        # What a softmax subtracts from every score's gradient: their mean in the row, by its
+        # weights.
         self.mean_BKR1 = (grad_BKRC * out_BKRC).sum(-1, keepdim=True)
         self.q_grad_BKRC = torch.zeros_like(q_BKRC)
 

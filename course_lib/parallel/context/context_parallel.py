@@ -1,4 +1,4 @@
-"""Context parallel: the sequence is cut over the ranks, and this says who holds which positions.
+"""Context parallelism: the sequence is cut over the ranks; this says who holds which positions.
 
 Notebook: 07 Sequence and context parallel (zigzag_split).
 Paper: Liu et al., "Ring Attention" (2023); Grattafiori et al., "The Llama 3 Herd of Models" (2024),
@@ -56,7 +56,7 @@ class SequenceLayout:
 
     @classmethod
     def contiguous(cls, length: int, size: int) -> SequenceLayout:
-        """Member i holds piece i of N. Simple, but under a causal mask the last works most.
+        """Member i holds piece i of N. Simple, but a causal mask gives the last the most work.
 
         Args:
             length: T, tokens; the pieces are those of `torch.tensor_split`.
@@ -69,7 +69,7 @@ class SequenceLayout:
 
     @classmethod
     def zigzag(cls, length: int, size: int) -> SequenceLayout:
-        """Member i holds pieces i and 2N-1-i of 2N: a cheap one from the front, a dear one.
+        """Member i holds pieces i and 2N-1-i of 2N: a cheap one from the front, a costly one.
 
         Args:
             length: T, tokens; the pieces are those of `torch.tensor_split`.

@@ -3,7 +3,7 @@
 Notebook: 07 Sequence and context parallel (ring_attention_forward, ring_attention_backward).
 Paper: Liu, Zaharia, Abbeel, "Ring Attention with Blockwise Transformers" (2023), section 3.
 Costs, S the bytes of the whole sequence's K and V: each rank sends (N-1)/N·S forward, the same
-again backward, and there as much again of gradients, which travel in float32 or wider.
+again backward, and in the backward as many elements of gradients, in float32 or wider.
 The production version uses a flash kernel for a block, and on two streams hides every message.
 
 Causal: a pair of pieces is skipped if all of the keys lie in the queries' future, computed without
@@ -55,7 +55,7 @@ def ring_attention(
 
 
 class _RingAttention(torch.autograd.Function):
-    """One block more is seen at every hop, forward and backward."""
+    """Every hop adds one block, forward and backward."""
 
     @staticmethod
     def forward(
@@ -87,10 +87,12 @@ class _RingAttention(torch.autograd.Function):
         q_BHtC, own_2BKtC, out_BHtC, lse_BHt1 = ctx.saved_tensors
         layout, group = ctx.layout, ctx.group
         places = [place for _, place in layout.local(group.index)]
-        pieces = [[t[:, :, place] for t in (q_BHtC, out_BHtC, lse_BHt1, grad_BHtC)]
-                  for place in places]  # fmt: skip
-        queries = [TileGradients(q, out, lse, grad, own_2BKtC.shape[2])
-                   for q, out, lse, grad in pieces]  # fmt: skip
+        pieces = [
+            [t[:, :, place] for t in (q_BHtC, out_BHtC, lse_BHt1, grad_BHtC)] for place in places
+        ]
+        queries = [
+            TileGradients(q, out, lse, grad, own_2BKtC.shape[2]) for q, out, lse, grad in pieces
+        ]
         home = _WayHome(layout, group)
         for hop, owner, block_2BKsC in _blocks(own_2BKtC, layout, group):
             given = torch.zeros_like(block_2BKsC, dtype=wide(block_2BKsC.dtype))
@@ -121,8 +123,10 @@ def _blocks(
         if hop < group.size - 1:
             shape = _shape(own, layout.count(after))
             coming = buffers[hop % 2][: shape.numel()].view(shape)
-            works = [irecv(coming, group.previous, group, step=hop, chunk=after),
-                     isend(block, group.next, group, step=hop, chunk=owner)]  # fmt: skip
+            works = [
+                irecv(coming, group.previous, group, step=hop, chunk=after),
+                isend(block, group.next, group, step=hop, chunk=owner),
+            ]
         yield hop, owner, block
         for work in works:
             work.wait()
@@ -157,8 +161,10 @@ class _WayHome:
         group = self.group
         after = (owner - 1) % group.size
         self._carried = given.new_empty(_shape(given, self.layout.count(after)))
-        self._works = [irecv(self._carried, group.previous, group, step=hop, chunk=after),
-                       isend(given, group.next, group, step=hop, chunk=owner)]  # fmt: skip
+        self._works = [
+            irecv(self._carried, group.previous, group, step=hop, chunk=after),
+            isend(given, group.next, group, step=hop, chunk=owner),
+        ]
 
     def arrived(self) -> torch.Tensor:
         """The whole gradient of this rank's keys and values, [2, B, K, t, C]."""
@@ -166,7 +172,7 @@ class _WayHome:
         return self._own if carried is None else self._own.add_(carried)
 
     def _wait(self) -> torch.Tensor | None:
-        """What has come, once it is here and what was sent has gone."""
+        """What was received; returns once it is here and what was sent has left."""
         for work in self._works:
             work.wait()
         carried, self._carried, self._works = self._carried, None, []

@@ -32,7 +32,7 @@ def ulysses_attention(
         q_BHtC: this member's queries, t of the sequence's T tokens.
         k_BKtC: its keys; K divides H.
         v_BKtC: its values.
-        layout: who holds which positions; any will do, the work is balanced by heads.
+        layout: who holds which positions; any layout is fine, since heads balance the work.
         group: all members call this.
 
     Returns:

@@ -3,7 +3,7 @@
 Notebook: 03 Gradient accumulation (no_sync, accumulate, clip_grad_norm).
 Paper: Ott et al., "Scaling Neural Machine Translation" (2018), section 3.4, which accumulates to
 train with batches of 400k tokens; Pascanu et al. (2013), section 3.2, for clipping.
-Costs an update: what one backward of the wrapped model costs, and one all-reduce of 8 bytes.
+Costs for each update: one backward of the wrapped model, and one all-reduce of 8 bytes.
 The production version counts tokens while it loads data, and clips with fused kernels.
 """
 
@@ -63,8 +63,8 @@ def accumulate(
     Args:
         model: wrapped by anything that averages gradients over `group` in backward and has
             `no_sync()`, as BucketedDDP or torch's DDP; a bare module if the group has one rank.
-        window: (inputs, targets) of each micro-batch; at least one, not equally many on all ranks.
-            The model gives logits of the targets' shape and one more dim.
+        window: (inputs, targets) of each micro-batch; at least one; ranks may have different
+            numbers of them. The model gives logits of the targets' shape and one more dim.
         group: the data-parallel ranks.
         ignore_index: targets of this value are not counted.
 
@@ -100,7 +100,7 @@ def token_loss_sum(
 
 
 def _check(model: nn.Module, window: Sequence[Batch], total: int, group: Group) -> None:
-    """Refuses what could only end in NaN, in a hang or in replicas that drift apart."""
+    """Refuses what could only end in NaN, in a hang, or in replicas that diverge."""
     if not window or not total:
         raise CommError(
             f"accumulate a window over {group.size} ranks (axis {group.axis})",
@@ -133,8 +133,8 @@ def clip_grad_norm(
     Args:
         parameters: those without a gradient are left out.
         max_norm: the norm of all gradients together, as one vector, that is allowed.
-        group: the ranks that should have the same gradients. If given, they compare their norms
-            (an all-reduce of 16 bytes) instead of drifting apart unseen.
+        group: the ranks that should have the same gradients. If given, they compare their norms (an
+            all-reduce of 16 bytes), so that replicas do not diverge unnoticed.
         norm_type: p of the p-norm; `inf` for the largest absolute value.
         error_if_nonfinite: refuse a norm that is infinite or NaN.
         scale: what the loss was multiplied by; gradients are divided by it first.

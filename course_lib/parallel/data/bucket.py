@@ -3,7 +3,8 @@
 Notebook: 02 Data parallel (build_buckets, BucketedDDP).
 Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training" (2020),
 section 3.2.2.
-Costs nothing by itself: the bytes stay, the number of collectives falls to the number of buckets.
+Costs nothing by itself: the bytes stay the same, and the number of collectives falls to the number
+of buckets.
 The production version rebuilds its buckets after the first step, in the order in which gradients
 really came.
 """
@@ -46,7 +47,7 @@ class Bucket:
     def adopt(self, parameter: nn.Parameter, ranks: int = 1) -> None:
         """Makes the parameter's gradient a view of the bucket, with 1/`ranks` of its value.
 
-        A gradient that is already the view stays there; one that was set anew, as after
+        A gradient that is already the view stays there; one that is a new tensor, as after
         `zero_grad(set_to_none=True)`, is copied in once. Dividing on the way costs nothing, and
         turns the sum over that many ranks into their mean.
         """

@@ -32,7 +32,7 @@ class _Replica(nn.Module):
         module: any module; its parameters stay the objects that they are, so an optimizer may be
             built before or after.
         group: the data-parallel ranks.
-        skip: parameters that are not this wrapper's business, as experts that other ranks lack.
+        skip: parameters that this wrapper leaves alone, such as experts that other ranks lack.
 
     Raises (in an optimizer's step):
         CommError: gradients of this rank alone would be used.
@@ -151,7 +151,7 @@ class _AfterBackward(_Replica):
         self._in_backward = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own forward; what comes out keeps this object alive until its backward."""
+        """The module's own forward; its output keeps this object alive until the backward."""
         self._in_backward = False  # a backward may have ended in an error
         self._under_way.clear()
         output = super().forward(*args, **kwargs)
@@ -161,7 +161,7 @@ class _AfterBackward(_Replica):
         return output
 
     def _stay(self, _: torch.Tensor) -> None:
-        """Nothing to do: the graph holds this hook, and the hook this object."""
+        """Does nothing: the graph keeps this hook alive, and the hook this object."""
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         super()._on_gradient(parameter)
@@ -277,7 +277,7 @@ class BucketedDDP(_AfterBackward):
         bucket = self._bucket_of[parameter]
         bucket.adopt(parameter, self.group.size)
         self._waiting[bucket].pop(parameter, None)
-        # Only in order: ranks whose gradients come in another order must still agree.
+        # Only in order: ranks whose gradients come in different orders must still agree.
         while self._next < len(self.buckets) and not self._waiting[self.buckets[self._next]]:
             self._launch(self.buckets[self._next])
 

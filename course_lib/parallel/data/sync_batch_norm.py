@@ -29,13 +29,13 @@ class SyncBatchNorm(_BatchNorm):
     """Batch norm whose statistics in training are those of all ranks' batches together.
 
     Parameters, buffers, their names and their meaning are those of `nn.BatchNorm1d`, so a
-    `state_dict` fits both. Gradients are those of the sum of all ranks' losses: exact for the
-    input, through the statistics; for weight and bias this rank's summand, as for every other
-    parameter, which data parallelism then adds up.
+    `state_dict` fits both. Gradients are those of the sum of all ranks' losses. For the input they
+    are exact, through the statistics. For weight and bias they are this rank's summand, as for
+    every other parameter; data parallelism adds these up.
 
     All ranks must run the same sequence of forwards and backwards. If the order in which gradients
-    come may differ between ranks, give it a group of its own (`group.split`), or its all-reduces
-    and those of the buckets could meet crosswise.
+    come may differ between ranks, give it a group of its own (`group.split`), or one rank's
+    all-reduce could meet a bucket's all-reduce of another.
 
     Args:
         num_features: C.
@@ -73,9 +73,14 @@ class SyncBatchNorm(_BatchNorm):
         self._check_input_dim(input)
         if not self.training:
             return F.batch_norm(
-                input, self.running_mean, self.running_var, self.weight, self.bias,
-                training=self.running_mean is None, eps=self.eps,
-            )  # fmt: skip
+                input,
+                self.running_mean,
+                self.running_var,
+                self.weight,
+                self.bias,
+                training=self.running_mean is None,
+                eps=self.eps,
+            )
         mean, var, count = global_statistics(input.detach(), self.group)
         self._track(mean, var * (count / (count - 1)))
         return _Normalise.apply(
@@ -147,8 +152,8 @@ class _Normalise(torch.autograd.Function):
     """y = x̂·weight + bias, x̂ = (x - mean)·scale, where mean and scale depend on all ranks' x.
 
     With g = ∂loss/∂y·weight, and a bar for the mean over all n values of a channel on all ranks,
-    ∂loss/∂x = scale·(g - ḡ - x̂·(the bar of g·x̂)). The second term is what comes through the mean,
-    the third what comes through the variance, and both need one sum over the ranks.
+    ∂loss/∂x = scale·(g - ḡ - x̂·(the bar of g·x̂)). The second term comes through the mean, the
+    third through the variance; one all-reduce makes the sums of both.
     """
 
     @staticmethod
@@ -175,8 +180,9 @@ class _Normalise(torch.autograd.Function):
         x, weight, mean, scale = ctx.saved_tensors
         grad, normal = _wide(grads[0]), _normal(x, mean, scale)
         dims = _dims(x)
-        own = torch.stack([grad.sum(dims, dtype=torch.float64),
-                           (grad * normal).sum(dims, dtype=torch.float64)])  # fmt: skip
+        own = torch.stack(
+            [grad.sum(dims, dtype=torch.float64), (grad * normal).sum(dims, dtype=torch.float64)]
+        )
         grad_weight = grad_bias = grad_x = None
         if weight is not None:
             grad_bias, grad_weight = own[0].to(weight.dtype), own[1].to(weight.dtype)

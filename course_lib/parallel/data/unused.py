@@ -5,8 +5,9 @@ Source: find_unused_parameters of torch's DistributedDataParallel.
 Costs one all-reduce of a byte for each parameter.
 The production version sends the same map, and finds out what is unused from the autograd graph.
 
-A parameter without a gradient is skipped by an optimizer: no weight decay, no momentum. A rank that
-has none cannot know whether another has one, and whether to take part with zeros or to skip.
+A parameter without a gradient is skipped by an optimizer: no weight decay, no momentum. A rank
+without a gradient cannot know whether another rank has one, and so whether to take part with zeros
+or to skip the parameter.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Paper: Rajbhandari et al., "DeepSpeed-MoE" (2022), section 4.1; Singh et al., "A
 Tensor-Expert-Data Parallelism Approach to Optimize Mixture-of-Experts Training" (2023).
 Costs 2(R-1)/R·S bytes a rank, S the bytes of its experts and R the ranks that hold the same ones;
 the statistics 2(N-1)/N·E integers a layer and forward, over the N ranks that have tokens.
-The production version overlaps the first with backward, and adds the second to the next message.
+The production version overlaps the gradients with backward, and sends counts with other messages.
 
 On R·N ranks that all have tokens of their own, N of them sharing the experts:
 
@@ -32,7 +32,7 @@ from course_lib.parallel.data.bucket import build_buckets
 def average_over_replicas(
     parameters: Iterable[nn.Parameter], replicas: Group, cap: int = 25 << 20
 ) -> None:
-    """Averages gradients over the ranks that hold the same parameters; after backward.
+    """Averages gradients over the ranks that hold the same parameters; call it after backward.
 
     Without a gradient a parameter takes part with zeros. With one replica nothing is sent.
 

@@ -100,9 +100,9 @@ def dispatch(x_TD: torch.Tensor, route: Route, group: Group) -> torch.Tensor:
 def combine(
     rows_RD: torch.Tensor, route: Route, weights_TK: torch.Tensor, group: Group
 ) -> torch.Tensor:
-    """Sends what the experts computed back home, and adds it up there: the inverse of `dispatch`.
+    """Sends what the experts computed back, and adds it up there: the inverse of `dispatch`.
 
-    Weights stay at home, and so do their gradients: they never travel.
+    The weights and their gradients stay on the tokens' rank: they never travel.
 
     Args:
         rows_RD: outputs of this rank's experts, in the order of `dispatch`.
@@ -124,9 +124,9 @@ def combine(
 class ExpertParallel:
     """A layer's experts, spread over a group: call it with the experts that are here.
 
-    The first ranks have one expert more if N does not divide E. Every rank calls every layer, also
-    without tokens, and every expert runs, also on no rows: collectives stay in step, and gradients
-    are zeros, not None.
+    The first ranks have one more expert if N does not divide E. Every rank calls every layer, even
+    without tokens, and every expert runs, even on no rows. So all ranks make the same collectives,
+    and gradients are zeros, not None.
 
     Args:
         count: E.
@@ -152,12 +152,12 @@ class ExpertParallel:
         self.own = range(start, start + self.sizes[group.index])
 
     def keep_own(self, experts: nn.ModuleDict) -> None:
-        """Takes the other ranks' experts out, in place; the names of this rank's stay.
+        """Removes the other ranks' experts, in place; this rank's keep their names.
 
         Each backward leaves in their gradients what the tokens of all N ranks gave, divided by N:
         a rank's loss is the mean over its own tokens, and the trained loss is the mean of those.
-        So an expert's gradient is one rank's mean, as all others are, and is averaged over the
-        ranks that hold the same expert (`average_over_replicas`), as others over all ranks.
+        So an expert's gradient is a mean like all other gradients. It is averaged over the ranks
+        that hold the same expert (`average_over_replicas`), as the others are over all ranks.
         """
         for number in set(experts) - {str(number) for number in self.own}:
             del experts[number]

@@ -3,8 +3,8 @@
 Notebook: 05 Offload (activation_offload).
 Paper: Rajbhandari et al., "ZeRO-Infinity" (2021), section 5.1.2, "CPU offload of activations";
 the hooks are PyTorch's `torch.autograd.graph.saved_tensors_hooks`.
-Costs a step: the bytes of the saved activations down, and as many up, or somewhat more, if two
-operations that need the same one lie far apart; no collective.
+Costs a step: the bytes of the saved activations down, and as many up (somewhat more if two
+operations that need the same one lie far apart); no collective.
 The production version (`torch.autograd.graph.save_on_cpu`) copies each tensor as often as it is
 saved, and waits for each copy; torchtune's `OffloadActivations` uses streams, as is done here.
 """
@@ -38,7 +38,7 @@ class _Saved:
             self._pool.give(self.nbytes, "activations")
 
     def fetch(self) -> torch.Tensor:
-        """On the device; the same tensor for all who ask while it is there."""
+        """The tensor on the device; the same one for all who ask while it is there."""
         self.settle()
         there = self._up() if self._up is not None else None
         if there is not None:
@@ -77,15 +77,20 @@ class offload_activations(torch.autograd.graph.saved_tensors_hooks):
         if isinstance(base, nn.Parameter) or tensor.nbytes < self._smallest:
             return tensor
         storage = tensor.untyped_storage()
-        key = (storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(),
-               tensor._version)  # fmt: skip
+        key = (
+            storage._cdata,
+            tensor.storage_offset(),
+            tensor.shape,
+            tensor.stride(),
+            tensor._version,
+        )
         if key not in self._known:
             self._known[key] = self._send(tensor)
             weakref.finalize(storage, self._known.pop, key, None)  # its address may be used again
         return self._known[key]
 
     def _send(self, tensor: torch.Tensor) -> _Saved:
-        """Starts a copy down; two are under way at most, and what they hold is counted."""
+        """Starts a copy down; at most two are under way, and what they hold is counted."""
         while len(self._under_way) >= 2:
             self._under_way.popleft().settle()
         self._pool.take(tensor.nbytes, "activations", "an activation that is saved")

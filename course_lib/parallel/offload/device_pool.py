@@ -65,12 +65,12 @@ class DevicePool:
 
     Args:
         budget: bytes that the device has.
-        ledger: book for the bytes held, by memory class; None keeps none.
+        ledger: where the bytes held are booked, by memory class; None books nothing.
         bandwidth: bytes per second and direction of an emulated link; None copies at full speed.
-            A GPU's link is what it is.
+            A GPU's link is not emulated.
         device: where device tensors are.
-        poison: fills buffers with NaN when they are given out and when they are given back, so
-            that a missing wait or a use after the end shows in every run.
+        poison: fills buffers with NaN when they are taken and when they are given back, so that a
+            missing wait or a use after freeing shows in every run.
 
     Attributes:
         held: bytes on the device now.
@@ -127,7 +127,7 @@ class DevicePool:
         self.take(held_bytes(tensors), memory_class, what)
 
     def grow(self, tensor: torch.Tensor, memory_class: str, what: str) -> None:
-        """Gives a tensor whose storage is empty its bytes on the device; their values are any."""
+        """Gives a tensor whose storage is empty its bytes on the device; values are undefined."""
         count = tensor.numel() * tensor.element_size()
         self.take(count, memory_class, what)
         tensor.untyped_storage().resize_(count)
@@ -191,7 +191,7 @@ class DevicePool:
             target.copy_(source, non_blocking=True)
         for tensor in (source, target):
             if tensor.is_cuda:
-                tensor.record_stream(stream)  # or the allocator hands it on during the copy
+                tensor.record_stream(stream)  # or the allocator would reuse it during the copy
         event = torch.cuda.Event()
         event.record(stream)
         return event

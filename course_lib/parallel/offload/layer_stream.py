@@ -6,8 +6,8 @@ et al., "ZeRO-Infinity" (2021), section 6.2.
 Costs a step: 2·S bytes up (forward and backward) and S bytes of gradients down, S the bytes of the
 layers; the device holds two layers, and one layer's gradients.
 The production version (DeepSpeed) learns the order in which layers are used in the first step,
-divides each copy over all GPUs, whose links then work side by side, and lets gradients go down
-beside the next layer's backward, which waits for them here.
+divides each copy over the links of all GPUs, and copies gradients down during the next layer's
+backward, which waits for them here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Layer:
         self.resident = True
         for parameter, master in zip(self.parameters, self.masters, strict=True):
             self._pool.grow(parameter.data, "parameters", self.name)
-            # `.data`: the graph has saved these tensors, and must not take this for a change.
+            # `.data`: the graph has saved these tensors, and must not count this as a change.
             self._copies.append(self._pool.copy_up(master, parameter.data))
 
     def arrive(self) -> None:
@@ -135,7 +135,7 @@ class LayerStream:
 
     # --- backward --------------------------------------------------------------------------------
     def _before_backward(self, index: int, gradient: torch.Tensor) -> None:
-        """The gradient of a layer's output is there: the layer above has done all its work."""
+        """The gradient of a layer's output is there: the layer after it is done."""
         if index + 1 < len(self._layers):
             self._finish(index + 1)
         goes_on = index > 0 and self._layers[index - 1].goes_back

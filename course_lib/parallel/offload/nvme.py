@@ -39,8 +39,8 @@ class TornFile(Refusal, RuntimeError):
 class NvmeStore:
     """A folder of tensors.
 
-    Reads and writes are begun by one call and ended by another, and go on meanwhile, one after the
-    other, in the order in which they were begun.
+    One call begins a read or a write, another ends it. In between a thread carries them out, one
+    after the other, in the order in which they were begun.
 
     Args:
         folder: made if it is not there; one for each rank.
@@ -62,7 +62,7 @@ class NvmeStore:
         """Begins to write; the tensor must stay as it is until `result()`.
 
         The file appears under its name when it is complete and on the disk; until then, and after a
-        crash in between, the old one is there.
+        crash, the old one is there.
         """
         self.written += tensor.nbytes
         return self._thread.submit(_write, self._path(name), tensor.detach())
@@ -79,7 +79,7 @@ class NvmeStore:
         return future
 
     def stream(self, names: Sequence[Any]) -> Iterator[tuple[Any, list[torch.Tensor]]]:
-        """Yields each item's tensors in turn, while those of the next are being read.
+        """Yields the tensors of one item after another, while those of the next are being read.
 
         Args:
             names: each a file's name, or a list of names that are wanted together.
@@ -127,9 +127,12 @@ def _bytes(tensor: torch.Tensor) -> memoryview:
 def _write(path: Path, tensor: torch.Tensor) -> None:
     data = _bytes(tensor)
     about = {
-        "name": path.name, "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(tensor.shape), "bytes": len(data), "checksum": zlib.crc32(data),
-    }  # fmt: skip
+        "name": path.name,
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "bytes": len(data),
+        "checksum": zlib.crc32(data),
+    }
     text = json.dumps(about).encode()
     header = PREFIX.pack(MAGIC, len(text), zlib.crc32(text)) + text
     unfinished = path.with_name(f".{path.name}{UNFINISHED}")
@@ -163,7 +166,7 @@ def _read(path: Path) -> torch.Tensor:
 
 
 def _header(path: Path) -> dict[str, Any]:
-    """What the file says of itself, if all of it makes sense."""
+    """What the file's header says, if it is complete and valid."""
     with path.open("rb") as file:
         page = file.read(PAGE)
     if len(page) < PAGE:

@@ -76,7 +76,7 @@ class NvmeOptimizer(OffloadedOptimizer):
         ):
             self._bring_back(slot, tensors)
             slot.master.grad, slot.gradient = slot.gradient, None
-            self.inner.step()  # the others have no gradient, and so no turn
+            self.inner.step()  # the others have no gradient, and are skipped
             slot.parameter_up().wait_on_host()
             self._settle()
             self._put_away(self._slots.index(slot), slot)

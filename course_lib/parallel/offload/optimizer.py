@@ -51,7 +51,7 @@ class Slot:
             self._arriving = self._pool.copy_down(gradient, self._wire)
 
     def gradient_here(self) -> None:
-        """Waits for that copy, and adds it to what has come before."""
+        """Waits for that copy, and adds it to the gradient on the host."""
         if self._arriving is None:
             return
         value = self._arriving.wait_on_host().to(self.master.dtype, copy=True)

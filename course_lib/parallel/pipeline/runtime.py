@@ -103,10 +103,10 @@ class Pipeline:
 
 @dataclass
 class _Kept:
-    """What a forward leaves for its backward: where it came in, and where it went out.
+    """What a forward leaves for its backward: its input, and the graph of its output.
 
-    The output itself is not kept: autograd's edge to it is enough, and its memory can go once it
-    has been sent.
+    The output itself is not kept: autograd's edge to it is enough, and its memory can be freed once
+    it has been sent.
     """
 
     source: torch.Tensor
@@ -167,7 +167,7 @@ class _Run:
             return self.pipe.stages[stage](source)
 
     def _backward(self, stage: int, k: int, grad: torch.Tensor | None) -> torch.Tensor | None:
-        """The gradient of the stage's input; the weights' is added to theirs, or put off."""
+        """The gradient of the stage's input; the weights' gradients are added, or put off."""
         kept = self.kept.pop((stage, k))
         self.left[stage] -= 1
         with self._accumulating(stage):
@@ -177,7 +177,7 @@ class _Run:
     def _accumulating(self, stage: int) -> AbstractContextManager[None]:
         """A stage under FSDP gathers and reduces less: gradients are cut in its last backward.
 
-        Without a pipeline they are cut each time, since memory is what FSDP is there for.
+        Without a pipeline they are cut each time, since FSDP is there to save memory.
         """
         module = self.pipe.stages[stage]
         if self.left[stage] and self.pipe.group.size > 1 and isinstance(module, CutsGradients):
@@ -189,13 +189,14 @@ class Mail:
     """Messages between the stages, so that no order of actions can deadlock.
 
     Sends are started, and waited for only once it is known that they have arrived. Both ends know
-    the schedule, so a rank expects the messages of another in the order in which that one sends
-    them, whatever it needs first; one receive is posted ahead, and travels while the rank computes.
+    the schedule, so a rank expects the messages of another in the order in which it sends them,
+    whatever is needed first here. One receive is posted ahead, so a message travels while the rank
+    computes.
 
     Args:
         schedule: of all ranks.
         group: the ranks.
-        expected: of each other rank, whose results it sends here, in its order.
+        expected: for each other rank, the actions whose results it sends here, in its order.
         border: a tensor like the message of micro-batch k.
     """
 
@@ -250,7 +251,7 @@ class Mail:
                 self._release(peer, len(line))
 
     def _release(self, peer: int, place: int) -> None:
-        """Lets go of messages to a rank that is at `place` of its list: it has used them."""
+        """Forgets messages that a rank has used, now that it is at `place` of its list."""
         for needed, work in self._going[peer]:
             if needed < place:
                 work.wait()
@@ -266,7 +267,7 @@ class Mail:
 
 
 def _check_fits(stages: Mapping[int, nn.Module], schedule: Schedule, group: Group) -> None:
-    """The schedule is made for this group, and for these stages on this rank."""
+    """Checks that the schedule is for this group, and for these stages on this rank."""
     if schedule.ranks != group.size:
         raise ScheduleError(
             f"the schedule {schedule.name} on {group.size} ranks",

@@ -22,8 +22,8 @@ from torch.overrides import TorchFunctionMode
 class WeightQueue:
     """Products for weights' gradients that are put off.
 
-    All else (norms, embeddings) gets its gradients with the input half: they are a thousandth of
-    the work.
+    Everything else (norms, embeddings) gets its gradients with the input half: these are a
+    thousandth of the work.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class WeightQueue:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside, every linear layer is one whose backward can be cut in two."""
+        """Inside, the backward of every linear layer can be cut in two."""
         with _Watch(self):
             yield
 
@@ -46,7 +46,7 @@ class WeightQueue:
             self._key = None
 
     def run(self, key: Hashable) -> None:
-        """Adds to the weights' `grad` what was put off under `key`."""
+        """Computes what was put off under `key`, and adds it to the weights' `grad`."""
         for product in self._waiting.pop(key, ()):
             product()
 
@@ -68,7 +68,7 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """`linear` of weights that are parameters goes the way that can be cut in two.
+        """`linear` with weights that are parameters becomes one that can be cut in two.
 
         Where the input needs no gradient there is nothing to cut.
         """
@@ -81,7 +81,7 @@ class _Watch(TorchFunctionMode):
 
 
 class _Leaves(NamedTuple):
-    """Weight and bias, in a wrapping that autograd does not look into.
+    """Weight and bias, wrapped so that autograd does not see them.
 
     It would call the parameters' hooks in the first half already, with no gradient.
     """

@@ -3,7 +3,8 @@
 Notebook: 08 Pipeline parallel (split_stages).
 Paper: Shoeybi et al., "Megatron-LM" (2019).
 Costs an all-reduce of the weight's bytes between two ranks, every step.
-The production version (Megatron-core) makes the group of these two ranks with all others, once.
+The production version (Megatron-core) makes the group of these two ranks once, at the start, with
+all its other groups.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from course_lib.comm import Group, all_reduce
 
 
 def sum_tied_gradient(weight: nn.Parameter, pair: Group) -> None:
-    """Makes the two copies of a tied weight get the same gradient: the sum of both.
+    """Gives both copies of a tied weight the same gradient: the sum of both.
 
     Call it after the backward, before the step, on both ranks.
 

@@ -2,7 +2,7 @@
 
 Notebook: 06 Tensor parallel (tp_rng).
 Source: Megatron-LM's random-number tracker (Shoeybi et al., 2019, appendix B.2).
-Costs nothing: seeds are agreed on by arithmetic, a state of the generator is a few kilobytes.
+Costs nothing: seeds are computed, not sent; a generator's state is a few kilobytes.
 The production version keeps such a state on each GPU, and hands it to recomputation.
 """
 
@@ -22,8 +22,8 @@ class RegionRng:
     """Two streams of random numbers beside the default one.
 
     Dropout on a replicated tensor must drop the same elements on every rank of the group, or its
-    copies are no longer equal; on a sharded one each rank has other elements, and dropping them by
-    the same pattern would make the parts depend on each other.
+    copies are no longer equal; on a sharded one each rank has different elements, and dropping them
+    by the same pattern would make the parts depend on each other.
 
     Args:
         seed: agreed on by all ranks.
@@ -32,7 +32,7 @@ class RegionRng:
 
     def __init__(self, seed: int, group: Group) -> None:
         self._generators = {"": torch.default_generator}
-        if group.device.type == "cuda":  # what is drawn there; some may still be drawn on the CPU
+        if group.device.type == "cuda":  # numbers drawn there; some may still be drawn on the CPU
             self._generators[" on the GPU"] = torch.cuda.default_generators[group.device.index]
         # Far apart, so that the next seed's replicated stream is not this one's sharded stream.
         seeds = {"replicated": seed, "sharded": seed + 2718 * (group.index + 1)}
@@ -44,7 +44,7 @@ class RegionRng:
 
     @contextmanager
     def region(self, name: str) -> Iterator[None]:
-        """Draws from one of the streams inside; the default one goes on afterwards as if nothing.
+        """Draws from one of the streams inside; the default stream is not advanced.
 
         Args:
             name: `replicated` or `sharded`.

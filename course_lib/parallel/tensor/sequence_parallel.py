@@ -4,7 +4,8 @@ Notebook: 07 Sequence and context parallel (sequence_parallel_block).
 Paper: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022),
 section 4.2.
 Costs what tensor parallelism does, since an all-reduce is a reduce-scatter and an all-gather:
-(N-1)/N·S to enter and to leave, each way; on top the norms' gradients, 2(N-1)/N of their few bytes.
+(N-1)/N·S to enter and to leave, each way; in addition the norms' gradients, 2(N-1)/N of their few
+bytes.
 The production version does not keep the gathered tensor, and gathers it again for the backward.
 """
 

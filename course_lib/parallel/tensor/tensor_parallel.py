@@ -46,7 +46,7 @@ class TensorRegion:
         return reduce_from_group(x, self.group)
 
     def entered_by(self, module: nn.Module) -> None:
-        """Lets a module's first argument enter here, once, however many matrices then use it."""
+        """Makes a module's first argument enter here, once, however many matrices use it."""
 
         def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             return (self.enter(args[0]), *args[1:])
@@ -67,7 +67,7 @@ class InnerRegion(TensorRegion):
 
 
 def own_range(count: int, group: Group) -> range:
-    """This rank's part of `count` things: `torch.tensor_split`'s, the first ones one longer."""
+    """This rank's part of `count` things, as `torch.tensor_split` cuts them."""
     sizes = chunk_sizes(count, group.size)
     start = sum(sizes[: group.index])
     return range(start, start + sizes[group.index])
@@ -176,7 +176,7 @@ class HeadCut:
 
 
 def sum_gradients_of(parameters: Sequence[nn.Parameter], group: Group) -> None:
-    """For weights that the group's ranks all hold and each use for a part of the work.
+    """Sums gradients of weights that all ranks hold and each uses for a part of the work.
 
     Every backward then leaves the sum over the group in `grad`: one all-reduce of its size each.
     """
@@ -185,6 +185,6 @@ def sum_gradients_of(parameters: Sequence[nn.Parameter], group: Group) -> None:
 
 
 def own_part(full: torch.Tensor, dim: int, own: range) -> nn.Parameter:
-    """A copy, so that the full tensor's memory can go."""
+    """A copy, so that the full tensor's memory can be freed."""
     part = full.detach().narrow(dim, own.start, len(own))
     return nn.Parameter(part.clone(memory_format=torch.contiguous_format))

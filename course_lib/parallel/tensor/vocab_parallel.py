@@ -26,7 +26,7 @@ class VocabParallelEmbedding(nn.Module):
 
     Args:
         full: the embedding, the same on every rank.
-        region: where the output leaves: a sum over the ranks, of which one is not zero.
+        region: where the output leaves: a sum over the ranks, of which one summand is not zero.
     """
 
     def __init__(self, full: nn.Embedding, region: TensorRegion) -> None:
@@ -114,5 +114,5 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _least(targets_BT: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What a rank without logits says in a maximum."""
+    """What a rank without logits gives to a maximum."""
     return torch.full(targets_BT.shape, -torch.inf, dtype=dtype, device=targets_BT.device)

@@ -2,8 +2,8 @@
 
 Notebook: 04 ZeRO (wrapping granularity).
 Paper: Zhao et al., "PyTorch FSDP" (2023), section 4.1.
-Costs nothing; how finely a model is cut decides what FSDP costs: one unit for all means that
-everything is whole at once, one for each layer means many small messages.
+Costs nothing; but how finely a model is cut decides what FSDP costs: with one unit, everything is
+whole at once; with one for each layer, there are many small messages.
 The production version (FSDP2) asks for one call of fully_shard for each unit, from the inside out.
 """
 
@@ -30,7 +30,7 @@ def cut(model: nn.Module, modules: Sequence[nn.Module]) -> list[Part]:
         the model; last the root, with None for the module.
 
     Raises:
-        CommError: a module is not a submodule, or is named twice; there is nothing to cut.
+        CommError: a module is not a submodule, or is named twice, or there is nothing to cut.
     """
     names = {m: name for name, m in model.named_modules() if m in set(modules) and m is not model}
     count = sum(1 for _ in model.parameters())

@@ -4,13 +4,13 @@ Notebook: 04 ZeRO (FSDPUnit).
 Paper: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel" (2023),
 sections 3.2 and 4.2.
 Costs for S bytes: an all-gather for each `gather`, a reduce-scatter for each `reduce`, (N-1)/N·S
-each; with replicas, an all-reduce of S/N among them. Packed, a gather costs what its messages do.
+each; with replicas, an all-reduce of S/N among them. A packed gather costs what its messages cost.
 The production version (FSDP2) copies between the flat buffer and parameters that keep their shape.
 
 The trick is in the storage. Each parameter is a view of one flat buffer whenever it is computed
 with, and what autograd keeps for the backward points into that buffer as well. `free` gives the
-memory back without freeing the tensor (its storage shrinks to nothing), and `gather` fills it anew,
-so everything that points there finds the same values again. Between the two, a parameter is the
+memory back without freeing the tensor (its storage shrinks to nothing), and `gather` fills it
+again, so everything that points there finds the same values. Between the two, a parameter is the
 piece of it that lies in this rank's shard: a row of numbers, which any element-wise optimizer
 takes.
 """
@@ -43,15 +43,16 @@ class Pack(Protocol):
     def __call__(
         self, parts: Sequence[torch.Tensor], group: Group
     ) -> tuple[Sequence[torch.Tensor], Unpack]:
-        """Packs what this rank has; may be collective, as all ranks do it at the same time.
+        """Packs what this rank has; may be collective, since all ranks do it at the same time.
 
         Args:
-            parts: of each parameter what is in this rank's shard: one dimension, perhaps nothing.
+            parts: what this rank's shard has of each parameter: one dimension, perhaps no element.
             group: the ranks that share the shards.
 
         Returns:
-            As many numbers for each part, all of one dtype, the same on every rank; and what makes
-            a parameter's values of its number and of all that the ranks have sent for it.
+            For each part a tensor of numbers, all of one dtype and equally long on every rank; and
+            a function that makes a parameter's values, from its number and from what all ranks have
+            sent for it.
         """
 
 
@@ -160,7 +161,7 @@ class FlatShard:
         self.group.ledger.add_memory("parameters", self._bytes)
 
     def show_full(self) -> None:
-        """Lets each parameter be its full self, in the buffer that has been gathered."""
+        """Makes each parameter a view of the gathered buffer, in its full shape."""
         if self._arriving is not None:
             self._read_message(*self._arriving)
             self._arriving = None
@@ -175,7 +176,7 @@ class FlatShard:
         self.group.ledger.add_memory("communication buffers", -message.nbytes)
 
     def show_pieces(self) -> None:
-        """Lets each parameter be its piece in this rank's shard, possibly an empty one."""
+        """Makes each parameter its piece in this rank's shard, possibly an empty one."""
         for number, parameter in enumerate(self.parameters):
             parameter.data = self.piece(self.shard, number)
 
@@ -192,7 +193,7 @@ class FlatShard:
 
     # --- gradients -------------------------------------------------------------------------------
     def begin_backward(self) -> None:
-        """Makes room for full gradients: what this rank's shard has already is kept aside.
+        """Makes room for full gradients, and keeps aside what this rank's shard already has.
 
         Full gradients of backwards that did not synchronise stay, and more is added to them.
         """
@@ -230,7 +231,7 @@ class FlatShard:
             parameter.grad = piece if kept is None else kept.add_(piece)
 
     def reduced(self) -> bool:
-        """Whether the averages are here, with no further call to make."""
+        """Whether the averages are here, and no further collective is needed."""
         return (
             self.replicas is None
             and self._reducing is not None

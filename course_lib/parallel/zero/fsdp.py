@@ -48,15 +48,15 @@ class FSDP(nn.Module):
         prefetch: begin the next unit's all-gather before computing with this one.
         precision: what to compute and communicate in.
         find_unused_parameters: as for `BucketedDDP`. All units are then reduced after the backward,
-            for only there ranks that use different parameters are at the same place.
+            the only point that ranks which use different parameters reach together.
 
     Attributes:
         units: what is gathered together, in the order in which it stands in the model, and the
             root, last. Their shards and the layouts of those say what this rank has.
 
     Raises:
-        CommError: a unit is no part of the module, it is wrapped already, or it has no parameters;
-            in backward, a parameter got no gradient, or one more after its average; in an
+        CommError: a unit is no part of the module, is wrapped already, or has no parameters; in
+            backward, a parameter got no gradient, or another one after its average; in an
             optimizer's step, the gradients are of this rank alone, or the optimizer has a state
             from before the wrapping.
     """
@@ -118,7 +118,7 @@ class FSDP(nn.Module):
         output = self.module(*args, **kwargs)
         for unit in self.units[:-1]:
             if self.reshard or not torch.is_grad_enabled():
-                unit.free()  # on its way, and not used after all
+                unit.free()  # gathered, but not used after all
         if torch.is_grad_enabled():
             self._watch(self._root, output)
         else:
@@ -136,7 +136,7 @@ class FSDP(nn.Module):
         return hook
 
     def _before(self, unit: Unit) -> None:
-        """A unit is about to compute: it must be whole, and the next one may set out."""
+        """A unit is about to compute: it must be whole, and the next gather may begin."""
         unit.gather()
         unit.wait()
         if self._in_backward:
@@ -160,7 +160,7 @@ class FSDP(nn.Module):
         return hook
 
     def _watch(self, unit: Unit, output: Any) -> None:
-        """Has the backward of this unit begin when the first gradient of its output comes."""
+        """Registers that this unit's backward begins with the first gradient of its output."""
         use = object()
         for tensor in tree_leaves(output):
             if torch.is_tensor(tensor) and tensor.requires_grad:
@@ -196,7 +196,7 @@ class FSDP(nn.Module):
             self._finish_unit(unit)
 
     def _finish_unit(self, unit: Unit) -> None:
-        """All gradients of a unit are there, or will not come: its parameters may go."""
+        """All gradients of a unit are there, or will not come: its parameters can be freed."""
         self.group.ledger.add_span(f"backward {unit.name}", unit.begun)
         self._backward.add_complete(unit)
         if self._frees:

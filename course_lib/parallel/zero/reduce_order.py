@@ -7,9 +7,9 @@ The production version (FSDP2) reduces what a unit has after each use, and adds 
 
 A unit's gradients are all there when backward has come to every use of it and each parameter has
 its own. Both must be looked at. A block that is used twice has one sum of gradients, made when the
-second is there; unless it computes in another dtype than it is kept in, and was cut in between: to
-autograd those are two tensors, and the sum comes in two parts. The root is around everything, is
-reduced last, and so waits for the end.
+second is there; unless it computes in another dtype than it is kept in, and was freed and gathered
+in between: then autograd sees two tensors, and the sum comes in two parts. The root is around
+everything, so it is reduced last, at the end of the backward.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from course_lib.parallel.zero.unit import Unit
 
 
 class ReduceOrder:
-    """What has happened in this backward.
+    """What has happened so far in this backward.
 
     Args:
         order: the units as forward has used them, each as often as it was used; the root first.
@@ -88,7 +88,7 @@ class ReduceOrder:
         return [unit for unit in self.units if unit not in self._complete]
 
     def refuse_late(self, unit: Unit) -> None:
-        """Stops a gradient that would be added to an average, or lost.
+        """Refuses a gradient that would be added to an average, or lost.
 
         Raises:
             CommError: the unit has been reduced.

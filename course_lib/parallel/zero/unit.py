@@ -101,7 +101,7 @@ class Unit:
     def finish_reduce(self, *, wait: bool = True) -> None:
         """Takes the averages and gives the buffers back; waits for them, or only if they are here.
 
-        With replicas there is one more collective to begin, in the same order on all: it waits.
+        With replicas there is one more collective, begun in the same order on all ranks: it waits.
         """
         for shard in self.shards:
             if wait or shard.reduced():
@@ -113,7 +113,7 @@ class Unit:
 
     # --- the whole, for checkpoints and comparisons ----------------------------------------------
     def whole(self, part: Part) -> dict[nn.Parameter, torch.Tensor]:
-        """What `part` gives for this rank's pieces, put together from all ranks, on the CPU."""
+        """What `part` returns for this rank's pieces, joined over all ranks, on the CPU."""
         return {p: t for shard in self.shards for p, t in shard.whole(part).items()}
 
     def load(self, full: Mapping[nn.Parameter, torch.Tensor]) -> None:

@@ -1,6 +1,6 @@
 """ZeRO-1: every rank keeps the optimizer's state of one shard of the parameters only.
 
-Notebook: 04 ZeRO (partition, Zero1); ZeRO-2 is in the file zero2.
+Notebook: 04 ZeRO (partition, Zero1); ZeRO-2 is in zero2.py.
 Paper: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
 (2020), section 5.1.
 Costs a step: a reduce-scatter of the gradients and an all-gather of the parameters, together
@@ -153,7 +153,7 @@ class ShardedOptimizer(OuterOptimizer):
             bucket.forget(unused)
 
     def _refuse_missing(self, missing: Sequence[nn.Parameter]) -> None:
-        """Ends a backward or a step that had no gradient for some parameters, unless allowed."""
+        """Refuses a backward or a step without a gradient for some parameters, unless allowed."""
         if not missing or self.find_unused_parameters:
             return
         shapes = ", ".join(str(tuple(p.shape)) for p in missing[:3])
@@ -176,11 +176,11 @@ class Zero1(ShardedOptimizer):
     """Wraps an optimizer class: the same updates, with 1/N of the state on each rank.
 
     Gradients must be this rank's own, not yet synchronised: do not wrap the model in DDP as well.
-    They are whole until the step, which reduces them bucket by bucket and leaves none.
+    They are whole until the step, which reduces them bucket by bucket and frees them.
     """
 
     def reduce_gradients(self) -> None:
-        """Does now what the step would begin with, so that `shard()` can be clipped before it.
+        """Does now what the step would do first, so that `shard()` can be clipped before it.
 
         Averages all gradients: (N-1)/N·S bytes sent. The next call before a step adds to them.
 

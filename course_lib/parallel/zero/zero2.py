@@ -4,8 +4,8 @@ Notebook: 04 ZeRO (Zero2).
 Paper: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
 (2020), section 5.2.
 Costs a backward: a reduce-scatter of (N-1)/N·S bytes a rank; a step: an all-gather of as many. With
-k backwards a step that is k+1 of them, where ZeRO-1 has 2: k-1 more, for gradients of S/N and two
-buckets instead of S.
+k backwards a step there are k+1 of these, where ZeRO-1 has 2. For these k-1 more, gradients take
+S/N and two buckets instead of S.
 The production version (DeepSpeed) sends on a stream of its own, in the order of arrival as here.
 """
 
@@ -31,7 +31,7 @@ class Zero2(ShardedOptimizer):
 
     Every rank makes the same number of backwards, and each reaches a parameter. Their gradients
     must come in the same order, as they do if all ranks compute the same; ranks that may differ
-    need `find_unused_parameters`, with which buckets go in one fixed order, and so wait, in full,
+    need `find_unused_parameters`, with which buckets are sent in one fixed order, so full ones wait
     for the earlier ones.
     """
 
@@ -54,7 +54,7 @@ class Zero2(ShardedOptimizer):
             raise CommError(
                 f"a gradient of shape {tuple(parameter.shape)} for Zero2",
                 f"another hook has taken it away on rank {self.group.rank}",
-                "two Zero2 of one model: build the model anew as well",
+                "two Zero2 of one model: build the model again, too",
             )
         if not self._waiting:  # the first of this backward
             torch.autograd.Variable._execution_engine.queue_callback(self._on_end)

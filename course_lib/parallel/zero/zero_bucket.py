@@ -45,7 +45,7 @@ class ShardedBucket:
         self.pieces = [nn.Parameter(self.shard[p.at : p.at + p.count]) for p in self.places]
         self._full: torch.Tensor | None = None
         self._views: dict[nn.Parameter, torch.Tensor] = {}
-        self._empty: dict[nn.Parameter, torch.Tensor] = {}  # views that nothing has come for yet
+        self._empty: dict[nn.Parameter, torch.Tensor] = {}  # views that have no gradient yet
         self._gradient: torch.Tensor | None = None
 
     def collect(self, parameter: nn.Parameter) -> None:
@@ -92,7 +92,7 @@ class ShardedBucket:
             piece.grad = None
 
     def _make_room(self) -> torch.Tensor:
-        """Memory for the bucket's full gradients, of which only the padding is written yet."""
+        """Makes memory for the bucket's full gradients; only the padding is written."""
         if self._full is None:
             self._full = torch.empty_like(self.flat)
             self._full[self.layout.total :].zero_()

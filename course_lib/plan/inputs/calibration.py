@@ -1,7 +1,7 @@
 """What is fitted: two numbers for each GPU, on published runs alone; and what was chosen for all.
 
 Notebook: 15 Choosing a strategy (the planner against published runs, with its error band).
-Source: data/*.csv beside this file, each row with where it was published.
+Source: plan/data/*.csv, each row with where it was published.
 Costs nothing; `python -m benchmarks plan` prints what is left of the error, and fits again.
 The production version fits a dozen, for its own cluster, every week.
 """
@@ -60,7 +60,7 @@ FITTED: Mapping[str, Fitted] = MappingProxyType(
         "H100": _H100,
         "H200": _H100,
         "B200": Fitted(0.5925, 0.0, 0.12),
-        "here": Fitted(1.0, 0.0),  # plan.measure has measured what it sustains
+        "here": Fitted(1.0, 0.0),  # plan.inputs.measure has measured what it sustains
     }
 )
 

@@ -3,8 +3,8 @@
 Notebook: 14 Profiling and debugging (roofline), 15 Choosing a strategy (step_time, plan).
 Source: stas00/ml-engineering, compute/accelerator and network READMEs, for peaks, the matrix
 multiplications that are reached of them, and bus bandwidths; NVIDIA/nccl, tuning.cc, for latencies.
-Costs nothing: every number is a constant with a source; plan.calibration has what is fitted.
-The production version reads the machine's own numbers, as plan.measure does in small.
+Costs nothing: every number is a constant with a source; calibration.py has what is fitted.
+The production version reads the machine's own numbers, as measure.py does in small.
 """
 
 from __future__ import annotations

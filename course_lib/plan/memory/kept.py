@@ -145,7 +145,7 @@ def _eager_ffn(config: ModelConfig, share: Share, recipe: Recipe) -> float:
 
 
 def _products(config: ModelConfig, share: Share, recipe: Recipe) -> float:
-    """Results of a block's products with weights, which `checkpoint.selective` keeps."""
+    """Results of a block's products with weights, which `recompute.selective` keeps."""
     own = (share.heads + 2 * share.kv_heads) * config.head_width
     network = _choices(config) * ((2 if config.gated else 1) * share.ffn + config.hidden)
     router = config.moe.experts if config.moe else 0

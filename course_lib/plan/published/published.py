@@ -1,7 +1,7 @@
 """Predicts any published run from its row in a table, or says why not.
 
 Notebook: 15 Choosing a strategy (the planner against published runs, with its error band).
-Source: data/runs.csv beside this file, each row with where it was published.
+Source: plan/data/runs.csv, each row with where it was published.
 Costs a few seconds for a pipeline of thousands of GPUs, less for all others.
 The production version is a spreadsheet of one's own runs.
 

@@ -1,7 +1,7 @@
 """A published run, as a row of a table, in the words of the simulator; or why it cannot be.
 
 Notebook: 15 Choosing a strategy (the planner against published runs).
-Source: the columns are those of data/runs.csv beside this file, each row with its source.
+Source: the columns are those of plan/data/runs.csv, each row with its source.
 Costs nothing.
 The production version asks the authors.
 """

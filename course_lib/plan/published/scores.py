@@ -1,7 +1,7 @@
 """How far predictions are from what was published: each run, each set of runs, and each component.
 
 Notebook: 15 Choosing a strategy (the planner against published runs, with its error band).
-Source: data/runs.csv beside this file, each row with where it was published.
+Source: plan/data/runs.csv, each row with where it was published.
 Costs about twenty seconds, most of them for two runs of thousands of GPUs.
 The production version watches these numbers with every change of the simulator.
 

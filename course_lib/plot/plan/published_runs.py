@@ -24,7 +24,7 @@ def published_runs(scored: Sequence[Scored]) -> Picture:
     """Errors of the predicted TFLOP/s, in percent, set by set; the grey mark is the constant's.
 
     Args:
-        scored: runs with predictions, as `plan.scores.score` makes them.
+        scored: runs with predictions, as `plan.published.score` makes them.
 
     Raises:
         Refusal: there are none.

@@ -39,7 +39,7 @@ def recompute_steps(
     Args:
         plans: name of a plan to its segments, (blocks, recomputed): neighbouring blocks, and
             whether they are forgotten and computed again; else all inside them is kept. Segments
-            of `checkpoint.best_segments` are such. One to three plans.
+            of `recompute.best_segments` are such. One to three plans.
         memories: bytes of each block's activations, 20 blocks at most.
         inputs: bytes of each block's input.
 

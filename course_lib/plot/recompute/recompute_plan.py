@@ -3,7 +3,7 @@
 Paper: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), section 4.1.
 
 What a block needs for a moment while it runs through its forward and forgets it is left out, as in
-`checkpoint.peak_memory`; a test holds the two against each other.
+`recompute.peak_memory`; a test holds the two against each other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """BucketedDDP: right in every step, one all-reduce a bucket, begun when it is full.
 
-The net (`grade.routed`) has layers a, b, c and d, and a route says through which of them a rank
-goes, in which order.
+The net (`references/data_parallel/data_dependent_net.py`) has layers a, b, c and d, and a route
+says through which of them a rank goes, in which order.
 """
 
 from __future__ import annotations
