@@ -102,8 +102,8 @@ def _sources(root: Path) -> Iterator[Path]:
 
 def _belongs(path: Path, root: Path) -> bool:
     """Whether a file of a copied folder is the course's, and of use without the answers."""
-    if path.is_symlink():
-        return False
+    if path.is_symlink() or not path.is_file():
+        return False  # a running kernel's sockets, for instance
     room, *inner = path.relative_to(root).parts
     if room == "notebooks" and path.suffix == ".ipynb":
         return bool(NOTEBOOK.fullmatch(path.name))

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
-from course_lib.comm import CommError, Group, Work, all_reduce, broadcast
+from course_lib.comm import Group, Work, all_reduce, broadcast
 from course_lib.parallel.data.bucket import Bucket, build_buckets
-from course_lib.parallel.data.unused import agree_used, missing_gradients
-from course_lib.parallel.guard import book_until_gone, guard_steps, weakly
+from course_lib.parallel.data.ddp_guard import WHY_BUCKETED, WHY_OVERLAP, ReplicaGuard
+from course_lib.parallel.data.unused import agree_used
+from course_lib.parallel.guard import book_until_gone, keep_until_backward, weakly
 
 
 class _Replica(nn.Module):
@@ -45,12 +45,11 @@ class _Replica(nn.Module):
         self._synchronises = True
         skipped = set(skip)
         self._names = {p: name for name, p in module.named_parameters() if p not in skipped}
-        self._local: set[nn.Parameter] = set()  # gradients that no other rank has seen yet
+        self._guard = ReplicaGuard(self, self._names, group.rank)
         for tensor in [*self._names, *module.buffers()]:
             broadcast(tensor.detach(), 0, group)
         for parameter in self._trained():
             parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
-        guard_steps(self, _refuse_local_gradients)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own forward, with the buffers of index 0 in training."""
@@ -80,23 +79,9 @@ class _Replica(nn.Module):
         """Parameters that need a gradient, each once, the same order on every rank."""
         return [p for p in self._names if p.requires_grad]
 
-    def _on_gradient(self, parameter: torch.Tensor) -> None:
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
         """A gradient has been accumulated."""
-        self._local.add(parameter)  # type: ignore[arg-type]
-
-
-def _refuse_local_gradients(
-    wrapper: _Replica, _: torch.optim.Optimizer, touched: list[nn.Parameter]
-) -> None:
-    local = [p for p in touched if p in wrapper._local and p.grad is not None]
-    if local:
-        raise CommError(
-            "an optimizer's step",
-            f"on rank {wrapper.group.rank} the gradient of {wrapper._names[local[0]]} and of "
-            f"{len(local) - 1} others, which no other rank has seen",
-            "replicas would part: the last backward of a window is outside no_sync(), and "
-            "NaiveDDP's is followed by synchronize()",
-        )
+        raise NotImplementedError
 
 
 class NaiveDDP(_Replica):
@@ -105,10 +90,6 @@ class NaiveDDP(_Replica):
     Call `synchronize()` between the backward and the optimizer's step. A parameter that had no
     gradient on this rank takes part with zeros, since another rank may have one.
     """
-
-    def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
-        super().__init__(module, group, skip)
-        self._versions: dict[nn.Parameter, int] = {}
 
     def synchronize(self) -> None:
         """Averages the gradients over the group.
@@ -119,23 +100,15 @@ class NaiveDDP(_Replica):
         if not self._synchronises:
             return
         for parameter in self._trained():
+            self._guard.refuse_changed(parameter)
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            elif self._versions.get(parameter, -1) not in (-1, parameter.grad._version):
-                raise CommError(
-                    f"synchronize() on rank {self.group.rank}",
-                    f"the gradient of {self._names[parameter]}, changed since the backward",
-                    "what depends on all gradients, such as clipping, comes after synchronize()",
-                )
             all_reduce(parameter.grad, self.group, "avg")
-        self._local.clear()
-        self._versions.clear()
+        self._guard.clear()
 
-    def _on_gradient(self, parameter: torch.Tensor) -> None:
-        super()._on_gradient(parameter)
-        assert parameter.grad is not None
-        self.group.ledger.mark(f"ready {self._names[parameter]}")  # type: ignore[index]
-        self._versions[parameter] = parameter.grad._version  # type: ignore[index]
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        self._guard.watch(parameter)
+        self.group.ledger.mark(f"ready {self._names[parameter]}")
 
 
 class _AfterBackward(_Replica):
@@ -147,7 +120,7 @@ class _AfterBackward(_Replica):
 
     def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
         super().__init__(module, group, skip)
-        self._under_way: list[tuple[int, Work]] = []
+        self._under_way: list[Work] = []
         self._in_backward = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -155,42 +128,36 @@ class _AfterBackward(_Replica):
         self._in_backward = False  # a backward may have ended in an error
         self._under_way.clear()
         output = super().forward(*args, **kwargs)
-        for tensor in tree_leaves(output):
-            if torch.is_tensor(tensor) and tensor.requires_grad:
-                tensor.register_hook(self._stay)
+        keep_until_backward(self, output)
         return output
 
-    def _stay(self, _: torch.Tensor) -> None:
-        """Does nothing: the graph keeps this hook alive, and the hook this object."""
-
-    def _on_gradient(self, parameter: torch.Tensor) -> None:
-        super()._on_gradient(parameter)
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        self._guard.add(parameter)
         if not self._synchronises:
             return
         if not self._in_backward:
             self._in_backward = True
             torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
             self._begin()
-        self.group.ledger.mark(f"ready {self._names[parameter]}")  # type: ignore[index]
-        self._ready(parameter)  # type: ignore[arg-type]
+        self.group.ledger.mark(f"ready {self._names[parameter]}")
+        self._ready(parameter)
 
     def _on_end(self) -> None:
         self._in_backward = False
         self._complete()
-        for number, work in self._under_way:
+        for number, work in enumerate(self._under_way):
             work.wait()
             self.group.ledger.mark(f"arrived {number}")
         self._under_way.clear()
-        self._local.clear()
+        self._guard.clear()
         self._finish()
 
     def _launch_all_reduce(
         self, gradient: torch.Tensor, parameters: list[nn.Parameter], op: str
     ) -> None:
-        number = len(self._under_way)
         names = ", ".join(self._names[p] for p in parameters)
-        self.group.ledger.mark(f"launch {number}: {names}")
-        self._under_way.append((number, all_reduce(gradient, self.group, op, async_op=True)))
+        self.group.ledger.mark(f"launch {len(self._under_way)}: {names}")
+        self._under_way.append(all_reduce(gradient, self.group, op, async_op=True))
 
     def _begin(self) -> None:
         """The first gradient of a backward is there."""
@@ -217,20 +184,15 @@ class OverlapDDP(_AfterBackward):
     """
 
     def _begin(self) -> None:
-        self._missing = set(self._trained())
+        self._missing = dict.fromkeys(self._trained())
 
     def _ready(self, parameter: nn.Parameter) -> None:
-        self._missing.discard(parameter)
+        self._missing.pop(parameter, None)
         assert parameter.grad is not None
         self._launch_all_reduce(parameter.grad, [parameter], "avg")
 
     def _complete(self) -> None:
-        if self._missing:
-            raise missing_gradients(
-                [self._names[p] for p in self._trained() if p in self._missing],
-                self.group,
-                "the other ranks may wait for it: use BucketedDDP, or freeze what is not used",
-            )
+        self._guard.refuse_missing(self._missing, WHY_OVERLAP)
 
 
 class BucketedDDP(_AfterBackward):
@@ -246,6 +208,7 @@ class BucketedDDP(_AfterBackward):
         find_unused_parameters: allow parameters without a gradient. One that another rank has a
             gradient for takes part with zeros; one that no rank has a gradient for keeps None, as
             in one process. The ranks agree on which in one more all-reduce of a byte a parameter.
+        reduce_dtype: what gradients are sent and summed in; None for their own.
         skip: parameters that something else synchronises.
 
     Raises (in backward):
@@ -291,14 +254,9 @@ class BucketedDDP(_AfterBackward):
     def _complete(self) -> None:
         waiting = [p for bucket in self.buckets for p in self._waiting[bucket]]
         # One that was used in an earlier backward, inside no_sync, has a gradient to send.
-        self._unused = {p for p in waiting if p.grad is None}
-        if self._unused and not self.find_unused_parameters:
-            raise missing_gradients(
-                [self._names[p] for p in waiting if p in self._unused],
-                self.group,
-                "the others may have one: freeze what is never used, or pass "
-                "find_unused_parameters=True",
-            )
+        self._unused = dict.fromkeys(p for p in waiting if p.grad is None)
+        if not self.find_unused_parameters:
+            self._guard.refuse_missing(self._unused, WHY_BUCKETED)
         for bucket in self.buckets[self._next :]:
             for parameter in self._waiting[bucket]:
                 bucket.adopt(parameter, self.group.size)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import torch
 
-from course_lib.comm import CommError, Group, all_reduce
+from course_lib.comm import Group, all_reduce
 
 
 def agree_used(used: Sequence[bool], group: Group) -> list[bool]:
@@ -32,13 +32,3 @@ def agree_used(used: Sequence[bool], group: Group) -> list[bool]:
     flags = torch.tensor(used, dtype=torch.uint8, device=group.device)
     all_reduce(flags, group, "max")
     return flags.bool().tolist()
-
-
-def missing_gradients(names: list[str], group: Group, why: str) -> CommError:
-    """The error for parameters that a backward gave no gradient to."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return CommError(
-        "a gradient of every parameter that needs one",
-        f"none for {', '.join(names[:3])}{more} on rank {group.rank}",
-        why,
-    )

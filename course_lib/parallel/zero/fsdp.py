@@ -20,11 +20,12 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from course_lib.comm import CommError, Group, all_reduce, broadcast
-from course_lib.parallel.data.unused import agree_used, missing_gradients
-from course_lib.parallel.guard import guard_steps, refuse_stale_state, refuse_whole_tensor, weakly
+from course_lib.comm import Group, all_reduce, broadcast
+from course_lib.parallel.data.unused import agree_used
+from course_lib.parallel.guard import weakly
 from course_lib.parallel.zero.cut import cut
 from course_lib.parallel.zero.flat_shard import Precision
+from course_lib.parallel.zero.guard import ShardGuard, refuse_sharded
 from course_lib.parallel.zero.reduce_order import ReduceOrder
 from course_lib.parallel.zero.unit import Unit
 
@@ -87,16 +88,11 @@ class FSDP(nn.Module):
         self._unit_of = {p: unit for unit in self.units for p in unit.trained}
         for buffer in module.buffers():
             broadcast(buffer, 0, group)
-        guard_steps(self, _check_step)
+        self._guard = ShardGuard(self, self.units, self._names, group.rank)
 
     def _make_units(self, modules: list[nn.Module]) -> list[Unit]:
         """The inner units, in the order in which they stand in the model, and the root, last."""
-        if any(isinstance(m, FSDP) for m in self.module.modules()):
-            raise CommError(
-                f"FSDP of a {type(self.module).__name__}",
-                "a part of it that FSDP has sharded already",
-                "its parameters are pieces: name the inner modules as units instead",
-            )
+        refuse_sharded(self.module, FSDP)
         units = []
         for module, name, parameters in cut(self.module, modules):
             unit = Unit(name, parameters, self.group, self.replicas, self.precision)
@@ -212,10 +208,8 @@ class FSDP(nn.Module):
         left = self._backward.left()
         for unit in left:
             unit.begin_backward()
-        missing = [self._names[p] for unit in left for p in unit.pending if p.grad is None]
-        if missing and self._synchronises and not self.find_unused_parameters:
-            why = "freeze what is never used, or pass find_unused_parameters=True"
-            raise missing_gradients(missing, self.group, why)
+        if self._synchronises and not self.find_unused_parameters:
+            self._guard.refuse_missing(left)
         for unit in left:
             self._finish_unit(unit)
         if self._synchronises:
@@ -292,29 +286,9 @@ class FSDP(nn.Module):
         Raises:
             CommError: names or shapes are not the module's.
         """
-        shapes = {n: s for unit in self.units for n, s in unit.shapes(self._names).items()}
-        wrong = [n for n, s in shapes.items() if n not in state or state[n].shape != s]
-        if wrong:
-            raise CommError(
-                f"load_full_state_dict on rank {self.group.rank}",
-                f"{len(wrong)} parameters that are missing or of another shape: {wrong[:3]}",
-                "the state must be of the same module, as full_state_dict gives it",
-            )
+        self._guard.refuse_other_state(state)
         for unit in self.units:
             unit.load({p: state[name] for p, name in self._names.items()})
         for name, buffer in self.module.named_buffers():
             if name in state:
                 buffer.copy_(state[name])
-
-
-def _check_step(model: FSDP, optimizer: torch.optim.Optimizer, touched: list[nn.Parameter]) -> None:
-    asked = f"an optimizer's step on rank {model.group.rank}"
-    refuse_whole_tensor(asked, optimizer)
-    for unit in model.units:
-        if any(shard.unsynchronised for shard in unit.shards):
-            raise CommError(
-                asked,
-                f"gradients of {unit.name} that no other rank has seen",
-                "the last backward of a window must be outside no_sync()",
-            )
-    refuse_stale_state(asked, optimizer, {p: model._names[p] for p in touched})

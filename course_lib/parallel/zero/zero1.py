@@ -18,10 +18,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.comm import CommError, Group
+from course_lib.comm import Group
 from course_lib.parallel.data.unused import agree_used
-from course_lib.parallel.guard import refuse_whole_tensor
 from course_lib.parallel.inner import OuterOptimizer
+from course_lib.parallel.zero.guard import (
+    missing_gradients,
+    refuse_nothing_trained,
+    refuse_other_shard,
+    refuse_whole_tensor,
+)
 from course_lib.parallel.zero.zero_bucket import ShardedBucket, cut
 
 CAP = 25 << 20  # bytes of a bucket, as DDP has it
@@ -64,12 +69,7 @@ class ShardedOptimizer(OuterOptimizer):
         self._used: set[nn.Parameter] = set()  # had a gradient on this rank since the last step
         self._reduced = False  # and whether gradients have been averaged since then
         super().__init__(params, optimizer, options)
-        if not self.buckets:
-            raise CommError(
-                f"{type(self).__name__} over {group}",
-                "no parameter that needs a gradient",
-                "there is nothing to keep a state for",
-            )
+        refuse_nothing_trained(f"{type(self).__name__} over {group}", self._trained())
         refuse_whole_tensor(f"{type(self).__name__} over {group}", self.inner)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -116,13 +116,7 @@ class ShardedOptimizer(OuterOptimizer):
         Raises:
             CommError: it is another rank's part, or of another number of ranks.
         """
-        found = (state_dict["index"], state_dict["size"])
-        if found != (self.group.index, self.group.size):
-            raise CommError(
-                f"optimizer state for index {self.group.index} of {self.group.size}",
-                f"the state of index {found[0]} of {found[1]}",
-                "each rank has its own shard; a checkpoint that is resharded goes over the disk",
-            )
+        refuse_other_shard(state_dict, self.group)
         self.inner.load_state_dict(state_dict["inner"])
 
     def shard(self) -> list[nn.Parameter]:
@@ -153,16 +147,9 @@ class ShardedOptimizer(OuterOptimizer):
             bucket.forget(unused)
 
     def _refuse_missing(self, missing: Sequence[nn.Parameter]) -> None:
-        """Refuses a backward or a step without a gradient for some parameters, unless allowed."""
-        if not missing or self.find_unused_parameters:
-            return
-        shapes = ", ".join(str(tuple(p.shape)) for p in missing[:3])
-        raise CommError(
-            f"{type(self).__name__} with a gradient for each of {len(self._trained())} parameters",
-            f"none for {len(missing)} of them on rank {self.group.rank}, of shapes {shapes}"
-            + (", ..." if len(missing) > 3 else ""),
-            "others may have one: freeze what is never used, or pass find_unused_parameters=True",
-        )
+        """Ends a backward or a step that had no gradient for some parameters, unless allowed."""
+        if missing and not self.find_unused_parameters:
+            raise missing_gradients(type(self).__name__, missing, self._trained(), self.group.rank)
 
     def _drop_gradients(self) -> None:
         self._used.clear()

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.comm import CommError
 from course_lib.parallel.guard import weakly
+from course_lib.parallel.zero.guard import taken_gradient
 from course_lib.parallel.zero.zero1 import ShardedOptimizer
 from course_lib.parallel.zero.zero_bucket import ShardedBucket
 
@@ -51,11 +51,7 @@ class Zero2(ShardedOptimizer):
 
     def _on_gradient(self, parameter: Any) -> None:
         if parameter.grad is None:
-            raise CommError(
-                f"a gradient of shape {tuple(parameter.shape)} for Zero2",
-                f"another hook has taken it away on rank {self.group.rank}",
-                "two Zero2 of one model: build the model again, too",
-            )
+            raise taken_gradient(parameter, self.group.rank)
         if not self._waiting:  # the first of this backward
             torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
             self._waiting = {bucket: set(bucket.parameters) for bucket in self.buckets}

@@ -1,0 +1,80 @@
+"""What DDP refuses: steps and backwards after which replicas would no longer be equal.
+
+Notebook: 02 Data parallel (what the wrappers refuse).
+Source: the error of torch's DistributedDataParallel about find_unused_parameters.
+Costs an entry in a dict for each gradient, and a look at it for each step; no communication.
+The production version (DDP) says in the next forward that gradients were missing, and does not
+look at optimizer steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch import nn
+from torch.optim import Optimizer
+
+from course_lib.comm import CommError
+from course_lib.parallel.guard import guard_steps, refuse_missing
+
+WHY_OVERLAP = "the other ranks may wait for it: use BucketedDDP, or freeze what is not used"
+WHY_BUCKETED = (
+    "the others may have one: freeze what is never used, or pass find_unused_parameters=True"
+)
+
+
+class ReplicaGuard:
+    """Knows which gradients no other rank has seen, so that no optimizer uses them.
+
+    Args:
+        owner: the wrapper; the guard goes with it, and does not keep it alive.
+        names: its parameters, and their names.
+        rank: for errors.
+
+    Raises (in an optimizer's step):
+        CommError: gradients of this rank alone would be used.
+    """
+
+    def __init__(self, owner: nn.Module, names: Mapping[nn.Parameter, str], rank: int) -> None:
+        self._names, self._rank = names, rank
+        # Gradients of this rank alone; of those that are watched, the version that backward left.
+        self._local: dict[nn.Parameter, int | None] = {}
+        guard_steps(owner, self._refuse_local)
+
+    def add(self, parameter: nn.Parameter) -> None:
+        """A gradient has been accumulated, which no other rank has seen."""
+        self._local[parameter] = None
+
+    def watch(self, parameter: nn.Parameter) -> None:
+        """The same; `refuse_changed` will know if it is not sent as it is now."""
+        assert parameter.grad is not None
+        self._local[parameter] = parameter.grad._version
+
+    def clear(self) -> None:
+        """All gradients are averaged."""
+        self._local.clear()
+
+    def refuse_changed(self, parameter: nn.Parameter) -> None:
+        """Stops the averaging of a gradient that was changed since the backward, as by clipping."""
+        version = self._local.get(parameter)
+        if parameter.grad is not None and version not in (None, parameter.grad._version):
+            raise CommError(
+                f"synchronize() on rank {self._rank}",
+                f"the gradient of {self._names[parameter]}, changed since the backward",
+                "what depends on all gradients, such as clipping, comes after synchronize()",
+            )
+
+    def refuse_missing(self, missing: Iterable[nn.Parameter], why: str) -> None:
+        """Stops a backward that gave some parameters no gradient."""
+        refuse_missing([self._names[p] for p in missing], self._rank, why)
+
+    def _refuse_local(self, _: Optimizer, touched: list[nn.Parameter]) -> None:
+        local = [p for p in touched if p in self._local and p.grad is not None]
+        if local:
+            raise CommError(
+                "an optimizer's step",
+                f"on rank {self._rank} the gradient of {self._names[local[0]]} and of "
+                f"{len(local) - 1} others, which no other rank has seen",
+                "replicas would part: the last backward of a window is outside no_sync(), and "
+                "NaiveDDP's is followed by synchronize()",
+            )
