@@ -119,7 +119,8 @@ def drive_killed(
 def drive_memory(learner: Any, group: Any, given: list[Given], place: str) -> dict[str, Any]:
     """The most memory that a save uses, beside the tensors."""
     Path(place).mkdir(exist_ok=True)
-    pieces, found = pieces_of(learner, given), {}
+    pieces = pieces_of(learner, given)
+    found: dict[str, Any] = {}
     learner.save_sharded(pieces[:1], place, group, 10)  # what is made once, is made here
     with measured_memory(found):
         learner.save_sharded(pieces, place, group, 20)

@@ -98,7 +98,7 @@ def drive_context(
 
 
 def drive_clip(
-    learner: Any, group: Any, gradients: list[list[Gradient]], limits: list[float]
+    learner: Any, group: Any, gradients: list[Gradient], limits: list[float]
 ) -> list[dict[str, Any]]:
     """Clips the same stages to each limit; each stage has a frozen parameter too."""
     found = []
