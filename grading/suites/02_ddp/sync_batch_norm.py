@@ -1,5 +1,6 @@
 """SyncBatchNorm1d: one process's numbers and gradients, one all-reduce each way."""
 
+# mypy: enable-error-code="arg-type, misc, operator, union-attr"
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -4,6 +4,7 @@ Parameters come in a list; their buckets are cut from its end. `full` below is a
 one after the other, with the padding.
 """
 
+# mypy: enable-error-code="arg-type, union-attr"
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,5 +1,6 @@
 """design_memo: each number for hidden layouts, and once beside what a real step sent."""
 
+# mypy: enable-error-code="arg-type, attr-defined, index, union-attr"
 from __future__ import annotations
 
 from fractions import Fraction
