@@ -25,6 +25,9 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy grading/suites  # and the references that they import
+	$(BIN)/mypy solutions  # by itself: its modules have the suites' names
+	$(BIN)/mypy -p benchmarks
 
 unit: .venv/ready
 	$(PYTEST) $(BESIDE) tests

@@ -121,14 +121,15 @@ def disk_rows(world: int, server: ForkServer) -> Iterator[Row]:
 def recomputed(how: Callable[..., Any] | None) -> Transformer:
     """A model whose blocks are called through `how`."""
     model = Transformer(CONFIG)
-    for block in model.blocks if how else ():
-        block.forward = partial(how, block.forward)
+    if how is not None:
+        for block in model.blocks:
+            block.forward = partial(how, block.forward)
     return model
 
 
 def measure_activations(group: Group) -> dict[str, tuple[list[float], int]]:
     """Seconds of every forward and backward, and the peak, by side and without recomputation."""
-    ways = {
+    ways: dict[str, Callable[..., Any] | None] = {
         "ours": checkpoint,
         "peer": partial(torch_checkpoint, use_reentrant=False),
         "none": None,
@@ -155,10 +156,10 @@ def activation_rows(server: ForkServer) -> Iterator[Row]:
     (found,) = run_on_ranks(measure_activations, 1, server=server, timeout=300)
     size = sum(p.nbytes for p in Transformer(CONFIG).parameters())
     for other, peer in (("peer", "torch.utils.checkpoint"), ("none", "nothing recomputed")):
-        times = [round(statistics.median(found[name][0]) * 1e3, 2) for name in ("ours", other)]
-        peaks = [round(found[name][1] / 1e6, 3) for name in ("ours", other)]
-        yield Row("checkpoint", "recompute step", 1, size, *times, peer, "ms")
-        yield Row("checkpoint", "recompute peak", 1, size, *peaks, peer, "MB")
+        ours, theirs = (round(statistics.median(found[n][0]) * 1e3, 2) for n in ("ours", other))
+        yield Row("checkpoint", "recompute step", 1, size, ours, theirs, peer, "ms")
+        ours, theirs = (round(found[name][1] / 1e6, 3) for name in ("ours", other))
+        yield Row("checkpoint", "recompute peak", 1, size, ours, theirs, peer, "MB")
 
 
 def rows() -> Iterator[Row]:

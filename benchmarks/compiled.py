@@ -38,8 +38,8 @@ EQUAL = 1e-4
 
 def alone(mode: str) -> nn.Module:
     """The whole model compiled."""
-    model: Any = Transformer(CONFIG, seed=1)
-    return torch.compile(model, mode=mode)
+    model: Any = torch.compile(Transformer(CONFIG, seed=1), mode=mode)
+    return model
 
 
 def wrapped(way: str, group: Group, *, compiled: bool) -> nn.Module:
@@ -108,7 +108,9 @@ def rows() -> Iterator[Row]:
     if compiler() is None:
         yield Row("compiled", "skipped", 1, 0, 0.0, None, "", "s", "there is no C++ compiler here")
         return
-    tasks = [(mode, measure_alone, 1) for mode in MODES]
+    tasks: list[tuple[str, Callable[..., dict[str, float]], int]] = [
+        (mode, measure_alone, 1) for mode in MODES
+    ]
     tasks += [(way, measure_wrapped, 2) for way in PARALLEL]
     for name, measure, world in tasks:
         with ForkServer() as server:

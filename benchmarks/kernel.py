@@ -119,7 +119,8 @@ class Kernel:
 
     def processes(self) -> list[psutil.Process]:
         """What runs under this kernel, without the kernel itself."""
-        mine = int(self.manager.provisioner.process.pid)
+        provisioner: Any = self.manager.provisioner  # jupyter_client does not declare `process`
+        mine = int(provisioner.process.pid)
         return [process for process in tagged(self.tag) if process.pid != mine]
 
     def memory(self) -> float:

@@ -227,10 +227,10 @@ def tool_rows() -> Iterator[Row]:
     for name in ("ipyparallel", "nbdistributed"):
         peer, why = found.get(name), missing.get(name, "")
         for what, unit, value, other in (
-            ("pool_memory", "MB", ours.memory, peer and peer.memory),
-            ("pool_memory_trained", "MB", ours.trained, peer and peer.trained),
-            ("pull_64MiB_s", "s", middle(ours), peer and middle(peer)),
-            ("restart_s", "s", ours.restart, peer and peer.restart),
+            ("pool_memory", "MB", ours.memory, peer.memory if peer else None),
+            ("pool_memory_trained", "MB", ours.trained, peer.trained if peer else None),
+            ("pull_64MiB_s", "s", middle(ours), middle(peer) if peer else None),
+            ("restart_s", "s", ours.restart, peer.restart if peer else None),
         ):
             size = 64 << 20 if what.startswith("pull") else 0
             yield row(what, value, other, name, unit, why, size)

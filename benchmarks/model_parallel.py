@@ -116,7 +116,7 @@ def torch_tensor(group: Group, *, sequence: bool) -> Trainer:
             input_layouts=between, output_layouts=Shard(-1), use_local_output=False
         ),
     }
-    enter = {"input_layouts": (between,), "desired_input_layouts": (Replicate(),)}
+    enter: dict[str, Any] = {"input_layouts": (between,), "desired_input_layouts": (Replicate(),)}
     for i in range(CONFIG.layers):
         plan[f"blocks.{i}.attention"] = PrepareModuleInput(
             input_layouts=(between, None, None), desired_input_layouts=(Replicate(), None, None)

@@ -56,7 +56,7 @@ class Way:
         self,
         group: Group,
         wrap: Callable[[nn.Module, Group], nn.Module],
-        synchronize: Callable[[nn.Module, Group], None] | None = None,
+        synchronize: Callable[[Any, Group], None] | None = None,
     ) -> None:
         self.group = group.under(group.axis, Ledger(group.rank))
         bare = Transformer(CONFIG)

@@ -252,26 +252,26 @@ def single_rows(server: ForkServer) -> Iterator[Row]:
     """What one process does by itself."""
     (times,) = run_on_ranks(measure_rounding, 1, 20, server=server, timeout=300)
     for name in dict.fromkeys(key.rpartition(" ")[0] for key in times):
-        pair = (slowest_ms([times[f"{name} {side}"]]) for side in SIDES)
+        ours, theirs = (slowest_ms([times[f"{name} {side}"]]) for side in SIDES)
         yield Row(
-            "precision", f"round to {name}", 1, 4 * NUMBERS, *pair, "torch's cast", "ms",
+            "precision", f"round to {name}", 1, 4 * NUMBERS, ours, theirs, "torch's cast", "ms",
             "ours is the definition, in float64",
         )  # fmt: skip
     ((times, kept),) = run_on_ranks(measure_linear, 1, 20, server=server, timeout=300)
     size = 4 * WIDTH * WIDTH
     for other, peer in (("peer", "torch._scaled_mm"), ("float32", "float32, no 8 bits")):
-        pair = (slowest_ms([times[name]]) for name in ("ours", other))
-        yield Row("precision", "fp8 linear", 1, size, *pair, peer, "ms", "ours is emulated")
-        held = (round(kept[name], 3) for name in ("ours", other))
-        yield Row("precision", "fp8 linear kept", 1, size, *held, peer, "MB")
+        ours, theirs = (slowest_ms([times[name]]) for name in ("ours", other))
+        yield Row("precision", "fp8 linear", 1, size, ours, theirs, peer, "ms", "ours is emulated")
+        ours, theirs = (round(kept[name], 3) for name in ("ours", other))
+        yield Row("precision", "fp8 linear kept", 1, size, ours, theirs, peer, "MB")
 
 
 def group_rows(world: int, server: ForkServer) -> Iterator[Row]:
     """What so many ranks do together."""
     size = sum(p.nbytes for p in Transformer(CONFIG).parameters())
     per_rank = run_on_ranks(measure_scaler, world, 20, server=server, timeout=300)
-    pair = (slowest_ms([rank[side] for rank in per_rank]) for side in SIDES)
-    yield Row("precision", "scaler", world, size, *pair, "torch.amp.GradScaler", "ms")
+    ours, theirs = (slowest_ms([rank[side] for rank in per_rank]) for side in SIDES)
+    yield Row("precision", "scaler", world, size, ours, theirs, "torch.amp.GradScaler", "ms")
     per_rank = run_on_ranks(measure_steps, world, 16, server=server, timeout=900)
     names = {name: pair[2] for name, pair in PAIRS.items()}
     for row in rows_of("precision", per_rank, names, size):

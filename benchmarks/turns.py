@@ -200,7 +200,7 @@ def time_calls(
     """
     times: dict[str, list[float]] = {name: [] for name in takers}
     for number in range(rounds + 1):
-        for name in takers if number % 2 else reversed(takers):
+        for name in takers if number % 2 else reversed(list(takers)):
             barrier(group)
             begin = time.perf_counter()
             for _ in range(calls):
@@ -223,10 +223,10 @@ def rows_of(
     world = len(per_rank)
     for name, peer_name in names.items():
         ours, peer = ([rank[f"{name} {side}"] for rank in per_rank] for side in SIDES)
-        times = (slowest_ms([rank["seconds"] for rank in side]) for side in (ours, peer))
+        own, other = (slowest_ms([rank["seconds"] for rank in side]) for side in (ours, peer))
         gap = max(abs(a - b) for a, b in zip(mean_losses(ours), mean_losses(peer), strict=True))
         yield Row(
-            bench, f"{name} step", world, size, *times, peer_name, "ms",
+            bench, f"{name} step", world, size, own, other, peer_name, "ms",
             f"losses differ by {gap:.0e} at most",
         )  # fmt: skip
         for what in (key for key in ours[0] if key.endswith(" MB")):

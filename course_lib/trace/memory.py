@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import (
@@ -65,7 +65,7 @@ class LiveMemory(TorchDispatchMode):
         self._sizes: dict[int, int] = {}
         self._resize = torch.UntypedStorage.resize_
 
-    def __enter__(self) -> LiveMemory:
+    def __enter__(self) -> Self:
         resize, count = self._resize, self._count
 
         def watched(storage: torch.UntypedStorage, size: int) -> None:

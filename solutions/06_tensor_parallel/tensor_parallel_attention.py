@@ -89,7 +89,8 @@ class TensorParallelAttention(nn.Module):
         """[B, T, D], the same on every rank, to the same."""
         # BEGIN SOLUTION: attention of this rank's heads, and the two all-reduces
         x_BTD = copy_to_group(x_BTD, self.group)  # mutate: same
-        key, value = self.key, self.value
+        key: torch.Tensor = self.key
+        value: torch.Tensor = self.value
         if self.sharers is not None:
             key, value = copy_to_group(key, self.sharers), copy_to_group(value, self.sharers)
         q, k, v = (

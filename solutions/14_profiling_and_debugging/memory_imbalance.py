@@ -92,8 +92,8 @@ def balance(costs: Costs, stages: int, micro_batches: int) -> list[int]:
     """
     # BEGIN SOLUTION: the best cut
     blocks = [list(block) for block in costs.blocks]
-    for place, end in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
-        blocks[place] = [a + b for a, b in zip(blocks[place], end, strict=True)]
+    for place, own in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
+        blocks[place] = [a + b for a, b in zip(blocks[place], own, strict=True)]
     best: dict[int, tuple[int, list[int]]] = {0: (0, [])}  # by blocks placed: largest stage, cut
     for stage in range(stages):
         found: dict[int, tuple[int, list[int]]] = {}

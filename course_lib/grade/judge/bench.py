@@ -43,8 +43,8 @@ class Result:
         """The ledgers of all ranks."""
         return Timeline(self.ledgers)
 
-    def column(self, name: str) -> list[Any]:
-        """One entry of every rank's output, in rank order."""
+    def column(self, name: str | int) -> list[Any]:
+        """One entry of every rank's output, a dict or a list, in rank order."""
         return [output[name] for output in self.outputs]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 
@@ -182,7 +182,7 @@ class Run:
         expected: str = "",
         measured: str = "",
         cause: str = "",
-    ) -> None:
+    ) -> NoReturn:
         """Ends the check as failed."""
         raise CheckFailed(message, rank, expected, measured, cause)
 

@@ -18,13 +18,13 @@ WRONG = [
 +                    size += 16 * blocks[end - 1][0] + blocks[end - 1][1] * flying
 '''),
     Wrong("ends_missing_in_the_cut", ["could be smaller", "embedding and head are missing"], '''
--    for place, end in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
--        blocks[place] = [a + b for a, b in zip(blocks[place], end, strict=True)]
+-    for place, own in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
+-        blocks[place] = [a + b for a, b in zip(blocks[place], own, strict=True)]
 '''),
     Wrong("equal_counts", ["equal numbers of blocks: count bytes"], '''
 -    blocks = [list(block) for block in costs.blocks]
--    for place, end in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
--        blocks[place] = [a + b for a, b in zip(blocks[place], end, strict=True)]
+-    for place, own in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
+-        blocks[place] = [a + b for a, b in zip(blocks[place], own, strict=True)]
 -    best: dict[int, tuple[int, list[int]]] = {0: (0, [])}  # by blocks placed: largest stage, cut
 -    for stage in range(stages):
 -        found: dict[int, tuple[int, list[int]]] = {}
@@ -46,8 +46,8 @@ WRONG = [
 +from itertools import combinations
 @@
 -    blocks = [list(block) for block in costs.blocks]
--    for place, end in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
--        blocks[place] = [a + b for a, b in zip(blocks[place], end, strict=True)]
+-    for place, own in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
+-        blocks[place] = [a + b for a, b in zip(blocks[place], own, strict=True)]
 -    best: dict[int, tuple[int, list[int]]] = {0: (0, [])}  # by blocks placed: largest stage, cut
 -    for stage in range(stages):
 -        found: dict[int, tuple[int, list[int]]] = {}
@@ -79,8 +79,8 @@ WRONG = [
 -        layers += [costs.embedding] if stage == 0 else []
 -        layers += [costs.head] if stage == len(cut) - 1 else []
 @@
--    for place, end in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
--        blocks[place] = [a + b for a, b in zip(blocks[place], end, strict=True)]
+-    for place, own in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
+-        blocks[place] = [a + b for a, b in zip(blocks[place], own, strict=True)]
 '''),
     Wrong("gpipe", ["all m micro-batches on every stage"], '''
 -        flying = min(len(cut) - stage, micro_batches)
@@ -91,8 +91,8 @@ WRONG = [
 '''),
     Wrong("greedy", ["filling one stage after the other is not enough"], '''
 -    blocks = [list(block) for block in costs.blocks]
--    for place, end in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
--        blocks[place] = [a + b for a, b in zip(blocks[place], end, strict=True)]
+-    for place, own in ((0, costs.embedding), (-1, costs.head)):  # they go where this block goes
+-        blocks[place] = [a + b for a, b in zip(blocks[place], own, strict=True)]
 -    best: dict[int, tuple[int, list[int]]] = {0: (0, [])}  # by blocks placed: largest stage, cut
 -    for stage in range(stages):
 -        found: dict[int, tuple[int, list[int]]] = {}

@@ -83,7 +83,7 @@ def optimizer(name: str, parameters: Iterable[nn.Parameter]) -> torch.optim.Opti
 def train(
     net: Net,
     wrap: Callable[[nn.Module], nn.Module],
-    finish: Callable[[nn.Module], None],
+    finish: Callable[[Any], None],
     batches: Sequence[Batch],
     name: str,
 ) -> dict[str, Any]:

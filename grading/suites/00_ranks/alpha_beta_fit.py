@@ -222,8 +222,11 @@ def slips(op: str, payload: int, n: int, alpha: float, beta: float) -> dict[str,
 def _check_predictions(run: Run, ops: tuple[str, ...]) -> None:
     """Compares the prediction of each operation for each number of ranks."""
     link, payload = _link(run), run.number(10_000, 100_000) * 8
-    cases = [{"op": op, "payload": payload, "size": n, "alpha": link.alpha, "beta": link.beta}
-             for op in ops for n in ((2,) if op == "send" else RANKS)]  # fmt: skip
+    cases: list[dict[str, Any]] = [
+        {"op": op, "payload": payload, "size": n, "alpha": link.alpha, "beta": link.beta}
+        for op in ops
+        for n in ((2,) if op == "send" else RANKS)
+    ]
     result = run(drive_predict, {"cases": cases})
     for case, answer in zip(cases, result.outputs[0]["answers"], strict=True):
         op, n = case["op"], case["size"]
@@ -264,8 +267,11 @@ def check_rings(run: Run) -> None:
 def check_bandwidth(run: Run) -> None:
     """E: five operations on 8, 3 and 2 ranks."""
     payload, seconds = run.number(1000, 9000) * 1_000_000, run.number(20, 90) / 1000
-    cases = [{"op": op, "payload": payload, "size": n, "seconds": seconds}
-             for op in (*RINGS, "send") for n in ((2,) if op == "send" else (8, 3, 2))]  # fmt: skip
+    cases: list[dict[str, Any]] = [
+        {"op": op, "payload": payload, "size": n, "seconds": seconds}
+        for op in (*RINGS, "send")
+        for n in ((2,) if op == "send" else (8, 3, 2))
+    ]
     result = run(drive_bandwidth, {"cases": cases})
     for case, answer in zip(cases, result.outputs[0]["answers"], strict=True):
         right = bus_bandwidth(**case) / 1e9

@@ -90,7 +90,9 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], sources: l
 
 def _one(run: Run, world: int, source: int) -> tuple[Any, torch.Tensor]:
     """One broadcast of one tensor, for looking at its messages."""
-    inputs = [{"tensors": [run.random(40)], "sources": [source]} for _ in range(world)]
+    inputs: list[dict[str, Any]] = [
+        {"tensors": [run.random(40)], "sources": [source]} for _ in range(world)
+    ]
     result = run(drive, inputs, world=world)
     return result, inputs[source]["tensors"][0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -57,7 +57,7 @@ def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str
 # --- what they must bring back -------------------------------------------------------------------
 def likely(rows: list[torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
     """Known wrong answers for one tensor on one rank."""
-    total, world = sum(rows), len(rows)
+    total, world = cast(torch.Tensor, sum(rows)), len(rows)
     power = 1 << (world.bit_length() - 1)
     left = "the ranks beyond the power of two"
     unchanged = "the tensor was not changed: work on it in place, not on a copy"
@@ -66,7 +66,7 @@ def likely(rows: list[torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
     known = {unchanged: rows[rank], "this is the mean: the sum must not be divided": total / world}
     if power < world:
         handed = f"{left} are not in the sum: they must hand in their tensors first"
-        known[handed] = sum(rows[:power])
+        known[handed] = cast(torch.Tensor, sum(rows[:power]))
     return known
 
 

@@ -1,5 +1,6 @@
 """OverlapDDP: launched in the hooks, waited for at the end, and right."""
 
+# mypy: enable-error-code="arg-type, union-attr"
 from __future__ import annotations
 
 from collections.abc import Sequence

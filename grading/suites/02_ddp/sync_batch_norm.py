@@ -1,9 +1,10 @@
 """SyncBatchNorm1d: one process's numbers and gradients, one all-reduce each way."""
 
+# mypy: enable-error-code="arg-type, misc, operator, union-attr"
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -96,7 +97,7 @@ def _train(norm: Any, group: Any, batches: list[list[torch.Tensor]], name: str) 
         chosen.zero_grad()
         (net(x) * g).sum().backward()
         for parameter in net.parameters():
-            all_reduce(parameter.grad, group)
+            all_reduce(cast(torch.Tensor, parameter.grad), group)
         chosen.step()
     return _state(net)
 

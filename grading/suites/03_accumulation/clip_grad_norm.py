@@ -1,5 +1,6 @@
 """clip_grad_norm: one norm of the whole gradient, at the one place where it exists."""
 
+# mypy: enable-error-code="arg-type, misc, operator, union-attr"
 from __future__ import annotations
 
 from functools import partial

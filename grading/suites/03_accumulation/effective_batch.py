@@ -176,7 +176,7 @@ def check_smallest(run: Run) -> None:
     """M: to the byte, divisors only, and two plans that cannot be."""
     given = _given(run)
     found = run(drive, given).outputs[0]["fits"]
-    causes = (
+    causes: tuple[dict[str, Any], ...] = (
         {"a plan that fits to the byte fits": 2, "try k from 1 up": 12},
         {"one byte too much is too much": 1},
         {"k must divide the rank's samples, or micro-batches are not equal": 2},

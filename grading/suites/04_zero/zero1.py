@@ -7,6 +7,7 @@ given in three groups, of which the last has fewer elements than there are ranks
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ Batch = tuple[torch.Tensor, bool, bool]  # inputs; whether gate and scale are us
 
 
 # --- what runs on the ranks, and in one process --------------------------------------------------
-def loss_of(params: dict[str, torch.Tensor], batch: Batch) -> torch.Tensor:
+def loss_of(params: Mapping[str, torch.Tensor], batch: Batch) -> torch.Tensor:
     """A network with a weight that is used twice; two others only if the batch says so."""
     x, gated, scaled = batch
     hidden = torch.tanh(x @ params["first"].t() + params["bias"])

@@ -4,10 +4,12 @@ Parameters come in a list; their buckets are cut from its end. `full` below is a
 one after the other, with the padding.
 """
 
+# mypy: enable-error-code="arg-type, union-attr"
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -45,7 +47,7 @@ Weights = dict[str, torch.Tensor]
 
 
 # --- what runs on the ranks, and in one process --------------------------------------------------
-def loss_of(params: Weights, x: torch.Tensor, gated: bool) -> torch.Tensor:
+def loss_of(params: Mapping[str, torch.Tensor], x: torch.Tensor, gated: bool) -> torch.Tensor:
     """A network with a weight that is used twice, and one that may be used not at all."""
     hidden = torch.tanh(x @ params["first"].t() + params["bias"])
     out = torch.tanh(hidden @ params["tied"]) @ params["tied"] @ params["last"] + params["frozen"]
@@ -84,7 +86,7 @@ def drive_memory(learner: Any, group: Any) -> dict[str, Any]:
         param.register_post_accumulate_grad_hook(lambda _, mark=mark: mark())
     zero = learner.Zero2(params, torch.optim.SGD, group, 2 * LAYER * ITEM, lr=0.1)
     x = torch.arange(LAYER, dtype=torch.float64)
-    loss = [sum((param * x).sum() for param in params) for _ in range(2)]
+    loss = [cast(torch.Tensor, sum((p * x).sum() for p in params)) for _ in range(2)]
     with LiveMemory() as memory:
         loss[0].backward()
         loss[1].backward()
@@ -142,7 +144,8 @@ def shards_of(weights: Weights, cap: int, gradients: Weights, world: int, rank: 
 def total(parts: list[Weights], factors: list[float]) -> Weights:
     """A weighted sum of gradients."""
     pairs = list(zip(parts, factors, strict=True))
-    return {key: sum(part[key] * factor for part, factor in pairs) for key in parts[0]}
+    return {key: cast(torch.Tensor, sum(part[key] * factor for part, factor in pairs))
+            for key in parts[0]}  # fmt: skip
 
 
 def known(first: list[Weights], world: int) -> dict[str, Weights]:

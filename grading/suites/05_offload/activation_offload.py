@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -56,7 +56,7 @@ def drive(
     gradients = []
     for number, again in ((0, True), (0, False), (1, False)):
         losses[number].backward(retain_graph=again)
-        gradients.append([link.down(w.grad) for w in there])
+        gradients.append([link.down(cast(torch.Tensor, w.grad)) for w in there])
         for w in there:
             w.grad = None
     up = link.bytes_up

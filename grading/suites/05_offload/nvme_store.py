@@ -114,15 +114,15 @@ def drive_crash(learner: Any, group: Any, old: torch.Tensor, new: torch.Tensor) 
     seen: dict[str, Any] = {"after": {}, "orders": []}
     synced: list[tuple[int, int]] = []
 
-    def watch_sync(file: Any) -> None:
-        real[0](file)
-        status = os.fstat(file if isinstance(file, int) else file.fileno())
+    def watch_sync(fd: Any) -> None:
+        real[0](fd)
+        status = os.fstat(fd if isinstance(fd, int) else fd.fileno())
         synced.append((status.st_ino, status.st_size))
 
-    def watch_replace(source: Any, target: Any, **options: Any) -> None:
-        status = os.stat(source)
+    def watch_replace(src: Any, dst: Any, **options: Any) -> None:
+        status = os.stat(src)
         seen["orders"].append((status.st_ino, status.st_size) in synced)
-        real[1](source, target, **options)
+        real[1](src, dst, **options)
 
     def die(*_: Any, **__: Any) -> None:
         raise PowerCut("power cut")

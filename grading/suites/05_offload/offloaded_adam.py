@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -45,7 +45,8 @@ def play(parameters: list[torch.Tensor], optimizer: Any, slopes: Slopes, note: A
         optimizer.zero_grad()
         for each in backwards:
             used = [i for i in range(len(parameters)) if i != UNUSED or step in (0, 3)]
-            sum((parameters[i] * each[i]).sin().sum() for i in used).backward()
+            losses = ((parameters[i] * each[i]).sin().sum() for i in used)
+            cast(torch.Tensor, sum(losses)).backward()
         optimizer.param_groups[0]["lr"] = RATES[step]
         note("before")
         optimizer.step()

@@ -109,7 +109,7 @@ class Case(NamedTuple):
         found: what the driver noted.
         words: the case in words.
         size: of the group.
-        index: the rank's in it.
+        place: the rank's index in it.
         rank: whose it is.
     """
 
@@ -120,7 +120,7 @@ class Case(NamedTuple):
     found: dict[str, Any]
     words: str
     size: int
-    index: int
+    place: int
     rank: int
 
 
@@ -294,7 +294,7 @@ def check_bytes(run: Run) -> None:
         passes = cut_layers.stretches(case.result, case.rank, case.found["marks"])
         tensor = case.given["tensors"]
         once = cut_layers.one_all_reduce(
-            tensor.numel(), case.size, case.index, tensor.element_size()
+            tensor.numel(), case.size, case.place, tensor.element_size()
         )
         for way, sent in zip(("forward", "backward"), passes, strict=True):
             right = once if (name, way) in (("f", "backward"), ("g", "forward")) else []

@@ -203,9 +203,12 @@ def _compare(run: Run, rank: int, grad: Any, value: torch.Tensor, name: str, cas
 def _pair(run: Run) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]:
     """A pair of layers on three ranks; the inputs, and what each rank should find."""
     world, width, wide = 3, run.number(3, 6), 3 * run.number(2, 4) + 1
-    given = {"first": (run.random((wide, width)), run.random(wide)),
-             "second": (run.random((width, wide)), run.random(width)),
-             "x": run.random((4, width)), "slope": run.random((4, width))}  # fmt: skip
+    given: dict[str, Any] = {
+        "first": (run.random((wide, width)), run.random(wide)),
+        "second": (run.random((width, wide)), run.random(width)),
+        "x": run.random((4, width)),
+        "slope": run.random((4, width)),
+    }
     result = explained(run, drive_pair, given, world, SKIPPED)
     names = {"x": given["x"], "column.weight": given["first"][0], "column.bias": given["first"][1],
              "weight": given["second"][0], "bias": given["second"][1]}  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -221,7 +221,7 @@ def check_gradients(run: Run) -> None:
             "of the weights, not those of their heads": ways[0] + whole.shared * ways[1],
         })  # fmt: skip
         for name in PARTS if whole.shared == 1 else ("query", "output"):
-            total = sum(own[name] for own in summands)
+            total = cast(torch.Tensor, sum(own[name] for own in summands))
             run.close(grads["parts"][name], whole.cut(name, total, index),
                       f"{name}.grad {whole.name}", rank=rank, likely={
                 "N times too large: g's backward is the identity":

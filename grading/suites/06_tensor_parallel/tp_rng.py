@@ -156,7 +156,8 @@ def check_sharded(run: Run) -> None:
 )
 def check_streams(run: Run) -> None:
     """E: kinds one after the other and in turn; another seed; the same index in another group."""
-    groups, outputs = [], []
+    groups: list[list[int]] = []
+    outputs: list[dict[str, Any]] = []
     for name, groups, outputs in _runs(run):  # noqa: B007 - the last are needed below
         for rank, found in enumerate(outputs):
             for kind in KINDS:

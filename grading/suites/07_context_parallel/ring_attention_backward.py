@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -173,7 +174,7 @@ def _close(
         for name in names:
             causal.close(run, values[name], ref.part(ref.right[name], index),
                             f"{name} ({ref.title})", rank=rank, terms=16 * ref.length,
-                            likely=lambda n=name, i=index: ref.likely(n, i))  # fmt: skip
+                            likely=partial(ref.likely, name, index))  # fmt: skip
 
 
 def _large(run: Run, world: int, limit: int = 0) -> tuple[Any, Reference]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -98,7 +98,7 @@ class Reference(causal.Whole):
         """Wrong outputs, of the whole sequence."""
         most = causal.masked_scores(self.q, self.k, self.mask).amax(-1)
         stale = partial(causal.online, above=False, below=False)
-        combined = {
+        combined: dict[str, Callable[[causal.Blocks, causal.Blocks], torch.Tensor]] = {
             "the outputs of the blocks are averaged: they weigh as much as their sums of "
             "exponentials": causal.averaged,
             "the outputs of the blocks are added up: the old output must shrink when a block "
@@ -142,7 +142,7 @@ def _close(run: Run, name: str, ref: Reference, found: list[tuple[int, int, Any]
         value = causal.results(run, answer["result"], NAMES, rank)[name]
         causal.close(run, value, ref.right(name, index),
                         f"{name} ({ref.title})", rank=rank, terms=16 * ref.length,
-                        likely=lambda i=index: ref.likely(name, i))  # fmt: skip
+                        likely=partial(ref.likely, name, index))  # fmt: skip
 
 
 def _large(run: Run, world: int, limit: int = 0) -> tuple[Any, Case]:

@@ -1,5 +1,6 @@
 """execute: any list of actions, in its order, with its memory, without a deadlock."""
 
+# mypy: enable-error-code="arg-type, union-attr"
 from __future__ import annotations
 
 from collections.abc import Iterator

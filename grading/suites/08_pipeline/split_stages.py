@@ -213,7 +213,7 @@ def check_many(run: Run) -> None:
 )
 def check_few(run: Run) -> None:
     """E: two sizes, one of them of a single layer."""
-    cases = [{"costs": _costs(run, 11), "p": 12}, {"costs": [2.5], "p": 3}]
+    cases: list[Case] = [{"costs": _costs(run, 11), "p": 12}, {"costs": [2.5], "p": 3}]
     outputs = run(drive_few, {"cases": cases}, world=2).outputs
     texts, answers = ([text for o in outputs for text in o[name]] for name in ("texts", "returned"))
     for case, text, returned in zip(cases, texts, answers, strict=True):

@@ -68,6 +68,7 @@ def drive(learner: Any, group: Any, cases: list[Case]) -> list[dict[str, Any]]:
         given = {name: None if case[name] is None else case[name].clone().requires_grad_()
                  for name in ("x", "W", "b")}  # fmt: skip
         x = given["x"]
+        assert x is not None, "of the three, a case may leave out b alone"
         y = learner.fp8_linear(x.transpose(0, -1), given["W"], given["b"])
         if not isinstance(y, torch.Tensor) or y.shape != case["slopes"].transpose(0, -1).shape:
             found.append({"y": y})
@@ -142,10 +143,10 @@ def clear(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _cases(run: Run) -> dict[str, Case]:
     """Hidden sizes and magnitudes; the first dim of x and of the slopes becomes the last one."""
-    k, n, t, b = run.number(17, 40), run.number(9, 16), run.number(5, 9), run.number(2, 4)
+    k, n, t, batch = run.number(17, 40), run.number(9, 16), run.number(5, 9), run.number(2, 4)
     wide = torch.float32
-    forms = {"T×K, no bias": ((t,), False, wide, wide), "B×T×K": ((t, b), True, wide, wide),
-             "B×T×K, x in bf16": ((t, b), True, BF16, wide),
+    forms = {"T×K, no bias": ((t,), False, wide, wide), "B×T×K": ((t, batch), True, wide, wide),
+             "B×T×K, x in bf16": ((t, batch), True, BF16, wide),
              "T×K, W and b in bf16": ((t,), True, wide, BF16)}  # fmt: skip
     cases = {}
     for name, (tokens, bias, x_dtype, dtype) in forms.items():

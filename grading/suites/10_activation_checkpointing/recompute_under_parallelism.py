@@ -223,7 +223,8 @@ def check_question(run: Run) -> None:
 )
 def check_refusal(run: Run) -> None:
     """H: what is not enough for rank 1, although it would be for the others."""
-    plan = {"kept": run.number(5, 20), "whole": run.integers(40, 60, 4).tolist()}
+    plan: dict[str, Any] = {"kept": run.number(5, 20),
+                            "whole": run.integers(40, 60, 4).tolist()}  # fmt: skip
     budgets = (1000, 4 * plan["kept"] - 1)
     inputs = [{"cases": [plan | {"budget": budget}]} for budget in budgets]
     result = explained(run, drive_counts, inputs, 2, ASK)

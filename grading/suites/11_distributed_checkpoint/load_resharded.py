@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,8 @@ def drive(learner: Any, group: Any, wanted: list[Given], folder: str) -> dict[st
 
 def drive_memory(learner: Any, group: Any, wanted: list[Given]) -> dict[str, Any]:
     """What a load reads and needs; a first one makes what is made once."""
-    pieces, found = pieces_of(learner, wanted, SENTINEL), {}
+    pieces = pieces_of(learner, wanted, SENTINEL)
+    found: dict[str, Any] = {}
     learner.load_resharded("wide", pieces[:1], group)
     before = PROCESSES.bytes_read()
     with measured_memory(found):
@@ -77,7 +79,7 @@ def drive_refused(learner: Any, group: Any, cases: list[tuple[str, list[Given]]]
     told, first = [], []
     for folder, wanted in cases:
         pieces = pieces_of(learner, wanted, SENTINEL)
-        told.append(_told(lambda f=folder, p=pieces: learner.load_resharded(f, p, group)))
+        told.append(_told(partial(learner.load_resharded, folder, pieces, group)))
         first.append(pieces[0].tensor.detach())
     return {"told": told, "first": first}
 
@@ -278,7 +280,7 @@ def check_refused(run: Run) -> None:
     file = step_path(Path(run.folder) / "cut", NEW) / "rank-1.bin"
     file.write_bytes(file.read_bytes()[:-40])
     fine, columns = ranks[0][0], ["long", [9, 8], [0, 3], long[:, 3:]]
-    cases = {
+    cases: dict[str, tuple[str, Given]] = {
         "a tensor that was not saved": ("whole", ["good.exp_avg", [6, 4], [0, 0], lost]),
         "a tensor of another shape": ("whole", ["long", [9, 9], [0, 3], long[:, 3:]]),
         "a tensor of another dtype": ("whole", ["long", [9, 8], [0, 3], long[:, 3:].double()]),

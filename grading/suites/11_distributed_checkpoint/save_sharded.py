@@ -1,5 +1,6 @@
 """save_sharded: every byte once, none on the wire, and a killed rank leaves the old one."""
 
+# mypy: enable-error-code="arg-type, union-attr"
 from __future__ import annotations
 
 import os
@@ -119,7 +120,8 @@ def drive_killed(
 def drive_memory(learner: Any, group: Any, given: list[Given], place: str) -> dict[str, Any]:
     """The most memory that a save uses, beside the tensors."""
     Path(place).mkdir(exist_ok=True)
-    pieces, found = pieces_of(learner, given), {}
+    pieces = pieces_of(learner, given)
+    found: dict[str, Any] = {}
     learner.save_sharded(pieces[:1], place, group, 10)  # what is made once, is made here
     with measured_memory(found):
         learner.save_sharded(pieces, place, group, 20)

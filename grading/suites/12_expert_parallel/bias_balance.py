@@ -40,7 +40,8 @@ def drive_choice(
     watched = bias.clone().requires_grad_()
     pair = learner.choose(leaf, watched, toward.shape[1])
     good = isinstance(pair, (tuple, list)) and len(pair) == 2
-    chosen, weights = pair if good else (pair, None)
+    both: tuple[Any, Any] = pair if good else (pair, None)
+    chosen, weights = both
     if getattr(weights, "requires_grad", False) and weights.shape == toward.shape:
         (weights * toward).sum().backward()
     return {"chosen": chosen, "weights": weights, "scores": leaf.grad, "bias": watched.grad}

@@ -1,5 +1,6 @@
 """train_3d: the losses, gradients and weights of one process, on 2 × 2 × 2 and 1 × 3 × 1."""
 
+# mypy: enable-error-code="arg-type, union-attr"
 from __future__ import annotations
 
 import itertools

@@ -253,8 +253,8 @@ def check_agree(run: Run) -> None:
     slips = {} if answers == wanted else judges()
     cause = next((why for why, judge in slips.items()
                   if [judge(*case) for case in cases] == answers), "")  # fmt: skip
-    for right, answer, what in zip(wanted, answers, names, strict=True):
-        run.equal(answer, right, f"agree for {what}", likely={cause: not right})
+    for agreed, answer, what in zip(wanted, answers, names, strict=True):
+        run.equal(answer, agreed, f"agree for {what}", likely={cause: not agreed})
 
 
 @check(

@@ -1,5 +1,6 @@
 """memory_leak: the same results, and no byte more after ten calls than after five."""
 
+# mypy: enable-error-code="arg-type, misc, operator, union-attr"
 from __future__ import annotations
 
 import gc
@@ -89,7 +90,8 @@ def drive_synchronize(
     learner: Any, group: Any, weights: Weights, gradients: list[Weights]
 ) -> dict[str, Any]:
     """Gradients averaged over the ranks, again and again."""
-    trainer, found = learner.Trainer(build(weights), 0.1, group), []
+    trainer = learner.Trainer(build(weights), 0.1, group)
+    found: Weights = []
     parameters = list(trainer.model.parameters())
 
     def call(number: int) -> None:
@@ -238,7 +240,8 @@ def check_training(run: Run) -> None:
 def _trained(given: list[dict[str, Any]], rate: float) -> tuple[Weights, list[dict[str, Any]]]:
     """One process's weights, and each rank's scores and means."""
     model = build(given[0]["weights"])
-    parameters, found = list(model.parameters()), [{"scores": [], "sizes": []} for _ in given]
+    parameters: Weights = list(model.parameters())
+    found: list[dict[str, Any]] = [{"scores": [], "sizes": []} for _ in given]
 
     def forward(rank: int, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         out = model(x)

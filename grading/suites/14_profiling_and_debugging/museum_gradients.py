@@ -1,5 +1,6 @@
 """museum_gradients: each repaired exhibit against one process, and each fault named."""
 
+# mypy: enable-error-code="arg-type, union-attr"
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,6 @@
 """museum_loss: four public faults of losses, norms and steps, named and repaired."""
 
+# mypy: enable-error-code="arg-type, misc, operator, union-attr"
 from __future__ import annotations
 
 from typing import Any
@@ -98,7 +99,7 @@ def drive_context(
 
 
 def drive_clip(
-    learner: Any, group: Any, gradients: list[list[Gradient]], limits: list[float]
+    learner: Any, group: Any, gradients: list[Gradient], limits: list[float]
 ) -> list[dict[str, Any]]:
     """Clips the same stages to each limit; each stage has a frozen parameter too."""
     found = []

@@ -1,5 +1,6 @@
 """assemble: one process's losses, norms and weights, and what a rank keeps and sends."""
 
+# mypy: enable-error-code="arg-type, attr-defined, index, union-attr"
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,6 @@
 """design_memo: each number for hidden layouts, and once beside what a real step sent."""
 
+# mypy: enable-error-code="arg-type, attr-defined, index, union-attr"
 from __future__ import annotations
 
 from fractions import Fraction
@@ -120,7 +121,8 @@ def _one(run: Run, memo: Any, key: str, where: str) -> Any:
     run.true(isinstance(memo, dict), f"the memo is no dict ({where})", measured=str(memo),
              cause="return a dict of all nine numbers")  # fmt: skip
     run.true(key in memo, f"the memo lacks {key!r} ({where})", measured=", ".join(memo))
-    kind, cause = int, "parameters and bytes are integers: divide with //"
+    kind: type = int
+    cause = "parameters and bytes are integers: divide with //"
     if key == "bubble":
         kind, cause = list, "return a Fraction; a quotient of integers is a float"
     run.true(isinstance(memo[key], kind), f"{key!r} is not exact ({where})",

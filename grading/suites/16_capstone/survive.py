@@ -41,9 +41,9 @@ FOLDER = "checkpoints"
 ANEW = "the job begins anew: nothing is loaded, or the position in the data is not"
 OTHERS = "saved at other steps than multiples of the interval"
 MESHES = {"dp": 2}, {"ep": 3}, {"pp": 2}  # meshes that a job is on, one after the other
-SIZE = {"layers": 2, "hidden": 8, "heads": 2, "kv_heads": 1, "ffn": 5, "sequence": 4,
-        "tied": False}  # fmt: skip
-MOE = {"experts": 3, "top_k": 2, "balance": 0.1, "z": 0.01, "bias_rate": 0.01}
+SIZE: dict[str, Any] = {"layers": 2, "hidden": 8, "heads": 2, "kv_heads": 1, "ffn": 5,
+                        "sequence": 4, "tied": False}  # fmt: skip
+MOE: dict[str, Any] = {"experts": 3, "top_k": 2, "balance": 0.1, "z": 0.01, "bias_rate": 0.01}
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
