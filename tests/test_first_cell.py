@@ -124,6 +124,7 @@ def test_in_a_clone_nothing_is_fetched_twice(
     assert "Collecting" not in first and not (clone / "notebooks" / "course").exists()
 
 
+@pytest.mark.slow
 def test_where_the_course_is_installed_the_cell_only_loads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def test_where_torch_comes_from(
     assert install.torch_from(str(python), "cuda") == (pin.replace("==", "==="), [])
 
 
+@pytest.mark.slow
 def test_an_environment_is_made_once_and_made_again_when_broken(
     install: ModuleType, tmp_path: Path
 ) -> None:

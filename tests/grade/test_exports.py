@@ -133,6 +133,7 @@ def test_its_scripts_are_scripts(uploaded: Path) -> None:
     assert (uploaded / "source" / "course" / "secret").read_text() == "a secret of this term"
 
 
+@pytest.mark.slow
 def test_it_grades_a_submission(uploaded: Path) -> None:
     """Gradescope's folders, here; the course is the one in the upload."""
     users = {"users": [{"email": "b@x.org", "id": 2}, {"email": "a@x.org", "id": 1}]}

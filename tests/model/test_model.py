@@ -111,6 +111,7 @@ def test_adamw_leaves_parameters_without_a_gradient() -> None:
     assert not torch.equal(used, torch.ones(2))
 
 
+@pytest.mark.slow
 def test_a_tiny_model_learns() -> None:
     corpus = load_corpus(limit=1 << 20)
     config = ModelConfig(layers=2, hidden=48, heads=4, kv_heads=2, ffn=96, sequence=48)

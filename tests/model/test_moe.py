@@ -209,6 +209,7 @@ def test_the_bias_chooses_and_does_not_weigh() -> None:
     torch.testing.assert_close(steered.weights, two_TK / two_TK.sum(-1, keepdim=True))
 
 
+@pytest.mark.slow
 def test_the_bias_evens_out_a_skewed_router() -> None:
     moe = make(top_k=2, balance=0.0, z=0.0, bias_rate=0.005)
     x_TD = tokens_of(200)

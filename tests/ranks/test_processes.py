@@ -192,6 +192,7 @@ if __name__ == "__main__":
 READER = "import os; from course_lib.ranks.system.proc import Proc; print(Proc().cpu(os.getpid()))"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc to keep away from")
 def test_without_proc_no_file_of_it_is_opened_by_any_process(tmp_path: Path) -> None:
     """A deadlock on ranks and a grading; the hook is inherited by all processes that they start."""

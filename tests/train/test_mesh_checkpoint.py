@@ -513,6 +513,7 @@ class Sometime:
             self.victim = -1
 
 
+@pytest.mark.slow
 def test_a_run_killed_again_and_again_gets_on(ranks: Any, tmp_path: Path) -> None:
     """At random moments, each time on another mesh, with experts."""
     dice = random.Random(6)
