@@ -103,9 +103,11 @@ class Reference:
     def _sum(self, model: Model, rank: int, number: int) -> torch.Tensor:
         tokens, targets = self.batches[rank][number]
         return F.cross_entropy(
-            model(tokens).flatten(0, 1), targets.flatten(), ignore_index=self.ignored,
+            model(tokens).flatten(0, 1),
+            targets.flatten(),
+            ignore_index=self.ignored,
             reduction="sum",
-        )  # fmt: skip
+        )
 
     def right(self, window: list[int], number: int, rank: int) -> float:
         """Each token counts the same."""

@@ -25,9 +25,11 @@ class Parts(NamedTuple):
 
     def combined(self, weight: Weight) -> Gradient:
         """The gradient in which each token of a part weighs as `weight` says."""
-        terms = [[value * weight(one, other) for value in gradient]
-                 for one, row in enumerate(self.gradients)
-                 for other, gradient in enumerate(row)]  # fmt: skip
+        terms = [
+            [value * weight(one, other) for value in gradient]
+            for one, row in enumerate(self.gradients)
+            for other, gradient in enumerate(row)
+        ]
         return [torch.stack(values).sum(0) for values in zip(*terms, strict=True)]
 
     def own(self) -> list[int]:

@@ -202,14 +202,22 @@ def named(answer: Any, names: Sequence[str]) -> Any:
     """A tuple of results by name; the type's name if it is none, or has not so many."""
     if isinstance(answer, (tuple, list)) and len(answer) == len(names):
         return dict(zip(names, answer, strict=True))
-    return f"{type(answer).__name__} of {len(answer)}" if hasattr(answer, "__len__") else (
-        type(answer).__name__)  # fmt: skip
+    return (
+        f"{type(answer).__name__} of {len(answer)}"
+        if hasattr(answer, "__len__")
+        else (type(answer).__name__)
+    )
 
 
 def results(run: Run, found: Any, names: Sequence[str], rank: int) -> dict[str, Any]:
     """What `named` made; fails unless it is a dict."""
-    run.true(isinstance(found, dict), "the result has the wrong form", rank=rank,
-             expected=f"a tuple ({', '.join(names)})", measured=str(found))  # fmt: skip
+    run.true(
+        isinstance(found, dict),
+        "the result has the wrong form",
+        rank=rank,
+        expected=f"a tuple ({', '.join(names)})",
+        measured=str(found),
+    )
     return found
 
 

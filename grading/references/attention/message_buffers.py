@@ -86,17 +86,30 @@ def only_neighbours(run: Run, result: Result) -> None:
     for rank, ledger in enumerate(result.ledgers):
         peers = {event.peer for event in ledger.calls("send", "world")}
         ways = [way for way in ways if peers <= {way[rank]}]
-        run.true(bool(ways), "messages leave the ring", rank=rank,
-                 expected="all to the next rank, or all to the previous one, on every rank",
-                 measured=f"to ranks {sorted(peers)}",
-                 cause="a block goes from neighbour to neighbour")  # fmt: skip
+        run.true(
+            bool(ways),
+            "messages leave the ring",
+            rank=rank,
+            expected="all to the next rank, or all to the previous one, on every rank",
+            measured=f"to ranks {sorted(peers)}",
+            cause="a block goes from neighbour to neighbour",
+        )
     for rank, found in enumerate(result.outputs):
         clashes = found["clashes"]
-        run.true(not clashes, "two messages under way share memory", rank=rank,
-                 measured=f"{len(clashes)} times", cause="".join(clashes[:1]))  # fmt: skip
-        run.true(not found["open"], "messages are never waited for", rank=rank,
-                 expected="`wait` for each work that isend and irecv return",
-                 measured=f"{found['open']} are still under way")  # fmt: skip
+        run.true(
+            not clashes,
+            "two messages under way share memory",
+            rank=rank,
+            measured=f"{len(clashes)} times",
+            cause="".join(clashes[:1]),
+        )
+        run.true(
+            not found["open"],
+            "messages are never waited for",
+            rank=rank,
+            expected="`wait` for each work that isend and irecv return",
+            measured=f"{found['open']} are still under way",
+        )
 
 
 def peak_stays(run: Run, large: Callable[..., Any], block: int) -> None:
@@ -112,6 +125,10 @@ def peak_stays(run: Run, large: Callable[..., Any], block: int) -> None:
     rank = four.index(max(four))
     gathered = "a block more for each rank: let go of a block once it is used, gather nothing"
     scores = "scores or a mask of more than one block: t×S or S×S"
-    run.at_most(four[rank], three + block // 8, rank=rank,
-                what=f"the peak on 4 ranks (on 3 ranks it is {three:,} bytes)",
-                cause=gathered if four[rank] >= three + block else scores)  # fmt: skip
+    run.at_most(
+        four[rank],
+        three + block // 8,
+        rank=rank,
+        what=f"the peak on 4 ranks (on 3 ranks it is {three:,} bytes)",
+        cause=gathered if four[rank] >= three + block else scores,
+    )

@@ -16,9 +16,13 @@ Tensors = dict[str, torch.Tensor]
 
 
 def attend(
-    q_BHTC: torch.Tensor, k_BHTC: torch.Tensor, v_BHTC: torch.Tensor, *, causal: bool = True,
+    q_BHTC: torch.Tensor,
+    k_BHTC: torch.Tensor,
+    v_BHTC: torch.Tensor,
+    *,
+    causal: bool = True,
     scale: float = 0.0,
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """Softmax attention, from matrix products; `scale` is 1/√C unless given."""
     scores = q_BHTC @ k_BHTC.mT * (scale or q_BHTC.shape[-1] ** -0.5)
     if causal:
@@ -47,12 +51,20 @@ class Whole:
         self.name = f"(H={self.heads}, K={self.kv_heads}, N={self.size})"
 
     def part(
-        self, x: torch.Tensor, x_kv: torch.Tensor, index: int, *, causal: bool = True,
-        scale: float = 0.0, turned: bool = False,
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        x: torch.Tensor,
+        x_kv: torch.Tensor,
+        index: int,
+        *,
+        causal: bool = True,
+        scale: float = 0.0,
+        turned: bool = False,
+    ) -> torch.Tensor:
         """The summand of the output that one rank's query heads make; with slips if asked."""
-        q, k, v = (linear(source, self.weights[name]).unflatten(2, (-1, self.width)).transpose(1, 2)
-                   for source, name in ((x, "query"), (x_kv, "key"), (x_kv, "value")))  # fmt: skip
+        q, k, v = (
+            linear(source, self.weights[name]).unflatten(2, (-1, self.width)).transpose(1, 2)
+            for source, name in ((x, "query"), (x_kv, "key"), (x_kv, "value"))
+        )
         each = self.heads // self.size
         mine = torch.arange(index * each, (index + 1) * each)
         pairs = mine * self.kv_heads // self.heads

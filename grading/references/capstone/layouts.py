@@ -123,12 +123,13 @@ class Case:
         alone, tp = self._gradient(), self.sizes["tp"]
         alone.backward(*self.batches[0], self._weights(1 / self.steps[0].tokens))
         squares, whole = alone.squares(), build(self.shape).state_dict()
-        same = sum(float(v) for n, v in squares.items()
-                   if self.grid.cut_dim(n, whole[n]) is None)  # fmt: skip
+        same = sum(float(v) for n, v in squares.items() if self.grid.cut_dim(n, whole[n]) is None)
         ends = float(squares["embedding.weight"]) * (len(self.grid.stages("embedding")) - 1)
         total = sum(map(float, squares.values()))
-        stages = [sum(float(v) for n, v in squares.items() if stage in self.grid.stages(n))
-                  for stage in range(self.sizes["pp"])]  # fmt: skip
+        stages = [
+            sum(float(v) for n, v in squares.items() if stage in self.grid.stages(n))
+            for stage in range(self.sizes["pp"])
+        ]
         experts = sum(float(v) for n, v in squares.items() if is_expert(n))
         ep, dp = self.sizes["ep"], self.sizes["dp"]
         wrong = {
@@ -162,15 +163,16 @@ class Case:
         return {
             "not clipped": self.grid.held(self._train(float("inf"))[-1].weights, rank),
             "the weights are those of the beginning": self.grid.held(begin, rank),
-        }  # fmt: skip
+        }
 
     def _train(self, limit: float, skips: str = "") -> list[Step]:
         alone = Alone(self.shape, MICRO, LR, limit, skips=skips)
         return [alone.step(*batch) for batch in self.batches]
 
     def _ranks_first(self) -> list[torch.Tensor]:
-        parts = [part.tensor_split(MICRO)
-                 for part in torch.arange(ROWS).tensor_split(self.grid.rows)]  # fmt: skip
+        parts = [
+            part.tensor_split(MICRO) for part in torch.arange(ROWS).tensor_split(self.grid.rows)
+        ]
         return [torch.cat([part[k] for part in parts]) for k in range(MICRO)]
 
     def _norm(self, weights_B: torch.Tensor, auxiliary: Any = None, groups: Any = None) -> float:

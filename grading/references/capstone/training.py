@@ -94,9 +94,13 @@ class Alone:
         return Step(float(losses.sum()) / tokens, tokens, norm, weights)
 
     def backward(
-        self, inputs: torch.Tensor, targets: torch.Tensor, weights_B: torch.Tensor,
-        auxiliary: float | None = None, groups: Sequence[torch.Tensor] | None = None,
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
+        weights_B: torch.Tensor,
+        auxiliary: float | None = None,
+        groups: Sequence[torch.Tensor] | None = None,
+    ) -> torch.Tensor:
         """Leaves gradients of the rows' weighted losses; returns these without weights, [B].
 
         Args:
@@ -120,8 +124,9 @@ class Alone:
 
     def squares(self) -> Values:
         """Of the gradients, by name, added up."""
-        return {n: p.grad.square().sum() for n, p in self.model.named_parameters()
-                if p.grad is not None}  # fmt: skip
+        return {
+            n: p.grad.square().sum() for n, p in self.model.named_parameters() if p.grad is not None
+        }
 
 
 # --- what a rank has of it -----------------------------------------------------------------------

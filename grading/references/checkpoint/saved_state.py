@@ -49,8 +49,10 @@ def padded(name: str, whole: torch.Tensor, world: int, align: int) -> list[Given
     """Each rank's part of a flat vector with zeros behind: as many for each, divided by `align`."""
     size = -(-len(whole) // (world * align)) * align
     flat = torch.nn.functional.pad(whole, (0, size * world - len(whole)))
-    return [[name, [len(whole)], [index * size], part.clone()]
-            for index, part in enumerate(flat.split(size))]  # fmt: skip
+    return [
+        [name, [len(whole)], [index * size], part.clone()]
+        for index, part in enumerate(flat.split(size))
+    ]
 
 
 def pieces_of(learner: Any, given: Sequence[Given], fill: float | None = None) -> list[Any]:
@@ -126,25 +128,33 @@ def _about(name: str, shape: list[int], offsets: list[int], values: torch.Tensor
 def read_parts(run: Run, path: Path) -> list[dict[str, Any]]:
     """The pieces that a manifest lists, each with its `data`; fails unless all is in order."""
     manifest = path / "manifest.json"
-    run.true(manifest.is_file(), f"there is no {path.name}/manifest.json after the save",
-             cause="index 0 writes it last, and gives it its name by os.replace")  # fmt: skip
+    run.true(
+        manifest.is_file(),
+        f"there is no {path.name}/manifest.json after the save",
+        cause="index 0 writes it last, and gives it its name by os.replace",
+    )
     try:
         parts = json.loads(manifest.read_bytes())["pieces"]
-        wrong = [key for part in parts for key, kind in PART.items()
-                 if type(part[key]) is not kind]  # fmt: skip
+        wrong = [key for part in parts for key, kind in PART.items() if type(part[key]) is not kind]
     except (ValueError, KeyError, TypeError) as error:
-        run.fail("the manifest cannot be read", expected="JSON as the task shows it",
-                 measured=f"{type(error).__name__}: {error}")  # fmt: skip
+        run.fail(
+            "the manifest cannot be read",
+            expected="JSON as the task shows it",
+            measured=f"{type(error).__name__}: {error}",
+        )
     run.true(not wrong, f"{wrong[:1]} has the wrong type in the manifest", expected=str(PART))
     for part in parts:
         file = path / Path(part["file"]).name
         run.true(file.is_file(), f"the manifest names {part['file']}, which is not there")
         size, end = file.stat().st_size, part["at"] + part["bytes"]
-        run.true(part["at"] >= 0 and end <= size,
-                 f"the manifest says that {_what(part)} reaches to byte {end} of {part['file']}",
-                 expected=f"at most {size}, its size", measured=str(end),
-                 cause="`at` counts bytes from the beginning of the file; `flush` and sync before "
-                 "the file is looked at")  # fmt: skip
+        run.true(
+            part["at"] >= 0 and end <= size,
+            f"the manifest says that {_what(part)} reaches to byte {end} of {part['file']}",
+            expected=f"at most {size}, its size",
+            measured=str(end),
+            cause="`at` counts bytes from the beginning of the file; `flush` and sync before "
+            "the file is looked at",
+        )
         with open(file, "rb") as opened:
             opened.seek(part["at"])
             part["data"] = opened.read(part["bytes"])
@@ -164,14 +174,20 @@ def compare_parts(run: Run, parts: list[dict[str, Any]], state: dict[str, torch.
         dtype = str(whole.dtype).removeprefix("torch.")
         seen = torch.zeros(whole.shape, dtype=torch.int64)
         for part in mine:
-            run.equal([part["shape"], part["dtype"]], [list(whole.shape), dtype],
-                      f"shape and dtype of {name} in the manifest")  # fmt: skip
+            run.equal(
+                [part["shape"], part["dtype"]],
+                [list(whole.shape), dtype],
+                f"shape and dtype of {name} in the manifest",
+            )
             _compare_part(run, part, whole)
             seen[slices(part)] += 1
         twice, never = int((seen > 1).sum()), int((seen == 0).sum())
-        run.true(not twice, f"{twice} elements of {name} are in the manifest more than once",
-                 expected="a box that several ranks have is written by one of them",
-                 cause="replicas are written by several ranks")  # fmt: skip
+        run.true(
+            not twice,
+            f"{twice} elements of {name} are in the manifest more than once",
+            expected="a box that several ranks have is written by one of them",
+            cause="replicas are written by several ranks",
+        )
         run.true(
             not never,
             f"{never} of {whole.numel()} elements of {name} are nowhere",
@@ -188,8 +204,10 @@ def _compare_part(run: Run, part: dict[str, Any], whole: torch.Tensor) -> None:
         return
     order = "its values lie column by column: write them of a contiguous tensor"
     wide = "they are float32, and the manifest says bfloat16: write the bytes as they are"
-    likely = {order: raw(expected.mT) if expected.dim() == 2 else b"",
-              wide: raw(expected.float())[: len(data)]}  # fmt: skip
+    likely = {
+        order: raw(expected.mT) if expected.dim() == 2 else b"",
+        wide: raw(expected.float())[: len(data)],
+    }
     causes = [why for why, other in likely.items() if other == part["data"]]
     shown = torch.frombuffer(bytearray(part["data"]), dtype=whole.dtype)
     run.fail(

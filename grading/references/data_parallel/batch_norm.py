@@ -112,10 +112,12 @@ class OneProcess:
     def local(self, step: int) -> torch.Tensor:
         """All rows, those of each rank normalised by that rank's statistics."""
         parts = [part for part in self.batches[step][0].split(self.rows) if part.shape[0]]
-        return torch.cat([
-            self._affine((part - part.mean(0)) / (part.var(0, correction=0) + self.eps).sqrt())
-            for part in parts
-        ])  # fmt: skip
+        return torch.cat(
+            [
+                self._affine((part - part.mean(0)) / (part.var(0, correction=0) + self.eps).sqrt())
+                for part in parts
+            ]
+        )
 
     def without(self, slip: str, step: int, rank: int) -> torch.Tensor:
         """The gradient of a rank's rows that lacks something on its way through the statistics.

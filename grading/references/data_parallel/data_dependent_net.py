@@ -98,8 +98,10 @@ def one_process(
     """
     chosen, steps = optimizer(name, net), list[dict[str, Any]]()
     for number in range(len(routes[0])):
-        parts = [_own(net, mine[number], route[number])
-                 for mine, route in zip(batches, routes, strict=True)]  # fmt: skip
+        parts = [
+            _own(net, mine[number], route[number])
+            for mine, route in zip(batches, routes, strict=True)
+        ]
         steps.append(_known(net, parts, steps[-1]["right"] if steps else {}))
         for key, gradient in steps[-1]["right"].items():
             net.get_parameter(key).grad = gradient.clone()

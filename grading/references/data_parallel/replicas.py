@@ -62,8 +62,10 @@ def state(net: nn.Module) -> Values:
 
 def gradients(net: nn.Module) -> dict[str, Any]:
     """The gradients by name; None where there is none."""
-    return {name: None if p.grad is None else p.grad.detach().clone()
-            for name, p in net.named_parameters()}  # fmt: skip
+    return {
+        name: None if p.grad is None else p.grad.detach().clone()
+        for name, p in net.named_parameters()
+    }
 
 
 def loss(net: nn.Module, batch: Batch) -> torch.Tensor:

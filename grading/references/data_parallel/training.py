@@ -43,10 +43,19 @@ class Training:
         self.run, self.world = run, world
         self.groups = parts or (tuple(range(world)),)
         self.width = run.number(3, 6)
-        self.batches = [[(run.random((ROWS, self.width)), run.random(ROWS)) for _ in range(STEPS)]
-                        for _ in range(world)]  # fmt: skip
-        inputs = [{"seed": SEEDS[rank], "width": self.width, "batches": self.batches[rank],
-                   "parts": parts} for rank in range(world)]  # fmt: skip
+        self.batches = [
+            [(run.random((ROWS, self.width)), run.random(ROWS)) for _ in range(STEPS)]
+            for _ in range(world)
+        ]
+        inputs = [
+            {
+                "seed": SEEDS[rank],
+                "width": self.width,
+                "batches": self.batches[rank],
+                "parts": parts,
+            }
+            for rank in range(world)
+        ]
         self.result = explained(run, drive, inputs, world, reason)
         self.outputs = self.result.outputs
 
@@ -69,8 +78,11 @@ class Training:
             wanted = replicas.state(self.net(members[0]))
             for rank in members:
                 start = self.outputs[rank]["start"]
-                wrong = [name for name, tensor in wanted.items()
-                         if not torch.equal(start.get(name, torch.empty(0)), tensor)]  # fmt: skip
+                wrong = [
+                    name
+                    for name, tensor in wanted.items()
+                    if not torch.equal(start.get(name, torch.empty(0)), tensor)
+                ]
                 self.run.true(
                     not wrong,
                     "the replicas did not start equal, so nothing after that can be",
@@ -113,13 +125,18 @@ class Training:
         """None for frozen parameters, and the right values for the others."""
         for name, gradient in actual.items():
             if name not in wanted:
-                self.run.true(gradient is None, f"{name} is frozen, but has a gradient", rank=rank,
-                              cause="skip what does not require a gradient")  # fmt: skip
+                self.run.true(
+                    gradient is None,
+                    f"{name} is frozen, but has a gradient",
+                    rank=rank,
+                    cause="skip what does not require a gradient",
+                )
             elif gradient is None:
                 self.run.fail(f"{name} has no gradient after {when}", rank=rank)
         trained = {name: gradient for name, gradient in actual.items() if name in wanted}
-        self.run.close(trained, wanted, f"the gradient after {when}", rank=rank, likely=known,
-                       terms=8)  # fmt: skip
+        self.run.close(
+            trained, wanted, f"the gradient after {when}", rank=rank, likely=known, terms=8
+        )
 
     def check_weights(self) -> None:
         """The weights after all steps, with both optimizers, on all ranks."""

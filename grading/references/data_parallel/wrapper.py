@@ -69,6 +69,9 @@ def gradient_of(parameter: nn.Parameter) -> torch.Tensor:
 
 def alike(found: Sequence[Sequence[torch.Tensor]], right: Sequence[Sequence[torch.Tensor]]) -> bool:
     """Whether the gradients of all updates are right, so that no slip need be computed."""
-    pairs = [(a, b) for each, other in zip(found, right, strict=False)
-             for a, b in zip(each, other, strict=False)]  # fmt: skip
+    pairs = [
+        (a, b)
+        for each, other in zip(found, right, strict=False)
+        for a, b in zip(each, other, strict=False)
+    ]
     return all(a.shape == b.shape and torch.allclose(a, b, 1e-9, 1e-12) for a, b in pairs)

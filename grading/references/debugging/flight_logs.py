@@ -131,8 +131,13 @@ def _job(rng: random.Random) -> Job:
     groups = [tuple(ranks), *rows, *columns]
     plans: dict[int, list[Call]] = {rank: [] for rank in ranks}
     for _ in range(rng.randint(8, 20)):
-        call = Call(rng.choice(groups), rng.choice(OPS), rng.choice(DTYPES), rng.choice(SHAPES),
-                    rng.random() < 0.6)  # fmt: skip
+        call = Call(
+            rng.choice(groups),
+            rng.choice(OPS),
+            rng.choice(DTYPES),
+            rng.choice(SHAPES),
+            rng.random() < 0.6,
+        )
         for rank in call.group:
             plans[rank].append(call)
     job = Job(plans, rng.choice((6.0, 12.0, 24.0, 1e9, 1e9, 1e9)), rng.choice((3, 5, 8, 99)))
@@ -236,10 +241,14 @@ class Reader:
     def never_coming(self, logs: list[Log]) -> set[int]:
         """The ranks that make no more calls: peeled off from the ones that are at work."""
         waits: dict[int, list[set[int]]] = {
-            log["rank"]: [self.lacking(r["group"], r["seq"], logs) for r in log["records"]
-                          if r["state"] in self.still]
-            for log in logs if log["state"] not in self.ends
-        }  # fmt: skip
+            log["rank"]: [
+                self.lacking(r["group"], r["seq"], logs)
+                for r in log["records"]
+                if r["state"] in self.still
+            ]
+            for log in logs
+            if log["state"] not in self.ends
+        }
         everybody = {log["rank"] for log in logs}
         if self.late == "lags":
             return everybody
@@ -257,8 +266,11 @@ class Reader:
         calls: dict[Any, dict[int, Record]] = {}
         for log in logs:
             for place, record in enumerate(log["records"]):
-                known = {"call": (record["group"], record["seq"]), "place": place,
-                         "seq": record["seq"]}[self.key]  # fmt: skip
+                known = {
+                    "call": (record["group"], record["seq"]),
+                    "place": place,
+                    "seq": record["seq"],
+                }[self.key]
                 calls.setdefault(known, {})[log["rank"]] = record
         ended = {log["rank"] for log in logs if log["state"] in self.ends}
         never = self.never_coming(logs)

@@ -189,14 +189,19 @@ class Norm(NamedTuple):
 
     def parts(self, rank: int) -> Values:
         """A rank's gradients."""
-        return {name: part(name, grad, rank % self.tp, self.tp)
-                for name, grad in self.grads.items()}  # fmt: skip
+        return {
+            name: part(name, grad, rank % self.tp, self.tp) for name, grad in self.grads.items()
+        }
 
     def norm(self, counted: Mapping[str, float] | None = None) -> float:
         """The 2-norm of all, each square counted this often; once if it is not named."""
         counted = counted or {}
-        return math.sqrt(sum(counted.get(name, 1.0) * float(grad.double().square().sum())
-                             for name, grad in self.grads.items()))  # fmt: skip
+        return math.sqrt(
+            sum(
+                counted.get(name, 1.0) * float(grad.double().square().sum())
+                for name, grad in self.grads.items()
+            )
+        )
 
     def wrong(self, rank: int) -> dict[str, float]:
         """Half repairs, on one rank."""
@@ -251,8 +256,14 @@ def draw_ends(run: Run, pp: int, dp: int) -> Ends:
                           f"layer {stage}.bias": (3,)}  # fmt: skip
         last = embedding if stage and stage == pp - 1 else {}
         stages.append({**last, **layers, **({} if stage else embedding)})
-    return Ends(pp, dp, [{name: run.random(shape) for name, shape in stages[rank // dp].items()}
-                         for rank in range(pp * dp)])  # fmt: skip
+    return Ends(
+        pp,
+        dp,
+        [
+            {name: run.random(shape) for name, shape in stages[rank // dp].items()}
+            for rank in range(pp * dp)
+        ],
+    )
 
 
 def draw_norms(run: Run, tp: int, world: int) -> list[tuple[list[Norm], float]]:
@@ -264,8 +275,10 @@ def draw_norms(run: Run, tp: int, world: int) -> list[tuple[list[Norm], float]]:
     if tp == 2:
         del shapes["norm.bias"]
     dtype = torch.float32 if tp == 1 else torch.float64
-    groups = [Norm(tp, {name: run.random(shape, dtype) for name, shape in shapes.items()})
-              for _ in range(world // tp)]  # fmt: skip
+    groups = [
+        Norm(tp, {name: run.random(shape, dtype) for name, shape in shapes.items()})
+        for _ in range(world // tp)
+    ]
     each = [groups[rank // tp] for rank in range(world)]
     longest, shortest = max(group.norm() for group in groups), min(group.norm() for group in groups)
     return [(each, 0.5 * shortest), (each, 3.0 * longest)]

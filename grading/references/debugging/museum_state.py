@@ -155,15 +155,24 @@ def written_of(run: Run, entries: list[Any], weight: torch.Tensor) -> dict[str, 
     written: dict[str, torch.Tensor] = {}
     for rank, own in enumerate(entries):
         named = isinstance(own, dict) and all(isinstance(v, torch.Tensor) for v in own.values())
-        run.true(named, "save_state returns no dict of named tensors", rank=rank,
-                 measured=repr(own)[:80])  # fmt: skip
+        run.true(
+            named, "save_state returns no dict of named tensors", rank=rank, measured=repr(own)[:80]
+        )
         written = {**own, **written}
     models = sum(value.nbytes for value in written.values() if value.shape == weight.shape)
-    run.at_most(models, weight.nbytes, "what is written of the model, in bytes,",
-                cause="one model a rank, and all are the same: share the name")  # fmt: skip
+    run.at_most(
+        models,
+        weight.nbytes,
+        "what is written of the model, in bytes,",
+        cause="one model a rank, and all are the same: share the name",
+    )
     total = sum(value.nbytes for value in written.values())
-    run.at_most(total, models + len(entries) * STATE_BYTES + 256, "the checkpoint, in bytes,",
-                cause="one model and one random state a rank are enough")  # fmt: skip
+    run.at_most(
+        total,
+        models + len(entries) * STATE_BYTES + 256,
+        "the checkpoint, in bytes,",
+        cause="one model and one random state a rank are enough",
+    )
     return written
 
 
@@ -198,12 +207,20 @@ def orders_of(
     """What one rank has seen, epoch by epoch; not the same each time."""
     steps = -(-share // size)
     sizes = [size] * (steps - 1) + [share - size * (steps - 1)]
-    run.equal([len(batch) for batch in batches], sizes * len(epochs),
-              f"the sizes of the batches of {len(epochs)} epochs", rank=rank)  # fmt: skip
+    run.equal(
+        [len(batch) for batch in batches],
+        sizes * len(epochs),
+        f"the sizes of the batches of {len(epochs)} epochs",
+        rank=rank,
+    )
     orders = [sum(batches[e * steps : (e + 1) * steps], []) for e in range(len(epochs))]
-    run.true(any(order != orders[0] for order in orders), f"{len(epochs)} epochs, one order",
-             rank=rank, expected="another order in each epoch",
-             measured=f"each of {list(epochs)} begins with {orders[0][:4]}")  # fmt: skip
+    run.true(
+        any(order != orders[0] for order in orders),
+        f"{len(epochs)} epochs, one order",
+        rank=rank,
+        expected="another order in each epoch",
+        measured=f"each of {list(epochs)} begins with {orders[0][:4]}",
+    )
     return orders
 
 
@@ -212,17 +229,24 @@ def compare_order(
 ) -> None:
     """Every example is seen in an epoch, and on each rank in the order that was dealt for it."""
     epoch, missing = epochs[number], count - len(set(sum(orders, [])))
-    run.true(not missing, f"epoch {epoch}: {missing} of {count} examples are seen by no rank",
-             measured="others are seen twice",
-             cause="the ranks do not agree on the epoch: they cut different orders")  # fmt: skip
+    run.true(
+        not missing,
+        f"epoch {epoch}: {missing} of {count} examples are seen by no rank",
+        measured="others are seen twice",
+        cause="the ranks do not agree on the epoch: they cut different orders",
+    )
     others = {
         "counted from 0: a resumed job sees epochs again": number,
         "set too late: it holds from the next epoch on": epoch - 1 if number else 0,
     }
     for rank, own in enumerate(orders):
-        run.equal(own, dealt(count, rank, len(orders), epoch), f"the order of epoch {epoch}",
-                  rank=rank, likely={why: dealt(count, rank, len(orders), other)
-                                     for why, other in others.items()})  # fmt: skip
+        run.equal(
+            own,
+            dealt(count, rank, len(orders), epoch),
+            f"the order of epoch {epoch}",
+            rank=rank,
+            likely={why: dealt(count, rank, len(orders), other) for why, other in others.items()},
+        )
 
 
 # --- 4: an accuracy ------------------------------------------------------------------------------

@@ -24,20 +24,35 @@ def judge_name(
     """
     said: Any = table.get(exhibit) if isinstance(table, dict) else None
     fits = isinstance(said, (list, tuple)) and len(said) == 2 and isinstance(said[0], str)
-    run.true(fits, f"FAULT has no line with ranks for {exhibit}", expected=FORM.format(exhibit),
-             measured=repr(said)[:80])  # fmt: skip
+    run.true(
+        fits,
+        f"FAULT has no line with ranks for {exhibit}",
+        expected=FORM.format(exhibit),
+        measured=repr(said)[:80],
+    )
     line, who = said
-    run.true(bool(line.strip()), f"{exhibit} has no name yet", expected=FORM.format(exhibit),
-             cause="find the line that makes the symptom, and the ranks that suffer")  # fmt: skip
-    run.true(_plain(line) in map(_plain, lines), f"this line of {exhibit} is not the one",
-             measured=line.strip()[:90], cause="take a whole line of the code as it was given, one "
-             "that does a wrong thing, or a right one at the wrong place; not the line that only "
-             "shows the symptom")  # fmt: skip
+    run.true(
+        bool(line.strip()),
+        f"{exhibit} has no name yet",
+        expected=FORM.format(exhibit),
+        cause="find the line that makes the symptom, and the ranks that suffer",
+    )
+    run.true(
+        _plain(line) in map(_plain, lines),
+        f"this line of {exhibit} is not the one",
+        measured=line.strip()[:90],
+        cause="take a whole line of the code as it was given, one "
+        "that does a wrong thing, or a right one at the wrong place; not the line that only "
+        "shows the symptom",
+    )
     if isinstance(who, (list, tuple, set)):
         who = tuple(sorted(who, key=repr))
-    run.true(repr(who) in map(repr, ranks), f"the line of {exhibit} is right, its ranks are not",
-             measured=repr(who)[:60],
-             cause="hold each rank's result against one process's")  # fmt: skip
+    run.true(
+        repr(who) in map(repr, ranks),
+        f"the line of {exhibit} is right, its ranks are not",
+        measured=repr(who)[:60],
+        cause="hold each rank's result against one process's",
+    )
 
 
 def _plain(line: str) -> str:

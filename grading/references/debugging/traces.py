@@ -74,8 +74,9 @@ def nobody_waits() -> list[Given]:
     """All come at once; who comes early computes; one comes a quarter of a microsecond late."""
     found = []
     for late, work in ((0, 0), (64, 64), (0.25, 0)):
-        rows: list[Row] = [(r, "communication", "all_reduce", 8 + r * late * TICK, 9.0, (0, 1), 0)
-                for r in (0, 1)]  # fmt: skip
+        rows: list[Row] = [
+            (r, "communication", "all_reduce", 8 + r * late * TICK, 9.0, (0, 1), 0) for r in (0, 1)
+        ]
         rows += [(0, "compute", "kernel", 7.0, 8.0 + work * TICK)]
         found.append(Given([*rows, (1, "compute", "kernel", 7.0, 7.5)], [0, 1]))
     return found
@@ -251,9 +252,14 @@ def collectives(
 
 
 def losses(
-    given: Given, key: Callable[[Row], Any] = of_call, *,
-    messages: bool = False, hides: bool = True, own: bool = False, once: bool = True,
-) -> int | None:  # fmt: skip
+    given: Given,
+    key: Callable[[Row], Any] = of_call,
+    *,
+    messages: bool = False,
+    hides: bool = True,
+    own: bool = False,
+    once: bool = True,
+) -> int | None:
     """The straggler; the options are what can go wrong.
 
     Args:

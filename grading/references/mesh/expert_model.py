@@ -48,8 +48,10 @@ def apply(values: Values, number: int, rows: torch.Tensor) -> torch.Tensor:
 
 def trained(values: Values) -> dict[str, torch.nn.Parameter]:
     """Parameters of the same values, some of them frozen."""
-    return {name: torch.nn.Parameter(value.clone(), name.split(".")[-1] not in FROZEN)
-            for name, value in values.items()}  # fmt: skip
+    return {
+        name: torch.nn.Parameter(value.clone(), name.split(".")[-1] not in FROZEN)
+        for name, value in values.items()
+    }
 
 
 def loss_of(values: Any, batch: dict[str, Any], experts: Any) -> torch.Tensor:

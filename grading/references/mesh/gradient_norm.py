@@ -110,37 +110,53 @@ class Layout:
             return lambda p: once(p) * (min(2, sizes.get("pp", 1)) / divisor if p.ends else 1)
 
         whole = [self._sum([r], once) for r in every]
-        return {name: value if name == NO_ROOT else math.sqrt(value) for name, value in {
-            "copies count as often as they are there": self._sum(every, lambda _: 1),
-            "what tp leaves whole counts tp times": self._sum(every, without("tp")),
-            "replicas count dp times": self._sum(every, without("dp")),
-            "copies on dp and tp count as often as they are there":
-                self._sum(every, without("dp", "tp")),
-            "tied ends count twice": self._sum(every, ends(1)),
-            "tied ends are on two ranks of pp, not on all": self._sum(every, ends(_pp(sizes))),
-            "tied ends are one part if pp is 1": self._sum(every, ends(2)),
-            "stages are omitted: this is the sum over tp": self._sum(tp, without("dp")),
-            "stages are omitted, and shards of dp: this is the sum over tp": self._sum(tp, once),
-            "shards of dp are omitted: this is the sum over pp and tp":
-                self._sum(plane, without("dp")),
-            "replicas are divided by dp and not summed over it": self._sum(plane, once),
-            "max instead of sum: the largest rank's": max(whole),
-            "max instead of sum, of all that a rank has":
-                max(self._sum([r], lambda _: 1) for r in every),
-            "the root comes after the sum over the ranks: squares add up, norms do not":
-                sum(map(math.sqrt, whole)) ** 2,
-            "norms do not add up, and copies count as often as they are there":
-                sum(math.sqrt(self._sum([r], lambda _: 1)) for r in every) ** 2,
-            NO_ROOT: sum(whole),
-            "this is the rank's own norm: nothing was summed over the ranks":
-                self._sum([rank], lambda _: 1),
-            "this is the rank's own share: nothing was summed over the ranks": whole[rank],
-            "this is a mean over the ranks: squares are summed": sum(whole) / len(whole),
-            "norms of parts were added up: squares add up, norms do not": sum(
-                math.sqrt(p.square) * once(p) for r in every for p in self.pieces[r]) ** 2,
-            "copies are divided by the square of their number": self._sum(
-                every, lambda p: once(p) ** 2),
-        }.items()}  # fmt: skip
+        return {
+            name: value if name == NO_ROOT else math.sqrt(value)
+            for name, value in {
+                "copies count as often as they are there": self._sum(every, lambda _: 1),
+                "what tp leaves whole counts tp times": self._sum(every, without("tp")),
+                "replicas count dp times": self._sum(every, without("dp")),
+                "copies on dp and tp count as often as they are there": self._sum(
+                    every, without("dp", "tp")
+                ),
+                "tied ends count twice": self._sum(every, ends(1)),
+                "tied ends are on two ranks of pp, not on all": self._sum(every, ends(_pp(sizes))),
+                "tied ends are one part if pp is 1": self._sum(every, ends(2)),
+                "stages are omitted: this is the sum over tp": self._sum(tp, without("dp")),
+                "stages are omitted, and shards of dp: this is the sum over tp": self._sum(
+                    tp, once
+                ),
+                "shards of dp are omitted: this is the sum over pp and tp": self._sum(
+                    plane, without("dp")
+                ),
+                "replicas are divided by dp and not summed over it": self._sum(plane, once),
+                "max instead of sum: the largest rank's": max(whole),
+                "max instead of sum, of all that a rank has": max(
+                    self._sum([r], lambda _: 1) for r in every
+                ),
+                "the root comes after the sum over the ranks: squares add up, norms do not": sum(
+                    map(math.sqrt, whole)
+                )
+                ** 2,
+                "norms do not add up, and copies count as often as they are there": sum(
+                    math.sqrt(self._sum([r], lambda _: 1)) for r in every
+                )
+                ** 2,
+                NO_ROOT: sum(whole),
+                "this is the rank's own norm: nothing was summed over the ranks": self._sum(
+                    [rank], lambda _: 1
+                ),
+                "this is the rank's own share: nothing was summed over the ranks": whole[rank],
+                "this is a mean over the ranks: squares are summed": sum(whole) / len(whole),
+                "norms of parts were added up: squares add up, norms do not": sum(
+                    math.sqrt(p.square) * once(p) for r in every for p in self.pieces[r]
+                )
+                ** 2,
+                "copies are divided by the square of their number": self._sum(
+                    every, lambda p: once(p) ** 2
+                ),
+            }.items()
+        }
 
     def _sum(self, ranks: Sequence[int], weigh: Weigh) -> float:
         """Of squares over these ranks, each piece weighed."""

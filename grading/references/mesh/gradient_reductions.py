@@ -58,16 +58,20 @@ def slips(kind: str, sizes: Sizes, sequence: bool) -> dict[str, list[Reduction]]
             parts = "the two ends of pp have used the tied weight differently"
         found |= {
             f"{parts}: these were not added up over {axis}": [last],
-            f"averaged over {axis}: these are parts of one sum, which is not divided":
-                [Reduction((axis,), size[axis]), last],
+            f"averaged over {axis}: these are parts of one sum, which is not divided": [
+                Reduction((axis,), size[axis]),
+                last,
+            ],
             f"added up over {axis} twice": [*first, *first, last],
-        }  # fmt: skip
+        }
     for axis in last.axes:
         others = tuple(other for other in last.axes if other != axis)
         words = f"ranks of {axis} have other tokens, but are left out of the mean"
         found[words] = [*first, Reduction(others, last.divisor / sizes[axis])]
         found[f"{words}, which is divided by them nevertheless"] = [
-            *first, Reduction(others, last.divisor)]  # fmt: skip
+            *first,
+            Reduction(others, last.divisor),
+        ]
     found["nothing was added up over dp, ep and cp"] = first
     if kind == "expert":
         found |= _expert_slips(sizes, last)
@@ -80,9 +84,14 @@ def slips(kind: str, sizes: Sizes, sequence: bool) -> dict[str, list[Reduction]]
         if axis not in last.axes and kind != "tied" and n > 1:
             mixed = [] if (axis,) in [axes for axes, _ in first] else [Reduction((axis,), 1)]
             why = _why_not(kind, axis)
-            found |= {f"added up over {axis}: {why}": [*first, *mixed, last],
-                      f"averaged over {axis}: {why}": [*first, *mixed,
-                      Reduction(last.axes, last.divisor * n)]}  # fmt: skip
+            found |= {
+                f"added up over {axis}: {why}": [*first, *mixed, last],
+                f"averaged over {axis}: {why}": [
+                    *first,
+                    *mixed,
+                    Reduction(last.axes, last.divisor * n),
+                ],
+            }
     return found
 
 
@@ -139,8 +148,11 @@ class Given:
         world = int(torch.tensor(list(sizes.values())).prod())
         self.places = [coordinates(rank, sizes) for rank in range(world)]
         last = sizes["pp"] - 1
-        self.holders = [rank for rank, place in enumerate(self.places)
-                        if kind != "tied" or place["pp"] in (0, last)]  # fmt: skip
+        self.holders = [
+            rank
+            for rank, place in enumerate(self.places)
+            if kind != "tied" or place["pp"] in (0, last)
+        ]
         self.rows = sizes["dp"] * sizes["ep"] * sizes["cp"]
         weights, parts = run.random((world, *shape)), run.random((world, *shape))
         self.weights = [weights[self.line(rank)[0]] for rank in range(world)]
@@ -152,8 +164,11 @@ class Given:
     def line(self, rank: int) -> list[int]:
         """The ranks that have the same parameter, or the same part of it."""
         owner = [self.places[rank][axis] for axis in OWNERS[self.kind]]
-        return [other for other in self.holders
-                if [self.places[other][axis] for axis in OWNERS[self.kind]] == owner]  # fmt: skip
+        return [
+            other
+            for other in self.holders
+            if [self.places[other][axis] for axis in OWNERS[self.kind]] == owner
+        ]
 
     def distinct(self, rank: int) -> int:
         """The first rank with the same gradient: without sequence parallelism norms see all."""

@@ -157,8 +157,10 @@ class Layout:
     def pieces(self) -> list[list[Piece]]:
         """Of each place on dp its micro-batches in the first step."""
         model = build(self.shape)
-        return [[self._sums(model, *micro) for micro in part(self.batches[0], d, self.dp)]
-                for d in range(self.dp)]  # fmt: skip
+        return [
+            [self._sums(model, *micro) for micro in part(self.batches[0], d, self.dp)]
+            for d in range(self.dp)
+        ]
 
     def wrong_scales(self, rank: int) -> dict[str, Values]:
         """Gradients of the first step, not clipped."""
@@ -167,10 +169,15 @@ class Layout:
         total = sum(tokens)
 
         def mixed(weights: Sequence[Sequence[float]]) -> Values:
-            pairs = [(w, piece.gradient) for line, own in zip(weights, every, strict=True)
-                     for w, piece in zip(line, own, strict=True)]  # fmt: skip
-            return {name: sum((w * grad[name] for w, grad in pairs), torch.zeros(()))
-                    for name in every[0][0].gradient}  # fmt: skip
+            pairs = [
+                (w, piece.gradient)
+                for line, own in zip(weights, every, strict=True)
+                for w, piece in zip(line, own, strict=True)
+            ]
+            return {
+                name: sum((w * grad[name] for w, grad in pairs), torch.zeros(()))
+                for name in every[0][0].gradient
+            }
 
         right = mixed([[1 / total] * MICRO] * dp)
         own = mixed([[(d == self.place(rank)["dp"]) / total] * MICRO for d in range(dp)])
@@ -245,8 +252,13 @@ class Layout:
             "matrices count once for all of tp: only the norms' weights are whole there":
                 square(world, both, both),
         }  # fmt: skip
-        own = [sum(float(sum((p.gradient[name] for p in line), torch.zeros(())).square().sum())
-                   for name in gradient) for line in self.pieces]  # fmt: skip
+        own = [
+            sum(
+                float(sum((p.gradient[name] for p in line), torch.zeros(())).square().sum())
+                for name in gradient
+            )
+            for line in self.pieces
+        ]
         early = sum(own) / self.dp / sum(p.tokens for line in self.pieces for p in line) ** 2
         known["clipped before the sum over dp: the norm is that of the final gradient"] = early
         return {"not clipped": held} | {

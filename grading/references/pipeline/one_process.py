@@ -78,8 +78,10 @@ class Whole:
     def losses(self, case: int) -> list[float]:
         """Of each micro-batch."""
         given = self.cases[case]
-        return [float(loss(self._through(self.weights, x), y))
-                for x, y in zip(given["inputs"], given["targets"], strict=True)]  # fmt: skip
+        return [
+            float(loss(self._through(self.weights, x), y))
+            for x, y in zip(given["inputs"], given["targets"], strict=True)
+        ]
 
     def gradients(self, case: int) -> list[Values]:
         """Of the whole batch in one piece, by stage."""
@@ -128,8 +130,13 @@ class Whole:
         return known
 
     def _leaves(self, stages: Sequence[int]) -> list[Values]:
-        return [{name: value.clone().requires_grad_(name != "gain")
-                 for name, value in self.weights[stage].items()} for stage in stages]  # fmt: skip
+        return [
+            {
+                name: value.clone().requires_grad_(name != "gain")
+                for name, value in self.weights[stage].items()
+            }
+            for stage in stages
+        ]
 
     @staticmethod
     def _through(stages: Sequence[Values], x: torch.Tensor) -> torch.Tensor:
@@ -141,8 +148,7 @@ class Whole:
 def _grads(value: torch.Tensor, leaves: list[Values], **options: Any) -> list[Values]:
     flat = [p for stage in leaves for p in stage.values() if p.requires_grad]
     found = iter(torch.autograd.grad(value, flat, **options))
-    return [{name: next(found) for name, p in stage.items() if p.requires_grad}
-            for stage in leaves]  # fmt: skip
+    return [{name: next(found) for name, p in stage.items() if p.requires_grad} for stage in leaves]
 
 
 def added(first: list[Values], second: list[Values]) -> list[Values]:
@@ -189,19 +195,30 @@ def compare(run: Run, whole: Whole, outputs: Sequence[Any], ranks: Sequence[int]
     for case, m in enumerate(whole.counts):
         right = whole.gradients(case)
         right = added(before, right) if before else right
-        found = [{name: output[case]["gradients"].get(name) for name in stage}
-                 for output, stage in zip(outputs, right, strict=True)]  # fmt: skip
+        found = [
+            {name: output[case]["gradients"].get(name) for name in stage}
+            for output, stage in zip(outputs, right, strict=True)
+        ]
         where = f"{m} micro-batches, {whole.p} stages"
         for stage, rank in enumerate(ranks):
-            run.true(None not in found[stage].values(),
-                     f"weights of stage {stage} have no gradient ({where})", rank=rank,
-                     cause="backward with the gradient that the next stage sends")  # fmt: skip
+            run.true(
+                None not in found[stage].values(),
+                f"weights of stage {stage} have no gradient ({where})",
+                rank=rank,
+                cause="backward with the gradient that the next stage sends",
+            )
         same = alike([list(s.values()) for s in found], [list(s.values()) for s in right])
         slips = {} if same else whole.slips(case, before)
         for stage, rank in enumerate(ranks):
             known = {why: values[stage] for why, values in slips.items()}
-            run.close(found[stage], right[stage], f"stage {stage}'s gradient ({where})", rank=rank,
-                      likely=known, terms=99)  # fmt: skip
+            run.close(
+                found[stage],
+                right[stage],
+                f"stage {stage}'s gradient ({where})",
+                rank=rank,
+                likely=known,
+                terms=99,
+            )
         before = right
 
 
@@ -215,11 +232,23 @@ def check_losses(run: Run, whole: Whole, outputs: Sequence[Any], ranks: Sequence
                 run.equal(found["losses"], [], what, rank=rank)
                 continue
             run.true(None not in found["losses"], "nothing is returned", rank=rank)
-            run.close(found["losses"], right, what, rank=rank, likely={
-                "divided by their number: that is for the backward only": [v / m for v in right],
-            })  # fmt: skip
-            run.true(not found["graph"], "the losses that are returned hold a graph", rank=rank,
-                     cause="return value.detach(): a graph keeps activations alive")  # fmt: skip
+            run.close(
+                found["losses"],
+                right,
+                what,
+                rank=rank,
+                likely={
+                    "divided by their number: that is for the backward only": [
+                        v / m for v in right
+                    ],
+                },
+            )
+            run.true(
+                not found["graph"],
+                "the losses that are returned hold a graph",
+                rank=rank,
+                cause="return value.detach(): a graph keeps activations alive",
+            )
 
 
 def check_messages(run: Run, whole: Whole, result: Any) -> None:
@@ -227,15 +256,26 @@ def check_messages(run: Run, whole: Whole, result: Any) -> None:
     ends = [(stage < whole.p - 1, stage > 0) for stage in range(whole.p)]
     count = sum(whole.counts)
     size = sum(m * whole.message(case) for case, m in enumerate(whole.counts))
-    run.bytes(result, [size * sum(end) for end in ends], likely={
-        "no gradients come back": [size * on for on, _ in ends],
-        "half as many: float32 on the wire": [size * sum(end) // 2 for end in ends],
-    })  # fmt: skip
+    run.bytes(
+        result,
+        [size * sum(end) for end in ends],
+        likely={
+            "no gradients come back": [size * on for on, _ in ends],
+            "half as many: float32 on the wire": [size * sum(end) // 2 for end in ends],
+        },
+    )
     for stage, ledger in enumerate(result.ledgers):
         sent = sum(event.op == "send" for event in ledger.events)
-        run.equal(sent, count * sum(ends[stage]), "the number of messages sent", rank=stage,
-                  likely={"the whole batch in one message: then one rank works at a time":
-                          len(whole.counts) * sum(ends[stage])})  # fmt: skip
+        run.equal(
+            sent,
+            count * sum(ends[stage]),
+            "the number of messages sent",
+            rank=stage,
+            likely={
+                "the whole batch in one message: then one rank works at a time": len(whole.counts)
+                * sum(ends[stage])
+            },
+        )
 
 
 def order_fault(order: Sequence[str]) -> str:
@@ -245,11 +285,15 @@ def order_fault(order: Sequence[str]) -> str:
     if "F?" in forwards:
         return "an input was used before it had arrived: wait for the receive first"
     if len(set(forwards)) < len(forwards):
-        return ("one micro-batch came twice and another never: what is being sent must not change "
-                "before it has been waited for")  # fmt: skip
+        return (
+            "one micro-batch came twice and another never: what is being sent must not change "
+            "before it has been waited for"
+        )
     if len(set(backwards)) < len(backwards):
-        return ("autograd has saved a micro-batch's input, and another was received into the same "
-                "memory: a buffer for each")  # fmt: skip
+        return (
+            "autograd has saved a micro-batch's input, and another was received into the same "
+            "memory: a buffer for each"
+        )
     if list(order) == [what for k in forwards for what in (k, "B" + k[1:])]:
         return "each backward follows its own forward: one rank works while the others wait"
     if list(order) == forwards + backwards:

@@ -73,8 +73,11 @@ class Plan:
         try:
             return simulate(self.schedule, costs)
         except ScheduleError as error:
-            return self.run.fail(f"{self.title}: {error.found}", cause=error.why,
-                                 measured=lines(self.schedule.actions))  # fmt: skip
+            return self.run.fail(
+                f"{self.title}: {error.found}",
+                cause=error.why,
+                measured=lines(self.schedule.actions),
+            )
 
     def ends_by(self, costs: Costs, limit: float, formula: str, why: str = "") -> None:
         """Fails if the schedule takes longer than `limit`.
@@ -133,10 +136,14 @@ def read(
     result = run(drive, {"cases": cases}, world=RANKS)
     plans = []
     for place, sizes in enumerate(cases):
-        answers = [result.outputs[rank % RANKS]["plans"][place][rank // RANKS]
-                   for rank in range(sizes["p"])]  # fmt: skip
-        actions = [_line(run, sizes, rank, answer, letters, stages_of(rank, sizes))
-                   for rank, answer in enumerate(answers)]  # fmt: skip
+        answers = [
+            result.outputs[rank % RANKS]["plans"][place][rank // RANKS]
+            for rank in range(sizes["p"])
+        ]
+        actions = [
+            _line(run, sizes, rank, answer, letters, stages_of(rank, sizes))
+            for rank, answer in enumerate(answers)
+        ]
         plans.append(Plan(run, sizes, _schedule(run, sizes, actions)))
     return plans
 
@@ -146,22 +153,38 @@ def _line(
 ) -> tuple[Action, ...]:
     """The actions of one rank; fails, with the first word that cannot be one of its."""
     what = f"{title(sizes)}: rank {rank}"
-    run.true(isinstance(answer, list), f"{what} returns no list of texts", measured=str(answer),
-             expected=f"['{stages[0]}F0', ...]", cause="" if answer != "None" else
-             "nothing is returned")  # fmt: skip
+    run.true(
+        isinstance(answer, list),
+        f"{what} returns no list of texts",
+        measured=str(answer),
+        expected=f"['{stages[0]}F0', ...]",
+        cause="" if answer != "None" else "nothing is returned",
+    )
     actions = []
     for word in answer:
         try:
             action = Action.parse(word)
         except ScheduleError as error:
-            run.fail(f"{what} returns {word!r}, which is no action", cause=error.why,
-                     expected=error.asked)  # fmt: skip
-        run.true(action.kind in letters, f"{what} runs {word}: there is no {action.kind} here",
-                 expected=f"the letters {', '.join(letters)}")  # fmt: skip
-        run.true(action.stage in stages, f"{what} runs {word}, but it holds another stage",
-                 expected=f"actions of stage {' and '.join(map(str, stages))}")  # fmt: skip
-        run.true(action.micro < sizes["m"], f"{what} runs {word}, but there is no micro-batch "
-                 f"{action.micro}", expected=f"0 to {sizes['m'] - 1}")  # fmt: skip
+            run.fail(
+                f"{what} returns {word!r}, which is no action",
+                cause=error.why,
+                expected=error.asked,
+            )
+        run.true(
+            action.kind in letters,
+            f"{what} runs {word}: there is no {action.kind} here",
+            expected=f"the letters {', '.join(letters)}",
+        )
+        run.true(
+            action.stage in stages,
+            f"{what} runs {word}, but it holds another stage",
+            expected=f"actions of stage {' and '.join(map(str, stages))}",
+        )
+        run.true(
+            action.micro < sizes["m"],
+            f"{what} runs {word}, but there is no micro-batch {action.micro}",
+            expected=f"0 to {sizes['m'] - 1}",
+        )
         actions.append(action)
     return tuple(actions)
 
@@ -173,8 +196,7 @@ def _schedule(run: Run, sizes: Sizes, actions: list[tuple[Action, ...]]) -> Sche
     try:
         return Schedule("from text", tuple(actions), sizes["m"])
     except ScheduleError as error:
-        return run.fail(f"{title(sizes)}: {error.found}", cause=error.why,
-                        measured=lines(actions))  # fmt: skip
+        return run.fail(f"{title(sizes)}: {error.found}", cause=error.why, measured=lines(actions))
 
 
 # --- in words ------------------------------------------------------------------------------------

@@ -120,8 +120,10 @@ class Stage(nn.Module):
         width = 2 if first else 1 + len(weights["inner"])
         dtype = torch.int64 if first else torch.float64
         if x.dtype != dtype or x.dim() != 2 or x.shape[1] != width:
-            raise TypeError(f"the stage was given {x.dtype} of shape {tuple(x.shape)}, not {dtype} "
-                            f"of shape (rows, {width})")  # fmt: skip
+            raise TypeError(
+                f"the stage was given {x.dtype} of shape {tuple(x.shape)}, not {dtype} "
+                f"of shape (rows, {width})"
+            )
         tag = x[:, :1]
         self.book.note("F", tag)
         y, hidden = through(weights, x)
@@ -164,15 +166,21 @@ def drive(
         like = torch.full(case["shape"], torch.nan, dtype=torch.float64)
         losses = call(case, stage, micro_batches, loss, like, group)
         if open_ones := [event.op for event in group.ledger.open_events()]:
-            raise RuntimeError(f"{len(open_ones)} messages are under way on return: wait for what "
-                               "`isend` and `irecv` have returned")  # fmt: skip
+            raise RuntimeError(
+                f"{len(open_ones)} messages are under way on return: wait for what "
+                "`isend` and `irecv` have returned"
+            )
         listed = losses if isinstance(losses, (list, tuple)) else [losses]
-        found.append({
-            "losses": [value if value is None else float(value) for value in listed],
-            "graph": any(torch.is_tensor(value) and value.requires_grad for value in listed),
-            "order": stage.book.order,
-            "most": stage.book.most,
-            "gradients": {name: None if p.grad is None else p.grad.clone()
-                          for name, p in stage.named_parameters()},
-        })  # fmt: skip
+        found.append(
+            {
+                "losses": [value if value is None else float(value) for value in listed],
+                "graph": any(torch.is_tensor(value) and value.requires_grad for value in listed),
+                "order": stage.book.order,
+                "most": stage.book.most,
+                "gradients": {
+                    name: None if p.grad is None else p.grad.clone()
+                    for name, p in stage.named_parameters()
+                },
+            }
+        )
     return found

@@ -62,9 +62,11 @@ class Case(NamedTuple):
     def words(self) -> str:
         """It, for messages."""
         mixture = f", {self.experts} experts" if self.experts else ""
-        return (f"{self.parameters / 1e9:.1f}e9 parameters{mixture}, {self.batch} sequences of "
-                f"{self.sequence} tokens, {self.gpus} GPUs of {self.memory / 1e9:.0f} GB, "
-                f"{self.node} a node, {self.between / 1e9:.3g} GB/s between them")  # fmt: skip
+        return (
+            f"{self.parameters / 1e9:.1f}e9 parameters{mixture}, {self.batch} sequences of "
+            f"{self.sequence} tokens, {self.gpus} GPUs of {self.memory / 1e9:.0f} GB, "
+            f"{self.node} a node, {self.between / 1e9:.3g} GB/s between them"
+        )
 
 
 class Answer(NamedTuple):
@@ -128,11 +130,18 @@ def known(name: str, gpus: str, batch: int, sequence: int = 0, between: float = 
     config, cluster = model(name), parse_cluster(gpus)
     kept = 2 * config.hidden * (config.layers + 17) + 4 * config.vocabulary
     return Case(
-        parameters=parameter_count(config), experts=config.moe.experts if config.moe else 0,
-        kept=kept, sequence=sequence or config.sequence, batch=batch, gpus=cluster.count,
-        node=cluster.node, memory=USABLE * cluster.gpu.memory, flops=cluster.gpu.reached["bf16"],
-        inside=cluster.inside.bandwidth, between=between or cluster.between.bandwidth,
-    )  # fmt: skip
+        parameters=parameter_count(config),
+        experts=config.moe.experts if config.moe else 0,
+        kept=kept,
+        sequence=sequence or config.sequence,
+        batch=batch,
+        gpus=cluster.count,
+        node=cluster.node,
+        memory=USABLE * cluster.gpu.memory,
+        flops=cluster.gpu.reached["bf16"],
+        inside=cluster.inside.bandwidth,
+        between=between or cluster.between.bandwidth,
+    )
 
 
 Row = tuple[str, str, int, int, float]  # as in `known`
@@ -241,9 +250,10 @@ def slips(asked: list[Case], given: list[frozenset[str]]) -> str:
         return (MORE if more else FEWER) + ROOM_LEFT
     for looked_at in (range(len(asked)), wrong):
         found = [
-            why for why, slip in SLIPS.items()
+            why
+            for why, slip in SLIPS.items()
             if all(slip(asked[n]) - last == given[n] - last for n in looked_at)
-        ]  # fmt: skip
+        ]
         if found:
             return "; or ".join(found)
     return ""

@@ -61,8 +61,10 @@ class Case(NamedTuple):
         """It, for messages."""
         s = self.shape
         mixture = "{} experts, top {}".format(*self.moe) if self.moe else "no experts"
-        return (f"{self.world} ranks, {self.ranks_per_node} a node; {s['layers']} layers, "
-                f"{s['heads']}/{s['kv_heads']} heads, {mixture}; batch {self.batch}")  # fmt: skip
+        return (
+            f"{self.world} ranks, {self.ranks_per_node} a node; {s['layers']} layers, "
+            f"{s['heads']}/{s['kv_heads']} heads, {mixture}; batch {self.batch}"
+        )
 
 
 def price(config: ModelConfig, layout: Layout, ranks_per_node: int, batch: int) -> Price:
@@ -117,8 +119,10 @@ def candidates(case: Case) -> Iterator[tuple[Layout, Price]]:
     """All layouts that can be, with their prices; the budget aside."""
     config = case.config
     widths = math.gcd(config.heads, config.kv_heads, config.ffn, config.vocabulary)
-    pps, tps, eps = (_divisors(math.gcd(n, case.world))
-                     for n in (config.layers, widths, case.moe[0] if case.moe else 1))  # fmt: skip
+    pps, tps, eps = (
+        _divisors(math.gcd(n, case.world))
+        for n in (config.layers, widths, case.moe[0] if case.moe else 1)
+    )
     for pp, tp, ep in product(pps, tps, eps):
         dp = case.world // (pp * tp * ep)
         if case.world % (pp * tp * ep) or case.batch % (dp * ep):

@@ -76,8 +76,10 @@ class Question(NamedTuple):
     def words(self) -> str:
         """It, for messages."""
         s = dict(self.shape)
-        return (f"{self.gpus}, {self.node} a node, {self.memory / 1e9:.1f} GB each; {s['layers']} "
-                f"layers, {s['heads']}/{s['kv_heads']} heads; batch {self.batch}")  # fmt: skip
+        return (
+            f"{self.gpus}, {self.node} a node, {self.memory / 1e9:.1f} GB each; {s['layers']} "
+            f"layers, {s['heads']}/{s['kv_heads']} heads; batch {self.batch}"
+        )
 
 
 class Costs:
@@ -235,10 +237,11 @@ class Search:
         shown = [held[layout] for layout in chosen if layout in held]
         hidden = [stages for one in refused for _, stages in self.legal.get(one, [])]
         return "; or ".join(
-            why for why, fits in SLIPS.items()
+            why
+            for why, fits in SLIPS.items()
             if all(fits(stages, self.room) for stages in shown)
             and not any(fits(stages, self.room) for stages in hidden)
-        )  # fmt: skip
+        )
 
 
 @lru_cache(64)
@@ -267,13 +270,22 @@ def misfit(question: Question, layout: Layout) -> str:
         extra = f": {layout.tp} of {question.node}" if why == BEYOND_NODE else ""
         return f"its family cannot be used: {why}{extra}"
     if layout.batch != question.batch:
-        return (f"the batch is not kept: rows · micro_batches · dp is {layout.batch}, "
-                f"not {question.batch}")  # fmt: skip
+        return (
+            f"the batch is not kept: rows · micro_batches · dp is {layout.batch}, "
+            f"not {question.batch}"
+        )
     if layout.micro_batches < p:
         return f"{FEW}: {layout.micro_batches} for {p}; longer micro-batches are fewer"
     tried = (layout.rows in ROWS, layout.zero in ZERO, layout.recompute in RECOMPUTE)
-    plain = Layout(p, layout.dp, tp=layout.tp, rows=layout.rows, zero=layout.zero,
-                   micro_batches=layout.micro_batches, recompute=layout.recompute)  # fmt: skip
+    plain = Layout(
+        p,
+        layout.dp,
+        tp=layout.tp,
+        rows=layout.rows,
+        zero=layout.zero,
+        micro_batches=layout.micro_batches,
+        recompute=layout.recompute,
+    )
     if not all(tried) or plain != layout:
         return "rows, zero and recompute are one of ROWS, ZERO, RECOMPUTE; all else stays as it is"
     return ""
@@ -296,5 +308,7 @@ def habit(found: Search, chosen: Sequence[Layout]) -> str:
 def show(layout: Layout) -> str:
     """What is chosen of it."""
     again = ", recomputed" if layout.recompute == "full" else ""
-    return (f"pp {layout.pp} dp {layout.dp} tp {layout.tp}, {layout.micro_batches} micro-batches "
-            f"of {layout.rows}, ZeRO-{layout.zero}{again}")  # fmt: skip
+    return (
+        f"pp {layout.pp} dp {layout.dp} tp {layout.tp}, {layout.micro_batches} micro-batches "
+        f"of {layout.rows}, ZeRO-{layout.zero}{again}"
+    )

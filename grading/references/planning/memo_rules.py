@@ -124,16 +124,16 @@ def held(r: Rank) -> Answer:
         "the router is missing": r.dense - r.held("router", only=True),
         "a block has two norms": r.dense - r.own * r.width,
         "key and value have as many heads as kv_heads says": r.dense + heads,
-        "the network has three matrices if it is gated, else two":
-            r.dense + (network if not r.config.gated else -r.held("ffn.down", only=True)),
+        "the network has three matrices if it is gated, else two": r.dense
+        + (network if not r.config.gated else -r.held("ffn.down", only=True)),
         "a tied weight is on both ends of the pipeline": r.dense - r.last * r.end,
         "a rank with both ends has a tied weight once": r.dense + tied * r.end,
-        "a tied weight is on the ends only, and the output layer is the last stage's":
-            r.dense + r.end,
+        "a tied weight is on the ends only, and the output layer is the last stage's": r.dense
+        + r.end,
         "the embedding, or the output layer, is missing on its stage": r.dense - r.end,
         "the ends are cut by tp too": r.dense + (r.first + r.last) * (r.tp - 1) * r.end,
         "tp cuts every matrix": r.dense * r.tp,
-    }  # fmt: skip
+    }
 
 
 def expert_held(r: Rank) -> Answer:
@@ -145,12 +145,14 @@ def expert_held(r: Rank) -> Answer:
         "neither ep nor tp cuts them here": r.experts * r.tp * r.ep,
         "dp does not cut parameters: it has replicas of them": r.experts // r.dp,
         "the router is no expert's": r.experts + router,
-        "these are all stages' experts: blocks[stage] counts":
-            r.experts // max(1, r.own) * sum(r.case["blocks"]),
+        "these are all stages' experts: blocks[stage] counts": r.experts
+        // max(1, r.own)
+        * sum(r.case["blocks"]),
         "one expert's, not all of this rank": r.experts * r.ep // max(1, r.experts_in_all),
-        "the network has three matrices if it is gated, else two":
-            r.experts * (3 if not r.config.gated else 2) // (2 if not r.config.gated else 3),
-    }  # fmt: skip
+        "the network has three matrices if it is gated, else two": r.experts
+        * (3 if not r.config.gated else 2)
+        // (2 if not r.config.gated else 3),
+    }
 
 
 def state(r: Rank) -> Answer:
@@ -186,13 +188,14 @@ def on_tp(r: Rank) -> Answer:
         "the choices' weights are summed backward only": r.sums(choices=2),
         "only half of a block's four sums: each region has one forward, one backward": r.sums(2),
         "an all-reduce sends 2(N-1)/N of its bytes, not (N-1)/N": right // 2,
-        "an all-reduce sends 2(N-1)/N of its bytes, not twice them":
-            right * r.tp // max(1, r.tp - 1),
+        "an all-reduce sends 2(N-1)/N of its bytes, not twice them": right
+        * r.tp
+        // max(1, r.tp - 1),
         "of one micro-batch, not of the whole step": right // r.m,
         "in numbers, not in bytes": right // r.item,
         "`rows` are one rank's: dp and ep have cut the batch already": right // (r.dp * r.ep),
         "every stage has its own number of blocks": r.sums() // max(1, r.own),
-    }  # fmt: skip
+    }
 
 
 def on_pp(r: Rank) -> Answer:
@@ -207,10 +210,9 @@ def on_pp(r: Rank) -> Answer:
         "the gradient goes back to the stage before": r.sent(int(not r.last), r.end),
         "the last stage sends nothing on, the first nothing back": r.sent(2, r.end),
         "there is nothing to send on a single stage": r.sent(1, r.end),
-        "of one micro-batch, not of the whole step":
-            r.sent(ways, r.end * r.m) // r.m,
+        "of one micro-batch, not of the whole step": r.sent(ways, r.end * r.m) // r.m,
         "every rank of tp sends all of an activation": r.sent(ways, r.end * r.tp) // r.tp,
-    }  # fmt: skip
+    }
 
 
 def on_ep(r: Rank) -> Answer:
@@ -236,31 +238,35 @@ def on_data(r: Rank) -> Answer:
     both = r.dp * r.ep
     right = r.replicated(both, r.dp)
     return right, {
-        "experts are summed over their dp replicas only: ranks of ep have other ones":
-            r.replicated(both, both),
+        "experts are summed over their dp replicas only: ranks of ep have other ones": r.replicated(
+            both, both
+        ),
         "what is no expert's has replicas on ep too": r.replicated(r.dp, r.dp),
         "experts have replicas along dp, and their gradients are summed": r.replicated(both, 1),
         "once a step, not for each micro-batch": right * r.m,
         "both go: gradients are reduce-scattered, then parameters all-gathered": right // 2,
-        "what stays on its rank is not sent: (N-1)/N":
-            2 * r.item * (both * r.shards()[0] + r.dp * r.shards()[1]),
+        "what stays on its rank is not sent: (N-1)/N": 2
+        * r.item
+        * (both * r.shards()[0] + r.dp * r.shards()[1]),
         "in numbers, not in bytes": right // r.item,
-    }  # fmt: skip
+    }
 
 
 def in_flight(r: Rank) -> Answer:
     """Micro-batches."""
     schedule = r.case["options"]["schedule"]
     return r.waiting(schedule), {
-        "there are no more micro-batches than there are":
-            r.pp - r.stage if schedule == "1F1B" else None,
+        "there are no more micro-batches than there are": r.pp - r.stage
+        if schedule == "1F1B"
+        else None,
         "GPipe makes all forwards before the first backward": r.waiting("1F1B"),
         "1F1B begins its backwards before all forwards are made": r.m,
         "later stages hold fewer: stage i has the first of pp - i": min(r.m, r.pp),
         "the first stage holds most, the last one": min(r.m, r.stage + 1),
-        "one fewer than there are: the one that is turning round counts":
-            min(r.m, r.pp - r.stage - 1),
-    }  # fmt: skip
+        "one fewer than there are: the one that is turning round counts": min(
+            r.m, r.pp - r.stage - 1
+        ),
+    }
 
 
 def bubble(r: Rank) -> Answer:

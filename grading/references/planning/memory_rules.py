@@ -46,9 +46,11 @@ class Rank:
 
     def sized(self, *words: str) -> int:
         """Parameters of this rank in tensors with one of these words in the name."""
-        return sum(size // (1 if "norm" in name else self.layout.tp)
-                   for name, size in self.tensors.items()
-                   if any(word in name for word in words))  # fmt: skip
+        return sum(
+            size // (1 if "norm" in name else self.layout.tp)
+            for name, size in self.tensors.items()
+            if any(word in name for word in words)
+        )
 
     @cached_property
     def count(self) -> int:
@@ -205,8 +207,9 @@ def activations(r: Rank) -> Answer:
         "the masks of the two dropouts outside are missing": other(mask=0),
         "a mask has one byte a number": other(mask=2 * r.item, scores=3 * r.item),
         "both norms keep their inputs, and products the norms' results": other(entry=2),
-        "a value has 4 bytes in fp32" if r.item == 4 else "a value has 2 bytes in bf16":
-            other(item=6 - r.item),
+        "a value has 4 bytes in fp32" if r.item == 4 else "a value has 2 bytes in bf16": other(
+            item=6 - r.item
+        ),
         "three values of F if gated, else two": other(networks=2 if c.gated else 3),
         f"`recompute` is {layout.recompute!r} here": other(recompute="none"),
         "`full` keeps the block's input alone": other(recompute="selective"),
@@ -216,7 +219,7 @@ def activations(r: Rank) -> Answer:
         "of `rows` sequences": right / layout.rows,
         "`rows` are one rank's: dp has cut the batch already": right / layout.dp,
         "in bytes, not in GiB": right / GIB,
-    }  # fmt: skip
+    }
 
 
 def head(r: Rank) -> Answer:
@@ -248,8 +251,10 @@ ANSWERS: Mapping[str, Callable[[Rank], Answer]] = {
 
 def most(config: ModelConfig, layout: Layout) -> Answer:
     """The bytes of the fullest rank."""
-    sums = [sum(answer(Rank(config, layout, stage))[0] for answer in ANSWERS.values())
-            for stage in range(layout.pp)]  # fmt: skip
+    sums = [
+        sum(answer(Rank(config, layout, stage))[0] for answer in ANSWERS.values())
+        for stage in range(layout.pp)
+    ]
     return max(sums), {
         "the first stage is not always the fullest": sums[0],
         "the last stage is not always the fullest": sums[-1],

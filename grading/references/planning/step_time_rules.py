@@ -78,9 +78,13 @@ class Priced:
     """
 
     def __init__(
-        self, config: ModelConfig, layout: Layout, cluster: Cluster, efficiency: float,
+        self,
+        config: ModelConfig,
+        layout: Layout,
+        cluster: Cluster,
+        efficiency: float,
         rules: Rules,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.config, self.layout, self.cluster = config, layout, cluster
         self.rate = cluster.gpu.peak[layout.precision] * rules.get("efficiency", efficiency)
         self.rules = dict(rules)
@@ -124,10 +128,14 @@ class Priced:
         sums: float = self.rules.get("sums", 4) + 2 * self.rules.get("sums_again", self.again)
         size = 2 * self.tokens * self.config.hidden
         near = self.layout.gpus <= self.cluster.node
-        link = self.cluster.inside if near != self.rules.get("other", False) else (
-            self.cluster.between)  # fmt: skip
+        link = (
+            self.cluster.inside
+            if near != self.rules.get("other", False)
+            else (self.cluster.between)
+        )
         each = link.alpha * self.rules.get("alpha", 1) + (
-            size / self.rules.get("pieces", self.layout.tp) / link.bandwidth)  # fmt: skip
+            size / self.rules.get("pieces", self.layout.tp) / link.bandwidth
+        )
         one = ring(size, self.layout.tp, 1, self.cluster, **self.rules)
         return {
             "compute": self.own * (forward * (1 + self.again) + backward),

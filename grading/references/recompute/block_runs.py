@@ -134,8 +134,14 @@ def walk_chains(call: Call, given: dict[str, Any]) -> dict[str, Any]:
         return ((x + tensor_of(call(second, inner)).sum()) * given["slopes"]).sum()
 
     found = measured(loss)
-    return found | {"runs": runs, "grads": {"first": [w.grad for w in first.weights],
-                    "second": [w.grad for w in second.weights], "inner": inner.grad}}  # fmt: skip
+    return found | {
+        "runs": runs,
+        "grads": {
+            "first": [w.grad for w in first.weights],
+            "second": [w.grad for w in second.weights],
+            "inner": inner.grad,
+        },
+    }
 
 
 def walk_layers(call: Call, given: dict[str, Any]) -> dict[str, Any]:
@@ -160,8 +166,12 @@ def walk_layers(call: Call, given: dict[str, Any]) -> dict[str, Any]:
 
     found = measured(loss)
     names = list(given["layers"][0])
-    return found | {"runs": runs, "grads": [dict(zip(names, (w.grad for w in layer.weights),
-                    strict=True)) for layer in layers]}  # fmt: skip
+    return found | {
+        "runs": runs,
+        "grads": [
+            dict(zip(names, (w.grad for w in layer.weights), strict=True)) for layer in layers
+        ],
+    }
 
 
 # --- memory of a stack ---------------------------------------------------------------------------
@@ -203,15 +213,28 @@ def live_bytes(block: Call, x: torch.Tensor) -> dict[str, int]:
 
 def live_bytes_are(run: Run, found: dict[str, int], size: int, rank: int | None = None) -> None:
     """Each block's output and its two kept results, until backward or until nobody wants them."""
-    run.at_most(found["dropped"], STATE, "bytes held after a forward whose output is dropped",
-                rank=rank, cause="what was kept is never released: it leads over its graph to what "
-                "keeps it, or outlives its call")  # fmt: skip
-    run.at_most(found["held"], STACK * (3 * size + STATE), "bytes held after forward", rank=rank,
-                cause="more than each block's output and its two kept results: keep only what is "
-                "asked for")  # fmt: skip
-    run.at_most(found["left"], size + STATE, "bytes held after backward, beside the output",
-                cause="what was kept is never released: it outlives its call",
-                rank=rank)  # fmt: skip
+    run.at_most(
+        found["dropped"],
+        STATE,
+        "bytes held after a forward whose output is dropped",
+        rank=rank,
+        cause="what was kept is never released: it leads over its graph to what "
+        "keeps it, or outlives its call",
+    )
+    run.at_most(
+        found["held"],
+        STACK * (3 * size + STATE),
+        "bytes held after forward",
+        rank=rank,
+        cause="more than each block's output and its two kept results: keep only what is asked for",
+    )
+    run.at_most(
+        found["left"],
+        size + STATE,
+        "bytes held after backward, beside the output",
+        cause="what was kept is never released: it outlives its call",
+        rank=rank,
+    )
 
 
 # --- what the runs have seen ---------------------------------------------------------------------
@@ -233,9 +256,13 @@ def runs_agree(
         rank: whose they are.
     """
     firsts, seconds = runs[:first], runs[first:]
-    run.equal(len(seconds), second, f"the number of second runs of {first} calls{words}", rank=rank,
-              likely={"nothing is recomputed": 0,
-                      "a call is run again twice": 2 * second})  # fmt: skip
+    run.equal(
+        len(seconds),
+        second,
+        f"the number of second runs of {first} calls{words}",
+        rank=rank,
+        likely={"nothing is recomputed": 0, "a call is run again twice": 2 * second},
+    )
     seen = [tensor for noted in firsts for tensor in noted[1:]]
     for again in seconds:
         number = next((i for i, once in enumerate(firsts) if torch.equal(once[0], again[0])), -1)
@@ -249,9 +276,13 @@ def runs_agree(
             "some of these are results of another call: each call has its own":
                 again[1:] if known else [],
         }  # fmt: skip
-        run.close(_rows(again[1:]), _rows(once[1:]), rank=rank,
-                  what=f"what the second run of call {number + 1} sees, a row for each,{words}",
-                  likely={why: _rows(tensors) for why, tensors in wrong.items()})  # fmt: skip
+        run.close(
+            _rows(again[1:]),
+            _rows(once[1:]),
+            rank=rank,
+            what=f"what the second run of call {number + 1} sees, a row for each,{words}",
+            likely={why: _rows(tensors) for why, tensors in wrong.items()},
+        )
 
 
 def _rows(tensors: list[torch.Tensor]) -> torch.Tensor:

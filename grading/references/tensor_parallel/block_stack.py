@@ -54,8 +54,11 @@ class Block:
 
 def grads_of(blocks: list[Block]) -> dict[str, Any]:
     """The gradients of all weights, by the block's number and their names."""
-    return {f"{number}.{name}": weight.grad for number, block in enumerate(blocks)
-            for name, weight in block.at.items()}  # fmt: skip
+    return {
+        f"{number}.{name}": weight.grad
+        for number, block in enumerate(blocks)
+        for name, weight in block.at.items()
+    }
 
 
 class Given(NamedTuple):
@@ -76,8 +79,14 @@ def given_of(run: Run) -> Given:
     """Draws the inputs."""
     tokens, width = run.number(3, 6), run.number(3, 6)
     shapes = {"in": (width, sum(CUTS)), "out": (sum(CUTS), width)}
-    whole = [{f"{half}.{name}": run.random(shape) * 0.5 for half in ("first", "second")
-              for name, shape in shapes.items()} for _ in range(max(ORDER) + 1)]  # fmt: skip
+    whole = [
+        {
+            f"{half}.{name}": run.random(shape) * 0.5
+            for half in ("first", "second")
+            for name, shape in shapes.items()
+        }
+        for _ in range(max(ORDER) + 1)
+    ]
     return Given(whole, run.random((tokens, width)), run.random((tokens, width)))
 
 
@@ -97,5 +106,8 @@ def one_process(given: Given) -> Values:
 def cut(tensors: Values, rank: int) -> Values:
     """What a rank has of them: columns of what goes in, rows of what comes out, all of others."""
     dims = {"in": 1, "out": 0}
-    return {name: tensor.split(CUTS, dims[end])[rank].contiguous() if end in dims else tensor
-            for name, tensor in tensors.items() for end in [name.rpartition(".")[2]]}  # fmt: skip
+    return {
+        name: tensor.split(CUTS, dims[end])[rank].contiguous() if end in dims else tensor
+        for name, tensor in tensors.items()
+        for end in [name.rpartition(".")[2]]
+    }

@@ -94,8 +94,13 @@ def turned(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.movedim(0, -2) if tensor.dim() > 1 else tensor
 
 
-def step(layer: Callable[..., Any], own: nn.Module, x: torch.Tensor, upstream: torch.Tensor,
-         events: list[Any]) -> dict[str, Any]:  # fmt: skip
+def step(
+    layer: Callable[..., Any],
+    own: nn.Module,
+    x: torch.Tensor,
+    upstream: torch.Tensor,
+    events: list[Any],
+) -> dict[str, Any]:
     """One forward and backward of a layer whose parameters have no gradient yet.
 
     Args:
@@ -111,8 +116,9 @@ def step(layer: Callable[..., Any], own: nn.Module, x: torch.Tensor, upstream: t
     marks.append(len(events))
     backward(y, turned(upstream))
     marks.append(len(events))
-    grads = {name: copied(getattr(getattr(own, name, None), "grad", None))
-             for name in ("weight", "bias")}  # fmt: skip
+    grads = {
+        name: copied(getattr(getattr(own, name, None), "grad", None)) for name in ("weight", "bias")
+    }
     return {"y": copied(y), "marks": marks, "grads": {"x": copied(leaf.grad), **grads}}
 
 
@@ -208,9 +214,12 @@ class Case:
 
 
 def cases(
-    result: Any, layers: list[Layer], xs: list[torch.Tensor], slopes: list[torch.Tensor],
+    result: Any,
+    layers: list[Layer],
+    xs: list[torch.Tensor],
+    slopes: list[torch.Tensor],
     places: list[tuple[int, int]],
-) -> list[Case]:  # fmt: skip
+) -> list[Case]:
     """Each layer on each rank."""
     given = list(zip(layers, xs, slopes, strict=True))
     return [
@@ -242,27 +251,45 @@ def check_parameters(
         others = {why: each[name] for why, each in likely.items() if name in each}
         run.close(actual, value, what, rank=rank, likely=others)
     why = "no optimizer finds it: make it an nn.Parameter"
-    run.equal(found["loose"], [], "the list of what is no parameter of the layer", rank=rank,
-              likely={why: found["loose"]})  # fmt: skip
+    run.equal(
+        found["loose"],
+        [],
+        "the list of what is no parameter of the layer",
+        rank=rank,
+        likely={why: found["loose"]},
+    )
     run.equal(found["others"], 0, "the number of parameters beside weight and bias", rank=rank)
     was = [tensor for tensor in case.full if tensor is not None]
-    run.equal(found["full"], was, "the full layer after a step of this one", rank=rank,
-              likely={"others may use it as well: copy what you take": found["full"]})  # fmt: skip
+    run.equal(
+        found["full"],
+        was,
+        "the full layer after a step of this one",
+        rank=rank,
+        likely={"others may use it as well: copy what you take": found["full"]},
+    )
 
 
 def check_memory(run: Run, case: Case, wanted: dict[str, Any]) -> None:
     """Nothing is alive after the building but weight and bias, as they should be."""
-    full, own, kept = (sum(tensor.nbytes for tensor in tensors if tensor is not None)
-                       for tensors in (case.full, wanted.values(),
-                                       case.found["values"].values()))  # fmt: skip
+    full, own, kept = (
+        sum(tensor.nbytes for tensor in tensors if tensor is not None)
+        for tensors in (case.full, wanted.values(), case.found["values"].values())
+    )
     cause = ""
     if case.found["held"] > kept:
         cause = "a view keeps all of its storage: copy the slice of the bias too"
     if case.found["held"] >= case.full[0].nbytes:
-        cause = ("the whole weight is alive: a view keeps all of its storage, and a reference to "
-                 "`full` keeps it as well")  # fmt: skip
-    run.at_most(case.found["held"], own, f"bytes held {case.what}, {full:,} in all,",
-                rank=case.rank, cause=cause)  # fmt: skip
+        cause = (
+            "the whole weight is alive: a view keeps all of its storage, and a reference to "
+            "`full` keeps it as well"
+        )
+    run.at_most(
+        case.found["held"],
+        own,
+        f"bytes held {case.what}, {full:,} in all,",
+        rank=case.rank,
+        cause=cause,
+    )
 
 
 def stretches(result: Any, rank: int, marks: list[int]) -> list[list[str]]:

@@ -74,8 +74,12 @@ def _check_number(
     if not isinstance(value, (int, float)):
         run.fail(f"{what} is no number", expected=f"{wanted:.6g} {unit}", measured=repr(value))
     cause = next((why for why, other in likely.items() if _near(value, other, RTOL)), "")
-    run.fail(f"{what} is wrong", expected=f"{wanted:.6g} {unit}", measured=f"{value:.6g} {unit}",
-             cause=cause)  # fmt: skip
+    run.fail(
+        f"{what} is wrong",
+        expected=f"{wanted:.6g} {unit}",
+        measured=f"{value:.6g} {unit}",
+        cause=cause,
+    )
 
 
 # --- the fit -------------------------------------------------------------------------------------
@@ -88,15 +92,19 @@ def _table(run: Run, link: AlphaBeta, noise: float) -> dict[str, list[Any]]:
     """Times of 8 bytes to 32 MiB, each size twice, in no order."""
     sizes = [8 * 4**k for k in (5, 0, 11, 3, 8, 1, 10, 6, 2, 9, 7, 4, 0, 11, 4, 7)]
     errors = run.random(len(sizes)).clamp(-2, 2).tolist()
-    times = [link.seconds("send", size, 2) * (1 + noise * error)
-             for size, error in zip(sizes, errors, strict=True)]  # fmt: skip
+    times = [
+        link.seconds("send", size, 2) * (1 + noise * error)
+        for size, error in zip(sizes, errors, strict=True)
+    ]
     return {"sizes": sizes, "times": times}
 
 
 def _least_squares(table: Mapping[str, list[Any]], power: float) -> list[float]:
     """The fit with errors divided by t to some power: 0 is absolute, 1 is right."""
-    rows = [(1 / t**power, s / t**power, t / t**power) for s, t in
-            zip(table["sizes"], table["times"], strict=True)]  # fmt: skip
+    rows = [
+        (1 / t**power, s / t**power, t / t**power)
+        for s, t in zip(table["sizes"], table["times"], strict=True)
+    ]
     a11, a12, a22 = (sum(row[i] * row[j] for row in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
     b1, b2 = (sum(row[i] * row[2] for row in rows) for i in (0, 1))
     determinant = a11 * a22 - a12 * a12
@@ -107,8 +115,11 @@ def _check_fit(run: Run, answer: Any, wanted: AlphaBeta, likely: Mapping[str, li
     """Compares a pair with α and β."""
     right = [wanted.alpha, wanted.beta]
     shown = f"α = {right[0]:.4g} s, β = {right[1]:.4g} s/byte"
-    if not (isinstance(answer, list) and len(answer) == 2
-            and all(isinstance(item, (int, float)) for item in answer)):  # fmt: skip
+    if not (
+        isinstance(answer, list)
+        and len(answer) == 2
+        and all(isinstance(item, (int, float)) for item in answer)
+    ):
         run.fail("the fit is no pair of numbers", expected=shown, measured=repr(answer))
     if all(_near(a, r, FIT_RTOL) for a, r in zip(answer, right, strict=True)):
         return
@@ -125,8 +136,12 @@ def _check_fit(run: Run, answer: Any, wanted: AlphaBeta, likely: Mapping[str, li
         ),
         "",
     )
-    run.fail("α and β are not the best for these times", expected=shown, cause=cause,
-             measured=f"α = {answer[0]:.4g} s, β = {answer[1]:.4g} s/byte")  # fmt: skip
+    run.fail(
+        "α and β are not the best for these times",
+        expected=shown,
+        cause=cause,
+        measured=f"α = {answer[0]:.4g} s, β = {answer[1]:.4g} s/byte",
+    )
 
 
 @check(
@@ -153,13 +168,21 @@ def check_noisy(run: Run) -> None:
     """E: 5 % of noise on every time."""
     table = _table(run, _link(run), 0.05)
     result = run(drive_fit, {"fits": [table]})
-    _check_fit(run, result.outputs[0]["answers"][0], fit(**table), {
-        "absolute errors: the largest messages alone decide, and α is noise":
-            _least_squares(table, 0),
-        "absolute errors, where the largest messages decide; and a negative α was set to 0":
-            [0.0, _least_squares(table, 0)[1]],
-        "each squared error was divided by t, not by t²": _least_squares(table, 0.5),
-    })  # fmt: skip
+    _check_fit(
+        run,
+        result.outputs[0]["answers"][0],
+        fit(**table),
+        {
+            "absolute errors: the largest messages alone decide, and α is noise": _least_squares(
+                table, 0
+            ),
+            "absolute errors, where the largest messages decide; and a negative α was set to 0": [
+                0.0,
+                _least_squares(table, 0)[1],
+            ],
+            "each squared error was divided by t, not by t²": _least_squares(table, 0.5),
+        },
+    )
 
 
 @check(
@@ -176,10 +199,18 @@ def check_no_negative(run: Run) -> None:
     result = run(drive_fit, {"fits": [{"sizes": sizes, "times": times}]})
     answer = result.outputs[0]["answers"][0]
     low = answer[0] if isinstance(answer, list) and len(answer) == 2 else None
-    run.true(isinstance(low, (int, float)) and low == 0.0, "α of times that grow faster than the "
-             "sizes", expected="0.0", measured=repr(low))  # fmt: skip
-    run.true(isinstance(answer[1], (int, float)) and answer[1] > 0, "β of the same times",
-             expected="a positive number", measured=repr(answer[1]))  # fmt: skip
+    run.true(
+        isinstance(low, (int, float)) and low == 0.0,
+        "α of times that grow faster than the sizes",
+        expected="0.0",
+        measured=repr(low),
+    )
+    run.true(
+        isinstance(answer[1], (int, float)) and answer[1] > 0,
+        "β of the same times",
+        expected="a positive number",
+        measured=repr(answer[1]),
+    )
 
 
 # --- predictions ---------------------------------------------------------------------------------
@@ -194,20 +225,21 @@ def slips(op: str, payload: int, n: int, alpha: float, beta: float) -> dict[str,
     }
     if op == "broadcast":
         known |= {
-            "natural logarithm: a tree doubles, so its rounds are ⌈log2 N⌉":
-                math.ceil(math.log(n)) * (alpha + wide),
+            "natural logarithm: a tree doubles, so its rounds are ⌈log2 N⌉": math.ceil(math.log(n))
+            * (alpha + wide),
             "log2 N must be rounded up: there are no parts of rounds": log * (alpha + wide),
             "log2 N was rounded down: the last ranks get nothing": int(log) * (alpha + wide),
-            "the root sends to one rank after another; a tree has ⌈log2 N⌉ rounds":
-                (n - 1) * (alpha + wide),
+            "the root sends to one rank after another; a tree has ⌈log2 N⌉ rounds": (n - 1)
+            * (alpha + wide),
             "S crosses one link after another: each round sends all of it": math.ceil(log) * alpha
             + wide,
-        }  # fmt: skip
+        }
     elif op != "send":
         part = twice * (n - 1) / n * wide
         known |= {
-            "the factor 2 is missing: an all-reduce is a reduce-scatter and an all-gather":
-                right("all_gather", payload, n),
+            "the factor 2 is missing: an all-reduce is a reduce-scatter and an all-gather": right(
+                "all_gather", payload, n
+            ),
             "N for N-1: a rank does not send to itself": twice * (n * alpha + wide),
             "N for N-1 in the number of messages": twice * n * alpha + part,
             "S for (N-1)/N·S: a rank does not send the last part": twice * ((n - 1) * alpha + wide),
@@ -215,7 +247,7 @@ def slips(op: str, payload: int, n: int, alpha: float, beta: float) -> dict[str,
             "every step sends S/N bytes, not all of S": twice * (n - 1) * (alpha + wide),
             "a ring has N-1 steps; ⌈log2 N⌉ rounds are a tree's": twice * math.ceil(log) * alpha
             + part,
-        }  # fmt: skip
+        }
     return known
 
 
@@ -231,8 +263,14 @@ def _check_predictions(run: Run, ops: tuple[str, ...]) -> None:
     for case, answer in zip(cases, result.outputs[0]["answers"], strict=True):
         op, n = case["op"], case["size"]
         what = f"{op} of {payload:,} bytes over {n} rank{'s' * (n > 1)}"
-        _check_number(run, answer, link.seconds(op, payload, n), what,
-                      slips(op, payload, n, link.alpha, link.beta), "s")  # fmt: skip
+        _check_number(
+            run,
+            answer,
+            link.seconds(op, payload, n),
+            what,
+            slips(op, payload, n, link.alpha, link.beta),
+            "s",
+        )
 
 
 @check(

@@ -150,18 +150,24 @@ def _check_order(
     """The first call of `ranks[0]` ends before any other begins; the others overlap."""
     first, *others = ranks
     for rank in ranks:
-        run.true(bool(calls[rank]), "prepare was not called on this rank", rank=rank,
-                 expected="one call on every rank", measured="none")  # fmt: skip
+        run.true(
+            bool(calls[rank]),
+            "prepare was not called on this rank",
+            rank=rank,
+            expected="one call on every rank",
+            measured="none",
+        )
     end = calls[first][0][1]
     early = [rank for rank in others if calls[rank][0][0] < end]
     if early:
         before = [rank for rank in early if calls[rank][0][1] <= calls[first][0][0]]
         run.fail(
-            f"prepare began before rank {first} had finished its own", rank=early[0],
+            f"prepare began before rank {first} had finished its own",
+            rank=early[0],
             expected=f"rank {first} prepares alone, then the others",
             measured=f"{len(early)} of the {len(others)} others began too early",
             cause="the others go first, and the first rank waits for them" if before else unheld,
-        )  # fmt: skip
+        )
     late = max(calls[rank][0][0] for rank in others) > min(calls[rank][0][1] for rank in others)
     run.true(
         not late,
@@ -207,10 +213,16 @@ def check_value(run: Run) -> None:
     """E: three ranks, and one alone."""
     for world in (3, 1):
         for rank, values in enumerate(_whole(run, world).column("values")):
-            run.equal(values, [_value("tokens", rank), None], "what two calls returned", rank=rank,
-                      likely={
-                "nothing is returned on this rank": [None, None],
-                "this is the first rank's value": [_value("tokens", 0), None]})  # fmt: skip
+            run.equal(
+                values,
+                [_value("tokens", rank), None],
+                "what two calls returned",
+                rank=rank,
+                likely={
+                    "nothing is returned on this rank": [None, None],
+                    "this is the first rank's value": [_value("tokens", 0), None],
+                },
+            )
 
 
 @check(
@@ -240,5 +252,10 @@ def check_failing(run: Run) -> None:
     """H: the first rank raises OSError."""
     cause = "`prepare` raised on rank 0, which then never came to the barrier: use try/finally."
     result = _explained(run, cause, drive_failing, world=3)
-    run.equal(result.outputs[0]["raised"], f"OSError: {FULL}", "the exception of the first rank",
-              rank=0, likely={"it was swallowed": ""})  # fmt: skip
+    run.equal(
+        result.outputs[0]["raised"],
+        f"OSError: {FULL}",
+        "the exception of the first rank",
+        rank=0,
+        likely={"it was swallowed": ""},
+    )

@@ -114,14 +114,27 @@ def check_place(run: Run) -> None:
         for rank in range(world):
             node, local = divmod(rank, count)
             in_turn = rank // (world // count)
-            run.equal(said[rank]["local_rank"], local, f"local_rank {_cluster(world, count)}",
-                      rank=rank, likely={
-                "this is the rank in the world, taken for the local rank": rank,
-                "node and local rank are swapped": node,
-                "ranks are numbered node by node, not dealt out in turn": in_turn})  # fmt: skip
-            run.equal(said[rank]["node"], node, f"node {_cluster(world, count)}", rank=rank,
-                      likely={"node and local rank are swapped": local,
-                              "this is the rank in the world": rank})  # fmt: skip
+            run.equal(
+                said[rank]["local_rank"],
+                local,
+                f"local_rank {_cluster(world, count)}",
+                rank=rank,
+                likely={
+                    "this is the rank in the world, taken for the local rank": rank,
+                    "node and local rank are swapped": node,
+                    "ranks are numbered node by node, not dealt out in turn": in_turn,
+                },
+            )
+            run.equal(
+                said[rank]["node"],
+                node,
+                f"node {_cluster(world, count)}",
+                rank=rank,
+                likely={
+                    "node and local rank are swapped": local,
+                    "this is the rank in the world": rank,
+                },
+            )
 
 
 def _check_lists(run: Run, kind: str, likely: Any) -> None:
@@ -130,9 +143,16 @@ def _check_lists(run: Run, kind: str, likely: Any) -> None:
         for rank in range(world):
             right = _lists(world, count, rank)
             name, other = f"{kind}_ranks", right["rail" if kind == "node" else "node"]
-            run.equal(said[rank][name], right[kind], f"{name} {_cluster(world, count)}", rank=rank,
-                      likely={"the ranks of the node and of the rail are swapped": other,
-                              **likely(world, count, rank)})  # fmt: skip
+            run.equal(
+                said[rank][name],
+                right[kind],
+                f"{name} {_cluster(world, count)}",
+                rank=rank,
+                likely={
+                    "the ranks of the node and of the rail are swapped": other,
+                    **likely(world, count, rank),
+                },
+            )
 
 
 @check(
@@ -143,11 +163,16 @@ def _check_lists(run: Run, kind: str, likely: Any) -> None:
 )
 def check_node_ranks(run: Run) -> None:
     """E: the first list."""
-    _check_lists(run, "node", lambda world, count, rank: {
-        "these are local ranks: a group is made of ranks in the world": list(range(count)),
-        "the stride is wrong: ranks are numbered node by node, not dealt out in turn":
-            list(range(rank % (world // count), world, world // count)),
-    })  # fmt: skip
+    _check_lists(
+        run,
+        "node",
+        lambda world, count, rank: {
+            "these are local ranks: a group is made of ranks in the world": list(range(count)),
+            "the stride is wrong: ranks are numbered node by node, not dealt out in turn": list(
+                range(rank % (world // count), world, world // count)
+            ),
+        },
+    )
 
 
 @check(
@@ -158,13 +183,19 @@ def check_node_ranks(run: Run) -> None:
 )
 def check_rail_ranks(run: Run) -> None:
     """E: the second list."""
-    _check_lists(run, "rail", lambda world, count, rank: {
-        "the rail begins at this rank instead of at its local rank":
-            list(range(rank, world, count)),
-        "these are the numbers of the nodes": list(range(world // count)),
-        "the stride is the number of nodes; it must be the ranks of a node":
-            list(range(rank % (world // count), world, world // count)),
-    })  # fmt: skip
+    _check_lists(
+        run,
+        "rail",
+        lambda world, count, rank: {
+            "the rail begins at this rank instead of at its local rank": list(
+                range(rank, world, count)
+            ),
+            "these are the numbers of the nodes": list(range(world // count)),
+            "the stride is the number of nodes; it must be the ranks of a node": list(
+                range(rank % (world // count), world, world // count)
+            ),
+        },
+    )
 
 
 def _check_group(run: Run, kind: str) -> None:
@@ -173,13 +204,18 @@ def _check_group(run: Run, kind: str) -> None:
         for rank in range(world):
             group, right = said[rank][f"{kind}_group"], _lists(world, count, rank)
             other = right["rail" if kind == "node" else "node"]
-            run.equal(group["members"], right[kind],
-                      f"who takes part in {kind}_group {_cluster(world, count)}", rank=rank,
-                      likely={
-                "node group and rail group are swapped": other,
-                "this is the group of all ranks": list(range(world)),
-                "this is a group that the rank is not in: new_group gives those -100": -100,
-                "no group was made": None})  # fmt: skip
+            run.equal(
+                group["members"],
+                right[kind],
+                f"who takes part in {kind}_group {_cluster(world, count)}",
+                rank=rank,
+                likely={
+                    "node group and rail group are swapped": other,
+                    "this is the group of all ranks": list(range(world)),
+                    "this is a group that the rank is not in: new_group gives those -100": -100,
+                    "no group was made": None,
+                },
+            )
 
 
 @check("a sum over node_group adds up the node's ranks", points=2, code="E")

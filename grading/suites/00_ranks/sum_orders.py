@@ -90,8 +90,11 @@ def _check_sum(run: Run, key: str, right: Any, likely: Any) -> None:
     rows = _rows(run)
     answers = run(drive_sums, {"rows": rows}).outputs[0]["sums"]
     for row, answer in zip(rows, answers, strict=True):
-        run.true(isinstance(answer, dict) and key in answer, f"there is no sum {key!r}",
-                 measured=repr(answer)[:100])  # fmt: skip
+        run.true(
+            isinstance(answer, dict) and key in answer,
+            f"there is no sum {key!r}",
+            measured=repr(answer)[:100],
+        )
         what, wanted = f"{key!r} of {len(row)} numbers in {_name(row.dtype)}", right(row)
         if _digits(answer[key]) == _digits(wanted):
             continue
@@ -99,8 +102,12 @@ def _check_sum(run: Run, key: str, right: Any, likely: Any) -> None:
             (why for why, other in likely(row).items() if _digits(other) == _digits(answer[key])),
             "",
         )
-        run.fail(f"{what} is another sum", expected=_digits(wanted),
-                 measured=_digits(answer[key]), cause=cause)  # fmt: skip
+        run.fail(
+            f"{what} is another sum",
+            expected=_digits(wanted),
+            measured=_digits(answer[key]),
+            cause=cause,
+        )
 
 
 def _digits(value: Any) -> str:
@@ -122,13 +129,18 @@ def _wide(row: torch.Tensor) -> torch.Tensor:
 )
 def check_forwards(run: Run) -> None:
     """E: bit for bit, in three dtypes."""
-    _check_sum(run, "forwards", left_to_right, lambda row: {
-        "accumulated in a wider dtype and rounded once": _wide(row),
-        "accumulated in float32 and rounded once": left_to_right(row.float()).to(row.dtype),
-        "as float32: the sum must keep x's dtype": left_to_right(row.float()),
-        "this is torch.sum, which adds in an order of its own": row.sum(),
-        "added from the end": left_to_right(row.flip(0)),
-    })  # fmt: skip
+    _check_sum(
+        run,
+        "forwards",
+        left_to_right,
+        lambda row: {
+            "accumulated in a wider dtype and rounded once": _wide(row),
+            "accumulated in float32 and rounded once": left_to_right(row.float()).to(row.dtype),
+            "as float32: the sum must keep x's dtype": left_to_right(row.float()),
+            "this is torch.sum, which adds in an order of its own": row.sum(),
+            "added from the end": left_to_right(row.flip(0)),
+        },
+    )
 
 
 @check(
@@ -139,12 +151,17 @@ def check_forwards(run: Run) -> None:
 )
 def check_pairwise(run: Run) -> None:
     """E: odd lengths, so that one waits in some rounds."""
-    _check_sum(run, "pairwise", neighbours, lambda row: {
-        "left half plus right half: another order than neighbours first": halves(row),
-        "the last of an odd number of terms is lost": neighbours(row[:-1]),
-        "accumulated in a wider dtype and rounded once": _wide(row),
-        "this is the sum forwards": left_to_right(row),
-    })  # fmt: skip
+    _check_sum(
+        run,
+        "pairwise",
+        neighbours,
+        lambda row: {
+            "left half plus right half: another order than neighbours first": halves(row),
+            "the last of an odd number of terms is lost": neighbours(row[:-1]),
+            "accumulated in a wider dtype and rounded once": _wide(row),
+            "this is the sum forwards": left_to_right(row),
+        },
+    )
 
 
 @check(
@@ -155,12 +172,16 @@ def check_pairwise(run: Run) -> None:
 )
 def check_magnitude(run: Run) -> None:
     """E: mixed signs in float32."""
-    _check_sum(run, "by_magnitude", lambda row: left_to_right(row[row.abs().argsort()]),
-               lambda row: {
-        "sorted by value: -5 is larger than 3 in magnitude": left_to_right(row.sort().values),
-        "largest first": left_to_right(row[row.abs().argsort(descending=True)]),
-        "the absolute values were added": left_to_right(row.abs().sort().values),
-    })  # fmt: skip
+    _check_sum(
+        run,
+        "by_magnitude",
+        lambda row: left_to_right(row[row.abs().argsort()]),
+        lambda row: {
+            "sorted by value: -5 is larger than 3 in magnitude": left_to_right(row.sort().values),
+            "largest first": left_to_right(row[row.abs().argsort(descending=True)]),
+            "the absolute values were added": left_to_right(row.abs().sort().values),
+        },
+    )
 
 
 @check(
@@ -174,12 +195,20 @@ def check_float64(run: Run) -> None:
     rows = _rows(run)
     answers = run(drive_sums, {"rows": rows}).outputs[0]["sums"]
     for row, answer in zip(rows, answers, strict=True):
-        run.true(isinstance(answer, dict) and "float64" in answer, "there is no sum 'float64'",
-                 measured=repr(answer)[:100])  # fmt: skip
-        run.close(answer["float64"], row.double().sum(), f"'float64' of {len(row)} numbers",
-                  likely={
-            "added first and made float64 afterwards": row.sum().double(),
-            "added forwards and made float64 afterwards": left_to_right(row).double()})  # fmt: skip
+        run.true(
+            isinstance(answer, dict) and "float64" in answer,
+            "there is no sum 'float64'",
+            measured=repr(answer)[:100],
+        )
+        run.close(
+            answer["float64"],
+            row.double().sum(),
+            f"'float64' of {len(row)} numbers",
+            likely={
+                "added first and made float64 afterwards": row.sum().double(),
+                "added forwards and made float64 afterwards": left_to_right(row).double(),
+            },
+        )
 
 
 # --- the tolerance -------------------------------------------------------------------------------
@@ -192,9 +221,11 @@ def _tolerances(run: Run) -> dict[tuple[torch.dtype, int], float]:
     cases = [*CASES, *FINE, WHOLE]
     answers = run(drive_tolerance, {"cases": cases}).outputs[0]["answers"]
     for (dtype, n), answer in zip(cases, answers, strict=True):
-        run.true(isinstance(answer, (int, float)) and not math.isnan(answer),
-                 f"the tolerance for {n:,} numbers in {_name(dtype)} is no number",
-                 measured=repr(answer))  # fmt: skip
+        run.true(
+            isinstance(answer, (int, float)) and not math.isnan(answer),
+            f"the tolerance for {n:,} numbers in {_name(dtype)} is no number",
+            measured=repr(answer),
+        )
     return dict(zip(cases, map(float, answers), strict=True))
 
 
@@ -238,9 +269,13 @@ def check_accepts(run: Run) -> None:
             cause = "a tolerance of 0 is `==`, which refuses right sums"
         elif not cause and answer >= math.sqrt(n) * eps / 4:
             cause = "errors grow like √n on average; the worst numbers reach (n-1)·eps/2"
-        run.fail(f"refuses a right sum of {n:,} numbers in {_name(dtype)}: 1, then eps/2 again and "
-                 "again, forwards", expected=f"at least {gap:.3g}", measured=f"{answer:.3g}",
-                 cause=cause)  # fmt: skip
+        run.fail(
+            f"refuses a right sum of {n:,} numbers in {_name(dtype)}: 1, then eps/2 again and "
+            "again, forwards",
+            expected=f"at least {gap:.3g}",
+            measured=f"{answer:.3g}",
+            cause=cause,
+        )
 
 
 @check(
@@ -253,13 +288,21 @@ def check_refuses(run: Run) -> None:
     """E: one of n equal numbers missing; a tolerance above 1."""
     known = _tolerances(run)
     for dtype, n in FINE:
-        run.true(known[dtype, n] < 1 / n, f"accepts a sum in {_name(dtype)} in which 1 of {n:,} "
-                 "numbers is missing", expected=f"below {1 / n:.3g}",
-                 measured=f"{known[dtype, n]:.3g}", cause=_ignored(known))  # fmt: skip
+        run.true(
+            known[dtype, n] < 1 / n,
+            f"accepts a sum in {_name(dtype)} in which 1 of {n:,} numbers is missing",
+            expected=f"below {1 / n:.3g}",
+            measured=f"{known[dtype, n]:.3g}",
+            cause=_ignored(known),
+        )
     for dtype, n in CASES:
-        run.true(known[dtype, n] <= 1, f"the tolerance for {n:,} numbers in {_name(dtype)} is "
-                 "above 1", expected="at most 1", measured=f"{known[dtype, n]:.3g}",
-                 cause="it grows without bound, so that even 0 is a right sum")  # fmt: skip
+        run.true(
+            known[dtype, n] <= 1,
+            f"the tolerance for {n:,} numbers in {_name(dtype)} is above 1",
+            expected="at most 1",
+            measured=f"{known[dtype, n]:.3g}",
+            cause="it grows without bound, so that even 0 is a right sum",
+        )
     run.true(
         known[WHOLE] == 0,
         "the tolerance for integers",

@@ -65,17 +65,22 @@ def likely(table: Table, source: int, rank: int) -> dict[str, torch.Tensor]:
     for i, row in enumerate(table):
         for j, piece in enumerate(row):
             if (i, j) != (source, rank):
-                known[f"this is what rank {i} has for rank {j}, not rank {source} for rank {rank}"
-                      ] = piece  # fmt: skip
+                known[
+                    f"this is what rank {i} has for rank {j}, not rank {source} for rank {rank}"
+                ] = piece
     return known
 
 
 def _send(run: Run, *tables: Table) -> Any:
     """Sends tables of pieces, one after the other."""
     ranks = range(len(tables[0]))
-    given = [{"inputs": [table[rank] for table in tables],
-              "shapes": [[list(row[rank].shape) for row in table] for table in tables]}
-             for rank in ranks]  # fmt: skip
+    given = [
+        {
+            "inputs": [table[rank] for table in tables],
+            "shapes": [[list(row[rank].shape) for row in table] for table in tables],
+        }
+        for rank in ranks
+    ]
     return run(drive, given, world=len(ranks))
 
 
@@ -85,11 +90,19 @@ def _compare(run: Run, *tables: Table) -> None:
     for rank, output in enumerate(_send(run, *tables).outputs):
         for case, table in enumerate(tables):
             for source in ranks:
-                run.close(output["outputs"][case][source], table[source][rank],
-                          f"outputs[{source}] ({len(ranks)} ranks)", rank=rank,
-                          likely=likely(table, source, rank))  # fmt: skip
-                run.close(output["inputs"][case][source], table[rank][source],
-                          f"inputs[{source}], after the call,", rank=rank)  # fmt: skip
+                run.close(
+                    output["outputs"][case][source],
+                    table[source][rank],
+                    f"outputs[{source}] ({len(ranks)} ranks)",
+                    rank=rank,
+                    likely=likely(table, source, rank),
+                )
+                run.close(
+                    output["inputs"][case][source],
+                    table[rank][source],
+                    f"inputs[{source}], after the call,",
+                    rank=rank,
+                )
 
 
 def _table(run: Run, sizes: list[list[int]]) -> Table:
@@ -99,8 +112,10 @@ def _table(run: Run, sizes: list[list[int]]) -> Table:
 
 def _uneven(run: Run, world: int) -> list[list[int]]:
     """Hidden sizes; every other piece is empty, never those in both directions of a pair."""
-    return [[0 if (i + j) % 2 and i < j else run.number(1, 30) for j in range(world)]
-            for i in range(world)]  # fmt: skip
+    return [
+        [0 if (i + j) % 2 and i < j else run.number(1, 30) for j in range(world)]
+        for i in range(world)
+    ]
 
 
 @check(
@@ -173,13 +188,20 @@ def check_bytes(run: Run) -> None:
         result = _send(run, _table(run, sizes))
         right = [8 * (sum(row) - row[i]) for i, row in enumerate(sizes)]
         passed_on = 8 * sum(sum(row[1:]) - row[i] for i, row in enumerate(sizes) if i > 0)
-        run.bytes(result, right, likely={
-            "everybody gets everything: send each piece to its receiver alone":
-                [(world - 1) * 8 * sum(row) for row in sizes],
-            "everything goes through rank 0: a hot spot that grows with the ranks":
-                [right[0] + passed_on, *right[1:]],
-            "half as many: float32 on the wire": [sent // 2 for sent in right],
-        })  # fmt: skip
+        run.bytes(
+            result,
+            right,
+            likely={
+                "everybody gets everything: send each piece to its receiver alone": [
+                    (world - 1) * 8 * sum(row) for row in sizes
+                ],
+                "everything goes through rank 0: a hot spot that grows with the ranks": [
+                    right[0] + passed_on,
+                    *right[1:],
+                ],
+                "half as many: float32 on the wire": [sent // 2 for sent in right],
+            },
+        )
 
 
 @check(

@@ -83,8 +83,13 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], sources: l
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             what = f"the tensor ({size}, source {source}, {world} ranks)"
-            run.close(result.outputs[rank]["values"][place], rows[source], what, rank=rank,
-                      likely=likely(rows, rank, source))  # fmt: skip
+            run.close(
+                result.outputs[rank]["values"][place],
+                rows[source],
+                what,
+                rank=rank,
+                likely=likely(rows, rank, source),
+            )
     return result
 
 
@@ -120,8 +125,10 @@ def check_values(run: Run) -> None:
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world, source = 3, 2
-    tensors = [[run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-               for _ in range(world)]  # fmt: skip
+    tensors = [
+        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
+        for _ in range(world)
+    ]
     result = _compare(run, world, tensors, [source])
     for rank in range(world):
         run.true(
@@ -159,10 +166,16 @@ def check_once(run: Run) -> None:
         for rank, ledger in enumerate(result.ledgers):
             sizes = [event.received for event in ledger.events if event.op == "recv"]
             expected = [] if rank == source else [40 * 8]
-            run.equal(sizes, expected,
-                      f"the list of bytes of the messages received ({world} ranks)", rank=rank,
-                      likely={"the source has the tensor already": [40 * 8],
-                              "the same tensor came twice": [40 * 8] * 2})  # fmt: skip
+            run.equal(
+                sizes,
+                expected,
+                f"the list of bytes of the messages received ({world} ranks)",
+                rank=rank,
+                likely={
+                    "the source has the tensor already": [40 * 8],
+                    "the same tensor came twice": [40 * 8] * 2,
+                },
+            )
 
 
 @check(

@@ -77,9 +77,14 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]]) -> Any:
         for index in range(len(tensors[0])):
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
-            run.close(result.outputs[rank]["values"][index], torch.stack(rows).sum(0),
-                      f"the tensor ({size}, {world} ranks)", rank=rank, terms=world,
-                      likely=likely(rows, rank))  # fmt: skip
+            run.close(
+                result.outputs[rank]["values"][index],
+                torch.stack(rows).sum(0),
+                f"the tensor ({size}, {world} ranks)",
+                rank=rank,
+                terms=world,
+                likely=likely(rows, rank),
+            )
     return result
 
 
@@ -110,8 +115,10 @@ def check_sum(run: Run) -> None:
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
-    tensors = [[run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-               for _ in range(world)]  # fmt: skip
+    tensors = [
+        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
+        for _ in range(world)
+    ]
     result = _compare(run, world, tensors)
     for rank in range(world):
         run.true(
@@ -145,12 +152,18 @@ def check_bytes(run: Run) -> None:
     """B: exact for a power of two; a limit where ranks are left over."""
     size, world = DIVISIBLE * 8, 4
     right = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
-    run.bytes(_one(run, world), right, likely={
-        "whole tensors are exchanged: that is doubling; send halves": 2 * size,
-        "everything goes through rank 0: a hot spot that grows with the ranks":
-            [(world - 1) * size] + [size] * (world - 1),
-        "half as many: float32 on the wire": [sent // 2 for sent in right],
-    })  # fmt: skip
+    run.bytes(
+        _one(run, world),
+        right,
+        likely={
+            "whole tensors are exchanged: that is doubling; send halves": 2 * size,
+            "everything goes through rank 0: a hot spot that grows with the ranks": [
+                (world - 1) * size
+            ]
+            + [size] * (world - 1),
+            "half as many: float32 on the wire": [sent // 2 for sent in right],
+        },
+    )
     for world, power in ((3, 2), (6, 4)):
         limit = wire_bytes("all_reduce", size, power, 0, 8)[0] + size
         result = _one(run, world)
@@ -171,12 +184,20 @@ def check_rounds(run: Run) -> None:
         limit = 2 * (world - 1).bit_length()
         result = _one(run, world)
         for rank, output in enumerate(result.outputs):
-            run.close(output["values"][0], torch.full((DIVISIBLE,), float(world)).double(),
-                      f"the sum of ones ({world} ranks)", rank=rank)  # fmt: skip
+            run.close(
+                output["values"][0],
+                torch.full((DIVISIBLE,), float(world)).double(),
+                f"the sum of ones ({world} ranks)",
+                rank=rank,
+            )
         count = rounds(result.ledgers)
         ring = "this is the ring: it sends the same bytes, in 2(N-1) rounds"
-        run.at_most(count, limit, f"the number of rounds ({world} ranks)",
-                    cause=ring if count == 2 * (world - 1) else "")  # fmt: skip
+        run.at_most(
+            count,
+            limit,
+            f"the number of rounds ({world} ranks)",
+            cause=ring if count == 2 * (world - 1) else "",
+        )
 
 
 @check(

@@ -80,8 +80,14 @@ def _compare(run: Run, nodes: int, per_node: int, tensors: list[list[torch.Tenso
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             what = f"the tensor ({size}, {nodes} nodes of {per_node})"
-            run.close(result.outputs[rank]["values"][index], torch.stack(rows).sum(0), what,
-                      rank=rank, terms=world, likely=likely(rows, rank, per_node))  # fmt: skip
+            run.close(
+                result.outputs[rank]["values"][index],
+                torch.stack(rows).sum(0),
+                what,
+                rank=rank,
+                terms=world,
+                likely=likely(rows, rank, per_node),
+            )
     return result
 
 
@@ -95,10 +101,13 @@ def _one(run: Run, nodes: int, per_node: int) -> Any:
 def crossing(result: Any, per_node: int) -> list[int]:
     """Bytes that each rank sends to ranks of other nodes, whatever group it used."""
     return [
-        sum(event.sent for event in ledger.events
-            if event.op == "send" and event.peer // per_node != event.rank // per_node)
+        sum(
+            event.sent
+            for event in ledger.events
+            if event.op == "send" and event.peer // per_node != event.rank // per_node
+        )
         for ledger in result.ledgers
-    ]  # fmt: skip
+    ]
 
 
 @check(
@@ -124,8 +133,10 @@ def check_sum(run: Run) -> None:
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     nodes, per_node, world = 2, 2, 4
-    tensors = [[run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-               for _ in range(world)]  # fmt: skip
+    tensors = [
+        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
+        for _ in range(world)
+    ]
     result = _compare(run, nodes, per_node, tensors)
     for rank in range(world):
         run.true(
@@ -194,10 +205,18 @@ def check_inside(run: Run) -> None:
     for nodes, per_node in ((2, 2), (3, 2)):
         result = _one(run, nodes, per_node)
         right = 2 * (per_node - 1) * size // per_node
-        run.bytes(result, right, what="bytes sent inside the node", axis="node", likely={
-            "one pass too many: a part is enough until it is summed over all nodes": right * 3 // 2,
-            "twice as many: one reduce-scatter and one all-gather are enough": 2 * right,
-        })  # fmt: skip
+        run.bytes(
+            result,
+            right,
+            what="bytes sent inside the node",
+            axis="node",
+            likely={
+                "one pass too many: a part is enough until it is summed over all nodes": right
+                * 3
+                // 2,
+                "twice as many: one reduce-scatter and one all-gather are enough": 2 * right,
+            },
+        )
 
 
 @check(

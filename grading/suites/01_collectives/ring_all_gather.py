@@ -70,8 +70,9 @@ def _compare(run: Run, chunks: list[list[torch.Tensor]]) -> Any:
     for rank, output in enumerate(result.outputs):
         for place, case in enumerate(chunks):
             what = f"the row gathered from chunks of {', '.join(map(str, sizes[place]))} elements"
-            run.close(output["rows"][place], torch.cat(case), what, rank=rank,
-                      likely=likely(case, rank))  # fmt: skip
+            run.close(
+                output["rows"][place], torch.cat(case), what, rank=rank, likely=likely(case, rank)
+            )
             run.close(
                 output["chunks"][place],
                 case[rank],
@@ -118,15 +119,24 @@ def check_values(run: Run) -> None:
 def check_dtypes(run: Run) -> None:
     """E: other dtypes, and a chunk that is not contiguous."""
     world = 3
-    _compare(run, [[run.random(size, torch.float32) for size in (4, 2, 3)],
-                   [run.integers(-99, 99, size) for size in (1, 5, 2)]])  # fmt: skip
+    _compare(
+        run,
+        [
+            [run.random(size, torch.float32) for size in (4, 2, 3)],
+            [run.integers(-99, 99, size) for size in (1, 5, 2)],
+        ],
+    )
     sizes = [4, 2, 3]
     wide = [run.random(2 * size) for size in sizes]
     inputs = [{"wide": row, "sizes": sizes} for row in wide]
     result = run(drive_strided, inputs, world=world)
     for rank, output in enumerate(result.outputs):
-        run.close(output["row"], torch.cat([row[::2] for row in wide]),
-                  "the row gathered from every second element", rank=rank)  # fmt: skip
+        run.close(
+            output["row"],
+            torch.cat([row[::2] for row in wide]),
+            "the row gathered from every second element",
+            rank=rank,
+        )
 
 
 @check(
@@ -145,16 +155,23 @@ def check_bytes(run: Run) -> None:
         backward = [whole - own[rank - 1] for rank in range(world)]
         if result.timeline.sent() == backward:
             right = backward
-        run.bytes(result, right, likely={
-            "everything goes through rank 0: a hot spot that grows with the ranks":
-                [(world - 1) * whole, *own[1:]],
-            "everybody sends its own chunk straight to everybody: pass on what came in":
-                [(world - 1) * size for size in own],
-            "one message too many: N-1 steps are enough": whole,
-            "the whole result goes round the ring: send one chunk of it a step":
-                (world - 1) * whole,
-            "half as many: float32 on the wire": [sent // 2 for sent in right],
-        })  # fmt: skip
+        run.bytes(
+            result,
+            right,
+            likely={
+                "everything goes through rank 0: a hot spot that grows with the ranks": [
+                    (world - 1) * whole,
+                    *own[1:],
+                ],
+                "everybody sends its own chunk straight to everybody: pass on what came in": [
+                    (world - 1) * size for size in own
+                ],
+                "one message too many: N-1 steps are enough": whole,
+                "the whole result goes round the ring: send one chunk of it a step": (world - 1)
+                * whole,
+                "half as many: float32 on the wire": [sent // 2 for sent in right],
+            },
+        )
 
 
 @check(

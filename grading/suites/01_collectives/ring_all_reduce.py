@@ -101,8 +101,14 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], ops: list[
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             what = f"the tensor ({size}, op={op!r}, {world} ranks)"
-            run.close(result.outputs[rank]["values"][place], reduced(rows, op), what,
-                      rank=rank, likely=likely(rows, rank, op), terms=world)  # fmt: skip
+            run.close(
+                result.outputs[rank]["values"][place],
+                reduced(rows, op),
+                what,
+                rank=rank,
+                likely=likely(rows, rank, op),
+                terms=world,
+            )
     return result
 
 
@@ -145,8 +151,10 @@ def check_ops(run: Run) -> None:
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
-    tensors = [[run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-               for _ in range(world)]  # fmt: skip
+    tensors = [
+        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
+        for _ in range(world)
+    ]
     result = _compare(run, world, tensors, ["sum"])
     for rank in range(world):
         run.true(
@@ -161,8 +169,14 @@ def check_in_place(run: Run) -> None:
         expected = wide[rank].clone()
         expected[:, 1:] = reduced(wide, "avg")[:, 1:]
         copied = {"a non-contiguous tensor was copied and the copy reduced": wide[rank]}
-        run.close(result.outputs[rank]["whole"], expected, "the memory under a transposed view",
-                  rank=rank, terms=world, likely=copied)  # fmt: skip
+        run.close(
+            result.outputs[rank]["whole"],
+            expected,
+            "the memory under a transposed view",
+            rank=rank,
+            terms=world,
+            likely=copied,
+        )
 
 
 @check(
@@ -179,12 +193,17 @@ def check_bytes(run: Run) -> None:
         size = DIVISIBLE * 8
         right = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
         hub = [(world - 1) * size] + [size] * (world - 1)
-        run.bytes(result, right, likely={
-            "the whole tensor goes round the ring: send one chunk of it a step": (world - 1) * size,
-            "one message too many in one of the two passes": size * (2 * world - 1) // world,
-            "everything goes through rank 0: a hot spot that grows with the ranks": hub,
-            "half as many: float32 on the wire": [sent // 2 for sent in right],
-        })  # fmt: skip
+        run.bytes(
+            result,
+            right,
+            likely={
+                "the whole tensor goes round the ring: send one chunk of it a step": (world - 1)
+                * size,
+                "one message too many in one of the two passes": size * (2 * world - 1) // world,
+                "everything goes through rank 0: a hot spot that grows with the ranks": hub,
+                "half as many: float32 on the wire": [sent // 2 for sent in right],
+            },
+        )
 
 
 @check(

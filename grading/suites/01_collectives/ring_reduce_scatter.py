@@ -97,8 +97,14 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], ops: list[
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             what = f"the chunk returned ({size} cut in {world}, op={op!r})"
-            run.close(result.outputs[rank]["chunks"][place], cut(reduced(rows, op), world)[rank],
-                      what, rank=rank, likely=likely(rows, rank, op), terms=world)  # fmt: skip
+            run.close(
+                result.outputs[rank]["chunks"][place],
+                cut(reduced(rows, op), world)[rank],
+                what,
+                rank=rank,
+                likely=likely(rows, rank, op),
+                terms=world,
+            )
     return result
 
 
@@ -144,9 +150,14 @@ def check_dtypes(run: Run) -> None:
     rows = [tensor.t()[1:] for tensor in wide]
     for rank in range(world):
         memory = cut(reduced([tensor[:, 1:] for tensor in wide], "sum"), world)[rank]
-        run.close(result.outputs[rank]["chunk"], cut(reduced(rows, "sum"), world)[rank],
-                  "the chunk of a transposed view", rank=rank, terms=world, likely={
-                      "cut in the order of the memory, not of the elements": memory})  # fmt: skip
+        run.close(
+            result.outputs[rank]["chunk"],
+            cut(reduced(rows, "sum"), world)[rank],
+            "the chunk of a transposed view",
+            rank=rank,
+            terms=world,
+            likely={"cut in the order of the memory, not of the elements": memory},
+        )
 
 
 @check(
@@ -161,16 +172,20 @@ def check_bytes(run: Run) -> None:
     result = _one(run, world)
     right = [wire_bytes("reduce_scatter", size, world, rank, 8)[0] for rank in range(world)]
     whole = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
-    run.bytes(result, right, likely={
-        "this is a whole all-reduce: the second half is not needed here": whole,
-        "everything goes through rank 0: a hot spot that grows with the ranks":
-            [right[0]] + [size] * (world - 1),
-        "rank 0 adds everything and sends it all back: a hot spot":
-            [(world - 1) * size] + [size] * (world - 1),
-        "one message too many: a rank never sends the chunk that it owns": size,
-        "the whole tensor goes round the ring: send one chunk of it a step": (world - 1) * size,
-        "half as many: float32 on the wire": [sent // 2 for sent in right],
-    })  # fmt: skip
+    run.bytes(
+        result,
+        right,
+        likely={
+            "this is a whole all-reduce: the second half is not needed here": whole,
+            "everything goes through rank 0: a hot spot that grows with the ranks": [right[0]]
+            + [size] * (world - 1),
+            "rank 0 adds everything and sends it all back: a hot spot": [(world - 1) * size]
+            + [size] * (world - 1),
+            "one message too many: a rank never sends the chunk that it owns": size,
+            "the whole tensor goes round the ring: send one chunk of it a step": (world - 1) * size,
+            "half as many: float32 on the wire": [sent // 2 for sent in right],
+        },
+    )
 
 
 @check(

@@ -41,13 +41,18 @@ EXERCISE = Exercise(
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(
-    learner: Any, group: Any, seed: int, width: int, batches: list[Batch], routes: list[str],
-    parts: list[list[int]], names: list[str],
-) -> dict[str, Any]:  # fmt: skip
+    learner: Any,
+    group: Any,
+    seed: int,
+    width: int,
+    batches: list[Batch],
+    routes: list[str],
+    parts: list[list[int]],
+    names: list[str],
+) -> dict[str, Any]:
     """Trains with each optimizer; one step for each batch."""
     group = group.split(parts, "dp") if parts else group
-    return {name: _train(learner, group, Net(seed, width), name, batches, routes)
-            for name in names}  # fmt: skip
+    return {name: _train(learner, group, Net(seed, width), name, batches, routes) for name in names}
 
 
 def _train(
@@ -66,15 +71,18 @@ def _train(
         wrapped.synchronize()
         events = group.ledger.events[begin:]
         grads = {key: p.grad for key, p in net.named_parameters()}
-        steps.append({
-            "gradients": {key: None if g is None else g.clone() for key, g in grads.items()},
-            "storages": {key: g.untyped_storage().data_ptr() for key, g in grads.items()
-                         if g is not None},
-            "ready": [[key, started - begin, still] for key, started, still in ready],
-            "calls": [[event.op, event.payload] for event in events],
-            "in backward": in_backward - begin,
-            "open": sum(event.end is None for event in events),
-        })  # fmt: skip
+        steps.append(
+            {
+                "gradients": {key: None if g is None else g.clone() for key, g in grads.items()},
+                "storages": {
+                    key: g.untyped_storage().data_ptr() for key, g in grads.items() if g is not None
+                },
+                "ready": [[key, started - begin, still] for key, started, still in ready],
+                "calls": [[event.op, event.payload] for event in events],
+                "in backward": in_backward - begin,
+                "open": sum(event.end is None for event in events),
+            }
+        )
         chosen.step()
         data_dependent_net.clear(chosen, number)
     return {"steps": steps, "weights": {key: p.detach() for key, p in net.named_parameters()}}
@@ -115,12 +123,16 @@ class Training:
         self.run, self.routes, self.members = run, routes, list(members) or list(range(world))
         others = [[rank] for rank in range(world) if rank not in self.members]
         self.seed, self.width = run.number(0, 1000), run.number(3, 6)
-        self.batches = [[(run.random((5, self.width + 2)), run.random((5, self.width + 5)))
-                         for _ in routes[0]] for _ in range(world)]  # fmt: skip
+        self.batches = [
+            [(run.random((5, self.width + 2)), run.random((5, self.width + 5))) for _ in routes[0]]
+            for _ in range(world)
+        ]
         same = {"seed": self.seed, "width": self.width, "names": self.names,
                 "parts": [self.members, *others] if others else []}  # fmt: skip
-        inputs = [{**same, "batches": mine, "routes": list(route)}
-                  for mine, route in zip(self.batches, routes, strict=True)]  # fmt: skip
+        inputs = [
+            {**same, "batches": mine, "routes": list(route)}
+            for mine, route in zip(self.batches, routes, strict=True)
+        ]
         self.result = explained(run, drive, inputs, world, "All ranks must send all buckets.")
 
     def steps(self) -> Any:
@@ -133,9 +145,11 @@ class Training:
     def reference(self, name: str) -> Any:
         """What one process makes of the members' batches."""
         return data_dependent_net.one_process(
-            Net(self.seed, self.width), name, [self.batches[rank] for rank in self.members],
+            Net(self.seed, self.width),
+            name,
+            [self.batches[rank] for rank in self.members],
             [self.routes[rank] for rank in self.members],
-        )  # fmt: skip
+        )
 
     def sizes(self) -> list[int]:
         """Bytes of each bucket."""
@@ -148,10 +162,12 @@ class Training:
         for name, rank, number, step in self.steps():
             when = f"in step {number} of {name}"
             self.run.true(
-                step["open"] == 0, f"{when}: all-reduces were started and not waited for",
-                rank=rank, measured=f"{step['open']} still under way after synchronize()",
+                step["open"] == 0,
+                f"{when}: all-reduces were started and not waited for",
+                rank=rank,
+                measured=f"{step['open']} still under way after synchronize()",
                 cause="what is not waited for is not there yet: wait for every work",
-            )  # fmt: skip
+            )
             self._check_step(f"the gradient {when}", step["gradients"], known[name][number], rank)
 
     def _check_step(self, what: str, found: Any, known: Any, rank: int) -> None:
@@ -164,15 +180,23 @@ class Training:
         }  # fmt: skip
         self.run.true(found["frozen"] is None, "a frozen parameter has a gradient", rank=rank)
         for key, wanted in known["right"].items():
-            self.run.true(found[key] is not None, f"{what} of {key} is None", rank=rank,
-                          cause="another rank used this parameter: its bucket must be sent, and "
-                          "the view must become the gradient here as well")  # fmt: skip
+            self.run.true(
+                found[key] is not None,
+                f"{what} of {key} is None",
+                rank=rank,
+                cause="another rank used this parameter: its bucket must be sent, and "
+                "the view must become the gradient here as well",
+            )
             others = {why: values[key] for why, values in likely.items()}
-            self.run.close(found[key], wanted, f"{what} of {key}", rank=rank, likely=others,
-                           terms=99)  # fmt: skip
+            self.run.close(
+                found[key], wanted, f"{what} of {key}", rank=rank, likely=others, terms=99
+            )
         for key in set(found) - set(known["right"]):
-            self.run.true(found[key] is None or not found[key].any(), f"{what} of {key}, which no "
-                          "rank used, is not zero", rank=rank)  # fmt: skip
+            self.run.true(
+                found[key] is None or not found[key].any(),
+                f"{what} of {key}, which no rank used, is not zero",
+                rank=rank,
+            )
 
 
 def _plain(run: Run, world: int) -> Training:
@@ -200,8 +224,13 @@ def check_weights(run: Run) -> None:
         for name in OPTIMIZERS:
             weights = training.reference(name)[1]
             for rank in training.members:
-                run.close(training.result.outputs[rank][name]["weights"], weights,
-                          f"after 4 steps of {name}, the weight", rank=rank, terms=999)  # fmt: skip
+                run.close(
+                    training.result.outputs[rank][name]["weights"],
+                    weights,
+                    f"after 4 steps of {name}, the weight",
+                    rank=rank,
+                    terms=999,
+                )
 
 
 @check(
@@ -218,17 +247,22 @@ def check_calls(run: Run) -> None:
     right = [["all_reduce", size] for size in sizes]
     for _, rank, number, step in training.steps():
         run.true(
-            len(step["calls"]) <= len(sizes), f"in step {number} there are more calls than buckets",
-            rank=rank, expected=str(len(sizes)), measured=str(len(step["calls"])),
+            len(step["calls"]) <= len(sizes),
+            f"in step {number} there are more calls than buckets",
+            rank=rank,
+            expected=str(len(sizes)),
+            measured=str(len(step["calls"])),
             cause="one call for each parameter, or one too many: send only the flat tensors",
-        )  # fmt: skip
+        )
         run.equal(step["calls"], right, f"the list of calls in step {number}", rank=rank, likely={
             "the buckets were sent from the last to the first": right[::-1],
             "nothing was sent: are the hooks registered, and does synchronize send the rest?": [],
         })  # fmt: skip
     steps = 4 * len(OPTIMIZERS)
-    each = [sum(wire_bytes("all_reduce", size, 2, rank, 1)[0] for size in sizes) * steps
-            for rank in (0, 1)]  # fmt: skip
+    each = [
+        sum(wire_bytes("all_reduce", size, 2, rank, 1)[0] for size in sizes) * steps
+        for rank in (0, 1)
+    ]
     run.bytes(training.result, each, op="all_reduce")
 
 
@@ -244,19 +278,33 @@ def check_overlap(run: Run) -> None:
         when, keys = f"in step {number}", [key for key, _, _ in step["ready"]]
         for place, (key, begun, still) in enumerate(step["ready"]):
             full = _full(set(keys[:place]))
-            run.true(begun >= full, f"{when}: a full bucket was not sent at once", rank=rank,
-                     expected=f"{full} all-reduces begun when the gradient of {key} comes",
-                     measured=str(begun), cause="" if begun else "nothing is sent during backward: "
-                     "the hook starts all that is full, synchronize only the rest")  # fmt: skip
-            run.true(begun <= full, f"{when}: a bucket was sent before its turn, or before it was "
-                     "full", rank=rank, measured=str(begun),
-                     expected=f"{full} all-reduces begun when the gradient of {key} comes",
-                     cause="ask for all its gradients, and for those of the buckets before it",
-                     )  # fmt: skip
-            run.true(still == begun, f"{when}: an all-reduce was waited for during backward",
-                     rank=rank, measured=f"{begun - still} of {begun} ended when {key} comes",
-                     cause="a blocking all-reduce stops backward: async_op=True, and wait in "
-                     "synchronize")  # fmt: skip
+            run.true(
+                begun >= full,
+                f"{when}: a full bucket was not sent at once",
+                rank=rank,
+                expected=f"{full} all-reduces begun when the gradient of {key} comes",
+                measured=str(begun),
+                cause=""
+                if begun
+                else "nothing is sent during backward: "
+                "the hook starts all that is full, synchronize only the rest",
+            )
+            run.true(
+                begun <= full,
+                f"{when}: a bucket was sent before its turn, or before it was full",
+                rank=rank,
+                measured=str(begun),
+                expected=f"{full} all-reduces begun when the gradient of {key} comes",
+                cause="ask for all its gradients, and for those of the buckets before it",
+            )
+            run.true(
+                still == begun,
+                f"{when}: an all-reduce was waited for during backward",
+                rank=rank,
+                measured=f"{begun - still} of {begun} ended when {key} comes",
+                cause="a blocking all-reduce stops backward: async_op=True, and wait in "
+                "synchronize",
+            )
 
 
 def _full(here: set[str]) -> int:
@@ -277,11 +325,20 @@ def check_views(run: Run) -> None:
         for place, bucket in enumerate(BUCKETS):
             storages = {step["storages"].get(key) for key in bucket}
             where = f"in step {number} the gradients of bucket {place} ({', '.join(bucket)})"
-            run.true(len(storages) == 1, f"{where} do not lie in one tensor", rank=rank,
-                     expected="1 storage", measured=f"{len(storages)} storages")  # fmt: skip
+            run.true(
+                len(storages) == 1,
+                f"{where} do not lie in one tensor",
+                rank=rank,
+                expected="1 storage",
+                measured=f"{len(storages)} storages",
+            )
             first = before.setdefault((name, rank, place), storages)
-            run.true(storages == first, f"{where} lie in another tensor than before", rank=rank,
-                     cause="make flat tensors once, and copy each new gradient in")  # fmt: skip
+            run.true(
+                storages == first,
+                f"{where} lie in another tensor than before",
+                rank=rank,
+                cause="make flat tensors once, and copy each new gradient in",
+            )
 
 
 @check(
@@ -305,5 +362,6 @@ def check_order(run: Run) -> None:
 def check_unused(run: Run) -> None:
     """H: rank 1 lacks two layers; then none uses `a`, and in each step a rank lacks another one."""
     Training(run, [["abcd"], ["ad"]], names=["SGD"]).check_gradients()
-    Training(run, [["bcd", "cd", "db", "bc"], ["bcd", "db", "bc", "cd"],
-                   ["bcd", "cb", "dc", "bd"]]).check_gradients()  # fmt: skip
+    Training(
+        run, [["bcd", "cd", "db", "bc"], ["bcd", "db", "bc", "cd"], ["bcd", "cb", "dc", "bd"]]
+    ).check_gradients()

@@ -40,8 +40,10 @@ def drive(learner: Any, group: Any, cases: list[dict[str, Any]]) -> dict[str, An
     """Buckets of each case, by the numbers of the parameters; -1 for what was not given."""
     found = []
     for case in cases:
-        made = [torch.nn.Parameter(torch.zeros(count, dtype=dtype), requires_grad=trained)
-                for count, dtype, trained in case["spec"]]  # fmt: skip
+        made = [
+            torch.nn.Parameter(torch.zeros(count, dtype=dtype), requires_grad=trained)
+            for count, dtype, trained in case["spec"]
+        ]
         params = [made[number] for number in case["order"]]
         given = iter(params) if case["generator"] else params
         buckets = learner.build_buckets(given, case["cap"], case["first_cap"])
@@ -202,8 +204,10 @@ def check_large(run: Run) -> None:
 )
 def check_once(run: Run) -> None:
     """E: frozen; tied, next to each other and far apart; equal values are not the same object."""
-    spec = [[count, torch.float64, index % 4 != 1] for index, (count, _, _)
-            in enumerate(_plain(run, 13))]  # fmt: skip
+    spec = [
+        [count, torch.float64, index % 4 != 1]
+        for index, (count, _, _) in enumerate(_plain(run, 13))
+    ]
     _compare(run, [_case(spec, 120, 120)])
     tied = [*range(13), 0, 4, 4]
     _compare(run, [_case(_plain(run, 13), 120, 120, tied), _case(spec, 120, 120, tied)])

@@ -144,9 +144,13 @@ def _check_start(run: Run, buffers: bool) -> None:
             names = [name for name, _ in named]
             for rank in members:
                 _compare_start(run, job, rank, members, names)
-                run.true(job.outputs[rank]["stayed"], "the tensors were replaced by others",
-                         rank=rank, cause="an optimizer that exists already would train the old "
-                         "ones: write into them")  # fmt: skip
+                run.true(
+                    job.outputs[rank]["stayed"],
+                    "the tensors were replaced by others",
+                    rank=rank,
+                    cause="an optimizer that exists already would train the old "
+                    "ones: write into them",
+                )
 
 
 def _compare_start(
@@ -160,11 +164,16 @@ def _compare_start(
         hidden = name not in first.state_dict()
         which = " (no state dict has it, module.buffers() does)" if hidden else ""
         mean = torch.stack([each[name].double() for each in everyone]).mean(0)
-        run.close(start.get(name), replicas.state(first)[name], f"{name} after construction",
-                  rank=rank, likely={
-            f"it was not broadcast{which}: this is what the rank began with": own[name],
-            "this is the mean of all replicas; take those of index 0": mean,
-        })  # fmt: skip
+        run.close(
+            start.get(name),
+            replicas.state(first)[name],
+            f"{name} after construction",
+            rank=rank,
+            likely={
+                f"it was not broadcast{which}: this is what the rank began with": own[name],
+                "this is the mean of all replicas; take those of index 0": mean,
+            },
+        )
 
 
 @check(
@@ -254,14 +263,24 @@ def check_unused(run: Run) -> None:
             users = sum(number in used for used in USED)
             gradient = result.outputs[rank]["gradients"][number]
             what = f"the gradient of a layer that {users} of {world} ranks use"
-            run.true(gradient is not None, f"{what} is None", rank=rank, cause="zeros take part in "
-                     "the mean, and stay there as the gradient")  # fmt: skip
-            run.close(gradient, total / world, what, rank=rank, likely={
-                "divided by the number of ranks that use it, not by the group's size":
-                    total / max(users, 1),
-                "this is the sum: divide by the group's size": total,
-                "this is the rank's own gradient: the layer was left out": own[rank][number],
-            })  # fmt: skip
+            run.true(
+                gradient is not None,
+                f"{what} is None",
+                rank=rank,
+                cause="zeros take part in the mean, and stay there as the gradient",
+            )
+            run.close(
+                gradient,
+                total / world,
+                what,
+                rank=rank,
+                likely={
+                    "divided by the number of ranks that use it, not by the group's size": total
+                    / max(users, 1),
+                    "this is the sum: divide by the group's size": total,
+                    "this is the rank's own gradient: the layer was left out": own[rank][number],
+                },
+            )
 
 
 @check(
@@ -280,22 +299,40 @@ def check_bytes(run: Run) -> None:
     counts = sorted(p.numel() for p in net.parameters() if p.requires_grad)
     for rank, (said, ledger) in enumerate(zip(job.outputs, job.result.ledgers, strict=True)):
         during = ledger.events[said["before"] : said["backward"]]
-        run.true(not during, "something was sent in forward or backward", rank=rank,
-                 measured=", ".join(event.op for event in during[:4]),
-                 cause="all communication of a step is in synchronize()")  # fmt: skip
+        run.true(
+            not during,
+            "something was sent in forward or backward",
+            rank=rank,
+            measured=", ".join(event.op for event in during[:4]),
+            cause="all communication of a step is in synchronize()",
+        )
         calls = [e for e in ledger.events[said["backward"] : said["after"]] if e.parent < 0]
         others = [event.label for event in calls if event.op != "all_reduce"]
         run.equal(others, [], "what synchronize() calls besides all_reduce", rank=rank)
-        run.equal(sorted(event.payload // event.item for event in calls), counts,
-                  "the list of all-reduces, by number of elements", rank=rank, likely={
-            "the tied weight is reduced twice: it has two names, but is one parameter":
-                sorted([*counts, tied]),
-            "the frozen parameter takes part as well": sorted([*counts, frozen]),
-            "the frozen parameter takes part, and the tied weight twice":
-                sorted([*counts, tied, frozen]),
-            "all gradients in one all-reduce: that is a bucket, which comes later": [sum(counts)],
-            "nothing is reduced in synchronize()": [],
-        })  # fmt: skip
+        run.equal(
+            sorted(event.payload // event.item for event in calls),
+            counts,
+            "the list of all-reduces, by number of elements",
+            rank=rank,
+            likely={
+                "the tied weight is reduced twice: it has two names, but is one parameter": sorted(
+                    [*counts, tied]
+                ),
+                "the frozen parameter takes part as well": sorted([*counts, frozen]),
+                "the frozen parameter takes part, and the tied weight twice": sorted(
+                    [*counts, tied, frozen]
+                ),
+                "all gradients in one all-reduce: that is a bucket, which comes later": [
+                    sum(counts)
+                ],
+                "nothing is reduced in synchronize()": [],
+            },
+        )
         size = sum(wire_bytes("all_reduce", n * 8, world, rank, 8)[0] for n in counts)
-        run.equal(sum(event.sent for event in calls), size, "bytes sent in synchronize()",
-                  rank=rank, likely={"half as many: float32 on the wire": size // 2})  # fmt: skip
+        run.equal(
+            sum(event.sent for event in calls),
+            size,
+            "bytes sent in synchronize()",
+            rank=rank,
+            likely={"half as many: float32 on the wire": size // 2},
+        )

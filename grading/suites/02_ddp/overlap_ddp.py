@@ -126,8 +126,12 @@ def check_launch(run: Run) -> None:
     for rank in range(2):
         order = Order(training, rank)
         begins = sorted(call.begin for call in order.calls)
-        run.true(bool(begins), "no all-reduce was launched", rank=rank,
-                 cause="register the hook on the parameters")  # fmt: skip
+        run.true(
+            bool(begins),
+            "no all-reduce was launched",
+            rank=rank,
+            cause="register the hook on the parameters",
+        )
         hidden = sum(begin <= order.times[-1] for begin in begins)
         run.true(
             hidden > 0,
@@ -174,9 +178,13 @@ def check_wait(run: Run) -> None:
         run.true(bool(order.calls), "no all-reduce was launched", rank=rank)
         count = len(order.calls)
         never = sum(call.end is None for call in order.calls)
-        run.true(not never, f"{never} of {count} all-reduces were never waited for", rank=rank,
-                 cause="the step may use gradients that are not yet reduced; they are divided "
-                 "when their Work is waited for")  # fmt: skip
+        run.true(
+            not never,
+            f"{never} of {count} all-reduces were never waited for",
+            rank=rank,
+            cause="the step may use gradients that are not yet reduced; they are divided "
+            "when their Work is waited for",
+        )
         ends = [call.end or 0.0 for call in order.calls]
         inside = sum(end < order.times[-1] for end in ends)
         run.true(
@@ -188,8 +196,12 @@ def check_wait(run: Run) -> None:
             "async_op=True, and keep the Work",
         )
         late = sum(end > order.step for end in ends)
-        run.true(not late, f"{late} of {count} all-reduces were waited for only after the step",
-                 rank=rank, cause="wait() must wait for this backward's")  # fmt: skip
+        run.true(
+            not late,
+            f"{late} of {count} all-reduces were waited for only after the step",
+            rank=rank,
+            cause="wait() must wait for this backward's",
+        )
 
 
 @check(
@@ -266,15 +278,29 @@ def check_bytes(run: Run) -> None:
         calls = Order(training, rank).calls
         others = [call.label for call in calls if call.op != "all_reduce"]
         run.equal(others, [], "what is called besides all_reduce", rank=rank)
-        run.equal(sorted(call.payload // call.item for call in calls), counts,
-                  "the list of all-reduces, by number of elements", rank=rank, likely={
-            "the tied weight is reduced twice: it has two names, but is one parameter":
-                sorted([*counts, net.first.weight.numel()]),
-            "every gradient is reduced twice: two hooks on each parameter?":
-                sorted([*counts, *counts]),
-            "all gradients in one all-reduce: that is a bucket, which comes later": [sum(counts)],
-            "nothing is reduced": [],
-        })  # fmt: skip
+        run.equal(
+            sorted(call.payload // call.item for call in calls),
+            counts,
+            "the list of all-reduces, by number of elements",
+            rank=rank,
+            likely={
+                "the tied weight is reduced twice: it has two names, but is one parameter": sorted(
+                    [*counts, net.first.weight.numel()]
+                ),
+                "every gradient is reduced twice: two hooks on each parameter?": sorted(
+                    [*counts, *counts]
+                ),
+                "all gradients in one all-reduce: that is a bucket, which comes later": [
+                    sum(counts)
+                ],
+                "nothing is reduced": [],
+            },
+        )
         size = sum(wire_bytes("all_reduce", n * 8, world, rank, 8)[0] for n in counts)
-        run.equal(sum(call.sent for call in calls), size, "bytes sent in one step", rank=rank,
-                  likely={"half as many: float32 on the wire": size // 2})  # fmt: skip
+        run.equal(
+            sum(call.sent for call in calls),
+            size,
+            "bytes sent in one step",
+            rank=rank,
+            likely={"half as many: float32 on the wire": size // 2},
+        )

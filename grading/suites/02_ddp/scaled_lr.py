@@ -74,8 +74,12 @@ class Rates:
         self.steps = (0, 1, last // 2, last - 1, last, last + 1, 10 * last)
         sizes = ((self.local, self.world, last), (self.tuned, 1, last), (self.tuned // 4, 4, last),
                  (self.tuned // 4, 2, last), (self.local, self.world, 0))  # fmt: skip
-        self._cases = [(rule, self.base, self.tuned, local, world, step, warmup) for rule in RULES
-                       for local, world, warmup in sizes for step in self.steps]  # fmt: skip
+        self._cases = [
+            (rule, self.base, self.tuned, local, world, step, warmup)
+            for rule in RULES
+            for local, world, warmup in sizes
+            for step in self.steps
+        ]
         inputs = {"cases": [list(case) for case in self._cases]}
         output, other = run(drive_rates, inputs, world=2).outputs
         run.equal(other, output, "what rank 1 answers, compared with rank 0,", rank=1)
@@ -93,22 +97,34 @@ class Rates:
 
         way = step / warmup if warmup else 1.0
         after = (step + 1) / warmup if warmup else 1.0
-        what = (f"{rule}, {world} ranks with {local} examples each, tuned for {self.tuned}: the "
-                f"rate of step {step} with {warmup} steps of warm-up")  # fmt: skip
+        what = (
+            f"{rule}, {world} ranks with {local} examples each, tuned for {self.tuned}: the "
+            f"rate of step {step} with {warmup} steps of warm-up"
+        )
         answer = self._rates[rule, self.base, self.tuned, local, world, step, warmup]
-        self.run.close(answer, rate(powers[rule], way), what, likely={
-            "this is the scaled rate: there is no warm-up": rate(powers[rule], 1.0),
-            "scaled by the number of ranks: what counts is the global batch":
-                rate(world if rule == "linear" else math.sqrt(world), way),
-            f"this is the rule {other!r}": rate(powers[other], way),
-            "one step too early: step 0 has base_lr": rate(powers[rule], after),
-            "warmed up from 0: it begins with base_lr": self.base * powers[rule] * min(1.0, way),
-            "warmed up from 0, and one step too early":
-                self.base * powers[rule] * min(1.0, after),
-            "only a rank's own examples are counted: the batch is over all ranks":
-                rate(powers[rule] / (world if rule == "linear" else math.sqrt(world)), way),
-            "not scaled at all": self.base,
-        })  # fmt: skip
+        self.run.close(
+            answer,
+            rate(powers[rule], way),
+            what,
+            likely={
+                "this is the scaled rate: there is no warm-up": rate(powers[rule], 1.0),
+                "scaled by the number of ranks: what counts is the global batch": rate(
+                    world if rule == "linear" else math.sqrt(world), way
+                ),
+                f"this is the rule {other!r}": rate(powers[other], way),
+                "one step too early: step 0 has base_lr": rate(powers[rule], after),
+                "warmed up from 0: it begins with base_lr": self.base
+                * powers[rule]
+                * min(1.0, way),
+                "warmed up from 0, and one step too early": self.base
+                * powers[rule]
+                * min(1.0, after),
+                "only a rank's own examples are counted: the batch is over all ranks": rate(
+                    powers[rule] / (world if rule == "linear" else math.sqrt(world)), way
+                ),
+                "not scaled at all": self.base,
+            },
+        )
 
 
 @check(
@@ -190,12 +206,22 @@ def check_batch(run: Run) -> None:
         right = _estimate(LOCAL, small, large, world)
         for rank, answer in enumerate(result.column("batch")):
             what = f"the critical batch size of {world} ranks"
-            run.true(isinstance(answer, (int, float)), f"{what} is no number", rank=rank,
-                     measured=repr(answer)[:100])  # fmt: skip
+            run.true(
+                isinstance(answer, (int, float)),
+                f"{what} is no number",
+                rank=rank,
+                measured=repr(answer)[:100],
+            )
             if math.isinf(right):
-                run.true(answer == right, f"{what} where nothing but noise is left", rank=rank,
-                         expected="inf", measured=f"{answer:.6g}", cause="the estimate of the true "
-                         "gradient's length is not positive: B is infinite")  # fmt: skip
+                run.true(
+                    answer == right,
+                    f"{what} where nothing but noise is left",
+                    rank=rank,
+                    expected="inf",
+                    measured=f"{answer:.6g}",
+                    cause="the estimate of the true "
+                    "gradient's length is not positive: B is infinite",
+                )
                 continue
             known = {
                 "counted in local batches, not in examples": right / LOCAL,
@@ -208,9 +234,13 @@ def check_batch(run: Run) -> None:
             }  # fmt: skip
             # Infinity is near to every number, as differences go.
             finite = {why: value for why, value in known.items() if math.isfinite(value)}
-            run.true(math.isfinite(answer), f"{what} is infinite", rank=rank,
-                     expected=f"{right:.6g}", cause=next(
-                         (why for why in known if why not in finite), ""))  # fmt: skip
+            run.true(
+                math.isfinite(answer),
+                f"{what} is infinite",
+                rank=rank,
+                expected=f"{right:.6g}",
+                cause=next((why for why in known if why not in finite), ""),
+            )
             run.close(float(answer), right, what, rank=rank, likely=finite)
 
 
@@ -227,14 +257,24 @@ def check_bytes(run: Run) -> None:
     result, owns = _batches(run, world, 0.5)
     right = [wire_bytes("all_reduce", 8, world, rank, 8)[0] for rank in range(world)]
     whole = [wire_bytes("all_reduce", owns[0].nbytes, world, r, 8)[0] for r in range(world)]
-    run.bytes(result, right, likely={
-        "the gradient itself was reduced: its mean is given": whole,
-        "the gradient itself was reduced as well: its mean is given":
-            [a + b for a, b in zip(right, whole, strict=True)],
-        "two numbers were sent: the mean's length is known to all":
-            [2 * sent for sent in right],
-        "nothing was sent: the other ranks' lengths are unknown": 0,
-    })  # fmt: skip
+    run.bytes(
+        result,
+        right,
+        likely={
+            "the gradient itself was reduced: its mean is given": whole,
+            "the gradient itself was reduced as well: its mean is given": [
+                a + b for a, b in zip(right, whole, strict=True)
+            ],
+            "two numbers were sent: the mean's length is known to all": [
+                2 * sent for sent in right
+            ],
+            "nothing was sent: the other ranks' lengths are unknown": 0,
+        },
+    )
     for rank, same in enumerate(result.column("same")):
-        run.true(same, "a gradient was changed", rank=rank,
-                 cause="work on a number of your own, not in place on the gradient")  # fmt: skip
+        run.true(
+            same,
+            "a gradient was changed",
+            rank=rank,
+            cause="work on a number of your own, not in place on the gradient",
+        )

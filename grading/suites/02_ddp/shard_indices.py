@@ -92,17 +92,24 @@ class Asked:
         n, odd, seed = self.even, self.odd, self.seed
         cases: list[Case] = [(n, world, 1, seed, False) for world in (1, 2, 3, 4)]
         cases += [(odd, world, 1, seed, drop) for world in (2, 3, 4) for drop in (False, True)]
-        cases += [(few, world, 2, seed, drop) for few, world in FEW
-                  for drop in (False, True)]  # fmt: skip
-        cases += [(n, world, epoch, s, False) for world in (1, 3) for epoch in EPOCHS
-                  for s in (0, seed, seed + 100)]  # fmt: skip
+        cases += [(few, world, 2, seed, drop) for few, world in FEW for drop in (False, True)]
+        cases += [
+            (n, world, epoch, s, False)
+            for world in (1, 3)
+            for epoch in EPOCHS
+            for s in (0, seed, seed + 100)
+        ]
         cases += [(odd, 4, epoch, 0, True) for epoch in EPOCHS]
         cases = list(dict.fromkeys(cases))
         result = run(drive, {"cases": cases}, world=RANKS)
         self.same = result.column("same")
-        self._shares = {case: [result.outputs[rank % RANKS]["shares"][place][rank // RANKS]
-                               for rank in range(case[1])]
-                        for place, case in enumerate(cases)}  # fmt: skip
+        self._shares = {
+            case: [
+                result.outputs[rank % RANKS]["shares"][place][rank // RANKS]
+                for rank in range(case[1])
+            ]
+            for place, case in enumerate(cases)
+        }
 
     def shares(
         self, n: int, world: int, epoch: int, seed: int, drop_last: bool = False
@@ -110,14 +117,20 @@ class Asked:
         """Each rank's share; fails if it is no int64 tensor of examples."""
         found = []
         for rank, share in enumerate(self._shares[n, world, epoch, seed, drop_last]):
-            fits = (isinstance(share, torch.Tensor) and share.dim() == 1
-                    and share.dtype == torch.int64)  # fmt: skip
+            fits = (
+                isinstance(share, torch.Tensor) and share.dim() == 1 and share.dtype == torch.int64
+            )
             what = f"the share of rank {rank} of {world} in {n} examples"
-            self._run.true(fits, f"{what} is no int64 tensor of one dimension",
-                           measured=repr(share)[:100])  # fmt: skip
+            self._run.true(
+                fits, f"{what} is no int64 tensor of one dimension", measured=repr(share)[:100]
+            )
             outside = [i for i in share.tolist() if not 0 <= i < n]
-            self._run.true(not outside, f"{what} has numbers that no example has",
-                           expected=f"0 to {n - 1}", measured=str(outside[:5]))  # fmt: skip
+            self._run.true(
+                not outside,
+                f"{what} has numbers that no example has",
+                expected=f"0 to {n - 1}",
+                measured=str(outside[:5]),
+            )
             found.append(share.tolist())
         return found
 
@@ -199,8 +212,11 @@ def check_rest(run: Run) -> None:
             _check_lengths(run, shares, n // world if drop_last else -(-n // world), title)
             counts = [sum(share.count(example) for share in shares) for example in range(n)]
             if drop_last:
-                run.true(max(counts) <= 1, f"{title}: an example is seen {max(counts)} times",
-                         cause="with drop_last nothing is repeated")  # fmt: skip
+                run.true(
+                    max(counts) <= 1,
+                    f"{title}: an example is seen {max(counts)} times",
+                    cause="with drop_last nothing is repeated",
+                )
                 continue
             run.true(
                 max(counts) - min(counts) <= 1,
@@ -222,8 +238,11 @@ def check_epochs(run: Run) -> None:
     asked = Asked(run)
     for seed in (asked.seed, 0):
         orders = asked.orders(1, seed)
-        run.true(orders[0] != sorted(orders[0]), f"seed {seed}: the examples are not shuffled",
-                 measured=str(orders[0][:5]))  # fmt: skip
+        run.true(
+            orders[0] != sorted(orders[0]),
+            f"seed {seed}: the examples are not shuffled",
+            measured=str(orders[0][:5]),
+        )
         same = [e for e in EPOCHS[1:] if orders[e] == orders[e - 1]]
         product = "the epoch is multiplied by the seed, and 0 times anything is 0"
         run.true(
@@ -258,8 +277,9 @@ def check_epochs(run: Run) -> None:
 def check_dropped(run: Run) -> None:
     """E: four epochs on four ranks."""
     asked = Asked(run)
-    seen = {i for epoch in EPOCHS for share in asked.shares(asked.odd, 4, epoch, 0, True)
-            for i in share}  # fmt: skip
+    seen = {
+        i for epoch in EPOCHS for share in asked.shares(asked.odd, 4, epoch, 0, True) for i in share
+    }
     never = sorted(set(range(asked.odd)) - seen)
     run.true(
         not never,
@@ -278,9 +298,13 @@ def check_dropped(run: Run) -> None:
 def check_state(run: Run) -> None:
     """E: torch's and Python's."""
     for rank, same in enumerate(Asked(run).same):
-        run.true(same, "the global random state was changed", rank=rank,
-                 cause="after torch.manual_seed every rank draws the same dropout, and the same "
-                 "again in each epoch")  # fmt: skip
+        run.true(
+            same,
+            "the global random state was changed",
+            rank=rank,
+            cause="after torch.manual_seed every rank draws the same dropout, and the same "
+            "again in each epoch",
+        )
 
 
 @check(
@@ -300,5 +324,6 @@ def check_steps(run: Run) -> None:
             fault = replace(fault, cause=f"{fault.cause} {UNEQUAL}")
         raise RunFault(fault, error.output) from None
     for rank, steps in enumerate(result.column("steps")):
-        run.equal(steps, [n // RANKS + 1, n // RANKS], "steps without and with drop_last",
-                  rank=rank)  # fmt: skip
+        run.equal(
+            steps, [n // RANKS + 1, n // RANKS], "steps without and with drop_last", rank=rank
+        )

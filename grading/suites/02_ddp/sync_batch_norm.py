@@ -59,13 +59,18 @@ def drive(
         y = norm(x)
         between = len(group.ledger.events)
         loss(y, g).backward()
-        steps.append({
-            "y": y.detach(), "x": x.grad, "weight": norm.weight.grad, "bias": norm.bias.grad,
-            "running": [norm.running_mean.detach().clone(), norm.running_var.detach().clone()],
-            "graph": norm.running_mean.requires_grad or norm.running_var.requires_grad,
-            "forward": _calls(group, begin)[: between - begin],
-            "backward": _calls(group, between),
-        })  # fmt: skip
+        steps.append(
+            {
+                "y": y.detach(),
+                "x": x.grad,
+                "weight": norm.weight.grad,
+                "bias": norm.bias.grad,
+                "running": [norm.running_mean.detach().clone(), norm.running_var.detach().clone()],
+                "graph": norm.running_mean.requires_grad or norm.running_var.requires_grad,
+                "forward": _calls(group, begin)[: between - begin],
+                "backward": _calls(group, between),
+            }
+        )
     norm.eval()
     begin = len(group.ledger.events)
     with torch.no_grad():
@@ -120,11 +125,18 @@ class Case:
         count, total = run.number(3, 6), sum(rows)
         weights = [run.random(count), run.random(count)]
         spread = 1 + torch.arange(total).double().view(-1, 1)  # parts differ in mean and spread
-        batches = [[run.random((total, count)) * spread + spread / 2, run.random((total, count))]
-                   for _ in range(STEPS)]  # fmt: skip
+        batches = [
+            [run.random((total, count)) * spread + spread / 2, run.random((total, count))]
+            for _ in range(STEPS)
+        ]
         self.alone = OneProcess(rows, weights, batches, EPS, MOMENTUM)
-        inputs = [{"batches": [[self.alone.part(t, rank) for t in batch] for batch in batches],
-                   "weights": weights} for rank in range(len(rows))]  # fmt: skip
+        inputs = [
+            {
+                "batches": [[self.alone.part(t, rank) for t in batch] for batch in batches],
+                "weights": weights,
+            }
+            for rank in range(len(rows))
+        ]
         reason = "Every rank takes part in every all-reduce, however many rows it has."
         self.result = explained(run, drive, inputs, len(rows), reason)
         self.name = f"with {' + '.join(map(str, rows))} rows"
@@ -182,13 +194,20 @@ def _gradients(run: Run, case: Case) -> None:
     for rank, step, found in case.steps():
         wanted = alone.backward(step)
         likely = {
-            "no gradient flows through mean and variance: they are constants here":
-                alone.without("detached", step, rank),
+            "no gradient flows through mean and variance: they are constants here": alone.without(
+                "detached", step, rank
+            ),
             "only this rank's loss reaches the statistics: backward needs the sum over the ranks, "
             "too": alone.without("local", step, rank),
-        }  # fmt: skip
-        run.close(found["x"], alone.part(wanted.x, rank), f"the input's gradient {case.name}",
-                  rank=rank, terms=999, likely=likely)  # fmt: skip
+        }
+        run.close(
+            found["x"],
+            alone.part(wanted.x, rank),
+            f"the input's gradient {case.name}",
+            rank=rank,
+            terms=999,
+            likely=likely,
+        )
         for name, rows in (("weight", wanted.weight), ("bias", wanted.bias)):
             own, what = alone.part(rows, rank).sum(0), f"the {name}'s gradient {case.name}"
             run.close(found[name], own, what, rank=rank, likely={twice: rows.sum(0)}, terms=999)
@@ -216,17 +235,29 @@ def check_running(run: Run) -> None:
             mean, var = case.alone.running(step)
             other_mean, other_var = case.alone.running(step, momentum=1 - MOMENTUM)
             likely = {
-                "the biased variance: running_var keeps n/(n-1)·var":
-                    case.alone.running(step, slip="")[1],
+                "the biased variance: running_var keeps n/(n-1)·var": case.alone.running(
+                    step, slip=""
+                )[1],
                 swapped: other_var,
-            }  # fmt: skip
+            }
             what = f"after {step + 1} batches {case.name}"
-            run.close(found["running"][0], mean, f"running_mean {what}", rank=rank, terms=99,
-                      likely={swapped: other_mean})  # fmt: skip
-            run.close(found["running"][1], var, f"running_var {what}", rank=rank, terms=99,
-                      likely=likely)  # fmt: skip
-            run.true(not found["graph"], "running statistics are part of the graph", rank=rank,
-                     cause="update them under torch.no_grad()")  # fmt: skip
+            run.close(
+                found["running"][0],
+                mean,
+                f"running_mean {what}",
+                rank=rank,
+                terms=99,
+                likely={swapped: other_mean},
+            )
+            run.close(
+                found["running"][1], var, f"running_var {what}", rank=rank, terms=99, likely=likely
+            )
+            run.true(
+                not found["graph"],
+                "running statistics are part of the graph",
+                rank=rank,
+                cause="update them under torch.no_grad()",
+            )
 
 
 @check(
@@ -240,11 +271,19 @@ def check_evaluation(run: Run) -> None:
     case = Case(run, ROWS[2])
     y, batch = case.alone.evaluated(), case.alone.backward(0).y
     for rank, found in enumerate(case.result.outputs):
-        run.close(found["after"], found["steps"][-1]["running"],
-                  "the running statistics after an evaluation", rank=rank)  # fmt: skip
-        run.close(found["evaluated"], case.alone.part(y, rank), "the output in evaluation",
-                  rank=rank, likely={"normalised by the batch, look at self.training":
-                                     case.alone.part(batch, rank)})  # fmt: skip
+        run.close(
+            found["after"],
+            found["steps"][-1]["running"],
+            "the running statistics after an evaluation",
+            rank=rank,
+        )
+        run.close(
+            found["evaluated"],
+            case.alone.part(y, rank),
+            "the output in evaluation",
+            rank=rank,
+            likely={"normalised by the batch, look at self.training": case.alone.part(batch, rank)},
+        )
         run.equal(found["sent in evaluation"], [], "the list of calls in evaluation", rank=rank)
 
 
@@ -260,8 +299,13 @@ def check_training(run: Run) -> None:
                 (net(x) * g).sum().backward()
                 chosen.step()
             for rank, found in enumerate(case.result.column(name)):
-                run.close(found, _state(net), f"{case.name}, after {STEPS} steps of {name}, ",
-                          rank=rank, terms=999)  # fmt: skip
+                run.close(
+                    found,
+                    _state(net),
+                    f"{case.name}, after {STEPS} steps of {name}, ",
+                    rank=rank,
+                    terms=999,
+                )
 
 
 @check(
@@ -276,8 +320,9 @@ def check_calls(run: Run) -> None:
     run.forbid_bypass(case.result)
     size = 8 * (2 * case.alone.count + 1)
     for rank, _, found in case.steps():
-        run.equal(found["forward"], [["all_reduce", size]], "the list of calls in forward",
-                  rank=rank)  # fmt: skip
+        run.equal(
+            found["forward"], [["all_reduce", size]], "the list of calls in forward", rank=rank
+        )
         calls = [op for op, _ in found["backward"]]
         run.equal(calls, ["all_reduce"], "the list of calls in backward", rank=rank)
         run.at_most(found["backward"][0][1], size, "bytes of the all-reduce in backward", rank=rank)

@@ -83,14 +83,16 @@ def drive(
             gradients.append([gradient_of(p) for p in model.parameters()])
             optimizer.step()
         events = list(enumerate(group.ledger.events))[since:]
-        found.append({
-            "losses": losses,
-            "taken": taken,
-            "gradients": gradients,
-            "weights": [p.detach().clone() for p in model.parameters()],
-            "synchronised": len(replica.own) // 2,
-            "agreed": [event.payload for place, event in events if place not in replica.own],
-        })  # fmt: skip
+        found.append(
+            {
+                "losses": losses,
+                "taken": taken,
+                "gradients": gradients,
+                "weights": [p.detach().clone() for p in model.parameters()],
+                "synchronised": len(replica.own) // 2,
+                "agreed": [event.payload for place, event in events if place not in replica.own],
+            }
+        )
     return found
 
 
@@ -160,18 +162,35 @@ def _compare(run: Run, result: Any, start: Any, batches: list[Batches], group: l
         for index, rank in enumerate(group):
             found = result.outputs[rank][case_number]
             _check_windows(run, found, case, rank)
-            wrong = {why: reference.train(w)[0] for why, w in reference.slips(index).items()
-                     if not alike(found["gradients"], gradients)}  # fmt: skip
+            wrong = {
+                why: reference.train(w)[0]
+                for why, w in reference.slips(index).items()
+                if not alike(found["gradients"], gradients)
+            }
             what = f"{case[0]} micro-batches, k = {case[1]}, group of {len(group)}"
             for number, expected in enumerate(gradients):
                 got = found["gradients"][number]
-                run.true(not any(bool(g.isnan().any()) for g in got), f"gradients are NaN ({what})",
-                         rank=rank, cause=NO_TOKEN)  # fmt: skip
-                run.close(got, expected, f"gradients before update {number + 1} ({what})",
-                          rank=rank, likely={why: g[number] for why, g in wrong.items()},
-                          terms=ROUNDING)  # fmt: skip
-            run.close(found["weights"], weights, f"weights after the epoch ({what})", rank=rank,
-                      terms=ROUNDING)  # fmt: skip
+                run.true(
+                    not any(bool(g.isnan().any()) for g in got),
+                    f"gradients are NaN ({what})",
+                    rank=rank,
+                    cause=NO_TOKEN,
+                )
+                run.close(
+                    got,
+                    expected,
+                    f"gradients before update {number + 1} ({what})",
+                    rank=rank,
+                    likely={why: g[number] for why, g in wrong.items()},
+                    terms=ROUNDING,
+                )
+            run.close(
+                found["weights"],
+                weights,
+                f"weights after the epoch ({what})",
+                rank=rank,
+                terms=ROUNDING,
+            )
 
 
 @check(
@@ -242,13 +261,23 @@ def _compare_losses(
                     torch.tensor(value, dtype=torch.float64)
                     for value in (found["losses"][number], each[index], sum(each))
                 )
-                run.true(not bool(got.isnan()), f"the loss returned in update {number + 1} is NaN",
-                         rank=rank, cause=NO_TOKEN)  # fmt: skip
-                run.close(got, right, f"the loss returned in update {number + 1}", rank=rank,
-                          terms=ROUNDING, likely={
-                    "this is the loss of all ranks, not this rank's part": whole,
-                    "times the group's size: that is for the backward only": right * len(group),
-                })  # fmt: skip
+                run.true(
+                    not bool(got.isnan()),
+                    f"the loss returned in update {number + 1} is NaN",
+                    rank=rank,
+                    cause=NO_TOKEN,
+                )
+                run.close(
+                    got,
+                    right,
+                    f"the loss returned in update {number + 1}",
+                    rank=rank,
+                    terms=ROUNDING,
+                    likely={
+                        "this is the loss of all ranks, not this rank's part": whole,
+                        "times the group's size: that is for the backward only": right * len(group),
+                    },
+                )
 
 
 @check(
@@ -271,16 +300,24 @@ def check_calls(run: Run) -> None:
                 "model.no_sync()": case[0],
                 "none: the last micro-batch of a window is outside no_sync()": 0,
             })  # fmt: skip
-            run.true(all(size <= SMALL for size in found["agreed"]),
-                     f"a collective is larger than {SMALL} bytes ({where})", rank=rank,
-                     measured=f"{max(found['agreed'], default=0)} bytes",
-                     cause="the model synchronises its gradients itself")  # fmt: skip
-            run.equal(len(found["agreed"]), updates, f"the number of small collectives ({where})",
-                      rank=rank, likely={
-                "the ranks agree on each micro-batch: count the whole window first": case[0],
-                "the ranks never agree on the number of tokens": 0,
-                "two for each update: one agreement is enough": 2 * updates,
-            })  # fmt: skip
+            run.true(
+                all(size <= SMALL for size in found["agreed"]),
+                f"a collective is larger than {SMALL} bytes ({where})",
+                rank=rank,
+                measured=f"{max(found['agreed'], default=0)} bytes",
+                cause="the model synchronises its gradients itself",
+            )
+            run.equal(
+                len(found["agreed"]),
+                updates,
+                f"the number of small collectives ({where})",
+                rank=rank,
+                likely={
+                    "the ranks agree on each micro-batch: count the whole window first": case[0],
+                    "the ranks never agree on the number of tokens": 0,
+                    "two for each update: one agreement is enough": 2 * updates,
+                },
+            )
 
 
 @check(
@@ -297,8 +334,16 @@ def check_memory(run: Run) -> None:
     result = run(drive_memory, inputs, world=1)
     one, six = result.outputs[0]["peaks"]
     gradients = sum(value.nbytes for value in start)
-    run.at_most(six, one + 2 * gradients + 4096, "the peak with k = 6 (bytes)", rank=0,
-                cause=f"with k = 1 it is {one:,}: the graphs of several micro-batches are held at "
-                "once")  # fmt: skip
-    run.true(not result.outputs[0]["graph"], "the loss that is returned holds a graph", rank=0,
-             cause="return a number: loss.item(), or loss.detach()")  # fmt: skip
+    run.at_most(
+        six,
+        one + 2 * gradients + 4096,
+        "the peak with k = 6 (bytes)",
+        rank=0,
+        cause=f"with k = 1 it is {one:,}: the graphs of several micro-batches are held at once",
+    )
+    run.true(
+        not result.outputs[0]["graph"],
+        "the loss that is returned holds a graph",
+        rank=0,
+        cause="return a number: loss.item(), or loss.detach()",
+    )

@@ -67,11 +67,13 @@ def drive(
                 parameter.grad = gradient.clone()
             places = [_place(p) for p in with_one]
             norm = learner.clip_grad_norm((p for p in parameters), limit, norm_type)
-            found.append({
-                "norm": norm,
-                "gradients": [p.grad for p in with_one],
-                "stayed": [_place(p) for p in with_one] == places,
-            })  # fmt: skip
+            found.append(
+                {
+                    "norm": norm,
+                    "gradients": [p.grad for p in with_one],
+                    "stayed": [_place(p) for p in with_one] == places,
+                }
+            )
     return found
 
 
@@ -97,12 +99,14 @@ def drive_updates(
             norm = learner.update(replica, optimizer, squared_error, window, limit, SCALE)
             norms.append(norm)
         sizes = [event.payload for event in group.ledger.events[since:]]
-        found.append({
-            "norms": norms,
-            "gradients": gradients,
-            "weights": [p.detach().clone() for p in replica.trained()],
-            "sizes": sizes,
-        })  # fmt: skip
+        found.append(
+            {
+                "norms": norms,
+                "gradients": gradients,
+                "weights": [p.detach().clone() for p in replica.trained()],
+                "sizes": sizes,
+            }
+        )
     return found
 
 
@@ -127,19 +131,35 @@ def check_clip(run: Run) -> None:
         norm = total_norm(gradients, norm_type)
         what = f"{norm_type:g}-norm, max_norm {limit:g}"
         each = torch.stack([torch.linalg.vector_norm(g, norm_type) for g in gradients])
-        run.close(found["gradients"], clipped(gradients, limit, norm_type),
-                  f"the gradients afterwards ({what})", rank=0,
-                  likely=clip_slips(gradients, limit, norm_type), terms=40)  # fmt: skip
-        run.close(_number(found["norm"]), norm, f"the norm returned ({what})", rank=0, terms=40,
-                  likely={
-            "this is the norm after clipping: return the one before":
-                total_norm(clipped(gradients, limit, norm_type), norm_type),
-            "the norms of the parameters were added up": each.sum(),
-            "this is the 2-norm: `norm_type` says which": total_norm(gradients),
-            "the root of the sum is missing": norm**2,
-        })  # fmt: skip
-        run.true(found["stayed"], f"gradients are other tensors afterwards ({what})", rank=0,
-                 cause="multiply them in place: a bucket's view must stay one")  # fmt: skip
+        run.close(
+            found["gradients"],
+            clipped(gradients, limit, norm_type),
+            f"the gradients afterwards ({what})",
+            rank=0,
+            likely=clip_slips(gradients, limit, norm_type),
+            terms=40,
+        )
+        run.close(
+            _number(found["norm"]),
+            norm,
+            f"the norm returned ({what})",
+            rank=0,
+            terms=40,
+            likely={
+                "this is the norm after clipping: return the one before": total_norm(
+                    clipped(gradients, limit, norm_type), norm_type
+                ),
+                "the norms of the parameters were added up": each.sum(),
+                "this is the 2-norm: `norm_type` says which": total_norm(gradients),
+                "the root of the sum is missing": norm**2,
+            },
+        )
+        run.true(
+            found["stayed"],
+            f"gradients are other tensors afterwards ({what})",
+            rank=0,
+            cause="multiply them in place: a bucket's view must stay one",
+        )
 
 
 def _number(value: Any) -> Any:
@@ -159,8 +179,9 @@ def _updates(run: Run, world: int) -> tuple[Any, list[torch.Tensor], list[Batche
         for rank in range(world)
     ]
     same = {"start": start, "cases": [list(case) for case in CASES]}
-    result = run(drive_updates, [{**same, "batches": batches[r]} for r in range(world)],
-                 world=world)  # fmt: skip
+    result = run(
+        drive_updates, [{**same, "batches": batches[r]} for r in range(world)], world=world
+    )
     return result, start, batches
 
 
@@ -185,21 +206,41 @@ def _compare_updates(run: Run, found: list[Any], reference: Reference, case: Any
     norms, updates, weights = reference.train(*case)
     what = f"max_norm {case[0]:g}, {case[1]}, {len(found)} ranks"
     for rank, got in enumerate(found):
-        run.equal(len(got["gradients"]), UPDATES, f"the number of optimizer steps in {UPDATES} "
-                  "updates", rank=rank)  # fmt: skip
+        run.equal(
+            len(got["gradients"]),
+            UPDATES,
+            f"the number of optimizer steps in {UPDATES} updates",
+            rank=rank,
+        )
         wrong = {} if alike(got["gradients"], updates) else reference.slips(case[0], rank)
         for number in range(UPDATES):
             where = f"update {number + 1} ({what})"
-            run.close(got["gradients"][number], updates[number],
-                      f"the gradients before the step of {where}", rank=rank,
-                      likely=wrong if number == 0 else {}, terms=99)  # fmt: skip
-            run.close(_number(got["norms"][number]), norms[number],
-                      f"the norm returned by {where}", rank=rank, terms=99, likely={
-                "it is the norm of scaled gradients": norms[number] * SCALE,
-                "it is the norm after clipping": total_norm(updates[number]),
-            })  # fmt: skip
-        run.close(got["weights"], weights, f"weights after {UPDATES} updates ({what})", rank=rank,
-                  terms=99)  # fmt: skip
+            run.close(
+                got["gradients"][number],
+                updates[number],
+                f"the gradients before the step of {where}",
+                rank=rank,
+                likely=wrong if number == 0 else {},
+                terms=99,
+            )
+            run.close(
+                _number(got["norms"][number]),
+                norms[number],
+                f"the norm returned by {where}",
+                rank=rank,
+                terms=99,
+                likely={
+                    "it is the norm of scaled gradients": norms[number] * SCALE,
+                    "it is the norm after clipping": total_norm(updates[number]),
+                },
+            )
+        run.close(
+            got["weights"],
+            weights,
+            f"weights after {UPDATES} updates ({what})",
+            rank=rank,
+            terms=99,
+        )
 
 
 @check(
@@ -216,15 +257,23 @@ def check_calls(run: Run) -> None:
     for rank in range(2):
         for found in result.outputs[rank]:
             sizes = sorted(set(found["sizes"]) - set(once))
-            run.true(not sizes, "something else was sent than the model's gradients", rank=rank,
-                     expected=f"{sum(once)} bytes an update, by the model",
-                     measured=f"collectives of {sizes} bytes",
-                     cause="no message is needed for the norm: all ranks hold the same "
-                     "gradients")  # fmt: skip
+            run.true(
+                not sizes,
+                "something else was sent than the model's gradients",
+                rank=rank,
+                expected=f"{sum(once)} bytes an update, by the model",
+                measured=f"collectives of {sizes} bytes",
+                cause="no message is needed for the norm: all ranks hold the same gradients",
+            )
             count = UPDATES * WINDOW - 1
-            run.equal(len(found["sizes"]), 2 * UPDATES, f"the collectives in {UPDATES} updates of "
-                      "two parameters", rank=rank, likely={
-                "every micro-batch was synchronised: forward and backward of all but the last "
-                "belong inside model.no_sync()": 2 * count,
-                "nothing was synchronised": 0,
-            })  # fmt: skip
+            run.equal(
+                len(found["sizes"]),
+                2 * UPDATES,
+                f"the collectives in {UPDATES} updates of two parameters",
+                rank=rank,
+                likely={
+                    "every micro-batch was synchronised: forward and backward of all but the last "
+                    "belong inside model.no_sync()": 2 * count,
+                    "nothing was synchronised": 0,
+                },
+            )

@@ -32,9 +32,13 @@ Args = dict[str, Any]
 
 # --- what runs on the rank -----------------------------------------------------------------------
 def drive(
-    learner: Any, group: Any, batches: list[Args], peaks: list[Args], times: list[Args],
+    learner: Any,
+    group: Any,
+    batches: list[Args],
+    peaks: list[Args],
+    times: list[Args],
     fits: list[Args],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Calls the four functions; a ValueError of the last is an answer as well."""
     found = []
     for given in fits:
@@ -88,10 +92,16 @@ def check_batch(run: Run) -> None:
     found = run(drive, given).outputs[0]["batches"]
     for got, plan in zip(found, given["batches"], strict=True):
         micro, k, ranks = plan["micro_batch"], plan["k"], plan["ranks"]
-        run.equal(got, micro * k * ranks, f"the effective batch of {plan}", rank=0, likely={
-            "the ranks are missing: each has its own micro-batches": micro * k,
-            "k is missing": micro * ranks,
-        })  # fmt: skip
+        run.equal(
+            got,
+            micro * k * ranks,
+            f"the effective batch of {plan}",
+            rank=0,
+            likely={
+                "the ranks are missing: each has its own micro-batches": micro * k,
+                "k is missing": micro * ranks,
+            },
+        )
 
 
 @check(
@@ -122,9 +132,13 @@ def check_peaks(run: Run) -> None:
                 "optimizer state": 4 * count
             },
         }
-        run.close(_floats(got), _floats(right),
-                  f"the peaks with {micro} samples a micro-batch, k = {k}", rank=0,
-                  likely={why: _floats(right | slip) for why, slip in slips.items()})  # fmt: skip
+        run.close(
+            _floats(got),
+            _floats(right),
+            f"the peaks with {micro} samples a micro-batch, k = {k}",
+            rank=0,
+            likely={why: _floats(right | slip) for why, slip in slips.items()},
+        )
 
 
 def _floats(peaks: Any) -> Any:
@@ -152,18 +166,25 @@ def check_times(run: Run) -> None:
         computing = k * micro * plan["sample_seconds"]
         waste = k * plan["overhead"]
         what = f"{micro} samples, k = {k}, {ranks} ranks, no_sync={once}"
-        run.close(got, computing + waste + times * sent, f"the seconds ({what})", rank=0, likely={
-            "each micro-batch has its overhead": computing + plan["overhead"] + times * sent,
-            "with no_sync there is one synchronisation an update": computing + waste + k * sent,
-            "without no_sync every micro-batch is synchronised": computing + waste + sent,
-            "a ring sends 2(N-1)/N of the gradients, not all of them twice":
-                computing + waste + times * 2 * whole,
-            "an all-reduce sends 2(N-1)/N, a reduce-scatter half of that":
-                computing + waste + times * sent / 2,
-            "the samples of all k micro-batches count":
-                computing / k + waste + times * sent,
-            "gradients are float32: 4 bytes each": computing + waste + times * sent / 4,
-        })  # fmt: skip
+        run.close(
+            got,
+            computing + waste + times * sent,
+            f"the seconds ({what})",
+            rank=0,
+            likely={
+                "each micro-batch has its overhead": computing + plan["overhead"] + times * sent,
+                "with no_sync there is one synchronisation an update": computing + waste + k * sent,
+                "without no_sync every micro-batch is synchronised": computing + waste + sent,
+                "a ring sends 2(N-1)/N of the gradients, not all of them twice": computing
+                + waste
+                + times * 2 * whole,
+                "an all-reduce sends 2(N-1)/N, a reduce-scatter half of that": computing
+                + waste
+                + times * sent / 2,
+                "the samples of all k micro-batches count": computing / k + waste + times * sent,
+                "gradients are float32: 4 bytes each": computing + waste + times * sent / 4,
+            },
+        )
 
 
 @check(
@@ -186,6 +207,12 @@ def check_smallest(run: Run) -> None:
     )
     for got, expected, plan, likely in zip(found, EXPECTED_K, given["fits"], causes, strict=True):
         room = plan["budget"] - 16 * plan["parameters"]
-        run.equal(got, expected, f"the smallest k for {plan['global_batch']} samples on "
-                  f"{plan['ranks']} ranks and room for {room / plan['activation_bytes']:.2f} "
-                  "samples", rank=0, likely=likely)  # fmt: skip
+        run.equal(
+            got,
+            expected,
+            f"the smallest k for {plan['global_batch']} samples on "
+            f"{plan['ranks']} ranks and room for {room / plan['activation_bytes']:.2f} "
+            "samples",
+            rank=0,
+            likely=likely,
+        )

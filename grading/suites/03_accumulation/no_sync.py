@@ -67,12 +67,14 @@ def drive(
         since = len(group.ledger.events)
         learner.train_epoch(ddp, optimizer, loss_fn, batches[:count], k)
         events = group.ledger.events[since:]
-        found.append({
-            "updates": updates,
-            "weights": [p.detach().clone() for p in model.trained()],
-            "payload": sum(event.payload for event in events),
-            **seen,
-        })  # fmt: skip
+        found.append(
+            {
+                "updates": updates,
+                "weights": [p.detach().clone() for p in model.trained()],
+                "payload": sum(event.payload for event in events),
+                **seen,
+            }
+        )
     return found
 
 
@@ -186,11 +188,15 @@ def _compare_epoch(
         wrong = {} if right else slips(start, batches, count, k, name, rank)
         for number, gradients in enumerate(updates):
             likely = {why: u[number] for why, (u, _) in wrong.items() if number < len(u)}
-            run.close(got["updates"][number], gradients,
-                      f"gradients before update {number + 1} ({what})", rank=rank, likely=likely,
-                      terms=len(batches) * k)  # fmt: skip
-        run.close(got["weights"], weights, f"weights after the epoch ({what})", rank=rank,
-                  terms=99)  # fmt: skip
+            run.close(
+                got["updates"][number],
+                gradients,
+                f"gradients before update {number + 1} ({what})",
+                rank=rank,
+                likely=likely,
+                terms=len(batches) * k,
+            )
+        run.close(got["weights"], weights, f"weights after the epoch ({what})", rank=rank, terms=99)
 
 
 @check(
@@ -285,8 +291,12 @@ def check_blocks(run: Run) -> None:
     }
     for rank in range(2):
         counts = result.outputs[rank]
-        run.true("swallowed" not in counts, "no_sync() swallowed an exception", rank=rank,
-                 cause="use try and finally, and no `except` or `return` in them")  # fmt: skip
+        run.true(
+            "swallowed" not in counts,
+            "no_sync() swallowed an exception",
+            rank=rank,
+            cause="use try and finally, and no `except` or `return` in them",
+        )
         for name, (count, cause) in expected.items():
             run.equal(
                 counts[name],

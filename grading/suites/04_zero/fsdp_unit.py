@@ -160,14 +160,18 @@ class Reference:
         """The gradients of one rank's loss on its data `number`, by unit."""
         given = self.inputs[rank]
         loss = (self.forward(given["xs"][number]) * given["slopes"]).sum()
-        return [list(torch.autograd.grad(loss, own, retain_graph=True, materialize_grads=True))
-                for own in self.weights]  # fmt: skip
+        return [
+            list(torch.autograd.grad(loss, own, retain_graph=True, materialize_grads=True))
+            for own in self.weights
+        ]
 
     def mean(self, number: int) -> Weights:
         """The gradients averaged over the ranks, by unit."""
         every = [self.own(rank, number) for rank in range(self.world)]
-        return [[torch.stack(same).mean(0) for same in zip(*unit, strict=True)]
-                for unit in zip(*every, strict=True)]  # fmt: skip
+        return [
+            [torch.stack(same).mean(0) for same in zip(*unit, strict=True)]
+            for unit in zip(*every, strict=True)
+        ]
 
     def shards(self, tensors: Weights, rank: int, by: float = 1) -> list[torch.Tensor]:
         """One rank's parts of tensors like the weights, times a number."""
@@ -181,14 +185,25 @@ def _trained(run: Run, world: int) -> Iterator[tuple[Reference, int, dict[str, A
     rows, width, inner = run.number(2, 4), 2 * run.number(2, 4) + 1, run.number(3, 7)
     shapes = [(inner, width), (inner,), (width,), (3,)]
     weights = [[run.random(shape) * 0.5 for shape in shapes] for _ in range(2)]
-    inputs = [{"weights": weights, "xs": [run.random((rows, width)) for _ in range(STEPS)],
-               "slopes": run.random((rows, width))} for _ in range(world)]  # fmt: skip
+    inputs = [
+        {
+            "weights": weights,
+            "xs": [run.random((rows, width)) for _ in range(STEPS)],
+            "slopes": run.random((rows, width)),
+        }
+        for _ in range(world)
+    ]
     result, whole = run(drive, inputs, world=world), sum(w.numel() for w in weights[0])
     for rank, found in enumerate(result.outputs):
-        run.equal(found["counts"], [-(-whole // world)] * 2,
-                  f"the list of elements in each unit's shard ({world} ranks)", rank=rank,
-                  likely={"every rank keeps the whole unit: DDP in disguise":
-                          [-(-whole // world) * world] * 2})  # fmt: skip
+        run.equal(
+            found["counts"],
+            [-(-whole // world)] * 2,
+            f"the list of elements in each unit's shard ({world} ranks)",
+            rank=rank,
+            likely={
+                "every rank keeps the whole unit: DDP in disguise": [-(-whole // world) * world] * 2
+            },
+        )
         yield Reference(inputs), rank, found
 
 
@@ -204,22 +219,35 @@ def check_gradient(run: Run) -> None:
         for ref, rank, found in _trained(run, world):
             mean, own, later = ref.mean(0), ref.own(rank, 0), ref.shards(ref.mean(1), rank)
             first = ref.shards(mean, rank)
-            run.close(found["gradients"][0], first, f"shard.grad, by unit ({world} ranks)",
-                      rank=rank, terms=world, likely={
-                "the sum, N times the mean: the gradient is scaled by N":
-                    ref.shards(mean, rank, world),
-                "divided by N twice": ref.shards(mean, rank, 1 / world),
-                "this rank's own gradient: nothing was reduced": ref.shards(own, rank),
-                "this rank's own gradient, divided by N": ref.shards(own, rank, 1 / world),
-            })  # fmt: skip
+            run.close(
+                found["gradients"][0],
+                first,
+                f"shard.grad, by unit ({world} ranks)",
+                rank=rank,
+                terms=world,
+                likely={
+                    "the sum, N times the mean: the gradient is scaled by N": ref.shards(
+                        mean, rank, world
+                    ),
+                    "divided by N twice": ref.shards(mean, rank, 1 / world),
+                    "this rank's own gradient: nothing was reduced": ref.shards(own, rank),
+                    "this rank's own gradient, divided by N": ref.shards(own, rank, 1 / world),
+                },
+            )
             both = [a + b for a, b in zip(first, later, strict=True)]
-            run.close(found["gradients"][1], both, "shard.grad after two backwards, by unit",
-                      rank=rank, likely={
-                "only the second: add to `shard.grad`, do not replace it": later,
-                "the first is counted twice: a weight has kept its `grad`":
-                    [a + b for a, b in zip(first, both, strict=True)],
-                "only the first: the second backward left no trace": first,
-            })  # fmt: skip
+            run.close(
+                found["gradients"][1],
+                both,
+                "shard.grad after two backwards, by unit",
+                rank=rank,
+                likely={
+                    "only the second: add to `shard.grad`, do not replace it": later,
+                    "the first is counted twice: a weight has kept its `grad`": [
+                        a + b for a, b in zip(first, both, strict=True)
+                    ],
+                    "only the first: the second backward left no trace": first,
+                },
+            )
 
 
 @check(
@@ -248,8 +276,10 @@ def check_steps(run: Run) -> None:
 
 def _stack(run: Run) -> tuple[Any, int, int]:
     """The measured stack on 4 ranks, the bytes of one unit, and those of a rank's shards."""
-    weights = [[run.random((WIDTH, WIDTH)), run.random((WIDTH, WIDTH)), run.random(WIDTH)]
-               for _ in range(UNITS)]  # fmt: skip
+    weights = [
+        [run.random((WIDTH, WIDTH)), run.random((WIDTH, WIDTH)), run.random(WIDTH)]
+        for _ in range(UNITS)
+    ]
     unit = sum(weight.nbytes for weight in weights[0])
     share = UNITS * unit // 4
     inputs = {"weights": weights, "x": run.random((1, WIDTH)), "size": unit, "share": share}
@@ -266,19 +296,36 @@ def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation and in all."""
     result, unit, _ = _stack(run)
     once = UNITS * unit * 3 // 4
-    run.bytes(result, 2 * once, op="all_gather", what="bytes sent by all-gathers", likely={
-        "the weights are not gathered again for the backward: were they ever freed?": once,
-        "one all-gather too many for each unit": 3 * once,
-        "nothing is gathered: every rank has all weights, as in DDP": 0,
-    })  # fmt: skip
-    run.bytes(result, once, op="reduce_scatter", what="bytes sent by reduce-scatters", likely={
-        "no reduce-scatter: if the gradients were all-reduced, this is DDP in disguise": 0,
-        "one reduce-scatter too many for each unit": 2 * once,
-    })  # fmt: skip
+    run.bytes(
+        result,
+        2 * once,
+        op="all_gather",
+        what="bytes sent by all-gathers",
+        likely={
+            "the weights are not gathered again for the backward: were they ever freed?": once,
+            "one all-gather too many for each unit": 3 * once,
+            "nothing is gathered: every rank has all weights, as in DDP": 0,
+        },
+    )
+    run.bytes(
+        result,
+        once,
+        op="reduce_scatter",
+        what="bytes sent by reduce-scatters",
+        likely={
+            "no reduce-scatter: if the gradients were all-reduced, this is DDP in disguise": 0,
+            "one reduce-scatter too many for each unit": 2 * once,
+        },
+    )
     run.bytes(result, 3 * once, what="bytes sent in all")
     for rank, ledger in enumerate(result.ledgers):
-        run.equal(len(ledger.calls()), 3 * UNITS, "the number of collectives", rank=rank, likely={
-            "one for each weight: send the unit's flat tensor": 9 * UNITS})  # fmt: skip
+        run.equal(
+            len(ledger.calls()),
+            3 * UNITS,
+            "the number of collectives",
+            rank=rank,
+            likely={"one for each weight: send the unit's flat tensor": 9 * UNITS},
+        )
 
 
 @check(
@@ -292,8 +339,13 @@ def check_persistent(run: Run) -> None:
     result, unit, share = _stack(run)
     for rank, found in enumerate(result.outputs):
         run.at_most(found["built"], share, "bytes held by new units", rank=rank, cause=NEVER)
-        run.at_most(found["after"], share, "bytes held between two steps, without gradients",
-                    rank=rank, cause=NEVER)  # fmt: skip
+        run.at_most(
+            found["after"],
+            share,
+            "bytes held between two steps, without gradients",
+            rank=rank,
+            cause=NEVER,
+        )
 
 
 @check(
@@ -307,8 +359,18 @@ def check_peak(run: Run) -> None:
     result, unit, share = _stack(run)
     slack = unit // 4  # for the activations of one row
     for rank, found in enumerate(result.outputs):
-        run.at_most(found["forward"], share + unit + slack, rank=rank, cause=EARLIER,
-                    what=f"bytes at the peak of the forward ({UNITS} × {unit:,})")  # fmt: skip
+        run.at_most(
+            found["forward"],
+            share + unit + slack,
+            rank=rank,
+            cause=EARLIER,
+            what=f"bytes at the peak of the forward ({UNITS} × {unit:,})",
+        )
         most = 2 * share + 2 * unit + slack
-        run.at_most(found["peak"], most, f"bytes at the peak of the backward ({UNITS} × {unit:,})",
-                    rank=rank, cause=COPIES if found["peak"] <= most + unit else LATER)  # fmt: skip
+        run.at_most(
+            found["peak"],
+            most,
+            f"bytes at the peak of the backward ({UNITS} × {unit:,})",
+            rank=rank,
+            cause=COPIES if found["peak"] <= most + unit else LATER,
+        )

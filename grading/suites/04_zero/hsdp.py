@@ -112,8 +112,10 @@ def _runs(run: Run) -> Iterator[tuple[str, int, int, dict[str, Any], list[dict[s
     for nodes, shards in MESHES:
         size = 6 * run.number(3, 9) + 1  # a remainder for 2 and 3 shards
         flat = run.random(size)
-        inputs = [{"nodes": nodes, "flat": flat, "data": [run.random(size) for _ in range(STEPS)]}
-                  for _ in range(nodes * shards)]  # fmt: skip
+        inputs = [
+            {"nodes": nodes, "flat": flat, "data": [run.random(size) for _ in range(STEPS)]}
+            for _ in range(nodes * shards)
+        ]
         result = run(drive, inputs, world=nodes * shards)
         for rank, found in enumerate(result.outputs):
             words = f"({nodes} × {shards} ranks)"
@@ -136,8 +138,13 @@ def check_gradient(run: Run) -> None:
         node = torch.stack(every[0][rank - index : rank - index + shards])
         rail = torch.stack(every[0][index::shards])
         world = len(inputs)
-        run.close(found["shard"], part(flat, shards, index), f"the shard {words}", rank=rank,
-                  likely={"every rank keeps all weights": flat})  # fmt: skip
+        run.close(
+            found["shard"],
+            part(flat, shards, index),
+            f"the shard {words}",
+            rank=rank,
+            likely={"every rank keeps all weights": flat},
+        )
         likely = {
             "the mean of the node alone: the all-reduce over `replica` is missing":
                 part(node.mean(0), shards, index),
@@ -148,8 +155,9 @@ def check_gradient(run: Run) -> None:
             "the sum over all ranks, not the mean": means[0] * world,
             "divided by the number of ranks twice": means[0] / world,
         }  # fmt: skip
-        run.close(found["first"], means[0], f"weights.grad {words}", rank=rank, terms=world,
-                  likely=likely)  # fmt: skip
+        run.close(
+            found["first"], means[0], f"weights.grad {words}", rank=rank, terms=world, likely=likely
+        )
         both, what = means[0] + means[1], f"weights.grad after two reductions {words}"
         late = {"only the second: `reduce` adds": means[1]}
         run.close(found["second"], both, what, rank=rank, likely=late)
@@ -179,8 +187,10 @@ def check_steps(run: Run) -> None:
 def _once(run: Run, nodes: int, shards: int) -> tuple[Any, int]:
     """One gather and one reduction, and the bytes of the weights."""
     flat = run.random(48)
-    inputs = [{"nodes": nodes, "flat": flat, "most": flat.nbytes // shards,
-               "gradient": run.random(48)} for _ in range(nodes * shards)]  # fmt: skip
+    inputs = [
+        {"nodes": nodes, "flat": flat, "most": flat.nbytes // shards, "gradient": run.random(48)}
+        for _ in range(nodes * shards)
+    ]
     return run(drive_once, inputs, world=nodes * shards), flat.nbytes
 
 
@@ -202,11 +212,18 @@ def check_bytes(run: Run) -> None:
             "the weights are gathered over `replica`, too": between * 3 // 2,
         })  # fmt: skip
         inside = (shards - 1) * size // shards
-        run.bytes(result, 2 * inside, axis="shard", what="bytes sent over `shard`", likely={
-            "the gradient is all-reduced, but a shard of it is enough: reduce-scatter": 3 * inside,
-            "half of it: one of gather and reduce-scatter sends nothing": inside,
-            "nothing is sharded: every rank has all weights": 0,
-        })  # fmt: skip
+        run.bytes(
+            result,
+            2 * inside,
+            axis="shard",
+            what="bytes sent over `shard`",
+            likely={
+                "the gradient is all-reduced, but a shard of it is enough: reduce-scatter": 3
+                * inside,
+                "half of it: one of gather and reduce-scatter sends nothing": inside,
+                "nothing is sharded: every rank has all weights": 0,
+            },
+        )
 
 
 @check(

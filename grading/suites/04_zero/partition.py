@@ -66,8 +66,10 @@ def drive_restore(
         like = [torch.nn.Parameter(torch.zeros_like(tensor)) for tensor in case["tensors"]]
         shards = [shard.clone() for shard in row.view(case["parts"], -1)]
         result = list(learner.restore(shards, [like[place] for place in case["order"]]))
-        same = [result[case["order"].index(place)] is tensor
-                for place, tensor in zip(case["order"], result, strict=False)]  # fmt: skip
+        same = [
+            result[case["order"].index(place)] is tensor
+            for place, tensor in zip(case["order"], result, strict=False)
+        ]
         found.append({"tensors": result, "same": same})
     return {"cases": found}
 
@@ -144,13 +146,21 @@ def _name(case: Case) -> str:
 def _found(run: Run, case: Case, found: dict[str, Any]) -> list[torch.Tensor]:
     """The shards, which must be W tensors of one dimension and one size."""
     shards, what, parts = found["shards"], _name(case), case["parts"]
-    run.true(isinstance(shards, list), f"{what}: the result has the wrong form",
-             expected="a list of tensors", measured=str(shards))  # fmt: skip
+    run.true(
+        isinstance(shards, list),
+        f"{what}: the result has the wrong form",
+        expected="a list of tensors",
+        measured=str(shards),
+    )
     run.equal(len(shards), parts, f"{what}: the number of shards")
     size = flat_row(case).numel() // parts
     sizes = [shard.numel() for shard in shards]
-    run.equal(sizes, [size] * parts, f"{what}: the sizes of the shards",
-              likely={_cause(case, sizes): sizes})  # fmt: skip
+    run.equal(
+        sizes,
+        [size] * parts,
+        f"{what}: the sizes of the shards",
+        likely={_cause(case, sizes): sizes},
+    )
     for shard in shards:
         run.equal(list(shard.shape), [size], f"{what}: the shape of a shard")
     return shards
@@ -191,12 +201,20 @@ def _compare_restored(run: Run, cases: list[Case]) -> None:
     for case, found in zip(cases, result.outputs[0]["cases"], strict=True):
         expected = [case["tensors"][place] for place in case["order"]]
         zeros = [tensor * 0 for tensor in expected]
-        run.close(found["tensors"], expected, f"{_name(case)}: what is restored", likely={
-            "all zeros: the values of `like` were used; they come from the shards": zeros,
-        })  # fmt: skip
-        run.true(all(found["same"]), f"{_name(case)}: a tied weight is restored as two tensors",
-                 expected="the same tensor at both places",
-                 cause="what is trained at one place must be seen at the other")  # fmt: skip
+        run.close(
+            found["tensors"],
+            expected,
+            f"{_name(case)}: what is restored",
+            likely={
+                "all zeros: the values of `like` were used; they come from the shards": zeros,
+            },
+        )
+        run.true(
+            all(found["same"]),
+            f"{_name(case)}: a tied weight is restored as two tensors",
+            expected="the same tensor at both places",
+            cause="what is trained at one place must be seen at the other",
+        )
 
 
 @check(
@@ -238,8 +256,12 @@ def check_memory(run: Run) -> None:
     case = _cases(run)[5]
     ((_, found),) = _results(run, [case])
     size = _found(run, case, found)[0].nbytes
-    run.at_most(max(found["alone"]), size, f"{_name(case)}: bytes that one shard keeps alive",
-                cause="a shard that is a view keeps the whole row alive: clone it")  # fmt: skip
+    run.at_most(
+        max(found["alone"]),
+        size,
+        f"{_name(case)}: bytes that one shard keeps alive",
+        cause="a shard that is a view keeps the whole row alive: clone it",
+    )
     run.equal(found["together"], size * case["parts"], f"{_name(case)}: bytes of all shards")
     run.true(
         not found["needs gradient"],
@@ -274,9 +296,17 @@ def check_ranks(run: Run) -> None:
     result = run(drive_shared, {"tensors": tensors}, world=3)
     row = torch.cat([tensor.reshape(-1) for tensor in tensors])  # 20 elements: one of padding
     for rank, output in enumerate(result.outputs):
-        counted = {"the padding is in the norm: it must be zeros":
-                   torch.cat([row, row[-1:]]).norm()}  # fmt: skip
-        run.close(output["norm"], row.norm(), "the norm over all shards", rank=rank, likely=counted,
-                  terms=20)  # fmt: skip
-        run.close(output["tensors"], tensors, "the tensors restored from all ranks' shards",
-                  rank=rank)  # fmt: skip
+        counted = {
+            "the padding is in the norm: it must be zeros": torch.cat([row, row[-1:]]).norm()
+        }
+        run.close(
+            output["norm"],
+            row.norm(),
+            "the norm over all shards",
+            rank=rank,
+            likely=counted,
+            terms=20,
+        )
+        run.close(
+            output["tensors"], tensors, "the tensors restored from all ranks' shards", rank=rank
+        )

@@ -203,17 +203,23 @@ def check_values(run: Run) -> None:
     for order, _, words, rank, number in _cases(run):
         book = result.outputs[rank]["books"][number]
         computed = "".join(entry[-1] for entry in book if entry.startswith("compute"))
-        run.equal(_in_words(computed), _in_words(order), f"the order of computing {words}",
-                  rank=rank)  # fmt: skip
+        run.equal(
+            _in_words(computed), _in_words(order), f"the order of computing {words}", rank=rank
+        )
         for entry in book:
             why = entry[:-2]
-            run.true(why not in ABSENT, f"unit {entry[-1]} computes while {why} {words}",
-                     rank=rank, cause=ABSENT.get(why, ""))  # fmt: skip
+            run.true(
+                why not in ABSENT,
+                f"unit {entry[-1]} computes while {why} {words}",
+                rank=rank,
+                cause=ABSENT.get(why, ""),
+            )
         expected = xs[rank]
         for name in order:
             expected = step(expected, torch.stack([own[name] for own in shards]))
-        run.close(result.outputs[rank]["results"][number], expected, f"the result {words}",
-                  rank=rank)  # fmt: skip
+        run.close(
+            result.outputs[rank]["results"][number], expected, f"the result {words}", rank=rank
+        )
 
 
 @check(
@@ -232,9 +238,13 @@ def check_overlap(run: Run) -> None:
         pairs = zip(computing(book, "wait"), under_way(order, limit), strict=False)
         for (name, found), right in pairs:
             early = {EARLY: _in_words(found)} if len(found) < len(right) else {}
-            run.equal(_in_words(found), _in_words(right),
-                      f"the gathers under way while {name} computes {words}", rank=rank,
-                      likely=early or {AGAIN: _in_words(found)})  # fmt: skip
+            run.equal(
+                _in_words(found),
+                _in_words(right),
+                f"the gathers under way while {name} computes {words}",
+                rank=rank,
+                likely=early or {AGAIN: _in_words(found)},
+            )
 
 
 def _check_flight(run: Run, flight: str, right: str, what: str, rank: int) -> None:
@@ -242,11 +252,20 @@ def _check_flight(run: Run, flight: str, right: str, what: str, rank: int) -> No
     missing = [name for name in right if name not in flight]
     extra = [name for name in flight if name not in right]
     said = {"rank": rank, "expected": _in_words(right), "measured": _in_words(flight)}
-    run.true(not missing, f"in flight while {what} computes: {' '.join(missing)} is missing",
-             cause="it must be launched before the unit is yielded" if not extra else
-             "something that has computed is kept in its place", **said)  # fmt: skip
-    run.true(not extra, f"in flight while {what} computes: {' '.join(extra)} is too much",
-             cause="`limit` is the most; what has computed goes", **said)  # fmt: skip
+    run.true(
+        not missing,
+        f"in flight while {what} computes: {' '.join(missing)} is missing",
+        cause="it must be launched before the unit is yielded"
+        if not extra
+        else "something that has computed is kept in its place",
+        **said,
+    )
+    run.true(
+        not extra,
+        f"in flight while {what} computes: {' '.join(extra)} is too much",
+        cause="`limit` is the most; what has computed goes",
+        **said,
+    )
 
 
 @check(
@@ -286,7 +305,8 @@ def check_launches(run: Run) -> None:
         found = "".join(entry[-1] for entry in book if entry.startswith("launch"))
         right = launches(order, limit)
         likely = {AGAIN: _in_words(found)} if len(found) > len(right) else {}
-        run.equal(_in_words(found), _in_words(right), f"the launches {words}", rank=rank,
-                  likely=likely)  # fmt: skip
+        run.equal(
+            _in_words(found), _in_words(right), f"the launches {words}", rank=rank, likely=likely
+        )
     count = sum(len(launches(*case)) for case in CASES)
     run.bytes(result, count * (WORLD - 1) * SIZE * 8, op="all_gather")

@@ -87,10 +87,19 @@ def _clip(
     result = run(drive, [{"sharded": shards, **common} for shards in sharded], world=world)
     factor = norm * share / (norm + 1e-6)
     for rank, found in enumerate(result.outputs):
-        run.close(found["norm"], norm, f"the norm on {world} ranks", rank=rank,
-                  likely=known(sharded, replicated, rank))  # fmt: skip
-        run.true(found["stayed"], "a gradient's memory was replaced", rank=rank,
-                 cause="the optimizer looks at the old tensor: change it in place")  # fmt: skip
+        run.close(
+            found["norm"],
+            norm,
+            f"the norm on {world} ranks",
+            rank=rank,
+            likely=known(sharded, replicated, rank),
+        )
+        run.true(
+            found["stayed"],
+            "a gradient's memory was replaced",
+            rank=rank,
+            cause="the optimizer looks at the old tensor: change it in place",
+        )
         for kind, given in (("sharded", sharded[rank]), ("replicated", replicated)):
             likely = {"not clipped at all": given}
             wanted = [(g.double() * factor).to(g.dtype) for g in given] if share < 1 else given
@@ -98,9 +107,17 @@ def _clip(
             if share < 1:
                 run.close(found[kind], wanted, what, rank=rank, likely=likely, terms=terms)
             else:
-                run.equal(found[kind], wanted, "a gradient whose norm is below the limit",
-                          rank=rank, likely={"scaled up to the limit: only larger norms are scaled":
-                          [g * (norm * share / (norm + 1e-6)) for g in given]})  # fmt: skip
+                run.equal(
+                    found[kind],
+                    wanted,
+                    "a gradient whose norm is below the limit",
+                    rank=rank,
+                    likely={
+                        "scaled up to the limit: only larger norms are scaled": [
+                            g * (norm * share / (norm + 1e-6)) for g in given
+                        ]
+                    },
+                )
     return result
 
 
@@ -180,6 +197,10 @@ def check_bytes(run: Run) -> None:
     run.forbid_bypass(result)
     for rank, ledger in enumerate(result.ledgers):
         run.equal(len(ledger.calls()), 1, "the number of collectives", rank=rank)
-        run.at_most(ledger.sent(), 16, "bytes sent", rank=rank,
-                    cause="more than one number is sent: a norm needs no others' gradients",
-        )  # fmt: skip
+        run.at_most(
+            ledger.sent(),
+            16,
+            "bytes sent",
+            rank=rank,
+            cause="more than one number is sent: a norm needs no others' gradients",
+        )

@@ -189,8 +189,9 @@ def _train(
         alone = rank == step % world
         return run.random((3, 6)), gated or alone, step > 0 or not common["late"]
 
-    batches = [[[batch(rank, step) for _ in range(micro)] for step in range(4)]
-               for rank in range(world)]  # fmt: skip
+    batches = [
+        [[batch(rank, step) for _ in range(micro)] for step in range(4)] for rank in range(world)
+    ]
     inputs = [
         {"weights": seed, "steps": steps, **common}
         for seed, steps in zip(seeds, batches, strict=True)
@@ -247,9 +248,14 @@ def check_memory(run: Run) -> None:
     result = run(drive_memory, {"size": size}, world=world)
     whole, shard = size * 8, -(-size // world) * 8
     for rank, found in enumerate(result.outputs):
-        run.at_most(found["state"], 2 * shard, "bytes of the inner optimizer's state", rank=rank,
-                    cause="the inner optimizer has all parameters: that is plain AdamW, "
-                    "with its whole state on every rank")  # fmt: skip
+        run.at_most(
+            found["state"],
+            2 * shard,
+            "bytes of the inner optimizer's state",
+            rank=rank,
+            cause="the inner optimizer has all parameters: that is plain AdamW, "
+            "with its whole state on every rank",
+        )
         run.true(
             found["state"] >= 2 * (shard - 24),
             "bytes of the inner optimizer's state",
@@ -259,8 +265,13 @@ def check_memory(run: Run) -> None:
             cause="some elements are updated nowhere",
         )
         limit = whole + 24 + 4 * shard + 1024  # the flat one; state, a copy and a gradient of 1/N
-        run.at_most(found["held"], limit, "bytes held between two steps", rank=rank,
-                    cause="a whole state, or whole gradients, are kept somewhere")  # fmt: skip
+        run.at_most(
+            found["held"],
+            limit,
+            "bytes held between two steps",
+            rank=rank,
+            cause="a whole state, or whole gradients, are kept somewhere",
+        )
 
 
 @check(

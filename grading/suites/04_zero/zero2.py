@@ -56,14 +56,22 @@ def loss_of(params: Mapping[str, torch.Tensor], x: torch.Tensor, gated: bool) ->
 
 def make(weights: Weights) -> dict[str, torch.nn.Parameter]:
     """The parameters, new."""
-    return {name: torch.nn.Parameter(value.clone(), requires_grad=name != "frozen")
-            for name, value in weights.items()}  # fmt: skip
+    return {
+        name: torch.nn.Parameter(value.clone(), requires_grad=name != "frozen")
+        for name, value in weights.items()
+    }
 
 
 def drive(
-    learner: Any, group: Any, weights: Weights, steps: list[list[torch.Tensor]],
-    name: str, options: dict[str, float], gated: bool, cap: int,
-) -> dict[str, Any]:  # fmt: skip
+    learner: Any,
+    group: Any,
+    weights: Weights,
+    steps: list[list[torch.Tensor]],
+    name: str,
+    options: dict[str, float],
+    gated: bool,
+    cap: int,
+) -> dict[str, Any]:
     """Trains on this rank's inputs; each step has a list of micro-batches."""
     params = make(weights)
     zero = learner.Zero2(params.values(), getattr(torch.optim, name), group, cap, **options)
@@ -99,9 +107,12 @@ def drive_memory(learner: Any, group: Any) -> dict[str, Any]:
 
 # --- what they must bring back -------------------------------------------------------------------
 def one_process(
-    weights: Weights, ranks: list[list[list[torch.Tensor]]],
-    name: str, options: dict[str, float], gated: bool,
-) -> tuple[Weights, list[Weights]]:  # fmt: skip
+    weights: Weights,
+    ranks: list[list[list[torch.Tensor]]],
+    name: str,
+    options: dict[str, float],
+    gated: bool,
+) -> tuple[Weights, list[Weights]]:
     """Weights after the same steps on all ranks' inputs; mean gradients of the first backwards."""
     params = make(weights)
     inner = getattr(torch.optim, name)(params.values(), **options)
@@ -144,15 +155,20 @@ def shards_of(weights: Weights, cap: int, gradients: Weights, world: int, rank: 
 def total(parts: list[Weights], factors: list[float]) -> Weights:
     """A weighted sum of gradients."""
     pairs = list(zip(parts, factors, strict=True))
-    return {key: cast(torch.Tensor, sum(part[key] * factor for part, factor in pairs))
-            for key in parts[0]}  # fmt: skip
+    return {
+        key: cast(torch.Tensor, sum(part[key] * factor for part, factor in pairs))
+        for key in parts[0]
+    }
 
 
 def known(first: list[Weights], world: int) -> dict[str, Weights]:
     """Wrong gradients, each under what explains it."""
     count = len(first)
-    causes = {"the sum over the ranks: every rank's loss is a mean, so average":
-              total(first, [float(world)] * count)}  # fmt: skip
+    causes = {
+        "the sum over the ranks: every rank's loss is a mean, so average": total(
+            first, [float(world)] * count
+        )
+    }
     if count > 1:
         last, only = [0.0] * (count - 1) + [1.0], [1.0] + [0.0] * (count - 1)
         again = [float(count - number) for number in range(count)]
@@ -175,23 +191,32 @@ def _train(
     weights = {name: run.random(shapes[name]) / 2 for name in NAMES}
     seeds = [weights] + [
         {key: value + run.random(value.shape) * (key != "frozen") for key, value in weights.items()}
-        for _ in range(1, world)]  # fmt: skip
+        for _ in range(1, world)
+    ]
     steps = [[[run.random((3, 6)) for _ in range(micro)] for _ in range(3)] for _ in range(world)]
-    inputs = [{"weights": seed, "steps": mine, "cap": cap, "gated": gated, **optimizer}
-              for seed, mine in zip(seeds, steps, strict=True)]  # fmt: skip
+    inputs = [
+        {"weights": seed, "steps": mine, "cap": cap, "gated": gated, **optimizer}
+        for seed, mine in zip(seeds, steps, strict=True)
+    ]
     result = run(drive, inputs, world=world)
     expected, first = one_process(weights, steps, gated=gated, **optimizer)
     right = total(first, [1.0] * micro)
     for rank, found in enumerate(result.outputs):
-        wrong = {why: shards_of(weights, cap, grads, world, rank)
-                 for why, grads in known(first, world).items()}  # fmt: skip
+        wrong = {
+            why: shards_of(weights, cap, grads, world, rank)
+            for why, grads in known(first, world).items()
+        }
         shards = shards_of(weights, cap, right, world, rank)
         for number, (mine, shard) in enumerate(zip(found["shards"], shards, strict=True)):
             if mine is not None and shard is not None:  # else it waits for the step
-                run.close(mine, shard, f"the gradient of bucket {number}'s shard after {micro} "
-                          "backward(s)", rank=rank, terms=12,
-                          likely={why: other[number] for why, other in wrong.items()},
-                )  # fmt: skip
+                run.close(
+                    mine,
+                    shard,
+                    f"the gradient of bucket {number}'s shard after {micro} backward(s)",
+                    rank=rank,
+                    terms=12,
+                    likely={why: other[number] for why, other in wrong.items()},
+                )
         what = f"the weights after 3 steps of {optimizer['name']} on {world} ranks"
         run.close(found["weights"], expected, what, rank=rank, terms=12)
 
@@ -246,19 +271,35 @@ def check_memory(run: Run) -> None:
     shard, bucket = LAYERS * layer // world, 2 * layer
     for rank, found in enumerate(run(drive_memory, {}, world=world).outputs):
         peak, held = found["peak"], found["held"]
-        run.equal(found["left"], 0, "the number of parameters with a `.grad` after a backward",
-                  rank=rank, likely={"the gradients stay where they were as well: set `.grad` to "
-                                     "None when a gradient has been copied": found["left"]},
-        )  # fmt: skip
+        run.equal(
+            found["left"],
+            0,
+            "the number of parameters with a `.grad` after a backward",
+            rank=rank,
+            likely={
+                "the gradients stay where they were as well: set `.grad` to "
+                "None when a gradient has been copied": found["left"]
+            },
+        )
         cause = "the part that ring_reduce_scatter returns is a view of all of it: clone it, and "
         cause += "give `bucket.full` back"
         if found["reduced"] == 0:
             cause = "no bucket was reduced before the step: do it in the hook that completes it"
-        run.at_most(held, shard + small, "bytes of gradients held after the backwards", rank=rank,
-                    cause=cause)  # fmt: skip
-        run.at_most(peak, shard + 2 * bucket + bucket // 2 + small, "peak bytes of gradients",
-                    rank=rank, cause="full gradients of all parameters are there at the same time: "
-                    "reduce each bucket when it is complete")  # fmt: skip
+        run.at_most(
+            held,
+            shard + small,
+            "bytes of gradients held after the backwards",
+            rank=rank,
+            cause=cause,
+        )
+        run.at_most(
+            peak,
+            shard + 2 * bucket + bucket // 2 + small,
+            "peak bytes of gradients",
+            rank=rank,
+            cause="full gradients of all parameters are there at the same time: "
+            "reduce each bucket when it is complete",
+        )
 
 
 @check(
@@ -277,21 +318,32 @@ def check_bytes(run: Run) -> None:
         return [count * wire_bytes(op, payload, world, rank, ITEM)[0] for rank in range(world)]
 
     for rank, found in enumerate(result.outputs):
-        run.equal(found["reduced"], 2 * count, "the number of collectives in two backwards",
-                  rank=rank, likely={
-                      "one for each parameter: send a bucket when it is complete": 2 * LAYERS,
-                      "none: reduce a bucket in the hook that completes it": 0,
-                      "in the second backward buckets are sent before they are complete: "
-                      "`missing` must hold all parameters again": count + LAYERS,
-                  })  # fmt: skip
+        run.equal(
+            found["reduced"],
+            2 * count,
+            "the number of collectives in two backwards",
+            rank=rank,
+            likely={
+                "one for each parameter: send a bucket when it is complete": 2 * LAYERS,
+                "none: reduce a bucket in the hook that completes it": 0,
+                "in the second backward buckets are sent before they are complete: "
+                "`missing` must hold all parameters again": count + LAYERS,
+            },
+        )
     start = [b + g for b, g in zip(sent("broadcast"), sent("all_gather"), strict=True)]
     once, whole = sent("reduce_scatter"), sent("all_reduce")
-    run.bytes(result, [s + 2 * o for s, o in zip(start, once, strict=True)], likely={
-        "an all-reduce sends twice as much: this rank needs only its part":
-            [s + 2 * w for s, w in zip(start, whole, strict=True)],
-        "three times for two backwards: what is reduced already is reduced again in `step`":
-            [s + 3 * o for s, o in zip(start, once, strict=True)],
-    })  # fmt: skip
+    run.bytes(
+        result,
+        [s + 2 * o for s, o in zip(start, once, strict=True)],
+        likely={
+            "an all-reduce sends twice as much: this rank needs only its part": [
+                s + 2 * w for s, w in zip(start, whole, strict=True)
+            ],
+            "three times for two backwards: what is reduced already is reduced again in `step`": [
+                s + 3 * o for s, o in zip(start, once, strict=True)
+            ],
+        },
+    )
 
 
 @check(
@@ -307,10 +359,19 @@ def check_order(run: Run) -> None:
         run.true(bool(calls), "no reduce-scatter was made", rank=rank)
         ready = [span.begin for span in ledger.spans if span.name.startswith("ready")]
         early = sum(begin < calls[0].begin for begin in ready[:LAYERS])
-        run.true(early < LAYERS, "the first reduce-scatter comes after the last gradient",
-                 rank=rank, expected="after 2 gradients, which fill a bucket",
-                 measured=f"after {early} of {LAYERS}",
-                 cause="it is made after the backward: start it in the hook")  # fmt: skip
-        run.true(early >= 2, "the first reduce-scatter comes before its bucket is complete",
-                 rank=rank, expected="after 2 gradients", measured=f"after {early}",
-                 cause="the bucket is sent when its first gradient comes")  # fmt: skip
+        run.true(
+            early < LAYERS,
+            "the first reduce-scatter comes after the last gradient",
+            rank=rank,
+            expected="after 2 gradients, which fill a bucket",
+            measured=f"after {early} of {LAYERS}",
+            cause="it is made after the backward: start it in the hook",
+        )
+        run.true(
+            early >= 2,
+            "the first reduce-scatter comes before its bucket is complete",
+            rank=rank,
+            expected="after 2 gradients",
+            measured=f"after {early}",
+            cause="the bucket is sent when its first gradient comes",
+        )

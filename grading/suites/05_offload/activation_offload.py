@@ -72,8 +72,10 @@ def _inputs(run: Run) -> dict[str, Any]:
     """Hidden: width and rows; the gains are far below the smallest size that travels."""
     width, rows = run.number(6, 10), run.number(9, 14)
     shapes: list[tuple[int, ...]] = [(width, width), ()] * LAYERS
-    return {"weights": [run.random(s) / 2 for s in shapes],
-            "xs": [run.random((rows, width)) for _ in range(2)]}  # fmt: skip
+    return {
+        "weights": [run.random(s) / 2 for s in shapes],
+        "xs": [run.random((rows, width)) for _ in range(2)],
+    }
 
 
 def _travelling(given: dict[str, Any], number: int) -> list[int]:
@@ -108,8 +110,11 @@ def check_gradients(run: Run) -> None:
             loss = model(given["xs"][number], own)
             loss.backward()
             run.close(output["values"][number], loss.detach(), f"the loss of forward {number + 1}")
-            run.close(output["gradients"][place], [w.grad for w in own],
-                      f"the gradients of backward {place + 1}")  # fmt: skip
+            run.close(
+                output["gradients"][place],
+                [w.grad for w in own],
+                f"the gradients of backward {place + 1}",
+            )
 
 
 @check(
@@ -144,12 +149,23 @@ def check_bytes(run: Run) -> None:
         sizes = [_travelling(given, number) for number in range(2)]
         down, up = output["moved"]
         most = sum(map(sum, sizes))
-        run.at_most(down, most, "bytes that went down in two forwards",
-                    cause="weights, their views, or small tensors travel as well")  # fmt: skip
-        run.true(down >= most // 2 - 8 * SMALLEST, "hardly anything went down",
-                 expected=f"{most:,} bytes, or half if nothing travels twice",
-                 measured=f"{down:,}")  # fmt: skip
+        run.at_most(
+            down,
+            most,
+            "bytes that went down in two forwards",
+            cause="weights, their views, or small tensors travel as well",
+        )
+        run.true(
+            down >= most // 2 - 8 * SMALLEST,
+            "hardly anything went down",
+            expected=f"{most:,} bytes, or half if nothing travels twice",
+            measured=f"{down:,}",
+        )
         run.equal(up, 0, "bytes that came up during the forwards")
         again = 2 * sum(sizes[0]) + sum(sizes[1])
-        run.at_most(output["up"], again, "bytes that came up in backward",
-                    cause="each comes up once in a backward")  # fmt: skip
+        run.at_most(
+            output["up"],
+            again,
+            "bytes that came up in backward",
+            cause="each comes up once in a backward",
+        )

@@ -82,9 +82,13 @@ def _backward(learner: Any, layers: list[Layer], pool: Pool, inputs: Any, work: 
 
 
 def drive_train(
-    learner: Any, group: Any, layers: list[Layer], x: torch.Tensor, copies: list[int],
+    learner: Any,
+    group: Any,
+    layers: list[Layer],
+    x: torch.Tensor,
+    copies: list[int],
     work: list[int],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Trains on the device, with the weights and their updates on the host."""
     out: dict[str, Any] = {"first": None}
     for _ in range(STEPS):
@@ -100,22 +104,31 @@ def drive_train(
 
 
 def drive_forward(
-    learner: Any, group: Any, counts: list[int], layers: list[Layer], x: torch.Tensor,
-    copies: list[int], work: list[int],
-) -> dict[str, Any]:  # fmt: skip
+    learner: Any,
+    group: Any,
+    counts: list[int],
+    layers: list[Layer],
+    x: torch.Tensor,
+    copies: list[int],
+    work: list[int],
+) -> dict[str, Any]:
     """Goes through the first layers of the list, for several lengths."""
     runs = []
     for count in counts:
         pool = Pool(layers, copies)
         inputs = _forward(learner, layers[:count], pool, x, work)
-        runs.append({"inputs": inputs, "clock": pool.clock, "notes": pool.notes,
-                     "left": [copy.number for copy in pool.here]})  # fmt: skip
+        runs.append(
+            {
+                "inputs": inputs,
+                "clock": pool.clock,
+                "notes": pool.notes,
+                "left": [copy.number for copy in pool.here],
+            }
+        )
     return {"runs": runs}
 
 
-def drive_break(
-    learner: Any, group: Any, layers: list[Layer], copies: list[int]
-) -> dict[str, Any]:  # fmt: skip
+def drive_break(learner: Any, group: Any, layers: list[Layer], copies: list[int]) -> dict[str, Any]:
     """Breaks out of the loop at each layer."""
     runs = []
     for last in range(len(layers)):
@@ -163,9 +176,12 @@ def _reference(layers: list[Layer], x: torch.Tensor) -> dict[str, Any]:
 
 def _refuse_poison(run: Run, value: Any, what: str) -> None:
     if isinstance(value, torch.Tensor) and bool(value.isnan().any()):
-        run.fail(f"{what} was computed with memory that is not the layer", measured="NaN",
-                 cause="a race: wait for a copy before its weights are given out, and free them "
-                       "after the body is done with them")  # fmt: skip
+        run.fail(
+            f"{what} was computed with memory that is not the layer",
+            measured="NaN",
+            cause="a race: wait for a copy before its weights are given out, and free them "
+            "after the body is done with them",
+        )
 
 
 @check(
@@ -240,8 +256,11 @@ def check_lengths(run: Run) -> None:
 
 def _check_left(run: Run, found: dict[str, Any], when: str) -> None:
     if found["notes"]:
-        run.fail(f"{found['notes'][0]}, {when}", expected="copy.wait() before pool.free(copy)",
-                 measured="the copy goes on, into room that is no longer its own")  # fmt: skip
+        run.fail(
+            f"{found['notes'][0]}, {when}",
+            expected="copy.wait() before pool.free(copy)",
+            measured="the copy goes on, into room that is no longer its own",
+        )
     run.equal(found["left"], [], f"layers left on the device {when}")
 
 

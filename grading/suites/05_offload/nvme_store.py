@@ -83,8 +83,10 @@ def drive_torn(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[st
         path, other = folder / "layer.7", (folder / "layer.8").read_bytes()
         whole = path.read_bytes()
         size = len(whole)
-        damaged = {f"cut to {keep} of {size} bytes": whole[:keep]
-                   for keep in sorted({0, 1, size // 2, size - 8, size - 1})}  # fmt: skip
+        damaged = {
+            f"cut to {keep} of {size} bytes": whole[:keep]
+            for keep in sorted({0, 1, size // 2, size - 8, size - 1})
+        }
         damaged["one byte longer"] = whole + b"\0"
         damaged["the file of layer.8 under this name"] = other
         for place in [*range(min(120, size)), *range(120, size, 97), size - 1]:
@@ -169,9 +171,14 @@ def drive_stream(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[
 # --- what it must bring back ---------------------------------------------------------------------
 def _same_bits(run: Run, actual: Any, expected: torch.Tensor, what: str) -> None:
     other = expected.t().contiguous().view(expected.shape) if expected.dim() == 2 else None
-    run.equal(actual, expected, what, likely={
-        "its values came back in another order: make it contiguous first": other,
-    })  # fmt: skip
+    run.equal(
+        actual,
+        expected,
+        what,
+        likely={
+            "its values came back in another order: make it contiguous first": other,
+        },
+    )
 
 
 @check(
@@ -202,9 +209,12 @@ def check_bits(run: Run) -> None:
                 run.equal(again, tensor, f"{what}, read after the first was zeroed", likely=zeros)
         names = [f"t{number}" for number in range(len(tensors) - 1)]
         run.equal(output["files"], sorted(names), "the files in the folder")
-        run.true(output["missing"].startswith("FileNotFoundError"),
-                 "the read of a name that was never written", expected="FileNotFoundError",
-                 measured=output["missing"] or "no exception")  # fmt: skip
+        run.true(
+            output["missing"].startswith("FileNotFoundError"),
+            "the read of a name that was never written",
+            expected="FileNotFoundError",
+            measured=output["missing"] or "no exception",
+        )
 
 
 @check(
@@ -220,17 +230,27 @@ def check_torn(run: Run) -> None:
     for output in result.outputs:
         for what, answer in output["told"].items():
             if not answer:
-                run.fail(f"layer.7 was read, although: {what}", expected="TornFile",
-                         measured="a tensor",
-                         cause="the header must keep the tensor's name" if "layer.8" in what else
-                         "the checksum is of all bytes, those of the header too")  # fmt: skip
+                run.fail(
+                    f"layer.7 was read, although: {what}",
+                    expected="TornFile",
+                    measured="a tensor",
+                    cause="the header must keep the tensor's name"
+                    if "layer.8" in what
+                    else "the checksum is of all bytes, those of the header too",
+                )
             if not answer.startswith("TornFile"):
-                run.fail(f"layer.7 ended with another exception: {what}", expected="TornFile",
-                         measured=answer,
-                         cause="the header was believed before it was checked")  # fmt: skip
+                run.fail(
+                    f"layer.7 ended with another exception: {what}",
+                    expected="TornFile",
+                    measured=answer,
+                    cause="the header was believed before it was checked",
+                )
             if "layer.7" not in answer:
-                run.fail(f"the message does not name the tensor: {what}", expected="layer.7 in it",
-                         measured=answer)  # fmt: skip
+                run.fail(
+                    f"the message does not name the tensor: {what}",
+                    expected="layer.7 in it",
+                    measured=answer,
+                )
 
 
 @check(
@@ -244,19 +264,28 @@ def check_crash(run: Run) -> None:
     old, new = run.random((9, 4)), run.random((11, 4))
     result = run(drive_crash, {"old": old, "new": new}, world=2)
     for output in result.outputs:
-        why = {"sync": "without a sync the name may point to data that never reached the disk",
-               "replacement": "os.replace makes the change all or nothing"}  # fmt: skip
+        why = {
+            "sync": "without a sync the name may point to data that never reached the disk",
+            "replacement": "os.replace makes the change all or nothing",
+        }
         place = "it was written in place: write to another name, sync, and replace only then"
         for when, found in output["after"].items():
             never = "power cut" not in found["ended"]
-            run.true(not never or (when == "replacement" and not found["same"]),
-                     f"write never came to its {when}", expected="os.fsync, then os.replace",
-                     measured=found["ended"] or "no exception", cause=why[when])  # fmt: skip
+            run.true(
+                not never or (when == "replacement" and not found["same"]),
+                f"write never came to its {when}",
+                expected="os.fsync, then os.replace",
+                measured=found["ended"] or "no exception",
+                cause=why[when],
+            )
             run.true(found["same"], f"a crash at the {when} has changed the old file", cause=place)
-        run.true(output["orders"] == [True], "the file was replaced by one that was not synced",
-                 expected="os.fsync of the whole file, then os.replace",
-                 cause="after a power cut the name would point to a torn file; `flush` before the"
-                       " sync, or Python still holds a part of it")  # fmt: skip
+        run.true(
+            output["orders"] == [True],
+            "the file was replaced by one that was not synced",
+            expected="os.fsync of the whole file, then os.replace",
+            cause="after a power cut the name would point to a torn file; `flush` before the"
+            " sync, or Python still holds a part of it",
+        )
         run.equal(output["value"], new, "the tensor after a write to the end")
 
 
@@ -280,15 +309,26 @@ def check_stream(run: Run) -> None:
                 run.equal(tensor, tensors[place], f"the tensor of turn {place + 1}", likely=after)
                 started, waited = found["turns"][place]
                 when = f"by turn {place + 1}"
-                run.equal(started, min(place + 2, count), f"reads started {when}", likely={
-                    "nothing is read ahead: submit the next read before the yield": place + 1,
-                    "the reads do not go through the executor": 0,
-                    "everything is read at once, which needs room for everything": count,
-                    "two are read ahead: one is enough, and needs less room": min(place + 3, count),
-                })  # fmt: skip
+                run.equal(
+                    started,
+                    min(place + 2, count),
+                    f"reads started {when}",
+                    likely={
+                        "nothing is read ahead: submit the next read before the yield": place + 1,
+                        "the reads do not go through the executor": 0,
+                        "everything is read at once, which needs room for everything": count,
+                        "two are read ahead: one is enough, and needs less room": min(
+                            place + 3, count
+                        ),
+                    },
+                )
                 early = "the next read is waited for before this one is given out"
-                run.equal(waited, place + 1, f"reads waited for {when}",
-                          likely={early: min(place + 2, count)})  # fmt: skip
+                run.equal(
+                    waited,
+                    place + 1,
+                    f"reads waited for {when}",
+                    likely={early: min(place + 2, count)},
+                )
 
 
 @check(
@@ -303,6 +343,9 @@ def check_left(run: Run) -> None:
     result = run(drive_stream, {"tensors": tensors}, world=2)
     for output in result.outputs:
         ended = output["ended"]
-        run.true(bool(ended) and all(ended), "a read is under way after the generator was closed",
-                 measured=f"{ended.count(False)} of {len(ended)} reads have not ended",
-                 cause="wait for it in a `finally`: its folder may be gone at its end")  # fmt: skip
+        run.true(
+            bool(ended) and all(ended),
+            "a read is under way after the generator was closed",
+            measured=f"{ended.count(False)} of {len(ended)} reads have not ended",
+            cause="wait for it in a `finally`: its folder may be gone at its end",
+        )

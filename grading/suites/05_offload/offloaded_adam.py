@@ -93,8 +93,10 @@ class Reference:
     ) -> None:
         self.parameters = [v.clone().requires_grad_(i != FROZEN) for i, v in enumerate(values)]
         self.fault = fault
-        wide = [v.dtype if fault == "narrow" else torch.promote_types(v.dtype, torch.float32)
-                for v in values]  # fmt: skip
+        wide = [
+            v.dtype if fault == "narrow" else torch.promote_types(v.dtype, torch.float32)
+            for v in values
+        ]
         self.masters = [v.to(w).clone().requires_grad_() for v, w in zip(values, wide, strict=True)]
         self.inner = torch.optim.AdamW(self.masters, **options)
         self.param_groups = [{}] if fault == "rate" else self.inner.param_groups
@@ -145,16 +147,19 @@ def _inputs(run: Run, dtype: torch.dtype, scale: float = 1.0) -> dict[str, Any]:
     shapes: list[tuple[int, ...]] = [(rows, 5), (4, rows + 1), (6,), (7,), ()]
     values = [run.random(shape).to(dtype) for shape in shapes]
     values[1] = values[1].t()
-    slopes = [[[(scale * run.random(v.shape)).to(dtype) for v in values] for _ in range(MICRO)]
-              for _ in RATES]  # fmt: skip
+    slopes = [
+        [[(scale * run.random(v.shape)).to(dtype) for v in values] for _ in range(MICRO)]
+        for _ in RATES
+    ]
     return {"values": values, "slopes": slopes, "options": OPTIONS}
 
 
 def _compare(run: Run, given: dict[str, Any]) -> Any:
     result = run(drive, given, world=2)
     values, options, slopes = given["values"], given["options"], given["slopes"]
-    known = {why: Reference(values, options, fault).trained(slopes)
-             for why, fault in LIKELY.items()}  # fmt: skip
+    known = {
+        why: Reference(values, options, fault).trained(slopes) for why, fault in LIKELY.items()
+    }
     known["nothing came up: the device still has what it began with"] = values
     expected = Reference(values, options).trained(slopes)
     names = ("the matrix", "the transposed matrix", "the frozen vector",
@@ -162,8 +167,13 @@ def _compare(run: Run, given: dict[str, Any]) -> Any:
     for rank, output in enumerate(result.outputs):
         for place, name in enumerate(names):
             likely = {why: value[place] for why, value in known.items()}
-            run.close(output["values"][place], expected[place], f"{name} after 4 steps",
-                      rank=rank, likely=likely)  # fmt: skip
+            run.close(
+                output["values"][place],
+                expected[place],
+                f"{name} after 4 steps",
+                rank=rank,
+                likely=likely,
+            )
     return result
 
 
@@ -192,8 +202,10 @@ def check_master(run: Run) -> None:
     given["options"] = {**OPTIONS, "lr": 1e-3}
     result = run(drive, given, world=2)
     expected = Reference(given["values"], given["options"]).trained(given["slopes"])
-    known = {why: Reference(given["values"], given["options"], fault).trained(given["slopes"])
-             for why, fault in (LIKELY | IN_16_BITS).items()}  # fmt: skip
+    known = {
+        why: Reference(given["values"], given["options"], fault).trained(given["slopes"])
+        for why, fault in (LIKELY | IN_16_BITS).items()
+    }
     for values in result.column("values"):
         for place, value in enumerate(values):
             likely = {why: other[place] for why, other in known.items()}
@@ -208,8 +220,9 @@ TWICE = (  # down, up
 
 def _sizes(given: dict[str, Any], step: int) -> int:
     """Bytes of the parameters that have a gradient in a step."""
-    used = [v for i, v in enumerate(given["values"])
-            if i != FROZEN and (i != UNUSED or step in (0, 3))]  # fmt: skip
+    used = [
+        v for i, v in enumerate(given["values"]) if i != FROZEN and (i != UNUSED or step in (0, 3))
+    ]
     return sum(v.nbytes for v in used)
 
 
@@ -226,8 +239,12 @@ def check_bytes(run: Run) -> None:
     result = run(drive, given, world=2)
     for output in result.outputs:
         whole = sum(v.nbytes for v in given["values"])
-        run.at_most(output["made"][0], whole, "bytes that went down when the optimizer was made",
-                    cause="each parameter may go down once")  # fmt: skip
+        run.at_most(
+            output["made"][0],
+            whole,
+            "bytes that went down when the optimizer was made",
+            cause="each parameter may go down once",
+        )
         run.equal(output["made"][1], 0, "bytes that went up when the optimizer was made")
         for step in range(len(RATES)):
             before, after = output["notes"][2 * step], output["notes"][2 * step + 1]
@@ -235,14 +252,16 @@ def check_bytes(run: Run) -> None:
             for place, name in enumerate(("down", "up")):
                 moved, what = after[place] - before[place], f"bytes that went {name}"
                 run.equal(
-                    moved, size, f"{what} in step {step + 1}",
+                    moved,
+                    size,
+                    f"{what} in step {step + 1}",
                     likely={
                         "nothing travels: the update is made on the device": 0,
                         TWICE[place]: 2 * size,
                         "the optimizer's state travels too: it stays on the host": 3 * size,
                         "a parameter without a gradient travels": trained,
                     },
-                )  # fmt: skip
+                )
 
 
 @check(
@@ -257,14 +276,30 @@ def check_memory(run: Run) -> None:
     result = run(drive, given, world=2)
     for output in result.outputs:
         largest = max(v.nbytes for v in given["values"])
-        run.at_most(output["made"][2], 0, "bytes on the device for the new optimizer",
-                    cause="masters are made on the device: link.down them")  # fmt: skip
+        run.at_most(
+            output["made"][2],
+            0,
+            "bytes on the device for the new optimizer",
+            cause="masters are made on the device: link.down them",
+        )
         for step in range(len(RATES)):
             before, after = output["notes"][2 * step], output["notes"][2 * step + 1]
-            run.at_most(after[2] - before[2], 0, f"bytes that step {step + 1} left on the device",
-                        cause="the optimizer's state is on the device")  # fmt: skip
+            run.at_most(
+                after[2] - before[2],
+                0,
+                f"bytes that step {step + 1} left on the device",
+                cause="the optimizer's state is on the device",
+            )
             most = after[3] - before[2]
-            run.at_most(most, largest, f"extra bytes at the peak of step {step + 1}",
-                        cause="copy straight into the parameter: link.up(host, p)")  # fmt: skip
-        run.at_most(output["held"], 0, "bytes left on the device at the end",
-                    cause="something of the optimizer lives on the device")  # fmt: skip
+            run.at_most(
+                most,
+                largest,
+                f"extra bytes at the peak of step {step + 1}",
+                cause="copy straight into the parameter: link.up(host, p)",
+            )
+        run.at_most(
+            output["held"],
+            0,
+            "bytes left on the device at the end",
+            cause="something of the optimizer lives on the device",
+        )

@@ -39,8 +39,13 @@ def drive(
     for case in cases:
         seconds.append([float(learner.step_seconds(where=where, **case)) for where in PLACES])
         rest = {key: value for key, value in case.items() if key != "tokens"}
-        tokens.append([learner.tokens_for(share, where=where, **rest)
-                       for where in PLACES[1:] for share in shares])  # fmt: skip
+        tokens.append(
+            [
+                learner.tokens_for(share, where=where, **rest)
+                for where in PLACES[1:]
+                for share in shares
+            ]
+        )
     return {"seconds": seconds, "tokens": tokens}
 
 
@@ -137,11 +142,17 @@ def check_seconds(run: Run) -> None:
                 wanted = _seconds(case, case["tokens"], where)
                 if math.isclose(value, wanted, rel_tol=1e-9):
                     continue
-                near = (why for why, other in _likely(case, where).items()
-                        if math.isclose(value, other, rel_tol=1e-9))  # fmt: skip
-                run.fail(f"the seconds of a step with the state on the {where}",
-                         expected=f"{wanted:.6g} s", measured=f"{value:.6g} s",
-                         cause=next(near, ""))  # fmt: skip
+                near = (
+                    why
+                    for why, other in _likely(case, where).items()
+                    if math.isclose(value, other, rel_tol=1e-9)
+                )
+                run.fail(
+                    f"the seconds of a step with the state on the {where}",
+                    expected=f"{wanted:.6g} s",
+                    measured=f"{value:.6g} s",
+                    cause=next(near, ""),
+                )
 
 
 @check(
@@ -162,12 +173,22 @@ def check_tokens(run: Run) -> None:
                 what = f"tokens for a share of {share} with the state on the {where}"
                 whole = isinstance(answer, int) and answer >= 1
                 run.true(whole, f"{what} are no whole number above 0", measured=repr(answer))
-                reached, less = (_seconds(case, n, "device") / _seconds(case, n, where)
-                                 for n in (answer, max(answer - 1, 1e-9)))  # fmt: skip
-                run.true(reached >= share * (1 - 1e-12), f"{what}: {answer:,} are too few",
-                         expected=f"a share of {share}", measured=f"{reached:.6f}",
-                         cause="round up, and compare the whole step")  # fmt: skip
+                reached, less = (
+                    _seconds(case, n, "device") / _seconds(case, n, where)
+                    for n in (answer, max(answer - 1, 1e-9))
+                )
+                run.true(
+                    reached >= share * (1 - 1e-12),
+                    f"{what}: {answer:,} are too few",
+                    expected=f"a share of {share}",
+                    measured=f"{reached:.6f}",
+                    cause="round up, and compare the whole step",
+                )
                 fewest = answer == 1 or less < share * (1 + 1e-12)
-                run.true(fewest, f"{what}: {answer:,} are too many",
-                         expected="the fewest", measured=f"{answer - 1:,} reach {less:.6f}",
-                         cause="a power of two is not the answer yet: search below it")  # fmt: skip
+                run.true(
+                    fewest,
+                    f"{what}: {answer:,} are too many",
+                    expected="the fewest",
+                    measured=f"{answer - 1:,} reach {less:.6f}",
+                    cause="a power of two is not the answer yet: search below it",
+                )

@@ -46,14 +46,22 @@ def drive_build(
 ) -> dict[str, Any]:
     """Builds each layer."""
     mine = cut_layers.group_of(group, parts)
-    return {"cases": [cut_layers.built(lambda full: learner.ColumnParallelLinear(full, mine), layer)
-                      for layer in layers]}  # fmt: skip
+    return {
+        "cases": [
+            cut_layers.built(lambda full: learner.ColumnParallelLinear(full, mine), layer)
+            for layer in layers
+        ]
+    }
 
 
 def drive(
-    learner: Any, group: Any, layers: list[Layer], xs: list[torch.Tensor],
-    slopes: list[torch.Tensor], parts: cut_layers.Parts,
-) -> dict[str, Any]:  # fmt: skip
+    learner: Any,
+    group: Any,
+    layers: list[Layer],
+    xs: list[torch.Tensor],
+    slopes: list[torch.Tensor],
+    parts: cut_layers.Parts,
+) -> dict[str, Any]:
     """Builds each layer, and makes one forward and backward with it."""
     mine, events, found = cut_layers.group_of(group, parts), group.ledger.events, []
     for (weight, bias), x, slope in zip(layers, xs, slopes, strict=True):
@@ -75,8 +83,9 @@ def _drawn(run: Run) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor
                            (run.random((wide, count)), run.random(wide)),
                            (run.random((2, count)), None)]  # fmt: skip
     xs = [run.random(count), run.random((rows, 3, count)), run.random((rows, count))]
-    slopes = [run.random((*x.shape[:-1], len(layer[0])))
-              for x, layer in zip(xs, layers, strict=True)]  # fmt: skip
+    slopes = [
+        run.random((*x.shape[:-1], len(layer[0]))) for x, layer in zip(xs, layers, strict=True)
+    ]
     return layers, xs, slopes
 
 
@@ -84,9 +93,15 @@ def _cases(run: Run, world: int) -> tuple[Any, list[Case]]:
     """Forward and backward on ranks that have the same inputs."""
     layers, xs, slopes = _drawn(run)
     places = cut_layers.places(world, WORLDS[world])
-    inputs = [{"layers": layers, "xs": xs, "parts": WORLDS[world],
-               "slopes": [part(slope, -1, *place) for slope in slopes]}
-              for place in places]  # fmt: skip
+    inputs = [
+        {
+            "layers": layers,
+            "xs": xs,
+            "parts": WORLDS[world],
+            "slopes": [part(slope, -1, *place) for slope in slopes],
+        }
+        for place in places
+    ]
     result = explained(run, drive, inputs, world, SKIPPED)
     return result, cut_layers.cases(result, layers, xs, slopes, places)
 
@@ -150,11 +165,18 @@ def check_output(run: Run) -> None:
         y, _ = one_process(case.full, case.x, case.slope)
         plain, _ = one_process((case.full[0], None), case.x, case.slope)
         summed, _ = one_process(case.full, case.x * case.size, case.slope)
-        run.close(case.found["y"], case.cut(y, -1), f"the output {case.what}", rank=case.rank,
-                  likely={
-            "the bias is missing": case.cut(plain, -1),
-            "the input was summed over the ranks: forward takes it as it is": case.cut(summed, -1),
-        })  # fmt: skip
+        run.close(
+            case.found["y"],
+            case.cut(y, -1),
+            f"the output {case.what}",
+            rank=case.rank,
+            likely={
+                "the bias is missing": case.cut(plain, -1),
+                "the input was summed over the ranks: forward takes it as it is": case.cut(
+                    summed, -1
+                ),
+            },
+        )
 
 
 @check(
@@ -176,13 +198,25 @@ def check_gradients(run: Run) -> None:
             "N times what it should be: summed twice": grads["x"] * case.size,
         }
         found = case.found["grads"]
-        for name, value in {"x": grads["x"], **{n: case.cut(grads[n], 0) for n in grads
-                                                if n != "x"}}.items():  # fmt: skip
+        for name, value in {
+            "x": grads["x"],
+            **{n: case.cut(grads[n], 0) for n in grads if n != "x"},
+        }.items():
             what = f"{'the input' if name == 'x' else name}.grad {case.what}"
-            run.true(found[name] is not None, f"{what} is None", rank=case.rank,
-                     cause="the output must hang on it in the autograd graph")  # fmt: skip
-            run.close(found[name], value, what, rank=case.rank, terms=8,
-                      likely=likely if name == "x" else None)  # fmt: skip
+            run.true(
+                found[name] is not None,
+                f"{what} is None",
+                rank=case.rank,
+                cause="the output must hang on it in the autograd graph",
+            )
+            run.close(
+                found[name],
+                value,
+                what,
+                rank=case.rank,
+                terms=8,
+                likely=likely if name == "x" else None,
+            )
 
 
 @check(
@@ -203,20 +237,40 @@ def _compare_sends(run: Run, result: Any, case: Case) -> None:
     building, forward, backward = cut_layers.stretches(result, case.rank, case.found["marks"])
     once = cut_layers.one_all_reduce(case.x.numel(), case.size, case.index)
     half = cut_layers.one_all_reduce(case.x.numel(), case.size, case.index, item=4)
-    run.equal(building, [], f"what building sends {case.what}", rank=case.rank, likely={
-        "the full layer is equal on all ranks already": building})  # fmt: skip
-    run.equal(forward, [], f"what the forward sends {case.what}", rank=case.rank, likely={
-        "an all-reduce belongs in the backward alone": once,
-        "the outputs are gathered: leave each rank its slice": [
-            each for each in forward if each.startswith("all_gather")] or None,
-    })  # fmt: skip
-    run.equal(backward, once, f"what the backward sends {case.what}", rank=case.rank, likely={
-        "the gradient of the input is not summed over the ranks": [],
-        "float32 on the wire": half,
-        "one all-reduce is enough": once * 2,
-        "more than the input's gradient: weight and bias belong to this rank alone":
-            backward if once[0] in backward and len(backward) > 1 else None,
-    })  # fmt: skip
+    run.equal(
+        building,
+        [],
+        f"what building sends {case.what}",
+        rank=case.rank,
+        likely={"the full layer is equal on all ranks already": building},
+    )
+    run.equal(
+        forward,
+        [],
+        f"what the forward sends {case.what}",
+        rank=case.rank,
+        likely={
+            "an all-reduce belongs in the backward alone": once,
+            "the outputs are gathered: leave each rank its slice": [
+                each for each in forward if each.startswith("all_gather")
+            ]
+            or None,
+        },
+    )
+    run.equal(
+        backward,
+        once,
+        f"what the backward sends {case.what}",
+        rank=case.rank,
+        likely={
+            "the gradient of the input is not summed over the ranks": [],
+            "float32 on the wire": half,
+            "one all-reduce is enough": once * 2,
+            "more than the input's gradient: weight and bias belong to this rank alone": backward
+            if once[0] in backward and len(backward) > 1
+            else None,
+        },
+    )
 
 
 @check(

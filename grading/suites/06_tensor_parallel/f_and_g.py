@@ -42,9 +42,14 @@ KEYS = ("tensors", "upstreams", "besides")
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(
-    learner: Any, group: Any, name: str, tensors: list[torch.Tensor],
-    upstreams: list[torch.Tensor], besides: list[torch.Tensor], parts: cut_layers.Parts,
-) -> dict[str, Any]:  # fmt: skip
+    learner: Any,
+    group: Any,
+    name: str,
+    tensors: list[torch.Tensor],
+    upstreams: list[torch.Tensor],
+    besides: list[torch.Tensor],
+    parts: cut_layers.Parts,
+) -> dict[str, Any]:
     """Both passes for each tensor, with a gradient that is this rank's own.
 
     Two dims are transposed, so that tensor and gradient are not contiguous. Each tensor is used
@@ -81,9 +86,15 @@ def _taken(leaf: torch.Tensor) -> Any:
 
 
 def drive_block(
-    learner: Any, group: Any, x: torch.Tensor, inner: torch.Tensor, first: torch.Tensor,
-    second: torch.Tensor, slope: torch.Tensor, parts: cut_layers.Parts,
-) -> dict[str, Any]:  # fmt: skip
+    learner: Any,
+    group: Any,
+    x: torch.Tensor,
+    inner: torch.Tensor,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    slope: torch.Tensor,
+    parts: cut_layers.Parts,
+) -> dict[str, Any]:
     """A replicated matrix, then a block of two matrices of which this rank has slices."""
     mine = cut_layers.group_of(group, parts)
     inner, first, second = (w.clone().requires_grad_() for w in (inner, first, second))
@@ -133,9 +144,11 @@ def _inputs(run: Run) -> dict[tuple[str, int], list[dict[str, Any]]]:
     shapes = [(count,), (3, 2, 2), (4, count), (), (0, 3)]
     for name, worlds in WORLDS.items():
         for world, parts in worlds.items():
-            drawn[name, world] = [{"name": name, "parts": parts} | {
-                key: [*map(run.random, shapes), run.random(7, torch.float32)] for key in KEYS}
-                for _ in range(world)]  # fmt: skip
+            drawn[name, world] = [
+                {"name": name, "parts": parts}
+                | {key: [*map(run.random, shapes), run.random(7, torch.float32)] for key in KEYS}
+                for _ in range(world)
+            ]
     return drawn
 
 
@@ -170,9 +183,10 @@ def _compare(run: Run, case: Case, actual: Any, key: str, what: str, sums: bool)
              "summed over the ranks twice": value * case.size}  # fmt: skip
     if not sums:
         value, other = other, value
-        known = {"this is the sum over the ranks: this pass hands on what it gets": other,
-                 "this is the mean over the ranks: this pass hands on what it gets":
-                     other / case.size}  # fmt: skip
+        known = {
+            "this is the sum over the ranks: this pass hands on what it gets": other,
+            "this is the mean over the ranks: this pass hands on what it gets": other / case.size,
+        }
     run.close(actual, value, f"{what} {case.words}", rank=case.rank, terms=case.size, likely=known)
 
 
@@ -180,8 +194,12 @@ def _check_passes(run: Run, name: str) -> None:
     for _, case in _cases(run, name):
         _compare(run, case, case.found["y"], "tensors", f"{name}'s output", name == "g")
         what = f"the gradient of {name}'s input"
-        run.true(case.found["grad"] is not None, f"{what} {case.words} is None", rank=case.rank,
-                 cause="the output does not hang on the input in the autograd graph")  # fmt: skip
+        run.true(
+            case.found["grad"] is not None,
+            f"{what} {case.words} is None",
+            rank=case.rank,
+            cause="the output does not hang on the input in the autograd graph",
+        )
         _compare(run, case, case.found["grad"], "upstreams", what, name == "f")
 
 
@@ -225,12 +243,21 @@ def check_untouched(run: Run) -> None:
             f"{name}'s output under no_grad":
                 ("still", (total if name == "g" else given)["tensors"]),
         }  # fmt: skip
-        known = {"x": {"it was summed in place: copy it first": total["tensors"]},
-                 "coming": {"it was summed in place, and others may use it: copy it first":
-                            total["upstreams"]}}  # fmt: skip
+        known = {
+            "x": {"it was summed in place: copy it first": total["tensors"]},
+            "coming": {
+                "it was summed in place, and others may use it: copy it first": total["upstreams"]
+            },
+        }
         for what, (key, value) in wanted.items():
-            run.close(case.found[key], value, f"{what} {case.words}", rank=case.rank,
-                      terms=case.size, likely=known.get(key))  # fmt: skip
+            run.close(
+                case.found[key],
+                value,
+                f"{what} {case.words}",
+                rank=case.rank,
+                terms=case.size,
+                likely=known.get(key),
+            )
 
 
 @check(
@@ -246,26 +273,37 @@ def check_block(run: Run) -> None:
     weights = {"inner": run.random((width, width)), "first": run.random((width, wide)),
                "second": run.random((wide, width))}  # fmt: skip
     places = cut_layers.places(4, cut_layers.ALONE)
-    inputs = [{"x": x, "slope": slope, "parts": cut_layers.ALONE, **_cut(weights, place)}
-              for place in places]  # fmt: skip
+    inputs = [
+        {"x": x, "slope": slope, "parts": cut_layers.ALONE, **_cut(weights, place)}
+        for place in places
+    ]
     result = explained(run, drive_block, inputs, 4, SKIPPED)
     whole = _block(x, slope, weights)
     for rank, (size, index) in enumerate(places):
         alone = _block(x, slope, _cut(weights, (size, index)))
         scaled = _block(x, slope, weights, size)
-        run.close(result.outputs[rank], _cut(whole, (size, index)), f"of the block ({size} ranks), "
-                  "entry", rank=rank, terms=wide, likely={
-            "through this rank's part alone: f's backward must sum": {"inner": alone["inner"]},
-            "N times through the block: g's backward hands on what it gets":
-                _cut({name: scaled[name] for name in weights}, (size, index)),
-        })  # fmt: skip
+        run.close(
+            result.outputs[rank],
+            _cut(whole, (size, index)),
+            f"of the block ({size} ranks), entry",
+            rank=rank,
+            terms=wide,
+            likely={
+                "through this rank's part alone: f's backward must sum": {"inner": alone["inner"]},
+                "N times through the block: g's backward hands on what it gets": _cut(
+                    {name: scaled[name] for name in weights}, (size, index)
+                ),
+            },
+        )
 
 
 def _cut(tensors: dict[str, torch.Tensor], place: tuple[int, int]) -> dict[str, torch.Tensor]:
     """What one rank has of the block's tensors, or of tensors like them."""
     dims = {"first": 1, "second": 0}
-    return {name: part(tensor, dims[name], *place) if name in dims else tensor
-            for name, tensor in tensors.items()}  # fmt: skip
+    return {
+        name: part(tensor, dims[name], *place) if name in dims else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def _block(
@@ -298,12 +336,17 @@ def check_bytes(run: Run) -> None:
         )
         for way, sent in zip(("forward", "backward"), passes, strict=True):
             right = once if (name, way) in (("f", "backward"), ("g", "forward")) else []
-            run.equal(sent, right, f"what {name} sends in {way} {case.words}", rank=case.rank,
-                      likely={
-                "the sum over the ranks is missing": [] if right else None,
-                "the all-reduce belongs in the other pass": None if right else once,
-                "one all-reduce is enough": once * 2,
-            })  # fmt: skip
+            run.equal(
+                sent,
+                right,
+                f"what {name} sends in {way} {case.words}",
+                rank=case.rank,
+                likely={
+                    "the sum over the ranks is missing": [] if right else None,
+                    "the all-reduce belongs in the other pass": None if right else once,
+                    "one all-reduce is enough": once * 2,
+                },
+            )
 
 
 @check(

@@ -47,14 +47,22 @@ def drive_build(
 ) -> dict[str, Any]:
     """Builds each layer."""
     mine = cut_layers.group_of(group, parts)
-    return {"cases": [cut_layers.built(lambda full: learner.RowParallelLinear(full, mine), layer)
-                      for layer in layers]}  # fmt: skip
+    return {
+        "cases": [
+            cut_layers.built(lambda full: learner.RowParallelLinear(full, mine), layer)
+            for layer in layers
+        ]
+    }
 
 
 def drive(
-    learner: Any, group: Any, layers: list[Layer], xs: list[torch.Tensor],
-    slopes: list[torch.Tensor], parts: cut_layers.Parts,
-) -> dict[str, Any]:  # fmt: skip
+    learner: Any,
+    group: Any,
+    layers: list[Layer],
+    xs: list[torch.Tensor],
+    slopes: list[torch.Tensor],
+    parts: cut_layers.Parts,
+) -> dict[str, Any]:
     """Builds each layer, and makes one forward and backward with it."""
     mine, events, found = cut_layers.group_of(group, parts), group.ledger.events, []
     for (weight, bias), x, slope in zip(layers, xs, slopes, strict=True):
@@ -97,8 +105,15 @@ def _cases(run: Run, world: int) -> list[Case]:
     """Forward and backward on ranks that have slices of the inputs."""
     layers, xs, slopes = _drawn(run)
     places = cut_layers.places(world, WORLDS[world])
-    inputs = [{"layers": layers, "slopes": slopes, "parts": WORLDS[world],
-               "xs": [part(x, -1, *place) for x in xs]} for place in places]  # fmt: skip
+    inputs = [
+        {
+            "layers": layers,
+            "slopes": slopes,
+            "parts": WORLDS[world],
+            "xs": [part(x, -1, *place) for x in xs],
+        }
+        for place in places
+    ]
     result = explained(run, drive, inputs, world, SKIPPED)
     return cut_layers.cases(result, layers, xs, slopes, places)
 
@@ -136,10 +151,15 @@ def check_slices(run: Run) -> None:
     for case in _built(run):
         weight, bias = case.full
         by_rank = part(weight, 1, case.size, case.rank % case.size)
-        cut_layers.check_parameters(run, case, _own(case), {
-            "these are the columns of another rank: count by group.index": {"weight": by_rank},
-            "this is the bias divided by N": {} if bias is None else {"bias": bias / case.size},
-        })  # fmt: skip
+        cut_layers.check_parameters(
+            run,
+            case,
+            _own(case),
+            {
+                "these are the columns of another rank: count by group.index": {"weight": by_rank},
+                "this is the bias divided by N": {} if bias is None else {"bias": bias / case.size},
+            },
+        )
 
 
 @check(
@@ -154,16 +174,22 @@ def check_output(run: Run) -> None:
         weight, bias = case.full
         y, _ = one_process((weight, None), case.x, case.slope)
         own, _ = one_process((case.cut(weight, 1), None), case.cut(case.x, -1), case.slope)
-        run.close(case.found["y"], _plus(y, bias, 1), f"the output {case.what}", rank=case.rank,
-                  likely={
-            "the bias is added N times: every rank adds it before the sum":
-                _plus(y, bias, case.size),
-            "the bias is missing": y,
-            "this rank's product alone: the sum over the ranks is missing": _plus(own, bias, 1),
-            "the mean of the ranks' products: it is their sum": _plus(y / case.size, bias, 1),
-            "divided by N": _plus(y / case.size, bias, 1 / case.size),
-            "the bias divided by N is added": _plus(y, bias, 1 / case.size),
-        })  # fmt: skip
+        run.close(
+            case.found["y"],
+            _plus(y, bias, 1),
+            f"the output {case.what}",
+            rank=case.rank,
+            likely={
+                "the bias is added N times: every rank adds it before the sum": _plus(
+                    y, bias, case.size
+                ),
+                "the bias is missing": y,
+                "this rank's product alone: the sum over the ranks is missing": _plus(own, bias, 1),
+                "the mean of the ranks' products: it is their sum": _plus(y / case.size, bias, 1),
+                "divided by N": _plus(y / case.size, bias, 1 / case.size),
+                "the bias divided by N is added": _plus(y, bias, 1 / case.size),
+            },
+        )
 
 
 @check(
@@ -186,10 +212,10 @@ def _compare(run: Run, rank: int, grad: Any, value: torch.Tensor, name: str, cas
     once = "the output does not hang on it here: is the bias added on one rank alone?"
     run.true(grad is not None, f"{what} is None", rank=rank, cause=once if name == "bias" else "")
     likely = {
-        "N times what it should be: summed over the ranks in the backward as well":
-            value * case.size,
+        "N times what it should be: summed over the ranks in the backward as well": value
+        * case.size,
         "divided by N: the gradient of a sum is that of each summand": value / case.size,
-    }  # fmt: skip
+    }
     if name == "bias":
         likely = {
             "N times what it should be: it was summed, but it is whole on every rank":
@@ -217,9 +243,14 @@ def _pair(run: Run) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]
     y = linear(hidden, at["weight"], at["bias"])
     grads = dict(zip(at, torch.autograd.grad(y, list(at.values()), given["slope"]), strict=True))
     dims = {"column.weight": 0, "column.bias": 0, "weight": 1}
-    wanted = [{"y": y.detach()} | {name: part(grad, dims[name], world, rank) if name in dims
-                                   else grad for name, grad in grads.items()}
-              for rank in range(world)]  # fmt: skip
+    wanted = [
+        {"y": y.detach()}
+        | {
+            name: part(grad, dims[name], world, rank) if name in dims else grad
+            for name, grad in grads.items()
+        }
+        for rank in range(world)
+    ]
     return result, given, wanted
 
 
@@ -236,9 +267,17 @@ def check_pair(run: Run) -> None:
         for name, value in right.items():
             actual = found["y"] if name == "y" else found["grads"][name]
             what = "the output" if name == "y" else f"the gradient of {name}"
-            run.close(actual, value, f"{what} (column, gelu, row)", rank=rank, terms=8, likely={
-                "N times what it should be: a backward sums what is whole already":
-                    value * len(wanted)})  # fmt: skip
+            run.close(
+                actual,
+                value,
+                f"{what} (column, gelu, row)",
+                rank=rank,
+                terms=8,
+                likely={
+                    "N times what it should be: a backward sums what is whole already": value
+                    * len(wanted)
+                },
+            )
 
 
 @check(
@@ -257,14 +296,25 @@ def check_bytes(run: Run) -> None:
         )
         once = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank)
         half = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank, item=4)
-        run.equal(building, [], "what building the layer sends", rank=rank, likely={
-            "the full layer is equal on all ranks already": building})  # fmt: skip
-        run.equal(forward, once, "what the forward of the pair sends", rank=rank, likely={
-            "the summands are not added up": [],
-            "float32 on the wire": half,
-            "something is gathered between the pair: the slice that comes is the slice that is "
-            "needed": forward if any(e.startswith("all_gather") for e in forward) else None,
-        })  # fmt: skip
+        run.equal(
+            building,
+            [],
+            "what building the layer sends",
+            rank=rank,
+            likely={"the full layer is equal on all ranks already": building},
+        )
+        run.equal(
+            forward,
+            once,
+            "what the forward of the pair sends",
+            rank=rank,
+            likely={
+                "the summands are not added up": [],
+                "float32 on the wire": half,
+                "something is gathered between the pair: the slice that comes is the slice that is "
+                "needed": forward if any(e.startswith("all_gather") for e in forward) else None,
+            },
+        )
         run.equal(backward, cut_layers.one_all_reduce(given["x"].numel(), result.world, rank),
                   "what the backward of the pair sends", rank=rank, likely={
             "an all-reduce in this layer's backward as well: the gradient that comes is whole":

@@ -55,11 +55,13 @@ def drive_parts(learner: Any, group: Any, cases: list[dict[str, Any]]) -> dict[s
     for case in cases:
         module, _ = _made(learner, group, case)
         parts = _own(module)
-        found.append({
-            "names": sorted(name for name, _ in module.named_parameters()),
-            "parts": {name: part.detach().clone() for name, part in parts.items()},
-            "held": {name: held_bytes([part]) for name, part in parts.items()},
-        })  # fmt: skip
+        found.append(
+            {
+                "names": sorted(name for name, _ in module.named_parameters()),
+                "parts": {name: part.detach().clone() for name, part in parts.items()},
+                "held": {name: held_bytes([part]) for name, part in parts.items()},
+            }
+        )
     return {"cases": found}
 
 
@@ -91,11 +93,17 @@ def _attend(module: nn.Module, tp: Any, case: dict[str, Any]) -> list[dict[str, 
         sent.append(_sent(tp))
         (y * slopes).sum().backward()
         sent.append(_sent(tp))
-        found.append({
-            "y": y.detach(), "x": x.grad, "sent": sent,
-            "parts": {name: None if part.grad is None else part.grad.clone()
-                      for name, part in _own(module).items()},
-        })  # fmt: skip
+        found.append(
+            {
+                "y": y.detach(),
+                "x": x.grad,
+                "sent": sent,
+                "parts": {
+                    name: None if part.grad is None else part.grad.clone()
+                    for name, part in _own(module).items()
+                },
+            }
+        )
     return found
 
 
@@ -148,16 +156,31 @@ def check_parts(run: Run) -> None:
             part, what = whole.cut(name, whole.weights[name], index), f"`{name}` {whole.name}"
             part = part.detach()
             rows, columns = whole.weights[name].shape
-            run.equal(list(found["parts"][name].shape), list(part.shape), f"the shape of {what}",
-                      rank=rank, likely={
-                "all of it: each rank keeps its own heads": [rows, columns],
-                "`output` is cut along dim 1: heads are its columns, not its rows":
-                    [rows // whole.size, columns] if name == "output" else None,
-            })  # fmt: skip
-            run.close(found["parts"][name], part, what, rank=rank,
-                      likely=_wrong_rows(whole, name, index))  # fmt: skip
-            run.at_most(found["held"][name], part.nbytes, f"the memory under {what}, in bytes,",
-                        rank=rank, cause="a view keeps the whole weight alive: clone")  # fmt: skip
+            run.equal(
+                list(found["parts"][name].shape),
+                list(part.shape),
+                f"the shape of {what}",
+                rank=rank,
+                likely={
+                    "all of it: each rank keeps its own heads": [rows, columns],
+                    "`output` is cut along dim 1: heads are its columns, not its rows": [
+                        rows // whole.size,
+                        columns,
+                    ]
+                    if name == "output"
+                    else None,
+                },
+            )
+            run.close(
+                found["parts"][name], part, what, rank=rank, likely=_wrong_rows(whole, name, index)
+            )
+            run.at_most(
+                found["held"][name],
+                part.nbytes,
+                f"the memory under {what}, in bytes,",
+                rank=rank,
+                cause="a view keeps the whole weight alive: clone",
+            )
 
 
 def _wrong_rows(whole: Whole, name: str, index: int) -> dict[str, torch.Tensor]:
@@ -166,13 +189,16 @@ def _wrong_rows(whole: Whole, name: str, index: int) -> dict[str, torch.Tensor]:
     if name != "output" and whole.kv_heads >= whole.size:
         heads = (0, whole.heads // whole.size, (whole.heads + whole.kv_heads) // whole.size)
         start = dict(zip(PARTS[:3], heads, strict=True))[name] * whole.width
-        likely["the fused weight was cut contiguously: the first ranks have no values, the last no "
-               "queries"] = whole.case["qkv"].chunk(whole.size)[index][start:][:count]  # fmt: skip
+        likely[
+            "the fused weight was cut contiguously: the first ranks have no values, the last no "
+            "queries"
+        ] = whole.case["qkv"].chunk(whole.size)[index][start:][:count]
     if name in ("key", "value"):
         weight = whole.weights[name].detach()
         likely["the first KV head on all ranks"] = weight[:count]
-        likely["the wrong KV head: neighbouring ranks share one, r*K//N, not r % K"] = (
-            weight.chunk(whole.kv_heads)[index % whole.kv_heads])  # fmt: skip
+        likely["the wrong KV head: neighbouring ranks share one, r*K//N, not r % K"] = weight.chunk(
+            whole.kv_heads
+        )[index % whole.kv_heads]
     return likely
 
 
@@ -186,19 +212,28 @@ def check_outputs(run: Run) -> None:
     """E: whole on every rank."""
     for whole, rank, index, found in _found(run, drive, SHAPES):
         x, y = whole.case["xs"][0], whole.output(0)
-        run.close(found[0]["y"], y, f"the output {whole.name}", rank=rank, likely={
-            "this rank's heads alone: add up the parts of all ranks":
-                whole.part(x, x, index).detach(),
-            "the mean of the parts: it takes their sum": y / whole.size,
-            "no causal mask: a token sees later ones": whole.output(0, causal=False),
-            "scaled by the full width H·C: a head's own width C counts":
-                whole.output(0, scale=(whole.heads * whole.width) ** -0.5),
-            "scaled by the hidden width D: a head's own width C counts":
-                whole.output(0, scale=x.shape[2] ** -0.5),
-            "the scores are not scaled": whole.output(0, scale=1.0),
-            "query heads take the KV heads in turns: head h belongs to KV head h // (H/K), so "
-            "neighbours share (repeat_interleave, not repeat)": whole.output(0, turned=True),
-        })  # fmt: skip
+        run.close(
+            found[0]["y"],
+            y,
+            f"the output {whole.name}",
+            rank=rank,
+            likely={
+                "this rank's heads alone: add up the parts of all ranks": whole.part(
+                    x, x, index
+                ).detach(),
+                "the mean of the parts: it takes their sum": y / whole.size,
+                "no causal mask: a token sees later ones": whole.output(0, causal=False),
+                "scaled by the full width H·C: a head's own width C counts": whole.output(
+                    0, scale=(whole.heads * whole.width) ** -0.5
+                ),
+                "scaled by the hidden width D: a head's own width C counts": whole.output(
+                    0, scale=x.shape[2] ** -0.5
+                ),
+                "the scores are not scaled": whole.output(0, scale=1.0),
+                "query heads take the KV heads in turns: head h belongs to KV head h // (H/K), so "
+                "neighbours share (repeat_interleave, not repeat)": whole.output(0, turned=True),
+            },
+        )
 
 
 @check(
@@ -222,11 +257,16 @@ def check_gradients(run: Run) -> None:
         })  # fmt: skip
         for name in PARTS if whole.shared == 1 else ("query", "output"):
             total = cast(torch.Tensor, sum(own[name] for own in summands))
-            run.close(grads["parts"][name], whole.cut(name, total, index),
-                      f"{name}.grad {whole.name}", rank=rank, likely={
-                "N times too large: g's backward is the identity":
-                    whole.cut(name, total, index) * whole.size,
-            })  # fmt: skip
+            run.close(
+                grads["parts"][name],
+                whole.cut(name, total, index),
+                f"{name}.grad {whole.name}",
+                rank=rank,
+                likely={
+                    "N times too large: g's backward is the identity": whole.cut(name, total, index)
+                    * whole.size,
+                },
+            )
 
 
 def _shared(whole: Whole, name: str, number: int) -> list[torch.Tensor]:
@@ -247,14 +287,22 @@ def check_shared(run: Run) -> None:
         for name in ("key", "value") if whole.shared > 1 else ():
             own, first = _shared(whole, name, 0), index - index % whole.shared
             total = torch.stack(own[first : first + whole.shared]).sum(0)
-            run.close(found[0]["parts"][name], total, f"{name}.grad {whole.name}",
-                      rank=rank, likely={
-                "this rank's own summand: sum it over the ranks that share the head": own[index],
-                "the mean over the sharers: it takes their sum": total / whole.shared,
-                "summed over all ranks: those with another KV head are no sharers":
-                    torch.stack(own).sum(0),
-                "summed twice over the sharers": total * whole.shared,
-            })  # fmt: skip
+            run.close(
+                found[0]["parts"][name],
+                total,
+                f"{name}.grad {whole.name}",
+                rank=rank,
+                likely={
+                    "this rank's own summand: sum it over the ranks that share the head": own[
+                        index
+                    ],
+                    "the mean over the sharers: it takes their sum": total / whole.shared,
+                    "summed over all ranks: those with another KV head are no sharers": torch.stack(
+                        own
+                    ).sum(0),
+                    "summed twice over the sharers": total * whole.shared,
+                },
+            )
 
 
 @check("a second backward adds to the gradients", points=2, code="E")
@@ -262,15 +310,23 @@ def check_twice(run: Run) -> None:
     """E: nothing that was summed before is summed again."""
     for whole, rank, index, found in _found(run, drive, SHAPES):
         for name in PARTS:
-            first, second = (sum(whole.cut(name, own[name], index) for own in whole.summands(n))
-                             for n in (0, 1))  # fmt: skip
-            again = "the first backward's gradients were summed over the sharers again: sum only " \
-                    "what is new"  # fmt: skip
-            run.close(found[1]["parts"][name], first + second,
-                      f"{name}.grad after two backwards {whole.name}", rank=rank, likely={
-                "only the second: gradients must add up": second,
-                again: first * whole.shared + second,
-            })  # fmt: skip
+            first, second = (
+                sum(whole.cut(name, own[name], index) for own in whole.summands(n)) for n in (0, 1)
+            )
+            again = (
+                "the first backward's gradients were summed over the sharers again: sum only "
+                "what is new"
+            )
+            run.close(
+                found[1]["parts"][name],
+                first + second,
+                f"{name}.grad after two backwards {whole.name}",
+                rank=rank,
+                likely={
+                    "only the second: gradients must add up": second,
+                    again: first * whole.shared + second,
+                },
+            )
 
 
 @check(
@@ -286,11 +342,23 @@ def check_bytes(run: Run) -> None:
         small = sum(_small(whole, name, rank) for name in ("key", "value"))
         start, between, end = found[0]["sent"]
         ahead, back = between[0] - start[0], end[0] - between[0]
-        run.equal(ahead, once, f"the number of bytes sent in forward {whole.name}", rank=rank,
-                  likely={"two all-reduces: one after `output` is enough": 2 * once})  # fmt: skip
-        run.equal(back, once, f"the number of bytes sent in backward {whole.name}", rank=rank,
-                  likely={"three all-reduces: apply f once to x, before q, k and v part": 3 * once,
-                          "none: the summands of x.grad are not summed": 0})  # fmt: skip
+        run.equal(
+            ahead,
+            once,
+            f"the number of bytes sent in forward {whole.name}",
+            rank=rank,
+            likely={"two all-reduces: one after `output` is enough": 2 * once},
+        )
+        run.equal(
+            back,
+            once,
+            f"the number of bytes sent in backward {whole.name}",
+            rank=rank,
+            likely={
+                "three all-reduces: apply f once to x, before q, k and v part": 3 * once,
+                "none: the summands of x.grad are not summed": 0,
+            },
+        )
         kv = end[1] - start[1]
         run.equal(kv, small, f"the number of bytes sent to the sharers {whole.name}", rank=rank)
 

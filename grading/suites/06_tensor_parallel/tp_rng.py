@@ -96,8 +96,9 @@ def _runs(run: Run) -> Iterator[tuple[str, list[list[int]], list[dict[str, Any]]
     seed = run.number(0, 1000)
     runs: list[tuple[int, Sequence[list[int]]]] = [(1, ()), (2, ()), (3, ()), (4, ()), (4, PAIRS)]
     for world, parts in runs:
-        inputs = [{"seed": seed, "outside": 10 + rank, "parts": list(parts)}
-                  for rank in range(world)]  # fmt: skip
+        inputs = [
+            {"seed": seed, "outside": 10 + rank, "parts": list(parts)} for rank in range(world)
+        ]
         result = run(drive, inputs, world=world)
         groups = list(parts) or [list(range(world))]
         yield f"({len(groups[0])} ranks)", groups, result.outputs
@@ -121,10 +122,18 @@ def check_replicated(run: Run) -> None:
             first = outputs[ranks[0]]
             for rank in ranks:
                 found = outputs[rank]
-                run.equal(found["replicated"], first["replicated"], rank=rank,
-                          what=f"what two replicated regions draw {name}")  # fmt: skip
-                run.equal(found["replicated mask"], first["replicated mask"],
-                          f"the dropout mask of a replicated region {name}", rank=rank)  # fmt: skip
+                run.equal(
+                    found["replicated"],
+                    first["replicated"],
+                    rank=rank,
+                    what=f"what two replicated regions draw {name}",
+                )
+                run.equal(
+                    found["replicated mask"],
+                    first["replicated mask"],
+                    f"the dropout mask of a replicated region {name}",
+                    rank=rank,
+                )
 
 
 @check(
@@ -140,12 +149,20 @@ def check_sharded(run: Run) -> None:
             for one, two in combinations(ranks, 2):
                 for here, there in ((0, 0), (0, 1), (1, 0)):
                     first, second = outputs[one]["sharded"][here], outputs[two]["sharded"][there]
-                    run.true(not _shared(first, second), rank=two, message=f"a sharded region "
-                             f"draws the numbers that rank {one} draws in one {name}")  # fmt: skip
+                    run.true(
+                        not _shared(first, second),
+                        rank=two,
+                        message=f"a sharded region "
+                        f"draws the numbers that rank {one} draws in one {name}",
+                    )
             for rank in ranks:
                 both = [torch.cat(outputs[rank][kind]) for kind in KINDS]
-                run.true(not _shared(*both), f"sharded and replicated draw the same {name}",
-                         rank=rank, cause="they need different seeds, also on index 0")  # fmt: skip
+                run.true(
+                    not _shared(*both),
+                    f"sharded and replicated draw the same {name}",
+                    rank=rank,
+                    cause="they need different seeds, also on index 0",
+                )
 
 
 @check(
@@ -162,23 +179,41 @@ def check_streams(run: Run) -> None:
         for rank, found in enumerate(outputs):
             for kind in KINDS:
                 first, second = found[kind]
-                run.true(not torch.equal(first, second), f"two {kind} regions draw the same {name}",
-                         rank=rank, cause="the stream begins anew in each region: keep its state "
-                         "when the region ends")  # fmt: skip
+                run.true(
+                    not torch.equal(first, second),
+                    f"two {kind} regions draw the same {name}",
+                    rank=rank,
+                    cause="the stream begins anew in each region: keep its state "
+                    "when the region ends",
+                )
                 mixed = found["mixed"][kind]
-                run.equal(mixed, found[kind], f"what {kind} regions draw after draws elsewhere and "
-                          f"an exception {name}", rank=rank, likely={
-                    "the stream began anew after an exception: keep its state in `finally`":
-                        [first, first],
-                })  # fmt: skip
+                run.equal(
+                    mixed,
+                    found[kind],
+                    f"what {kind} regions draw after draws elsewhere and an exception {name}",
+                    rank=rank,
+                    likely={
+                        "the stream began anew after an exception: keep its state in `finally`": [
+                            first,
+                            first,
+                        ],
+                    },
+                )
                 other = found[f"other {kind}"]
-                run.true(not torch.equal(other, first), f"another seed gives the same {kind} "
-                         f"numbers {name}", rank=rank)  # fmt: skip
+                run.true(
+                    not torch.equal(other, first),
+                    f"another seed gives the same {kind} numbers {name}",
+                    rank=rank,
+                )
     for one, two in zip(*groups, strict=True):  # the last run's: the same indices in two groups
         for kind in KINDS:
-            run.equal(outputs[two][kind], outputs[one][kind], f"what {kind} regions draw on "
-                      f"rank {two}, at the same index of another group as rank {one}",
-                      rank=two)  # fmt: skip
+            run.equal(
+                outputs[two][kind],
+                outputs[one][kind],
+                f"what {kind} regions draw on "
+                f"rank {two}, at the same index of another group as rank {one}",
+                rank=two,
+            )
 
 
 @check(
@@ -199,10 +234,18 @@ def check_outside(run: Run) -> None:
         for rank, found in enumerate(outputs):
             for what, cause in causes.items():
                 when = "after a RegionRng was made" if what == "made" else what
-                run.true(found[what], f"the default generator is not where it was, {when} {name}",
-                         rank=rank, cause=cause)  # fmt: skip
-            run.equal(found["caught"], len(KINDS), "the number of exceptions that came out of the "
-                      "regions", rank=rank)  # fmt: skip
+                run.true(
+                    found[what],
+                    f"the default generator is not where it was, {when} {name}",
+                    rank=rank,
+                    cause=cause,
+                )
+            run.equal(
+                found["caught"],
+                len(KINDS),
+                "the number of exceptions that came out of the regions",
+                rank=rank,
+            )
 
 
 @check("nothing is sent", points=1, code="B", diagnosis="seed and index are known on every rank")

@@ -102,9 +102,15 @@ class Case:
             owner = torch.cat([torch.full_like(n, r) for r, n in enumerate(self.numbers)])
             self.targets %= len(self.numbers[0])
             self.logits += LARGE * (2.0 * (owner == high.unsqueeze(-1)) - 1)
-        inputs = [{"logits": self.part(self.logits, rank).transpose(1, 2).contiguous(),
-                   "targets": self.targets, "slopes": self.slopes,
-                   "vocabulary": self.count} for rank in range(world)]  # fmt: skip
+        inputs = [
+            {
+                "logits": self.part(self.logits, rank).transpose(1, 2).contiguous(),
+                "targets": self.targets,
+                "slopes": self.slopes,
+                "vocabulary": self.count,
+            }
+            for rank in range(world)
+        ]
         self.result = explained(run, drive, inputs, world, REASON)
         self.name = f"({world} ranks, {self.count} logits)"
 
@@ -158,8 +164,13 @@ class Case:
         peak = self.logits.amax(-1, keepdim=True)
         shifted, right = self.logits - peak, self.loss()
         logs = shifted.logsumexp(-1)
-        own = torch.cat([part - part.amax(-1, keepdim=True)
-                         for part in self.logits.tensor_split(self.world, -1)], -1)  # fmt: skip
+        own = torch.cat(
+            [
+                part - part.amax(-1, keepdim=True)
+                for part in self.logits.tensor_split(self.world, -1)
+            ],
+            -1,
+        )
         target = shifted.gather(-1, self.targets.unsqueeze(-1)).squeeze(-1)
         mine = self.places(rank)[1]
         return {
@@ -214,8 +225,14 @@ def check_loss(run: Run) -> None:
     for world in WORLDS:
         case = Case(run, world)
         for rank, found in case.ranks():
-            run.close(found["loss"], case.loss(), f"the loss {case.name}", rank=rank,
-                      likely=case.likely_losses(rank), terms=case.count)  # fmt: skip
+            run.close(
+                found["loss"],
+                case.loss(),
+                f"the loss {case.name}",
+                rank=rank,
+                likely=case.likely_losses(rank),
+                terms=case.count,
+            )
 
 
 @check(
@@ -230,10 +247,20 @@ def check_gradient(run: Run) -> None:
         case = Case(run, world)
         for rank, found in case.ranks():
             right = case.part(case.gradient(), rank).contiguous()
-            run.close(found["grad"], right, f"the gradient of the slice {case.name}", rank=rank,
-                      likely=case.likely_gradients(rank), terms=case.count)  # fmt: skip
-            run.true(found["same"], "the logits or the targets were changed in place", rank=rank,
-                     cause="other code may still need them: work on a new tensor")  # fmt: skip
+            run.close(
+                found["grad"],
+                right,
+                f"the gradient of the slice {case.name}",
+                rank=rank,
+                likely=case.likely_gradients(rank),
+                terms=case.count,
+            )
+            run.true(
+                found["same"],
+                "the logits or the targets were changed in place",
+                rank=rank,
+                cause="other code may still need them: work on a new tensor",
+            )
 
 
 @check(
@@ -244,24 +271,38 @@ def check_gradient(run: Run) -> None:
 )
 def check_large(run: Run) -> None:
     """E: in each token another slice is far above the rest; only rank 0 owns targets."""
-    overflow = ("an exponential overflows, or a sum of them is zero: subtract the largest logit of "
-                "all ranks, which may be another's than this rank's or rank 0's")  # fmt: skip
+    overflow = (
+        "an exponential overflows, or a sum of them is zero: subtract the largest logit of "
+        "all ranks, which may be another's than this rank's or rank 0's"
+    )
     for world in (2, 3):
         case = Case(run, world, large=True)
         for rank, found in case.ranks():
             for name in ("loss", "grad"):
-                run.true(bool(found[name].isfinite().all()), f"the {name} is not finite",
-                         rank=rank, cause=overflow)  # fmt: skip
-            run.close(found["loss"], case.loss(), f"the loss {case.name}", rank=rank,
-                      likely=case.likely_losses(rank), terms=case.count)  # fmt: skip
+                run.true(
+                    bool(found[name].isfinite().all()),
+                    f"the {name} is not finite",
+                    rank=rank,
+                    cause=overflow,
+                )
+            run.close(
+                found["loss"],
+                case.loss(),
+                f"the loss {case.name}",
+                rank=rank,
+                likely=case.likely_losses(rank),
+                terms=case.count,
+            )
             right = case.part(case.gradient(), rank).contiguous()
             run.close(found["grad"], right, f"the gradient of the slice {case.name}", rank=rank)
 
 
 def _measured(run: Run) -> Any:
     targets = run.integers(0, 4 * PART, (ROWS, TIMES))
-    inputs = [{"logits": run.random((ROWS, TIMES, PART)), "targets": targets,
-               "vocabulary": 4 * PART} for _ in range(4)]  # fmt: skip
+    inputs = [
+        {"logits": run.random((ROWS, TIMES, PART)), "targets": targets, "vocabulary": 4 * PART}
+        for _ in range(4)
+    ]
     return explained(run, drive_bytes, inputs, 4, REASON)
 
 
@@ -288,15 +329,24 @@ def check_bytes(run: Run) -> None:
             cause="the loss needs three numbers a token, not all its logits",
         )
         run.equal(sorted(ops), ["all_reduce"], "the list of operations in forward", rank=rank)
-        run.true(not found["backward"], "something is sent in backward", rank=rank,
-                 measured=str(found["backward"]), expected="no call",
-                 cause="each rank has all that the gradient of its slice needs")  # fmt: skip
+        run.true(
+            not found["backward"],
+            "something is sent in backward",
+            rank=rank,
+            measured=str(found["backward"]),
+            expected="no call",
+            cause="each rank has all that the gradient of its slice needs",
+        )
     once = [wire_bytes("all_reduce", size, 4, rank, 8)[0] for rank in range(4)]
-    run.bytes(result, [3 * sent for sent in once], likely={
-        "one reduction too many": [4 * sent for sent in once],
-        "one reduction is missing": [2 * sent for sent in once],
-        "two reductions are missing": once,
-    })  # fmt: skip
+    run.bytes(
+        result,
+        [3 * sent for sent in once],
+        likely={
+            "one reduction too many": [4 * sent for sent in once],
+            "one reduction is missing": [2 * sent for sent in once],
+            "two reductions are missing": once,
+        },
+    )
 
 
 @check(
@@ -309,6 +359,11 @@ def check_memory(run: Run) -> None:
     """M: the peak of a forward and backward, besides the logits themselves."""
     part = ROWS * TIMES * PART * 8
     for rank, found in enumerate(_measured(run).outputs):
-        run.at_most(found["peak"], 6 * part, f"bytes at the peak (a slice has {part:,})", rank=rank,
-                    cause="the logits of all ranks are here: the loss needs only three numbers of "
-                    "each token from the others")  # fmt: skip
+        run.at_most(
+            found["peak"],
+            6 * part,
+            f"bytes at the peak (a slice has {part:,})",
+            rank=rank,
+            cause="the logits of all ranks are here: the loss needs only three numbers of "
+            "each token from the others",
+        )

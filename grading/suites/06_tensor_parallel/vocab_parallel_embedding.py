@@ -150,8 +150,11 @@ class Case:
         for ids in torch.arange(self.count).tensor_split(self.size):
             if len(ids):
                 inside = torch.where(torch.isin(tokens, ids), tokens, ids[0])
-                near = {"first": inside, "clamp": tokens.clamp(int(ids[0]), int(ids[-1])),
-                        "wrap": ids[(tokens - ids[0]) % len(ids)]}[how]  # fmt: skip
+                near = {
+                    "first": inside,
+                    "clamp": tokens.clamp(int(ids[0]), int(ids[-1])),
+                    "wrap": ids[(tokens - ids[0]) % len(ids)],
+                }[how]
                 total += rows[near]
         return total
 
@@ -180,21 +183,44 @@ def _rows(run: Run, case: Case) -> None:
     """Parameter, output, untouched tokens, and outputs after a step."""
     for rank, index, _, found in case.ranks():
         run.equal(found["names"], ["weight"], "the list of parameters", rank=rank)
-        known = {"the slice of the global rank: count by `group.index`":
-                 case.part(case.values, rank)} if rank < case.size else {}  # fmt: skip
-        run.equal(found["weight"], case.part(case.values, index), f"weight {case.name}", rank=rank,
-                  likely=known)  # fmt: skip
+        known = (
+            {"the slice of the global rank: count by `group.index`": case.part(case.values, rank)}
+            if rank < case.size
+            else {}
+        )
+        run.equal(
+            found["weight"],
+            case.part(case.values, index),
+            f"weight {case.name}",
+            rank=rank,
+            likely=known,
+        )
     for rank, index, tokens, found in case.ranks():
-        run.close(found["rows"], case.values[tokens], f"the output {case.name}", rank=rank,
-                  likely=case.likely(case.values, tokens, index))  # fmt: skip
-        run.true(torch.equal(found["tokens"], tokens), "the tokens were changed in place",
-                 rank=rank, cause="the caller still needs them: make a new tensor")  # fmt: skip
+        run.close(
+            found["rows"],
+            case.values[tokens],
+            f"the output {case.name}",
+            rank=rank,
+            likely=case.likely(case.values, tokens, index),
+        )
+        run.true(
+            torch.equal(found["tokens"], tokens),
+            "the tokens were changed in place",
+            rank=rank,
+            cause="the caller still needs them: make a new tensor",
+        )
         later = case.values - 1
         for name, shown in (("flat", tokens[0]), ("transposed", tokens.t())):
-            run.close(found[name], later[shown], f"the output for {name} tokens, after a step",
-                      rank=rank, likely={**case.likely(later, shown, index),
-                "the rows are those before the step: look up in `weight`": case.values[shown],
-            })  # fmt: skip
+            run.close(
+                found[name],
+                later[shown],
+                f"the output for {name} tokens, after a step",
+                rank=rank,
+                likely={
+                    **case.likely(later, shown, index),
+                    "the rows are those before the step: look up in `weight`": case.values[shown],
+                },
+            )
 
 
 @check(
@@ -263,15 +289,27 @@ def check_bytes(run: Run) -> None:
     result, size = _measured(run), TOKENS * WIDTH * 8
     run.forbid_bypass(result)
     for rank, found in enumerate(result.outputs):
-        run.equal(found["forward"], [["all_reduce", size]], "the list of calls in forward",
-                  rank=rank, likely={
-            "the whole embedding is gathered: send rows of tokens instead":
-                [["all_gather", BIG * WIDTH * 8]],
-            "every rank's rows are gathered and added up here: all-reduce sends less":
-                [["all_gather", 4 * size]],
-        })  # fmt: skip
-        run.equal(found["backward"], [], "the list of calls in backward", rank=rank, likely={
-            "the gradient is already whole on every rank": [["all_reduce", size]]})  # fmt: skip
+        run.equal(
+            found["forward"],
+            [["all_reduce", size]],
+            "the list of calls in forward",
+            rank=rank,
+            likely={
+                "the whole embedding is gathered: send rows of tokens instead": [
+                    ["all_gather", BIG * WIDTH * 8]
+                ],
+                "every rank's rows are gathered and added up here: all-reduce sends less": [
+                    ["all_gather", 4 * size]
+                ],
+            },
+        )
+        run.equal(
+            found["backward"],
+            [],
+            "the list of calls in backward",
+            rank=rank,
+            likely={"the gradient is already whole on every rank": [["all_reduce", size]]},
+        )
     run.bytes(result, [wire_bytes("all_reduce", size, 4, rank, 8)[0] for rank in range(4)])
 
 
@@ -286,8 +324,18 @@ def check_memory(run: Run) -> None:
     share, slack = BIG * WIDTH * 8 // 4, 12 * TOKENS * WIDTH * 8
     most = share + share // 8  # a list of one's own row numbers is all right
     for rank, found in enumerate(_measured(run).outputs):
-        run.at_most(found["held"], most, "bytes held by the module", rank=rank,
-                    cause="the whole embedding is still alive: a slice is a view of it until it "
-                    "is cloned, and `full` is not to be kept")  # fmt: skip
-        run.at_most(found["peak"], 3 * share + slack, "bytes at the peak of a step", rank=rank,
-                    cause="the whole embedding is there again: was it gathered?")  # fmt: skip
+        run.at_most(
+            found["held"],
+            most,
+            "bytes held by the module",
+            rank=rank,
+            cause="the whole embedding is still alive: a slice is a view of it until it "
+            "is cloned, and `full` is not to be kept",
+        )
+        run.at_most(
+            found["peak"],
+            3 * share + slack,
+            "bytes at the peak of a step",
+            rank=rank,
+            cause="the whole embedding is there again: was it gathered?",
+        )

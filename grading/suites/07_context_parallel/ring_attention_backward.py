@@ -77,8 +77,13 @@ class Reference(causal.Whole):
     def __init__(self, case: Case, world: int) -> None:
         super().__init__(case, world)
         self.grad_out = case["grad_out"].double()
-        self.right = dict(zip(NAMES, causal.gradients(
-            self.grad_out, self.q, self.k, self.v, self.mask), strict=True))  # fmt: skip
+        self.right = dict(
+            zip(
+                NAMES,
+                causal.gradients(self.grad_out, self.q, self.k, self.v, self.mask),
+                strict=True,
+            )
+        )
 
     def given(self, rank: int) -> Case:
         """What one rank gets."""
@@ -91,21 +96,24 @@ class Reference(causal.Whole):
         masks = causal.wrong_masks(self.world, self.length // self.world)
         known |= {why: self.slip(mask)[name] for why, mask in masks.items()}
         known |= {
-            "D is missing: dS = P·(dP - D), D = Σ grad_out·out":
-                self.slip(self.mask, delta=0.0)[name],
+            "D is missing: dS = P·(dP - D), D = Σ grad_out·out": self.slip(self.mask, delta=0.0)[
+                name
+            ],
             "1/√C is missing in this gradient": self.right[name] * self.q.shape[-1] ** 0.5,
             "1/√C twice": self.right[name] * self.q.shape[-1] ** -0.5,
             "the probabilities add up to 1 in each block: take exp(scores - lse), with the lse of "
             "the whole row": self.slip(self.mask, renormalised=True)[name],
             "P and dS were exchanged: dv takes P": self.slip(self.mask, swapped=True)[name],
-        }  # fmt: skip
+        }
         return {why: self.part(value, rank) for why, value in known.items()}
 
     def likely_travel(self, name: str) -> dict[str, torch.Tensor]:
         """A dk or dv that is somewhere else, or whose parts are."""
         t = self.length // self.world
-        rows = [self.mask & (torch.arange(self.length)[:, None] // t == rank)
-                for rank in range(self.world)]  # fmt: skip
+        rows = [
+            self.mask & (torch.arange(self.length)[:, None] // t == rank)
+            for rank in range(self.world)
+        ]
         own = [self.slip(row)[name].chunk(self.world, 2) for row in rows]
         return {
             "these belong to the block of the next rank: one hop more brings them home":
@@ -144,15 +152,21 @@ def _with_gradient(run: Run, case: Case) -> Case:
 
 def _runs(run: Run, worlds: Sequence[int] = WORLDS) -> Iterator[tuple[int, Any, list[Reference]]]:
     """All cases on so many ranks; on 4, one more for the pairs of ranks 0 and 2, 1 and 3."""
-    drawn = {world: [_with_gradient(run, case) for case in causal.draw_cases(run, world)]
-             for world in WORLDS}  # fmt: skip
+    drawn = {
+        world: [_with_gradient(run, case) for case in causal.draw_cases(run, world)]
+        for world in WORLDS
+    }
     shape = (1, 2, 2 * run.number(2, 5), 3)
     pair = Reference(_with_gradient(run, causal.draw(run, shape)), 2)
     for world in worlds:
         cases = [Reference(case, world) for case in drawn[world]]
-        inputs = [{"cases": [case.given(rank) for case in cases],
-                   "paired": pair.given(rank // 2) if world == 4 else {}}
-                  for rank in range(world)]  # fmt: skip
+        inputs = [
+            {
+                "cases": [case.given(rank) for case in cases],
+                "paired": pair.given(rank // 2) if world == 4 else {},
+            }
+            for rank in range(world)
+        ]
         yield world, run(drive, inputs, world=world), [*cases, pair]
 
 
@@ -160,9 +174,15 @@ def _compare(run: Run, names: Sequence[str], places: Sequence[int]) -> None:
     """Some results of some cases, on 1–4 ranks."""
     for _, result, cases in _runs(run):
         for place in places:
-            _close(run, names, cases[place], [
-                (rank, rank, output["answers"][place]) for rank, output in enumerate(result.outputs)
-            ])  # fmt: skip
+            _close(
+                run,
+                names,
+                cases[place],
+                [
+                    (rank, rank, output["answers"][place])
+                    for rank, output in enumerate(result.outputs)
+                ],
+            )
 
 
 def _close(
@@ -172,9 +192,15 @@ def _close(
     for rank, index, answer in reversed(found):  # later ranks tell more slips apart
         values = causal.results(run, answer["result"], NAMES, rank)
         for name in names:
-            causal.close(run, values[name], ref.part(ref.right[name], index),
-                            f"{name} ({ref.title})", rank=rank, terms=16 * ref.length,
-                            likely=partial(ref.likely, name, index))  # fmt: skip
+            causal.close(
+                run,
+                values[name],
+                ref.part(ref.right[name], index),
+                f"{name} ({ref.title})",
+                rank=rank,
+                terms=16 * ref.length,
+                likely=partial(ref.likely, name, index),
+            )
 
 
 def _large(run: Run, world: int, limit: int = 0) -> tuple[Any, Reference]:
@@ -227,8 +253,12 @@ def check_extremes(run: Run) -> None:
 def check_pairs(run: Run) -> None:
     """E: a rank is not its index."""
     ((_, result, cases),) = _runs(run, [4])
-    _close(run, NAMES, cases[-1], [(rank, rank // 2, output["answers"][-1])
-                                   for rank, output in enumerate(result.outputs)])  # fmt: skip
+    _close(
+        run,
+        NAMES,
+        cases[-1],
+        [(rank, rank // 2, output["answers"][-1]) for rank, output in enumerate(result.outputs)],
+    )
 
 
 @check(
@@ -245,13 +275,18 @@ def check_bytes(run: Run) -> None:
         if result.timeline.sent(None, "world") == [least] * world:
             run.forbid_bypass(result)
             continue
-        run.bytes(result, usual, axis="world", likely={
-            "k and v go home as well, where nobody needs them": 2 * world * once,
-            "dk and dv do not travel": (world - 1) * once,
-            "all probabilities travel, or k and v twice": (3 * world - 2) * once,
-            "one rank sends messages to itself": once,
-            "nothing is sent: keys and values have queries on later ranks": 0,
-        })  # fmt: skip
+        run.bytes(
+            result,
+            usual,
+            axis="world",
+            likely={
+                "k and v go home as well, where nobody needs them": 2 * world * once,
+                "dk and dv do not travel": (world - 1) * once,
+                "all probabilities travel, or k and v twice": (3 * world - 2) * once,
+                "one rank sends messages to itself": once,
+                "nothing is sent: keys and values have queries on later ranks": 0,
+            },
+        )
 
 
 @check(

@@ -109,8 +109,10 @@ class Reference(causal.Whole):
                 partial(causal.online, above=False, below=True),
             "numerator and denominator are not rescaled when the maximum moves": stale,
         }  # fmt: skip
-        known = {why: causal.by_blocks(self.q, self.k, self.v, self.world, combine)
-                 for why, combine in combined.items()}  # fmt: skip
+        known = {
+            why: causal.by_blocks(self.q, self.k, self.v, self.world, combine)
+            for why, combine in combined.items()
+        }
         scale = (self.lse - most).exp()[..., None]
         return known | {"not divided by the sum of exponentials": self.out * scale}
 
@@ -121,9 +123,13 @@ def _runs(run: Run, worlds: Sequence[int] = WORLDS) -> Iterator[tuple[int, Any, 
     drawn = {world: causal.draw_cases(run, world) for world in WORLDS}  # the same in each check
     pair = causal.draw(run, (1, 2, 2 * run.number(2, 5), 3))
     for world in worlds:
-        inputs = [{"cases": [part_of(case, world, rank) for case in drawn[world]],
-                   "paired": part_of(pair, 2, rank // 2) if world == 4 else {}}
-                  for rank in range(world)]  # fmt: skip
+        inputs = [
+            {
+                "cases": [part_of(case, world, rank) for case in drawn[world]],
+                "paired": part_of(pair, 2, rank // 2) if world == 4 else {},
+            }
+            for rank in range(world)
+        ]
         yield world, run(drive, inputs, world=world), [*drawn[world], pair]
 
 
@@ -131,18 +137,30 @@ def _compare(run: Run, names: Sequence[str], places: Sequence[int]) -> None:
     """Some results of some cases, on 1–4 ranks."""
     for world, result, cases in _runs(run):
         for name, place in product(names, places):
-            _close(run, name, Reference(cases[place], world), [
-                (rank, rank, output["answers"][place]) for rank, output in enumerate(result.outputs)
-            ])  # fmt: skip
+            _close(
+                run,
+                name,
+                Reference(cases[place], world),
+                [
+                    (rank, rank, output["answers"][place])
+                    for rank, output in enumerate(result.outputs)
+                ],
+            )
 
 
 def _close(run: Run, name: str, ref: Reference, found: list[tuple[int, int, Any]]) -> None:
     """One result of each rank, which comes with its index in the group, against one process's."""
     for rank, index, answer in found:
         value = causal.results(run, answer["result"], NAMES, rank)[name]
-        causal.close(run, value, ref.right(name, index),
-                        f"{name} ({ref.title})", rank=rank, terms=16 * ref.length,
-                        likely=partial(ref.likely, name, index))  # fmt: skip
+        causal.close(
+            run,
+            value,
+            ref.right(name, index),
+            f"{name} ({ref.title})",
+            rank=rank,
+            terms=16 * ref.length,
+            likely=partial(ref.likely, name, index),
+        )
 
 
 def _large(run: Run, world: int, limit: int = 0) -> tuple[Any, Case]:
@@ -196,8 +214,15 @@ def check_pairs(run: Run) -> None:
     ((_, result, cases),) = _runs(run, [4])
     ref = Reference(cases[-1], 2)
     for name in NAMES:
-        _close(run, name, ref, [(rank, rank // 2, output["answers"][-1])
-                                for rank, output in enumerate(result.outputs)])  # fmt: skip
+        _close(
+            run,
+            name,
+            ref,
+            [
+                (rank, rank // 2, output["answers"][-1])
+                for rank, output in enumerate(result.outputs)
+            ],
+        )
 
 
 @check(
@@ -212,14 +237,20 @@ def check_bytes(run: Run) -> None:
         once = sum(2 * case["k"].nbytes for case in cases[:-1]) // world
         items = {torch.float64: 2, torch.float32: 1}
         halved = sum(case["k"].nbytes // items[case["k"].dtype] * 2 for case in cases[:-1]) // world
-        run.bytes(result, (world - 1) * once, axis="world", likely={
-            "N hops: in the last one each block comes home, where nobody needs it": world * once,
-            "one hop short": (world - 2) * once,
-            "q travels as well: queries stay where they are": (world - 1) * once * 3 // 2,
-            "k alone, or v alone, travels": (world - 1) * once // 2,
-            "float32 on the wire": (world - 1) * halved,
-            "nothing is sent: later queries need the keys of other ranks": 0,
-        })  # fmt: skip
+        run.bytes(
+            result,
+            (world - 1) * once,
+            axis="world",
+            likely={
+                "N hops: in the last one each block comes home, where nobody needs it": world
+                * once,
+                "one hop short": (world - 2) * once,
+                "q travels as well: queries stay where they are": (world - 1) * once * 3 // 2,
+                "k alone, or v alone, travels": (world - 1) * once // 2,
+                "float32 on the wire": (world - 1) * halved,
+                "nothing is sent: later queries need the keys of other ranks": 0,
+            },
+        )
 
 
 @check(

@@ -56,12 +56,18 @@ def drive(
         if y.shape == x.shape:  # else there is no loss, and the first check of outputs says why
             (y * slope).sum().backward()
         sent.append(group.ledger.sent())
-        passes.append({
-            "y": y.detach(), "x": x.grad, "sent": [sent[1] - sent[0], sent[2] - sent[1]],
-            "kept": held_bytes(t for t in kept if t.untyped_storage().data_ptr() not in own),
-            "grads": {name: None if p.grad is None else p.grad.clone()
-                      for name, p in block.named_parameters()},
-        })  # fmt: skip
+        passes.append(
+            {
+                "y": y.detach(),
+                "x": x.grad,
+                "sent": [sent[1] - sent[0], sent[2] - sent[1]],
+                "kept": held_bytes(t for t in kept if t.untyped_storage().data_ptr() not in own),
+                "grads": {
+                    name: None if p.grad is None else p.grad.clone()
+                    for name, p in block.named_parameters()
+                },
+            }
+        )
     return {"passes": passes}
 
 
@@ -80,8 +86,10 @@ def _watched(block: Any, x: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tens
 def drive_parts(learner: Any, group: Any, weights: Tensors) -> dict[str, Any]:
     """The parameters after construction."""
     block = _made(learner, group, weights)
-    return {"parts": {name: p.detach().clone() for name, p in block.named_parameters()},
-            "held": {name: held_bytes([p]) for name, p in block.named_parameters()}}  # fmt: skip
+    return {
+        "parts": {name: p.detach().clone() for name, p in block.named_parameters()},
+        "held": {name: held_bytes([p]) for name, p in block.named_parameters()},
+    }
 
 
 def _made(learner: Any, group: Any, weights: Tensors) -> Any:
@@ -90,8 +98,13 @@ def _made(learner: Any, group: Any, weights: Tensors) -> Any:
     norm = nn.LayerNorm(hidden, eps=EPS, dtype=torch.float64)
     up = nn.Linear(hidden, inner, bias=False, dtype=torch.float64)
     down = nn.Linear(inner, hidden, bias="bias" in weights, dtype=torch.float64)
-    for target, name in ((norm.weight, "gain"), (norm.bias, "shift"), (up.weight, "up"),
-                         (down.weight, "down"), (down.bias, "bias")):  # fmt: skip
+    for target, name in (
+        (norm.weight, "gain"),
+        (norm.bias, "shift"),
+        (up.weight, "up"),
+        (down.weight, "down"),
+        (down.bias, "bias"),
+    ):
         if target is not None:
             target.data.copy_(weights[name])
     return learner.SequenceParallelBlock(norm, up, down, group)
@@ -107,8 +120,14 @@ def _inputs(run: Run, world: int) -> list[dict[str, Any]]:
                "bias": run.random(hidden)}  # fmt: skip
     if world == 3:
         del weights["bias"]
-    return [{"weights": weights, "xs": [run.random(shape), run.random(shape)],
-             "slopes": [run.random(shape), run.random(shape)]} for _ in range(world)]  # fmt: skip
+    return [
+        {
+            "weights": weights,
+            "xs": [run.random(shape), run.random(shape)],
+            "slopes": [run.random(shape), run.random(shape)],
+        }
+        for _ in range(world)
+    ]
 
 
 def _found(run: Run, worlds: tuple[int, ...] = WORLDS) -> Iterator[tuple[Whole, int, list[Any]]]:
@@ -136,17 +155,31 @@ def check_parts(run: Run) -> None:
         for rank, found in enumerate(result.outputs):
             whole = Whole(inputs)
             names = {name: source for name, source in NAMES.items() if source in whole.weights}
-            run.equal(sorted(found["parts"]), sorted(names), "the list of the block's parameters",
-                      rank=rank)  # fmt: skip
+            run.equal(
+                sorted(found["parts"]),
+                sorted(names),
+                "the list of the block's parameters",
+                rank=rank,
+            )
             for name, source in names.items():
                 weight = whole.weights[source].detach()
                 part, what = whole.cut(name, weight, rank), f"`{name}` {whole.name}"
                 shape = list(found["parts"][name].shape)
-                run.equal(shape, list(part.shape), f"the shape of {what}", rank=rank,
-                          likely={"all of it: cut it": list(weight.shape)})  # fmt: skip
+                run.equal(
+                    shape,
+                    list(part.shape),
+                    f"the shape of {what}",
+                    rank=rank,
+                    likely={"all of it: cut it": list(weight.shape)},
+                )
                 run.close(found["parts"][name], part, what, rank=rank)
-                run.at_most(found["held"][name], part.nbytes, f"the memory under {what}, in bytes,",
-                            rank=rank, cause="a view keeps it all alive: clone")  # fmt: skip
+                run.at_most(
+                    found["held"][name],
+                    part.nbytes,
+                    f"the memory under {what}, in bytes,",
+                    rank=rank,
+                    cause="a view keeps it all alive: clone",
+                )
 
 
 @check(
@@ -161,10 +194,19 @@ def check_outputs(run: Run) -> None:
         y = whole.output(rank)
         batch, length, hidden = y.shape
         shape, what = list(passes[0]["y"].shape), f"the shape of the output {whole.name}"
-        run.equal(shape, [batch, length, hidden], what, rank=rank, likely={
-            "the whole sequence on every rank: reduce-scatter after `down`":
-                [batch, length * whole.world, hidden],
-        })  # fmt: skip
+        run.equal(
+            shape,
+            [batch, length, hidden],
+            what,
+            rank=rank,
+            likely={
+                "the whole sequence on every rank: reduce-scatter after `down`": [
+                    batch,
+                    length * whole.world,
+                    hidden,
+                ],
+            },
+        )
         tokens = whole.joined("xs", 0)
         other = whole.own(whole.inner(whole.norm(tokens), rank), rank)
         run.close(passes[0]["y"], y, f"the output {whole.name}", rank=rank, likely={
@@ -197,8 +239,9 @@ def check_gradients(run: Run) -> None:
             "N times too large": x * whole.world,
         })  # fmt: skip
         for name in ("up", "down"):
-            grad, alone = (whole.cut(name, whole.gradients(0, tokens)[name], rank)
-                           for tokens in (None, rank))  # fmt: skip
+            grad, alone = (
+                whole.cut(name, whole.gradients(0, tokens)[name], rank) for tokens in (None, rank)
+            )
             what = f"{name}.grad {whole.name}"
             run.close(passes[0]["grads"][name], grad, what, rank=rank, likely={
                 "of this rank's tokens alone: gather the gradients of all tokens' outputs": alone,
@@ -228,19 +271,31 @@ def check_replicated(run: Run) -> None:
             if source not in whole.weights:
                 continue
             first, second = (whole.gradients(number)[source] for number in (0, 1))
-            run.close(passes[0]["grads"][name], first, f"{name}.grad {whole.name}", rank=rank,
-                      likely={
-                "of this rank's tokens alone: sum it over the ranks":
-                    whole.gradients(0, rank)[source],
-                "the mean over the ranks: it takes their sum": first / whole.world,
-                "N times too large: it was whole before it was summed": first * whole.world,
-            })  # fmt: skip
-            run.close(passes[1]["grads"][name], first + second, rank=rank,
-                      what=f"{name}.grad after two backwards {whole.name}", likely={
-                "the first backward's gradient was summed over the ranks again":
-                    first * whole.world + second,
-                "only the second: gradients must add up": second,
-            })  # fmt: skip
+            run.close(
+                passes[0]["grads"][name],
+                first,
+                f"{name}.grad {whole.name}",
+                rank=rank,
+                likely={
+                    "of this rank's tokens alone: sum it over the ranks": whole.gradients(0, rank)[
+                        source
+                    ],
+                    "the mean over the ranks: it takes their sum": first / whole.world,
+                    "N times too large: it was whole before it was summed": first * whole.world,
+                },
+            )
+            run.close(
+                passes[1]["grads"][name],
+                first + second,
+                rank=rank,
+                what=f"{name}.grad after two backwards {whole.name}",
+                likely={
+                    "the first backward's gradient was summed over the ranks again": first
+                    * whole.world
+                    + second,
+                    "only the second: gradients must add up": second,
+                },
+            )
 
 
 @check(
@@ -259,16 +314,29 @@ def check_bytes(run: Run) -> None:
         small = sum(_sent("all_reduce", weight.nbytes, rank) for weight in copies)
         ahead, back = passes[0]["sent"]
         beside = f"(tensor parallelism's all-reduce: {theirs:,})"
-        run.equal(ahead, both, f"the number of bytes sent in forward {beside}", rank=rank, likely={
-            "an all-reduce that is then cut: a reduce-scatter is half of it": both * 3 // 2,
-            "both an all-reduce and a reduce-scatter: the second does the sum alone": both * 2,
-        })  # fmt: skip
-        run.equal(back, both + small, rank=rank, likely={
-            "the small sums are missing: those of the gradients of norm and bias": both,
-            "an all-reduce in the place of a reduce-scatter": both * 3 // 2 + small,
-            "half: the gather's backward sends nothing, so gradients are lost": both // 2 + small,
-        }, what=f"the number of bytes sent in backward {beside} and {small:,} of replicated "
-                "parameters")  # fmt: skip
+        run.equal(
+            ahead,
+            both,
+            f"the number of bytes sent in forward {beside}",
+            rank=rank,
+            likely={
+                "an all-reduce that is then cut: a reduce-scatter is half of it": both * 3 // 2,
+                "both an all-reduce and a reduce-scatter: the second does the sum alone": both * 2,
+            },
+        )
+        run.equal(
+            back,
+            both + small,
+            rank=rank,
+            likely={
+                "the small sums are missing: those of the gradients of norm and bias": both,
+                "an all-reduce in the place of a reduce-scatter": both * 3 // 2 + small,
+                "half: the gather's backward sends nothing, so gradients are lost": both // 2
+                + small,
+            },
+            what=f"the number of bytes sent in backward {beside} and {small:,} of replicated "
+            "parameters",
+        )
 
 
 def _sent(op: str, size: int, rank: int) -> int:
@@ -289,6 +357,10 @@ def check_kept(run: Run) -> None:
         inner = len(whole.cut("up", whole.weights["up"], rank))
         norm = x.nbytes // MEASURED + 2 * tokens * item // MEASURED  # its input, mean and 1/σ
         rest = x.nbytes + 2 * tokens * inner * item  # what `up`, gelu and `down` read
-        run.at_most(passes[0]["kept"], norm + rest + x.nbytes // 8, rank=rank,
-                    what=f"the bytes kept for backward (norm {norm:,}, matrices {rest:,})",
-                    cause="norm works on all tokens: call it before the gather")  # fmt: skip
+        run.at_most(
+            passes[0]["kept"],
+            norm + rest + x.nbytes // 8,
+            rank=rank,
+            what=f"the bytes kept for backward (norm {norm:,}, matrices {rest:,})",
+            cause="norm works on all tokens: call it before the gather",
+        )

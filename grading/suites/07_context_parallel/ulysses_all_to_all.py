@@ -38,9 +38,13 @@ INPUTS = ("q", "k", "v")
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(
-    learner: Any, group: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+    learner: Any,
+    group: Any,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
     slopes: torch.Tensor,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The output, the gradients, and the bytes sent in each direction."""
     # Not contiguous: as the rows of a fused projection are.
     given = [t.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for t in (q, k, v)]
@@ -100,10 +104,20 @@ def check_outputs(run: Run) -> None:
         batch, length, heads, width = y.shape
         turned = y.reshape(batch, length, world, heads // world, width).transpose(2, 3)
         what = f"the output ({world} ranks)"
-        run.equal(list(found["y"].shape), list(y.shape), f"the shape of {what}", rank=rank, likely={
-            "the whole sequence of some heads: a last all-to-all brings it home":
-                [batch, length * world, heads // world, width],
-        })  # fmt: skip
+        run.equal(
+            list(found["y"].shape),
+            list(y.shape),
+            f"the shape of {what}",
+            rank=rank,
+            likely={
+                "the whole sequence of some heads: a last all-to-all brings it home": [
+                    batch,
+                    length * world,
+                    heads // world,
+                    width,
+                ],
+            },
+        )
         run.close(found["y"], y, what, rank=rank, likely={
             "heads in the wrong order: those of rank 0 come first, then those of rank 1":
                 turned.reshape(y.shape),
@@ -118,8 +132,9 @@ def check_outputs(run: Run) -> None:
 
 def _shuffled(inputs: list[dict[str, Any]], rank: int) -> torch.Tensor:
     """What comes out if the ranks' tokens take turns in the sequence, there and back."""
-    turns = {name: torch.stack([given[name] for given in inputs], 2).flatten(1, 2)
-             for name in inputs[0]}  # fmt: skip
+    turns = {
+        name: torch.stack([given[name] for given in inputs], 2).flatten(1, 2) for name in inputs[0]
+    }
     return one_process(turns)["y"][:, rank :: len(inputs)]
 
 
@@ -138,10 +153,16 @@ def check_gradients(run: Run) -> None:
         for name in INPUTS:
             grad = wanted[name].chunk(world, 1)[rank]
             what = f"{name}.grad ({world} ranks)"
-            run.close(found["grads"][name], grad, what, rank=rank, likely={
-                "N times too large": grad * world,
-                "of this rank's tokens alone: the others' attend to them, too": alone[name],
-            })  # fmt: skip
+            run.close(
+                found["grads"][name],
+                grad,
+                what,
+                rank=rank,
+                likely={
+                    "N times too large": grad * world,
+                    "of this rank's tokens alone: the others' attend to them, too": alone[name],
+                },
+            )
 
 
 @check(
@@ -159,19 +180,33 @@ def check_bytes(run: Run) -> None:
         size = inputs[0]["q"].nbytes
         for rank, ledger in enumerate(result.ledgers):
             others = sorted({event.op for event in ledger.calls()} - {"all_to_all"})
-            run.equal(others, [], "the list of operations besides all_to_all", rank=rank, likely={
-                "every rank gets all of k and v: an all-to-all brings it the heads it needs":
-                    ["all_gather"],
-                "every rank gets all of k and v, and their gradients are summed":
-                    ["all_gather", "reduce_scatter"],
-            })  # fmt: skip
+            run.equal(
+                others,
+                [],
+                "the list of operations besides all_to_all",
+                rank=rank,
+                likely={
+                    "every rank gets all of k and v: an all-to-all brings it the heads it needs": [
+                        "all_gather"
+                    ],
+                    "every rank gets all of k and v, and their gradients are summed": [
+                        "all_gather",
+                        "reduce_scatter",
+                    ],
+                },
+            )
             one = wire_bytes("all_to_all", size, world, rank, 8)[0]
             for way, sent in zip(
                 ("forward", "backward"), result.outputs[rank]["sent"], strict=True
             ):
-                run.equal(sent, 4 * one, f"the number of bytes sent in {way} ({world} ranks)",
-                          rank=rank, likely={
-                    "one all-to-all short": 3 * one,
-                    "the whole tensor to every rank: each gets its part alone": 4 * one * world,
-                    "nothing: gradients do not flow": 0,
-                })  # fmt: skip
+                run.equal(
+                    sent,
+                    4 * one,
+                    f"the number of bytes sent in {way} ({world} ranks)",
+                    rank=rank,
+                    likely={
+                        "one all-to-all short": 3 * one,
+                        "the whole tensor to every rank: each gets its part alone": 4 * one * world,
+                        "nothing: gradients do not flow": 0,
+                    },
+                )

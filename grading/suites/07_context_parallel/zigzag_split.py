@@ -43,8 +43,7 @@ def drive(learner: Any, group: Any, cases: list[Case]) -> dict[str, Any]:
     for case in cases:
         x, dim, n = case["x"].clone(memory_format=torch.preserve_format), case["dim"], case["n"]
         x = x.mT.contiguous().mT if x.dim() > 1 else x
-        shards = [causal.named(learner.zigzag_split(x, dim, n, index), NAMES)
-                  for index in range(n)]  # fmt: skip
+        shards = [causal.named(learner.zigzag_split(x, dim, n, index), NAMES) for index in range(n)]
         joined = learner.zigzag_join([shard.clone() for shard in case["shards"]], dim)
         found.append({"shards": shards, "joined": joined, "same": torch.equal(x, case["x"])})
     return {"cases": found}
@@ -134,10 +133,14 @@ def _forms(run: Run) -> list[Case]:
 def _found(run: Run, cases: list[Case]) -> list[dict[str, Any]]:
     """What the ranks found for each case; each index is asked on one of them."""
     ranks = [output["cases"] for output in run(drive, {"cases": cases}, world=RANKS).outputs]
-    return [{"shards": [found[index % RANKS]["shards"][index] for index in range(case["n"])],
-             "joined": [each["joined"] for each in found],
-             "same": all(each["same"] for each in found)}
-            for case, found in zip(cases, zip(*ranks, strict=True), strict=True)]  # fmt: skip
+    return [
+        {
+            "shards": [found[index % RANKS]["shards"][index] for index in range(case["n"])],
+            "joined": [each["joined"] for each in found],
+            "same": all(each["same"] for each in found),
+        }
+        for case, found in zip(cases, zip(*ranks, strict=True), strict=True)
+    ]
 
 
 def _close(
@@ -156,8 +159,13 @@ def _check_shards(run: Run, case: Case, found: dict[str, Any]) -> None:
     for index in reversed(range(n)):  # the last rank tells more slips apart
         shard = causal.results(run, found["shards"][index], NAMES, 0)["shard"]
         known = likely_places(length, n, index)
-        _close(run, shard, case["shards"][index], f"the shard {_title(case, index)}",
-               {why: in_place(case, wrong) for why, wrong in known.items()})  # fmt: skip
+        _close(
+            run,
+            shard,
+            case["shards"][index],
+            f"the shard {_title(case, index)}",
+            {why: in_place(case, wrong) for why, wrong in known.items()},
+        )
 
 
 def _check_places(run: Run, case: Case, found: dict[str, Any]) -> None:
@@ -262,8 +270,12 @@ def check_forms(run: Run) -> None:
         run.true(found["same"], f"x was changed {_title(case)}")
 
 
-@check("gradients flow through cut and join", points=1, code="E",
-       diagnosis="detach nothing, and make no new tensor from values")  # fmt: skip
+@check(
+    "gradients flow through cut and join",
+    points=1,
+    code="E",
+    diagnosis="detach nothing, and make no new tensor from values",
+)
 def check_gradient(run: Run) -> None:
     """E: a sequence that was cut, doubled and joined."""
     x, slopes = run.random((2, 14, 2)), run.random((2, 14, 2))
@@ -283,10 +295,12 @@ def check_work(run: Run) -> None:
     cases = [_case(run.random((1, 2 * n * TILE + more)), 1, n) for n, more in sizes]
     for case, found in zip(cases, _found(run, cases), strict=True):
         n, length = case["n"], case["x"].shape[1]
-        shards = [causal.results(run, shard, NAMES, 0)["positions"]
-                  for shard in found["shards"]]  # fmt: skip
-        run.equal(torch.cat(shards).sort()[0].tolist(), list(range(length)),
-                  "the list of all ranks' positions, sorted")  # fmt: skip
+        shards = [causal.results(run, shard, NAMES, 0)["positions"] for shard in found["shards"]]
+        run.equal(
+            torch.cat(shards).sort()[0].tolist(),
+            list(range(length)),
+            "the list of all ranks' positions, sorted",
+        )
         row = torch.arange(length).tensor_split(n)
         _even_work(run, f"n = {n}, {length} positions", work(shards), work(row))
 
@@ -294,18 +308,26 @@ def check_work(run: Run) -> None:
 def work(shards: Sequence[torch.Tensor]) -> list[list[int]]:
     """Visible pairs for each rank, in each hop of a ring: its queries, the keys of the block."""
     n = len(shards)
-    return [[int(causal.visible(shards[rank], shards[rank - hop]).sum()) for rank in range(n)]
-            for hop in range(n)]  # fmt: skip
+    return [
+        [int(causal.visible(shards[rank], shards[rank - hop]).sum()) for rank in range(n)]
+        for hop in range(n)
+    ]
 
 
 def _even_work(run: Run, what: str, hops: list[list[int]], row: list[list[int]]) -> None:
     """Each hop, and all of them together, against the work of shards cut in a row."""
     tile = (TILE + 1) ** 2
     for name, pairs, other in [
-        ("in all", [sum(each) for each in zip(*hops, strict=True)],
-         [sum(each) for each in zip(*row, strict=True)]),
+        (
+            "in all",
+            [sum(each) for each in zip(*hops, strict=True)],
+            [sum(each) for each in zip(*row, strict=True)],
+        ),
         *[(f"in hop {h} of a ring", hops[h], row[h]) for h in range(len(hops))],
-    ]:  # fmt: skip
-        run.true(max(pairs) - min(pairs) <= tile, f"uneven work {name} ({what})",
-                 expected=f"at most {tile} pairs (one tile) between two ranks",
-                 measured=f"visible pairs {pairs}; cut in a row they would be {other}")  # fmt: skip
+    ]:
+        run.true(
+            max(pairs) - min(pairs) <= tile,
+            f"uneven work {name} ({what})",
+            expected=f"at most {tile} pairs (one tile) between two ranks",
+            measured=f"visible pairs {pairs}; cut in a row they would be {other}",
+        )

@@ -52,8 +52,10 @@ def _why(plan: Plan) -> str:
         found = next(place for place, action in enumerate(line) if action.sends_back)
         wanted = 2 * p + (rank == p - 1)
         if found != wanted:
-            return (f"rank {rank} runs {found} forwards before its first backward; phases 1 and 2 "
-                    f"make it {wanted}")  # fmt: skip
+            return (
+                f"rank {rank} runs {found} forwards before its first backward; phases 1 and 2 "
+                f"make it {wanted}"
+            )
     return "the beginning is right; compare the later phases: which backwards are whole?"
 
 
@@ -116,6 +118,10 @@ def check_beside(run: Run) -> None:
         for rank, line in enumerate(plan.schedule.actions):
             wanted = 2 * (m - 2 * p + rank + 1)
             found = beside(line)
-            run.true(found >= wanted, f"{plan.title}: rank {rank} has {found} pairs of a forward "
-                     "and a backward of the other chunk", expected=f"at least {wanted}",
-                     measured=schedule_texts.lines([line], rank))  # fmt: skip
+            run.true(
+                found >= wanted,
+                f"{plan.title}: rank {rank} has {found} pairs of a forward "
+                "and a backward of the other chunk",
+                expected=f"at least {wanted}",
+                measured=schedule_texts.lines([line], rank),
+            )

@@ -47,16 +47,18 @@ Lists = list[list[str]]
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(learner: Any, group: Any, **given: Any) -> list[dict[str, Any]]:
     """One step for each case, by this rank's list."""
-    return stage_log.drive(lambda case, *rest: learner.execute(list(case["actions"]), *rest), group,
-                      **given)  # fmt: skip
+    return stage_log.drive(
+        lambda case, *rest: learner.execute(list(case["actions"]), *rest), group, **given
+    )
 
 
 # --- what they must bring back -------------------------------------------------------------------
 def _given(whole: Whole, lists: list[Lists], stage: int, **more: Any) -> dict[str, Any]:
     """What a stage's rank gets: its own list for each case."""
     given = whole.given(stage, **more)
-    given["cases"] = [{**case, "actions": each[stage]}
-                      for case, each in zip(whole.cases, lists, strict=True)]  # fmt: skip
+    given["cases"] = [
+        {**case, "actions": each[stage]} for case, each in zip(whole.cases, lists, strict=True)
+    ]
     return given
 
 
@@ -86,9 +88,13 @@ def _check_order(run: Run, lists: list[Lists], outputs: list[Any]) -> None:
     for stage, line, found in _cases(lists, outputs):
         ran = [f"{stage}{what}" for what in found["order"]]
         if ran != line:
-            run.fail(f"stage {stage} did not do what its list says, in that order", rank=stage,
-                     expected=" ".join(line), measured=" ".join(ran),
-                     cause=one_process.order_fault(found["order"]))  # fmt: skip
+            run.fail(
+                f"stage {stage} did not do what its list says, in that order",
+                rank=stage,
+                expected=" ".join(line),
+                measured=" ".join(ran),
+                cause=one_process.order_fault(found["order"]),
+            )
 
 
 @check(
@@ -160,9 +166,13 @@ def check_memory(run: Run) -> None:
         _, lists, result = _run(run, p)
         for stage, line, found in _cases(lists, result.outputs):
             limit = one_process.in_flight(line) + stage_log.LOCAL
-            run.at_most(found["most"], limit, f"stage {stage}'s number of micro-batches alive at "
-                        f"once ({len(line) // 2} in all)", rank=stage,
-                        cause="what a forward has kept outlives its backward")  # fmt: skip
+            run.at_most(
+                found["most"],
+                limit,
+                f"stage {stage}'s number of micro-batches alive at once ({len(line) // 2} in all)",
+                rank=stage,
+                cause="what a forward has kept outlives its backward",
+            )
 
 
 @check(

@@ -114,10 +114,13 @@ def check_order(run: Run) -> None:
                 ahead = [f"F{k}" for k in range(m)]
                 back = [f"B{k}" for k in range(m)]
                 if found["order"] not in (ahead + back, ahead + back[::-1]):
-                    run.fail(f"stage {stage} did not run {m} forwards and then {m} backwards",
-                             rank=stage, expected=" ".join(ahead + back),
-                             measured=" ".join(found["order"]),
-                             cause=one_process.order_fault(found["order"]))  # fmt: skip
+                    run.fail(
+                        f"stage {stage} did not run {m} forwards and then {m} backwards",
+                        rank=stage,
+                        expected=" ".join(ahead + back),
+                        measured=" ".join(found["order"]),
+                        cause=one_process.order_fault(found["order"]),
+                    )
 
 
 @check(

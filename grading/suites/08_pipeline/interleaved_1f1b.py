@@ -61,8 +61,10 @@ def _why(plan: Plan) -> str:
         wanted = min(m * v, warm + 1)
         found = "".join(action.kind for action in line).index("B")
         if found != wanted:
-            return (f"rank {rank} runs {found} forwards before its first backward; in Megatron's "
-                    f"order it is {wanted}, the one of the first pair counted")  # fmt: skip
+            return (
+                f"rank {rank} runs {found} forwards before its first backward; in Megatron's "
+                f"order it is {wanted}, the one of the first pair counted"
+            )
     return (
         "the warm-up is as long as Megatron's; look at the order of the chunks: p micro-batches go "
         "through one, then the same p through the next"
@@ -102,7 +104,9 @@ def check_memory(run: Run) -> None:
     """M: forwards whose backward has not ended."""
     for plan in _plans(run):
         p, m, v = plan.sizes.values()
-        limits = [min(m, p - rank) if v == 1 else min(m * v, (v - 1) * p + 2 * (p - rank) - 1)
-                  for rank in range(p)]  # fmt: skip
+        limits = [
+            min(m, p - rank) if v == 1 else min(m * v, (v - 1) * p + 2 * (p - rank) - 1)
+            for rank in range(p)
+        ]
         formula = "min(m, p-rank)" if v == 1 else "(v-1)p + 2(p-rank) - 1"
         plan.holds(limits, formula, "chunks", _why(plan))

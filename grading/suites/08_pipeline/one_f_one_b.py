@@ -57,13 +57,17 @@ def _why(plan: Plan) -> str:
     for rank, (found, wanted) in enumerate(zip(first, right, strict=True)):
         if found != wanted:
             many = "holds more than it must" if found > wanted else "lets the ranks behind it wait"
-            return (f"rank {rank} runs {found} forwards before its first backward and so {many}: "
-                    f"p-1-rank = {p - 1 - rank} of them, then the first pair")  # fmt: skip
+            return (
+                f"rank {rank} runs {found} forwards before its first backward and so {many}: "
+                f"p-1-rank = {p - 1 - rank} of them, then the first pair"
+            )
     for rank, line in enumerate(plan.schedule.actions):
         forwards, backwards = ([a.micro for a in line if a.kind == kind] for kind in "FB")
         if forwards != backwards:
-            return (f"rank {rank} runs its backwards in another order than its forwards: the "
-                    "micro-batch that went out first is back first")  # fmt: skip
+            return (
+                f"rank {rank} runs its backwards in another order than its forwards: the "
+                "micro-batch that went out first is back first"
+            )
     return "the warm-up is right; after it, a forward and a backward in turn: F, B, F, B, ..."
 
 

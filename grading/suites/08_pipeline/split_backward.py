@@ -99,8 +99,7 @@ def _inputs(run: Run, first: bool = False) -> dict[str, Any]:
 def _answer(run: Run, given: dict[str, Any]) -> dict[str, Any]:
     output = run(drive, given).outputs[0]
     lost = "autograd does not come by: the weight must be an input of the Function, not detached"
-    run.true(not output["lost"], "the output needs no gradient, though the weight does",
-             cause=lost)  # fmt: skip
+    run.true(not output["lost"], "the output needs no gradient, though the weight does", cause=lost)
     return output
 
 
@@ -113,16 +112,24 @@ def _check_weights(run: Run, given: dict[str, Any], output: dict[str, Any]) -> N
         "the number of functions in the queue",
         likely={"the queue is empty: append a function to `later` in backward": 0},
     )
-    run.true(output["callable"], "what is in the queue cannot be called",
-             cause="append the function itself: not what it returns")  # fmt: skip
+    run.true(
+        output["callable"],
+        "what is in the queue cannot be called",
+        cause="append the function itself: not what it returns",
+    )
     for place, name in enumerate(NAMES):
         each = [grad[place] for grad in grads]
         likely = {"a micro-batch has replaced what the other had added": each[0],
                   "one micro-batch is in it twice, or the last replaced the others": each[1],
                   "it is there twice: autograd and the queue both add it": 2 * (each[0] + each[1]),
                   }  # fmt: skip
-        run.close(output["late"][place], each[0] + each[1], f"the gradient of {name}",
-                  likely=likely, terms=12)  # fmt: skip
+        run.close(
+            output["late"][place],
+            each[0] + each[1],
+            f"the gradient of {name}",
+            likely=likely,
+            terms=12,
+        )
 
 
 @check("forward, and the gradient of the input, as without the cut", points=2, code="E")
@@ -153,8 +160,11 @@ def check_order(run: Run) -> None:
     given = _inputs(run)
     output = _answer(run, given)
     early = [name for name, there in zip(NAMES, output["early"], strict=True) if there]
-    run.true(not early, f"the gradient of {early[0] if early else ''} is there before the queue "
-             "was called", cause="backward returns None for weight and bias")  # fmt: skip
+    run.true(
+        not early,
+        f"the gradient of {early[0] if early else ''} is there before the queue was called",
+        cause="backward returns None for weight and bias",
+    )
     sizes = [weight.numel() for weight in given["weights"] if weight.dim() == 2]
     rows = sum(x.shape[:-1].numel() for x in given["xs"])
     half = 2 * rows * sum(sizes)  # of dx, and of dW as well: both multiply every weight with a row
@@ -164,8 +174,12 @@ def check_order(run: Run) -> None:
         "operations of the products in backward",
         cause="the weights' product is computed there too; only its sum is put off",
     )
-    run.true(output["flops"][1] >= half, "the queue computes no products for the weights",
-             expected=f"{half} operations", measured=f"{output['flops'][1]}")  # fmt: skip
+    run.true(
+        output["flops"][1] >= half,
+        "the queue computes no products for the weights",
+        expected=f"{half} operations",
+        measured=f"{output['flops'][1]}",
+    )
 
 
 @check(

@@ -85,8 +85,9 @@ def cheapest(costs: Sequence[float], p: int) -> float:
     """The dearest stage of the best cut, by trying all of them."""
     upto = [0.0, *accumulate(costs)]
     every = ([0, *cuts, len(costs)] for cuts in combinations(range(1, len(costs)), p - 1))
-    return min(max(upto[b] - upto[a] for a, b in zip(ends, ends[1:], strict=False))
-               for ends in every)  # fmt: skip
+    return min(
+        max(upto[b] - upto[a] for a, b in zip(ends, ends[1:], strict=False)) for ends in every
+    )
 
 
 def cheapest_of_many(costs: Sequence[float], p: int) -> float:
@@ -95,8 +96,13 @@ def cheapest_of_many(costs: Sequence[float], p: int) -> float:
     n = len(costs)
     best = [float("inf"), *upto[1:]]  # of the first i layers in one stage
     for stages in range(2, p + 1):
-        best = [min((max(best[a], upto[b] - upto[a]) for a in range(stages - 1, b)),
-                    default=float("inf")) for b in range(n + 1)]  # fmt: skip
+        best = [
+            min(
+                (max(best[a], upto[b] - upto[a]) for a in range(stages - 1, b)),
+                default=float("inf"),
+            )
+            for b in range(n + 1)
+        ]
     return best[n]
 
 
@@ -126,14 +132,19 @@ def _cut(run: Run, cases: list[Case]) -> list[tuple[Case, list[tuple[int, int]]]
     found = [outputs[place % 2]["stages"][place // 2] for place in range(len(cases))]
     for case, stages in zip(cases, found, strict=True):
         _check_form(run, case, stages)
-    return [(case, [(a, b) for a, b, _ in stages])
-            for case, stages in zip(cases, found, strict=True)]  # fmt: skip
+    return [
+        (case, [(a, b) for a, b, _ in stages]) for case, stages in zip(cases, found, strict=True)
+    ]
 
 
 def _check_form(run: Run, case: Case, stages: Any) -> None:
     what, n, p = _name(case), len(case["costs"]), case["p"]
-    run.true(isinstance(stages, list), f"{what}: the result is no list of ranges",
-             measured=str(stages), expected="[range(0, ...), ...]")  # fmt: skip
+    run.true(
+        isinstance(stages, list),
+        f"{what}: the result is no list of ranges",
+        measured=str(stages),
+        expected="[range(0, ...), ...]",
+    )
     shown = ", ".join(f"range({a}, {b})" for a, b, _ in stages)
     run.true(len(stages) == p, f"{what}: {len(stages)} stages", expected=f"{p}", measured=shown)
     run.true(
@@ -238,10 +249,17 @@ def _tied(run: Run, grads: list[torch.Tensor | None], weight: torch.Tensor, worl
     for rank, own in zip(ends, grads, strict=True):
         likely = {"the mean of both: a weight used twice gets the sum": total / 2}
         if own is not None and len(ends) == 2:
-            likely = {"it is still this rank's own gradient: nothing was added": own,
-                      "this rank's own gradient is in it twice": total + own} | likely  # fmt: skip
-        run.close(result.outputs[rank]["grad"], total, "the gradient of the tied weight",
-                  rank=rank, likely=likely)  # fmt: skip
+            likely = {
+                "it is still this rank's own gradient: nothing was added": own,
+                "this rank's own gradient is in it twice": total + own,
+            } | likely
+        run.close(
+            result.outputs[rank]["grad"],
+            total,
+            "the gradient of the tied weight",
+            rank=rank,
+            likely=likely,
+        )
         run.true(
             torch.equal(result.outputs[rank]["weight"], weight),
             "the weight was changed",
@@ -278,7 +296,14 @@ def check_bytes(run: Run) -> None:
     """B: S bytes, exact."""
     weight, first, last = run.random(SHAPE), run.random(SHAPE), run.random(SHAPE)
     size = weight.nbytes
-    run.bytes(_tied(run, [first, last], weight, 3), [size, 0, size], likely={
-        "twice as much: is it gathered and also summed, or the weight sent as well?":
-            [2 * size, 0, 2 * size],
-    })  # fmt: skip
+    run.bytes(
+        _tied(run, [first, last], weight, 3),
+        [size, 0, size],
+        likely={
+            "twice as much: is it gathered and also summed, or the weight sent as well?": [
+                2 * size,
+                0,
+                2 * size,
+            ],
+        },
+    )

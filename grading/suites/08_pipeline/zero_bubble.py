@@ -55,8 +55,10 @@ def _why(plan: Plan) -> str:
         found, wanted = kinds[: kinds.index("W")].count("I"), min(m, rank + 1)
         if found != wanted:
             when = "later" if found > wanted else "earlier"
-            return (f"rank {rank} runs its first W after {found} of its Is, {when} than need be: "
-                    f"here it is {wanted}")  # fmt: skip
+            return (
+                f"rank {rank} runs its first W after {found} of its Is, {when} than need be: "
+                f"here it is {wanted}"
+            )
     for rank, line in enumerate(plan.schedule.actions):
         kinds = "".join(action.kind for action in line)
         found, wanted = kinds.index("I"), min(m, len(plan.schedule.actions) - rank)

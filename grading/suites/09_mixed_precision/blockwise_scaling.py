@@ -137,13 +137,20 @@ def _found(run: Run) -> dict[str, dict[str, Any]]:
         cases[f"{name}, an outlier"] = (spoiled, block)
     inputs = {"cases": [(x.t().contiguous(), block) for x, block in cases.values()]}
     outputs = run(drive, inputs).outputs[0]
-    found = {name: {"x": cases[name][0], "block": cases[name][1], **got}
-             for name, got in zip(cases, outputs, strict=True)}  # fmt: skip
+    found = {
+        name: {"x": cases[name][0], "block": cases[name][1], **got}
+        for name, got in zip(cases, outputs, strict=True)
+    }
     for name, got in found.items():
         data, scale = coded(got["x"], got["block"])
         _formed(run, got["data"], data, f"the data ({name})", "8 bits for each number")
-        _formed(run, got["scale"], scale, f"the scale ({name})", "one for each block, also for "
-                "those that are cut off")  # fmt: skip
+        _formed(
+            run,
+            got["scale"],
+            scale,
+            f"the scale ({name})",
+            "one for each block, also for those that are cut off",
+        )
     return found
 
 
@@ -152,8 +159,13 @@ def _formed(run: Run, value: Any, like: torch.Tensor, what: str, cause: str) -> 
         return f"a tensor {str(tensor.dtype).removeprefix('torch.')}, {tuple(tensor.shape)}"
 
     there = form(value) if isinstance(value, torch.Tensor) else describe(value)
-    run.true(there == form(like), f"{what} is another kind of thing", expected=form(like),
-             measured=there, cause=cause)  # fmt: skip
+    run.true(
+        there == form(like),
+        f"{what} is another kind of thing",
+        expected=form(like),
+        measured=there,
+        cause=cause,
+    )
 
 
 WRONG = {
@@ -173,51 +185,88 @@ def _compare(run: Run, names: list[str]) -> None:
         x, block, got = found[name]["x"], found[name]["block"], found[name]
         data, scale = coded(x, block)
         wrong = {why: coded(x, block, how) for why, how in WRONG.items()}
-        run.close(got["scale"].float() / scale.float(), torch.ones(scale.shape),
-                  f"each scale, over what it should be ({name})", terms=2, likely={
-            why: other[1].float() / scale.float() for why, other in wrong.items()})  # fmt: skip
-        run.close(got["data"].float(), data.float(), f"the data ({name})", likely={
-            "cast without a scale": x.float().to(E4M3).float(),
-            **{why: other[0].float() for why, other in wrong.items()},
-            "the scales are right, but numbers were divided by others": got["data"].float(),
-        })  # fmt: skip
+        run.close(
+            got["scale"].float() / scale.float(),
+            torch.ones(scale.shape),
+            f"each scale, over what it should be ({name})",
+            terms=2,
+            likely={why: other[1].float() / scale.float() for why, other in wrong.items()},
+        )
+        run.close(
+            got["data"].float(),
+            data.float(),
+            f"the data ({name})",
+            likely={
+                "cast without a scale": x.float().to(E4M3).float(),
+                **{why: other[0].float() for why, other in wrong.items()},
+                "the scales are right, but numbers were divided by others": got["data"].float(),
+            },
+        )
 
 
-@check("1×128: a scale for each run of 128 in a row", points=3, code="P",
-       diagnosis="the largest magnitude of each run, over 448")  # fmt: skip
+@check(
+    "1×128: a scale for each run of 128 in a row",
+    points=3,
+    code="P",
+    diagnosis="the largest magnitude of each run, over 448",
+)
 def check_runs(run: Run) -> None:
     """P: scale and data; runs that are cut off, bf16, not contiguous."""
     _compare(run, ["1×128", "1×128, bf16"])
 
 
-@check("128×128: a scale for each square", points=3, code="P",
-       diagnosis="the largest magnitude of each square, over 448")  # fmt: skip
+@check(
+    "128×128: a scale for each square",
+    points=3,
+    code="P",
+    diagnosis="the largest magnitude of each square, over 448",
+)
 def check_squares(run: Run) -> None:
     """P: scale and data; squares that are cut off, and one that is all there is."""
     _compare(run, ["128×128", "128×128, small"])
 
 
-@check("MX: a power of two for each 32 in a row", points=4, code="P",
-       diagnosis="2^(e-8), with 2^e the largest power of two not above the block")  # fmt: skip
+@check(
+    "MX: a power of two for each 32 in a row",
+    points=4,
+    code="P",
+    diagnosis="2^(e-8), with 2^e the largest power of two not above the block",
+)
 def check_mx(run: Run) -> None:
     """P: scale and data, with largest magnitudes at a power of two, just below it, and at 448."""
     _compare(run, ["MX", "MX, bf16"])
 
 
-@check("dequantize: data times its block's scale", points=2, code="E",
-       diagnosis="repeat each scale over the rows and columns of its block, and cut")  # fmt: skip
+@check(
+    "dequantize: data times its block's scale",
+    points=2,
+    code="E",
+    diagnosis="repeat each scale over the rows and columns of its block, and cut",
+)
 def check_dequantize(run: Run) -> None:
     """E: bit for bit, from the learner's own data and scales."""
     for name, got in _found(run).items():
         wanted = decoded(got["data"], got["scale"], got["block"])
-        run.close(got["whole"], wanted, f"what dequantize gives ({name})", terms=1, likely={
-            "divided by the scale: number = data · scale": decoded(
-                got["data"], 1 / got["scale"].float(), got["block"]),
-            "the scale is forgotten": got["data"].float()})  # fmt: skip
+        run.close(
+            got["whole"],
+            wanted,
+            f"what dequantize gives ({name})",
+            terms=1,
+            likely={
+                "divided by the scale: number = data · scale": decoded(
+                    got["data"], 1 / got["scale"].float(), got["block"]
+                ),
+                "the scale is forgotten": got["data"].float(),
+            },
+        )
 
 
-@check("an outlier spoils its block and nothing else", points=3, code="E",
-       diagnosis="a number's scale depends on its own block alone")  # fmt: skip
+@check(
+    "an outlier spoils its block and nothing else",
+    points=3,
+    code="E",
+    diagnosis="a number's scale depends on its own block alone",
+)
 def check_outlier(run: Run) -> None:
     """E: all numbers outside the outlier's block are what they were without it."""
     found = _found(run)
@@ -228,17 +277,29 @@ def check_outlier(run: Run) -> None:
         changed = without["whole"] != spoiled["whole"]
         changed[i : i + rows, j : j + columns] = False
         there = changed.nonzero().tolist()
-        run.true(not there, f"{len(there):,} numbers outside the outlier's block change ({name})",
-                 expected=f"only rows {i}-{i + rows - 1}, columns {j}-{j + columns - 1}",
-                 measured=f"also [{', '.join(map(str, (there or [[]])[0]))}]")  # fmt: skip
+        run.true(
+            not there,
+            f"{len(there):,} numbers outside the outlier's block change ({name})",
+            expected=f"only rows {i}-{i + rows - 1}, columns {j}-{j + columns - 1}",
+            measured=f"also [{', '.join(map(str, (there or [[]])[0]))}]",
+        )
 
 
-@check("blocks of zeros", points=2, code="E",
-       diagnosis="0/0 is NaN: such a block needs another scale than 0, for instance 1")  # fmt: skip
+@check(
+    "blocks of zeros",
+    points=2,
+    code="E",
+    diagnosis="0/0 is NaN: such a block needs another scale than 0, for instance 1",
+)
 def check_zeros(run: Run) -> None:
     """E: nothing becomes NaN."""
     found = _found(run)
     for name in ("1×128, zeros", "MX, zeros"):
         bad = int(found[name]["whole"].isfinite().logical_not().sum())
-        run.true(not bad, f"{bad} numbers are NaN or infinite ({name})", expected="none",
-                 measured=str(bad), cause="a block of zeros was divided by 0")  # fmt: skip
+        run.true(
+            not bad,
+            f"{bad} numbers are NaN or infinite ({name})",
+            expected="none",
+            measured=str(bad),
+            cause="a block of zeros was divided by 0",
+        )

@@ -53,8 +53,11 @@ def drive(learner: Any, group: Any, batches: list[list[list[torch.Tensor]]]) -> 
                     all_scales.append(scale)
                     all_data.append(small)
         scaling.step()
-        pairs = [(a, b) for old, new in zip(tensors, given, strict=True)
-                 for a, b in zip(old, new, strict=True)]  # fmt: skip
+        pairs = [
+            (a, b)
+            for old, new in zip(tensors, given, strict=True)
+            for a, b in zip(old, new, strict=True)
+        ]
         found["kept"] &= all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
         found["scales"].append(scales)
         found["data"].append(data)
@@ -68,8 +71,10 @@ def learner_pair(pair: Any) -> tuple[torch.Tensor, float]:
         raise TypeError(f"quantize must return a pair (FP8 numbers, scale), not {pair!r}")
     data, scale = pair
     if data.dtype != torch.float8_e4m3fn or not isinstance(scale, float):
-        raise TypeError("quantize must return numbers of torch.float8_e4m3fn and a scale that is a "
-                        f"float, not {data.dtype} and {type(scale).__name__}")  # fmt: skip
+        raise TypeError(
+            "quantize must return numbers of torch.float8_e4m3fn and a scale that is a "
+            f"float, not {data.dtype} and {type(scale).__name__}"
+        )
     return data.float(), scale
 
 
@@ -129,8 +134,13 @@ def make(run: Run, world: int, rough: bool = False) -> tuple[Peaks, Any, Any]:
             peaks[rank][step][tensor][call] = value
         peaks[world - 1][5] = [[], [0.0], []]
         peaks[0][7][2] = []
-    batches = [[[[_batch(run, peak, tensor) for peak in calls] for tensor, calls in enumerate(row)]
-                for row in rows] for rows in peaks]  # fmt: skip
+    batches = [
+        [
+            [[_batch(run, peak, tensor) for peak in calls] for tensor, calls in enumerate(row)]
+            for row in rows
+        ]
+        for rows in peaks
+    ]
     return peaks, batches, run(drive, [{"batches": each} for each in batches], world=world)
 
 
@@ -151,9 +161,13 @@ def compare_scales(run: Run, peaks: Peaks, result: Any) -> None:
             for name, wanted, found in zip(NAMES, right[step], tensors, strict=True):
                 for value in found:
                     if not math.isclose(value, wanted, rel_tol=1e-6):
-                        run.fail(f"the scale of {name!r} in step {step}", rank=rank,
-                                 expected=f"{wanted:.6g}", measured=f"{value:.6g}",
-                                 cause=cause(peaks, rank, output["scales"]))  # fmt: skip
+                        run.fail(
+                            f"the scale of {name!r} in step {step}",
+                            rank=rank,
+                            expected=f"{wanted:.6g}",
+                            measured=f"{value:.6g}",
+                            cause=cause(peaks, rank, output["scales"]),
+                        )
 
 
 def cause(peaks: Peaks, rank: int, found: list[list[list[float]]]) -> str:
@@ -170,8 +184,12 @@ def cause(peaks: Peaks, rank: int, found: list[list[list[float]]]) -> str:
     return max(explained, key=lambda why: explained[why])
 
 
-@check("the scale of the steps before, the same on every rank", points=5, code="E",
-       diagnosis="the largest amax of the history, over all ranks, divided by 448")  # fmt: skip
+@check(
+    "the scale of the steps before, the same on every rank",
+    points=5,
+    code="E",
+    diagnosis="the largest amax of the history, over all ranks, divided by 448",
+)
 def check_scale(run: Run) -> None:
     """E: eleven steps of three tensors, two of them used twice a step; 3 ranks and 1."""
     for world in (3, 1):
@@ -179,8 +197,12 @@ def check_scale(run: Run) -> None:
         compare_scales(run, peaks, result)
 
 
-@check("divided by the scale, clipped, in e4m3", points=3, code="E",
-       diagnosis="divide in float32, clip to ±448, cast")  # fmt: skip
+@check(
+    "divided by the scale, clipped, in e4m3",
+    points=3,
+    code="E",
+    diagnosis="divide in float32, clip to ±448, cast",
+)
 def check_data(run: Run) -> None:
     """E: bit for bit, where the scale is a power of two; tensors that have grown are clipped."""
     for world in (3, 1):
@@ -189,8 +211,12 @@ def check_data(run: Run) -> None:
             run.true(output["kept"], "x was changed: `clamp_` and `div_` work in place", rank=rank)
             for step, tensors in enumerate(output["data"]):
                 for tensor, name in enumerate(NAMES[:2]):
-                    calls = zip(batches[rank][step][tensor], output["scales"][step][tensor],
-                                tensors[tensor], strict=True)  # fmt: skip
+                    calls = zip(
+                        batches[rank][step][tensor],
+                        output["scales"][step][tensor],
+                        tensors[tensor],
+                        strict=True,
+                    )
                     for x, scale, found in calls:
                         _compare_data(run, x, scale, found, f"{name!r} in step {step}", rank)
 
@@ -199,34 +225,60 @@ def _compare_data(
     run: Run, x: torch.Tensor, scale: float, found: torch.Tensor, what: str, rank: int
 ) -> None:
     """One call's FP8 numbers, with the scale that was returned."""
-    run.equal(found, _fp8(x.float() / scale), f"the FP8 numbers of {what}", rank=rank, likely={
-        "multiplied by the scale, not divided": _fp8(x.float() * scale),
-        "not scaled": _fp8(x.float()),
-    })  # fmt: skip
+    run.equal(
+        found,
+        _fp8(x.float() / scale),
+        f"the FP8 numbers of {what}",
+        rank=rank,
+        likely={
+            "multiplied by the scale, not divided": _fp8(x.float() * scale),
+            "not scaled": _fp8(x.float()),
+        },
+    )
 
 
 def _fp8(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn).float()
 
 
-@check("infinity, NaN, and ranks that did not use a tensor", points=4, code="E",
-       diagnosis="every rank sends something for every tensor; NaN must not get lost")  # fmt: skip
+@check(
+    "infinity, NaN, and ranks that did not use a tensor",
+    points=4,
+    code="E",
+    diagnosis="every rank sends something for every tensor; NaN must not get lost",
+)
 def check_rough(run: Run) -> None:
     """E: an overflow on one rank leaves the histories of all as they are."""
     peaks, _, result = make(run, 3, rough=True)
     compare_scales(run, peaks, result)
 
 
-@check("one all-reduce of 4 bytes a tensor, in step", points=3, code="B",
-       diagnosis="all amaxes in one tensor; `quantize` sends nothing")  # fmt: skip
+@check(
+    "one all-reduce of 4 bytes a tensor, in step",
+    points=3,
+    code="B",
+    diagnosis="all amaxes in one tensor; `quantize` sends nothing",
+)
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     _, _, result = make(run, 3)
     run.forbid_bypass(result)
     for rank, output in enumerate(result.outputs):
         for sent in output["sent"]:
-            run.equal(len(sent), 1, "the number of collectives in a step", rank=rank, likely={
-                "one for each tensor: put all amaxes into one": len(NAMES),
-                "one for each call: `quantize` sends nothing": 5})  # fmt: skip
-            run.equal(sent[0], 4 * len(NAMES), "the bytes of the all-reduce's tensor", rank=rank,
-                      likely={"float64: float32 is enough": 8 * len(NAMES)})  # fmt: skip
+            run.equal(
+                len(sent),
+                1,
+                "the number of collectives in a step",
+                rank=rank,
+                likely={
+                    "one for each tensor: put all amaxes into one": len(NAMES),
+                    "one for each call: `quantize` sends nothing": 5,
+                },
+            )
+            run.equal(
+                sent[0],
+                4 * len(NAMES),
+                "the bytes of the all-reduce's tensor",
+                rank=rank,
+                likely={"float64: float32 is enough": 8 * len(NAMES)},
+            )

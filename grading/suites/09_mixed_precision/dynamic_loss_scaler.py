@@ -65,14 +65,16 @@ def drive(
             made = learner.train_update(scaler, loss, parameters, adam, lambda: _clip(parameters))
         else:
             made = _by_hand(scaler, loss, parameters, adam, seen)
-        found.append({
-            **seen,
-            "made": made,
-            "steps": len(calls) - before,
-            "scale": scaler.scale,
-            "weights": [p.detach().clone() for p in parameters],
-            "sent": [event.payload for event in group.ledger.events[since:]],
-        })  # fmt: skip
+        found.append(
+            {
+                **seen,
+                "made": made,
+                "steps": len(calls) - before,
+                "scale": scaler.scale,
+                "weights": [p.detach().clone() for p in parameters],
+                "sent": [event.payload for event in group.ledger.events[since:]],
+            }
+        )
     return found
 
 
@@ -145,8 +147,9 @@ def trained(case: Case, rank: int, how: str = "") -> list[list[torch.Tensor]]:
     kept = [torch.zeros_like(w) for w in case.start]
     for number, given in enumerate(case.gradients[rank]):
         factor, bad = factors[number], case.bad[number]
-        true = [torch.zeros_like(w) if g is None else g
-                for g, w in zip(given, case.start, strict=True)]  # fmt: skip
+        true = [
+            torch.zeros_like(w) if g is None else g for g, w in zip(given, case.start, strict=True)
+        ]
         kept = [k / factor + g for k, g in zip(kept, true, strict=True)]
         true = kept if how == "kept" else true
         times = factor if how in ("scaled", "clipped") else 1.0
@@ -190,8 +193,12 @@ def make_and_run(run: Run, world: int, train: bool, **more: Any) -> tuple[Case, 
     return case, run(drive, [{**common, "gradients": g} for g in case.gradients], world=world)
 
 
-@check("unscale gives the gradients of the true loss, in place", points=3, code="E",
-       diagnosis="`scale_loss` multiplies by the scale, `unscale` divides by it")  # fmt: skip
+@check(
+    "unscale gives the gradients of the true loss, in place",
+    points=3,
+    code="E",
+    diagnosis="`scale_loss` multiplies by the scale, `unscale` divides by it",
+)
 def check_unscale(run: Run) -> None:
     """E: gradients after `unscale`, at every scale that comes up; 3 ranks and 1."""
     for world in (3, 1):
@@ -202,22 +209,37 @@ def check_unscale(run: Run) -> None:
                 given = [g for g in case.gradients[rank][number] if g is not None]
                 rows = [[g for g in row[number] if g is not None] for row in case.gradients]
                 total = [sum(column) for column in zip(*rows, strict=True)]
-                run.close(found[number]["gradients"], given, "the gradients after unscale()",
-                          rank=rank, likely={
-                    "still scaled": [g * scale for g in given],
-                    "divided by the scale twice, or the loss was never multiplied": [
-                        g / scale for g in given],
-                    "multiplied by the scale again": [g * scale**2 for g in given],
-                    "added up over the ranks: gradients stay each rank's own": total,
-                    "averaged over the ranks: gradients stay each rank's own": [
-                        g / world for g in total],
-                })  # fmt: skip
-                run.true(found[number]["stayed"], "a gradient's memory was replaced", rank=rank,
-                         cause="the bucket still has the old numbers: divide in place")  # fmt: skip
+                run.close(
+                    found[number]["gradients"],
+                    given,
+                    "the gradients after unscale()",
+                    rank=rank,
+                    likely={
+                        "still scaled": [g * scale for g in given],
+                        "divided by the scale twice, or the loss was never multiplied": [
+                            g / scale for g in given
+                        ],
+                        "multiplied by the scale again": [g * scale**2 for g in given],
+                        "added up over the ranks: gradients stay each rank's own": total,
+                        "averaged over the ranks: gradients stay each rank's own": [
+                            g / world for g in total
+                        ],
+                    },
+                )
+                run.true(
+                    found[number]["stayed"],
+                    "a gradient's memory was replaced",
+                    rank=rank,
+                    cause="the bucket still has the old numbers: divide in place",
+                )
 
 
-@check("infinity or NaN on one rank: all ranks skip", points=4, code="E",
-       diagnosis="one verdict for all ranks, from an all-reduce of the flags (max)")  # fmt: skip
+@check(
+    "infinity or NaN on one rank: all ranks skip",
+    points=4,
+    code="E",
+    diagnosis="one verdict for all ranks, from an all-reduce of the flags (max)",
+)
 def check_skip(run: Run) -> None:
     """E: what `step` returns, and how often it calls the optimizer."""
     for world in (3, 1):
@@ -228,11 +250,19 @@ def check_skip(run: Run) -> None:
             steps = [found[number]["steps"] for found in result.outputs]
             for rank, found in enumerate(result.outputs):
                 likely = {_why(case, number, rank, steps): steps[rank]}
-                run.equal(steps[rank], int(not case.bad[number]),
-                          f"how often the optimizer was called in {what},", rank=rank,
-                          likely=likely)  # fmt: skip
-                run.equal(found[number]["made"], not case.bad[number],
-                          f"what step() returns in {what},", rank=rank)  # fmt: skip
+                run.equal(
+                    steps[rank],
+                    int(not case.bad[number]),
+                    f"how often the optimizer was called in {what},",
+                    rank=rank,
+                    likely=likely,
+                )
+                run.equal(
+                    found[number]["made"],
+                    not case.bad[number],
+                    f"what step() returns in {what},",
+                    rank=rank,
+                )
 
 
 def _why(case: Case, number: int, rank: int, steps: list[int]) -> str:
@@ -244,8 +274,12 @@ def _why(case: Case, number: int, rank: int, steps: list[int]) -> str:
     return f"{OVERFLOWS[number][2]} in a gradient led no rank to skip"
 
 
-@check("the scale falls after an overflow and grows after good updates", points=4, code="E",
-       diagnosis="`update` goes by the verdict of all ranks; it counts good updates")  # fmt: skip
+@check(
+    "the scale falls after an overflow and grows after good updates",
+    points=4,
+    code="E",
+    diagnosis="`update` goes by the verdict of all ranks; it counts good updates",
+)
 def check_scale(run: Run) -> None:
     """E: the scale after each of twelve updates, on every rank."""
     for world in (3, 1):
@@ -282,26 +316,45 @@ def check_train(run: Run) -> None:
                     "a skipped step was made with zeros: AdamW moves the weights anyway": "zeros",
                     "gradients of the last update are still there: zero them first": "kept",
                 }.items()})  # fmt: skip
-            run.equal([update["made"] for update in found], [not bad for bad in case.bad],
-                      "what train_update returns", rank=rank)  # fmt: skip
-            run.close([float(update["scale"]) for update in found],
-                      scales(case.first, Slips(case.bad)), "the scale after each update", rank=rank,
-                      likely={"the scale never changes: update() is missing":
-                              [case.first] * UPDATES})  # fmt: skip
+            run.equal(
+                [update["made"] for update in found],
+                [not bad for bad in case.bad],
+                "what train_update returns",
+                rank=rank,
+            )
+            run.close(
+                [float(update["scale"]) for update in found],
+                scales(case.first, Slips(case.bad)),
+                "the scale after each update",
+                rank=rank,
+                likely={"the scale never changes: update() is missing": [case.first] * UPDATES},
+            )
 
 
-@check("a rank without gradients takes part", points=2, code="H",
-       diagnosis="every rank calls the all-reduce, whatever it has found")  # fmt: skip
+@check(
+    "a rank without gradients takes part",
+    points=2,
+    code="H",
+    diagnosis="every rank calls the all-reduce, whatever it has found",
+)
 def check_empty(run: Run) -> None:
     """H: rank 1 of 3 has no gradient in any update."""
     case, result = make_and_run(run, 3, train=True, empty=1)
     for rank, found in enumerate(result.outputs):
-        run.equal([update["made"] for update in found], [not bad for bad in case.bad],
-                  "which updates are made if rank 1 has no gradient", rank=rank)  # fmt: skip
+        run.equal(
+            [update["made"] for update in found],
+            [not bad for bad in case.bad],
+            "which updates are made if rank 1 has no gradient",
+            rank=rank,
+        )
 
 
-@check("one small all-reduce an update", points=2, code="B",
-       diagnosis="one number for all parameters, in unscale() and nowhere else")  # fmt: skip
+@check(
+    "one small all-reduce an update",
+    points=2,
+    code="B",
+    diagnosis="one number for all parameters, in unscale() and nowhere else",
+)
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     _, result = make_and_run(run, 3, train=False)
@@ -309,5 +362,10 @@ def check_bytes(run: Run) -> None:
     for rank, found in enumerate(result.outputs):
         for update in found:
             run.equal(len(update["sent"]), 1, "the number of collectives in an update", rank=rank)
-            run.at_most(sum(update["sent"]), 8, "an all-reduce's tensor, in bytes,", rank=rank,
-                        cause="gradients were sent: a flag is enough")  # fmt: skip
+            run.at_most(
+                sum(update["sent"]),
+                8,
+                "an all-reduce's tensor, in bytes,",
+                rank=rank,
+                cause="gradients were sent: a flag is enough",
+            )

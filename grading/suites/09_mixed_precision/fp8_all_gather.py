@@ -91,8 +91,9 @@ def _weights(run: Run, world: int) -> dict[str, list[torch.Tensor]]:
 def _found(run: Run, world: int) -> tuple[dict[str, list[torch.Tensor]], Any]:
     """The parts of each weight as the learner saw them, and the run."""
     weights = _weights(run, world)
-    inputs = [{"shards": {name: parts[rank] for name, parts in weights.items()}}
-              for rank in range(world)]  # fmt: skip
+    inputs = [
+        {"shards": {name: parts[rank] for name, parts in weights.items()}} for rank in range(world)
+    ]
     seen = {name: [part.t() for part in parts] for name, parts in weights.items()}
     return seen, run(drive, inputs, world=world)
 
@@ -118,8 +119,13 @@ def _formed(
 
     wanted = form(torch.empty(shape, dtype=dtype))
     there = form(value) if isinstance(value, torch.Tensor) else describe(value)
-    run.true(there == wanted, f"{what} is another kind of thing", rank=rank, expected=wanted,
-             measured=there)  # fmt: skip
+    run.true(
+        there == wanted,
+        f"{what} is another kind of thing",
+        rank=rank,
+        expected=wanted,
+        measured=there,
+    )
 
 
 def _compare(run: Run, names: list[str]) -> None:
@@ -128,14 +134,22 @@ def _compare(run: Run, names: list[str]) -> None:
         own = [scale_of(part) for part in parts]
         whole = torch.cat(parts)
         scale, whole_bits = scale_of(whole), coded(whole, scale_of(whole))
-        run.close(got["scale"], scale, f"the scale ({what})", rank=rank, terms=2, likely={
-            "this rank's own scale: the largest of all ranks is needed": own[rank],
-            "the scale is inverted: largest magnitude / 448": 1 / scale,
-            "the largest number was taken, not the largest magnitude": whole.max().float() / 448,
-            "magnitudes were added up: agree on the largest": torch.stack(own).sum(),
-            "magnitudes were averaged: agree on the largest": torch.stack(own).mean(),
-            "57344 is the largest number of e5m2: e4m3's is 448": scale_of(whole, E5M2),
-        })  # fmt: skip
+        run.close(
+            got["scale"],
+            scale,
+            f"the scale ({what})",
+            rank=rank,
+            terms=2,
+            likely={
+                "this rank's own scale: the largest of all ranks is needed": own[rank],
+                "the scale is inverted: largest magnitude / 448": 1 / scale,
+                "the largest number was taken, not the largest magnitude": whole.max().float()
+                / 448,
+                "magnitudes were added up: agree on the largest": torch.stack(own).sum(),
+                "magnitudes were averaged: agree on the largest": torch.stack(own).mean(),
+                "57344 is the largest number of e5m2: e4m3's is 448": scale_of(whole, E5M2),
+            },
+        )
         data = got["data"].float()
         run.close(data, whole_bits, f"the data ({what})", rank=rank, likely={
             "each part was divided by its own scale: all divide by the one that is returned":
@@ -146,44 +160,77 @@ def _compare(run: Run, names: list[str]) -> None:
                 [coded(part, scale) for part in parts[::-1]]),
         })  # fmt: skip
         run.true(got["kept"], f"the shard was changed ({what})", rank=rank)
-        run.true(not got["watched"], f"the scale requires a gradient ({what})", rank=rank,
-                 cause="no gradient flows through: begin with `shard.detach()`")  # fmt: skip
+        run.true(
+            not got["watched"],
+            f"the scale requires a gradient ({what})",
+            rank=rank,
+            cause="no gradient flows through: begin with `shard.detach()`",
+        )
 
 
-@check("the 8-bit whole and its scale, on 1, 3 and 4 ranks", points=5, code="E",
-       diagnosis="the largest magnitude on any rank, over 448; all divide by that")  # fmt: skip
+@check(
+    "the 8-bit whole and its scale, on 1, 3 and 4 ranks",
+    points=5,
+    code="E",
+    diagnosis="the largest magnitude on any rank, over 448; all divide by that",
+)
 def check_whole(run: Run) -> None:
     """E: bit for bit; a matrix, a flat piece in bf16; parameters that are not contiguous."""
     _compare(run, FULL)
 
 
-@check("the same bits on every rank", points=2, code="E",
-       diagnosis="agree on one scale before anything is quantized")  # fmt: skip
+@check(
+    "the same bits on every rank",
+    points=2,
+    code="E",
+    diagnosis="agree on one scale before anything is quantized",
+)
 def check_same(run: Run) -> None:
     """E: data and scale are rank 0's on all ranks, whatever they are."""
     first: dict[str, Any] = {}
     for what, _, rank, got in _each(run, FULL):
         first = got if rank == 0 else first
         run.equal(got["scale"], first["scale"], f"the scale ({what}), beside rank 0's,", rank=rank)
-        run.equal(got["data"].view(torch.uint8), first["data"].view(torch.uint8),
-                  f"the bytes of the data ({what}), beside rank 0's,", rank=rank)  # fmt: skip
+        run.equal(
+            got["data"].view(torch.uint8),
+            first["data"].view(torch.uint8),
+            f"the bytes of the data ({what}), beside rank 0's,",
+            rank=rank,
+        )
 
 
-@check("parts of zeros, and nothing but zeros", points=3, code="E",
-       diagnosis="0/0 is NaN: the scale of a weight of zeros is 1")  # fmt: skip
+@check(
+    "parts of zeros, and nothing but zeros",
+    points=3,
+    code="E",
+    diagnosis="0/0 is NaN: the scale of a weight of zeros is 1",
+)
 def check_zeros(run: Run) -> None:
     """E: one rank's part is zeros; then all are. Every rank takes part in both collectives."""
     names = [HALF, ZEROS]
     for what, _, rank, got in _each(run, names):
-        bad = sum(int(got[part].float().isfinite().logical_not().sum()) for part in got
-                  if part in ("data", "scale"))  # fmt: skip
-        run.true(not bad, f"{bad} numbers are NaN or infinite ({what})", rank=rank,
-                 expected="none", measured=str(bad), cause="zeros were divided by 0")  # fmt: skip
+        bad = sum(
+            int(got[part].float().isfinite().logical_not().sum())
+            for part in got
+            if part in ("data", "scale")
+        )
+        run.true(
+            not bad,
+            f"{bad} numbers are NaN or infinite ({what})",
+            rank=rank,
+            expected="none",
+            measured=str(bad),
+            cause="zeros were divided by 0",
+        )
     _compare(run, names)
 
 
-@check("one byte a number, and 4 bytes to agree", points=4, code="B",
-       diagnosis="quantize before the all-gather; all-reduce one float32")  # fmt: skip
+@check(
+    "one byte a number, and 4 bytes to agree",
+    points=4,
+    code="B",
+    diagnosis="quantize before the all-gather; all-reduce one float32",
+)
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation; calls too."""
     for world in WORLDS[1:]:
@@ -192,16 +239,28 @@ def check_bytes(run: Run) -> None:
         agree = [wire_bytes("all_reduce", 4, world, rank, 4)[0] for rank in range(world)]
         agree = [sent * len(seen) for sent in agree]
         whole = sum(parts[0].nbytes for parts in seen.values()) * (world - 1)
-        run.bytes(result, count, op="all_gather", what="bytes sent by all-gathers", likely={
-            "float32 is gathered: four bytes a number, quantize first": 4 * count,
-            "16 bits are gathered: two bytes a number, quantize first": 2 * count,
-            "the weights are gathered as they are: quantize first": whole,
-            "scales are gathered too: agree on one by an all-reduce": count + 4 * len(seen) * (
-                world - 1),
-        })  # fmt: skip
-        run.bytes(result, agree, op="all_reduce", what="bytes sent by all-reduces", likely={
-            "nothing is agreed on: each rank has a scale of its own": 0,
-            "8 bytes: one float32 is enough": [2 * sent for sent in agree],
-        })  # fmt: skip
+        run.bytes(
+            result,
+            count,
+            op="all_gather",
+            what="bytes sent by all-gathers",
+            likely={
+                "float32 is gathered: four bytes a number, quantize first": 4 * count,
+                "16 bits are gathered: two bytes a number, quantize first": 2 * count,
+                "the weights are gathered as they are: quantize first": whole,
+                "scales are gathered too: agree on one by an all-reduce": count
+                + 4 * len(seen) * (world - 1),
+            },
+        )
+        run.bytes(
+            result,
+            agree,
+            op="all_reduce",
+            what="bytes sent by all-reduces",
+            likely={
+                "nothing is agreed on: each rank has a scale of its own": 0,
+                "8 bytes: one float32 is enough": [2 * sent for sent in agree],
+            },
+        )
         total = [count + sent for sent in agree]
         run.bytes(result, total, what="bytes sent in all")

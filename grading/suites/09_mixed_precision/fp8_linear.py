@@ -65,8 +65,10 @@ def drive(learner: Any, group: Any, cases: list[Case]) -> list[dict[str, Any]]:
     """Forward and backward of layers; x and the gradient of y are not contiguous."""
     found = []
     for case in cases:
-        given = {name: None if case[name] is None else case[name].clone().requires_grad_()
-                 for name in ("x", "W", "b")}  # fmt: skip
+        given = {
+            name: None if case[name] is None else case[name].clone().requires_grad_()
+            for name in ("x", "W", "b")
+        }
         x = given["x"]
         assert x is not None, "of the three, a case may leave out b alone"
         y = learner.fp8_linear(x.transpose(0, -1), given["W"], given["b"])
@@ -125,8 +127,10 @@ def layer(
     every = {"x": x, "W": case["W"], "dy": dy, "x again": x, "W again": case["W"]}
     q = {name: coded(tensor, kinds[name], scales.get(name)) for name, tensor in every.items()}
     y = q["x"] @ q["W"].t()
-    found = {"x": (q["dy"] @ q["W again"]).transpose(0, -1),
-             "W": q["dy"].flatten(0, -2).t() @ q["x again"].flatten(0, -2)}  # fmt: skip
+    found = {
+        "x": (q["dy"] @ q["W again"]).transpose(0, -1),
+        "W": q["dy"].flatten(0, -2).t() @ q["x again"].flatten(0, -2),
+    }
     if case["b"] is not None:
         y = y + bias * case["b"].double()
         found["b"] = dy.double().flatten(0, -2).sum(0)
@@ -199,12 +203,21 @@ def _compare(run: Run, name: str, what: str) -> None:
         if name in wanted:
             actual = found.get(name)
             terms = 64 if wanted[name].dtype == torch.float32 else 2
-            run.close(actual, wanted[name], f"{what} ({form})", terms=terms,
-                      likely=likely(case, name, actual, wanted[name]))  # fmt: skip
+            run.close(
+                actual,
+                wanted[name],
+                f"{what} ({form})",
+                terms=terms,
+                likely=likely(case, name, actual, wanted[name]),
+            )
 
 
-@check("quantize: 8-bit numbers, and the scale that they were divided by", points=4, code="P",
-       diagnosis="number ≈ data · scale; scale = largest magnitude / largest number")  # fmt: skip
+@check(
+    "quantize: 8-bit numbers, and the scale that they were divided by",
+    points=4,
+    code="P",
+    diagnosis="number ≈ data · scale; scale = largest magnitude / largest number",
+)
 def check_quantize(run: Run) -> None:
     """P: bit for bit; both formats, large and tiny numbers, bf16, not contiguous."""
     cases = []
@@ -213,18 +226,28 @@ def check_quantize(run: Run) -> None:
             x = run.random((run.number(5, 9), run.number(5, 9))) * size
             x[0, 0] = -x.abs().max() * 1.7  # the largest magnitude is a negative number's
             cases.append((clear(x.to(kind), dtype), dtype))
-    for (x, dtype), got in zip(cases, run(drive_quantize, {"cases": cases}).outputs[0],
-                               strict=True):  # fmt: skip
+    for (x, dtype), got in zip(
+        cases, run(drive_quantize, {"cases": cases}).outputs[0], strict=True
+    ):
         _formed(run, got["data"], "quantize's data", dtype, x.t().shape)
         _formed(run, got["scale"], "quantize's scale", torch.float32, torch.Size())
         scale, most = scale_of(x, dtype), torch.finfo(dtype).max
-        run.close(got["scale"], scale, f"the scale of numbers up to {x.abs().max():.3g}", likely={
-            "the scale is inverted: largest magnitude / largest number": 1 / scale,
-            "the largest number was taken, not the largest magnitude": x.max().float() / most,
-            "448 is the largest number of e4m3: this is e5m2, use the dtype's": scale_of(x, E4M3),
-            "57344 is the largest number of e5m2: this is e4m3, use the dtype's": scale_of(x, E5M2),
-            "it is 1, whatever the numbers are": torch.ones(()),
-        })  # fmt: skip
+        run.close(
+            got["scale"],
+            scale,
+            f"the scale of numbers up to {x.abs().max():.3g}",
+            likely={
+                "the scale is inverted: largest magnitude / largest number": 1 / scale,
+                "the largest number was taken, not the largest magnitude": x.max().float() / most,
+                "448 is the largest number of e4m3: this is e5m2, use the dtype's": scale_of(
+                    x, E4M3
+                ),
+                "57344 is the largest number of e5m2: this is e4m3, use the dtype's": scale_of(
+                    x, E5M2
+                ),
+                "it is 1, whatever the numbers are": torch.ones(()),
+            },
+        )
         run.close(got["data"].float(), (x.t().float() / scale).to(dtype).float(),
                   f"the data in {str(dtype)[6:]} of numbers up to {x.abs().max():.3g}", likely={
             "multiplied by the scale: divide, so that the largest becomes the format's largest":
@@ -239,33 +262,53 @@ def _formed(run: Run, value: Any, what: str, dtype: torch.dtype, shape: torch.Si
 
     wanted, is_tensor = form(torch.empty(shape, dtype=dtype)), isinstance(value, torch.Tensor)
     there = form(value) if is_tensor else describe(value)
-    run.true(there == wanted, f"{what} is another kind of thing", expected=f"a tensor {wanted}",
-             measured=f"a tensor {there}" if is_tensor else there)  # fmt: skip
+    run.true(
+        there == wanted,
+        f"{what} is another kind of thing",
+        expected=f"a tensor {wanted}",
+        measured=f"a tensor {there}" if is_tensor else there,
+    )
 
 
-@check("the output: x in 8 bits times W in 8 bits, plus the bias", points=3, code="E",
-       diagnosis="y = dequantized x · dequantized Wᵀ + b in float32")  # fmt: skip
+@check(
+    "the output: x in 8 bits times W in 8 bits, plus the bias",
+    points=3,
+    code="E",
+    diagnosis="y = dequantized x · dequantized Wᵀ + b in float32",
+)
 def check_output(run: Run) -> None:
     """E: tokens in one and two dims, with and without bias, float32 and bf16, not contiguous."""
     _compare(run, "y", "the output")
 
 
-@check("the gradient of x: dy in e5m2 times W in 8 bits", points=3, code="E",
-       diagnosis="dx = dequantized dy · dequantized W")  # fmt: skip
+@check(
+    "the gradient of x: dy in e5m2 times W in 8 bits",
+    points=3,
+    code="E",
+    diagnosis="dx = dequantized dy · dequantized W",
+)
 def check_input_gradient(run: Run) -> None:
     """E: of the same layers."""
     _compare(run, "x", "the gradient of x")
 
 
-@check("the gradient of W: the same dy times x in 8 bits", points=3, code="E",
-       diagnosis="dW = dequantized dyᵀ · dequantized x, over all tokens")  # fmt: skip
+@check(
+    "the gradient of W: the same dy times x in 8 bits",
+    points=3,
+    code="E",
+    diagnosis="dW = dequantized dyᵀ · dequantized x, over all tokens",
+)
 def check_weight_gradient(run: Run) -> None:
     """E: of the same layers."""
     _compare(run, "W", "the gradient of W")
 
 
-@check("the gradient of the bias: the sum of dy itself", points=2, code="E",
-       diagnosis="the bias takes no part in products: sum dy over all tokens")  # fmt: skip
+@check(
+    "the gradient of the bias: the sum of dy itself",
+    points=2,
+    code="E",
+    diagnosis="the bias takes no part in products: sum dy over all tokens",
+)
 def check_bias_gradient(run: Run) -> None:
     """E: of the same layers."""
     for form, case, found in _layers(run):
@@ -282,8 +325,7 @@ def check_bias_gradient(run: Run) -> None:
             })  # fmt: skip
 
 
-@check("tensors of zeros", points=2, code="E",
-       diagnosis="0/0: the scale of a tensor of zeros is 1")  # fmt: skip
+@check("tensors of zeros", points=2, code="E", diagnosis="0/0: the scale of a tensor of zeros is 1")
 def check_zeros(run: Run) -> None:
     """E: x, then W, then the gradient of y is all zeros; nothing becomes NaN."""
     plain = _cases(run)["B×T×K"]
@@ -294,19 +336,33 @@ def check_zeros(run: Run) -> None:
             actual = got.get(key)
             bad = isinstance(actual, torch.Tensor) and not bool(actual.isfinite().all())
             what = "the output" if key == "y" else f"the gradient of {key}"
-            run.true(not bad, f"{what} is NaN or infinite where {name} is all zeros",
-                     expected=describe(wanted), measured=describe(actual),
-                     cause="divided by a scale of 0: it must be 1 there")  # fmt: skip
+            run.true(
+                not bad,
+                f"{what} is NaN or infinite where {name} is all zeros",
+                expected=describe(wanted),
+                measured=describe(actual),
+                cause="divided by a scale of 0: it must be 1 there",
+            )
 
 
-@check("one byte for each number of x and of W until backward", points=2, code="M",
-       diagnosis="save what `quantize` gave, not what it was given")  # fmt: skip
+@check(
+    "one byte for each number of x and of W until backward",
+    points=2,
+    code="M",
+    diagnosis="save what `quantize` gave, not what it was given",
+)
 def check_memory(run: Run) -> None:
     """M: every byte that is alive after forward, but x, W and y."""
-    x, weight = (run.random(shape, torch.float32)
-                 for shape in ((TOKENS, INPUTS), (OUTPUTS, INPUTS)))  # fmt: skip
+    x, weight = (
+        run.random(shape, torch.float32) for shape in ((TOKENS, INPUTS), (OUTPUTS, INPUTS))
+    )
     held = run(drive_memory, {"x": x, "weight": weight}).outputs[0]["held"]
     most = x.numel() + weight.numel()
-    run.at_most(held, most + SCALARS, f"bytes held after forward ({most:,} numbers)",
-                cause="x is kept in high precision: 8 bits are all that backward needs"
-                if held >= 2 * x.numel() else "")  # fmt: skip
+    run.at_most(
+        held,
+        most + SCALARS,
+        f"bytes held after forward ({most:,} numbers)",
+        cause="x is kept in high precision: 8 bits are all that backward needs"
+        if held >= 2 * x.numel()
+        else "",
+    )

@@ -48,13 +48,15 @@ def drive(
         for parameter, gradient in zip(parameters, row, strict=True):
             parameter.grad = None if gradient is None else gradient.clone()
         optimizer.step()
-        found.append({
-            **{name: [t.detach().clone() for t in getattr(optimizer, name)] for name in LISTS},
-            "weights": [p.detach().clone() for p in parameters],
-            "kept": _bytes(vars(optimizer), set(places)),
-            "freed": all(p.grad is None for p in parameters),
-            "stayed": [p.data_ptr() for p in parameters] == places,
-        })  # fmt: skip
+        found.append(
+            {
+                **{name: [t.detach().clone() for t in getattr(optimizer, name)] for name in LISTS},
+                "weights": [p.detach().clone() for p in parameters],
+                "kept": _bytes(vars(optimizer), set(places)),
+                "freed": all(p.grad is None for p in parameters),
+                "stayed": [p.data_ptr() for p in parameters] == places,
+            }
+        )
     return found
 
 
@@ -97,8 +99,12 @@ def updated(
                 mean, root = m[i], v[i].sqrt() + eps
             w[i] = w[i] - lr * mean / root
             w[i] = w[i].to(given.dtype).double() if how == "weights" else w[i]
-        found.append({name: [x.float() for x in values]
-                      for name, values in zip(LISTS, (w, m, v), strict=True)})  # fmt: skip
+        found.append(
+            {
+                name: [x.float() for x in values]
+                for name, values in zip(LISTS, (w, m, v), strict=True)
+            }
+        )
     return found
 
 
@@ -115,8 +121,12 @@ def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], list[dict[str, Any]]
     return start, rows, result.outputs[0]
 
 
-@check("AdamW in float32: masters, means and squares", points=6, code="E",
-       diagnosis="the formulas of the task, on float32 numbers")  # fmt: skip
+@check(
+    "AdamW in float32: masters, means and squares",
+    points=6,
+    code="E",
+    diagnosis="the formulas of the task, on float32 numbers",
+)
 def check_masters(run: Run) -> None:
     """E: eight updates; bf16 and fp16; a parameter that has no gradient in some of them."""
     start, rows, found = _case(run)
@@ -130,49 +140,85 @@ def check_masters(run: Run) -> None:
     }
     wanted = updated(start, rows, OPTIONS)
     for name in ("squares", "means", "masters"):
-        run.close([update[name] for update in found], [update[name] for update in wanted],
-                  f"`{name}` after update", terms=64, likely={
-            why: [update[name] for update in updated(start, rows, OPTIONS, how)]
-            for why, how in slips.items()})  # fmt: skip
+        run.close(
+            [update[name] for update in found],
+            [update[name] for update in wanted],
+            f"`{name}` after update",
+            terms=64,
+            likely={
+                why: [update[name] for update in updated(start, rows, OPTIONS, how)]
+                for why, how in slips.items()
+            },
+        )
 
 
-@check("the weights are the masters, rounded", points=3, code="E",
-       diagnosis="`p.copy_(master)` at the end, in place")  # fmt: skip
+@check(
+    "the weights are the masters, rounded",
+    points=3,
+    code="E",
+    diagnosis="`p.copy_(master)` at the end, in place",
+)
 def check_weights(run: Run) -> None:
     """E: bit for bit, in the dtype and the memory that they had."""
     start, _, found = _case(run)
     for number, update in enumerate(found):
         rounded = [m.to(w.dtype) for m, w in zip(update["masters"], start, strict=True)]
-        run.equal(update["weights"], rounded, f"the weights after update {number}",
-                  likely={"the weights never changed": start})  # fmt: skip
-        run.true(update["stayed"], "a parameter's memory was replaced",
-                 cause="the model computes with the old tensor: write into it")  # fmt: skip
+        run.equal(
+            update["weights"],
+            rounded,
+            f"the weights after update {number}",
+            likely={"the weights never changed": start},
+        )
+        run.true(
+            update["stayed"],
+            "a parameter's memory was replaced",
+            cause="the model computes with the old tensor: write into it",
+        )
 
 
-@check("updates below one bf16 step survive", points=3, code="E",
-       diagnosis="the master keeps what the weight cannot show yet")  # fmt: skip
+@check(
+    "updates below one bf16 step survive",
+    points=3,
+    code="E",
+    diagnosis="the master keeps what the weight cannot show yet",
+)
 def check_small(run: Run) -> None:
     """E: 40 updates of 0.0002 from 1.0, where bf16 has steps of 0.004."""
     start = [torch.ones(3, dtype=torch.bfloat16)]
     rows: list[Row] = [[torch.ones(3, dtype=torch.bfloat16)] for _ in range(40)]
     found = run(drive, {"start": start, "rows": rows, "options": SMALL}).outputs[0]
     wanted = updated(start, rows, SMALL)[-1]["masters"][0].to(torch.bfloat16)
-    run.equal(found[-1]["weights"][0], wanted, "a weight of 1.0 after 40 updates of 0.0002",
-              likely={"every update was rounded away": start[0]})  # fmt: skip
+    run.equal(
+        found[-1]["weights"][0],
+        wanted,
+        "a weight of 1.0 after 40 updates of 0.0002",
+        likely={"every update was rounded away": start[0]},
+    )
 
 
-@check("16 bytes a parameter: 12 are the optimizer's, gradients are freed", points=3, code="M",
-       diagnosis="a master, a mean and a square of 4 bytes; no gradient stays")  # fmt: skip
+@check(
+    "16 bytes a parameter: 12 are the optimizer's, gradients are freed",
+    points=3,
+    code="M",
+    diagnosis="a master, a mean and a square of 4 bytes; no gradient stays",
+)
 def check_bytes(run: Run) -> None:
     """M: all tensors that the optimizer holds after a step, but the parameters."""
     start, _, found = _case(run)
     count = sum(w.numel() for w in start)
     for update in found:
-        run.equal(update["kept"], 12 * count, f"what is kept for {count} parameters, in bytes,",
-                  likely={
-            "float32 gradients are kept between steps": 16 * count,
-            "copies of 16 bits are kept: the model has the weights": 14 * count,
-            "means and squares are in 16 bits": 8 * count,
-        })  # fmt: skip
-        run.true(update["freed"], "a gradient is still there after step()",
-                 cause="set `p.grad` to None: two bytes a parameter")  # fmt: skip
+        run.equal(
+            update["kept"],
+            12 * count,
+            f"what is kept for {count} parameters, in bytes,",
+            likely={
+                "float32 gradients are kept between steps": 16 * count,
+                "copies of 16 bits are kept: the model has the weights": 14 * count,
+                "means and squares are in 16 bits": 8 * count,
+            },
+        )
+        run.true(
+            update["freed"],
+            "a gradient is still there after step()",
+            cause="set `p.grad` to None: two bytes a parameter",
+        )

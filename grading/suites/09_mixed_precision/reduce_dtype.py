@@ -50,8 +50,10 @@ def drive(
         found["means"].append(mean)
         found["after"].append(given)
         found["apart"].append(not tensor or not mean.numel() or mean.data_ptr() != given.data_ptr())
-    found["bounds"] = [learner.error_bound([row.clone() for row in rows], getattr(torch, name))
-                       for rows, name in zip(bounds, dtypes, strict=False)]  # fmt: skip
+    found["bounds"] = [
+        learner.error_bound([row.clone() for row in rows], getattr(torch, name))
+        for rows, name in zip(bounds, dtypes, strict=False)
+    ]
     return found
 
 
@@ -115,8 +117,10 @@ def slips(rows: Row, dtype: torch.dtype) -> dict[str, torch.Tensor]:
 def cause(found: torch.Tensor, rows: Row, dtype: torch.dtype) -> str:
     """The slip that has most elements in common with what was found, wherever the sum began."""
     begun = [slips(rows[first:] + rows[:first], dtype) for first in range(len(rows))]
-    shares = {why: float(torch.stack([found == each[why] for each in begun]).any(0).double().mean())
-              for why in begun[0]}  # fmt: skip
+    shares = {
+        why: float(torch.stack([found == each[why] for each in begun]).any(0).double().mean())
+        for why in begun[0]
+    }
     best = max(shares, key=lambda why: shares[why])
     return best if shares[best] > 0.5 else ""
 
@@ -124,11 +128,21 @@ def cause(found: torch.Tensor, rows: Row, dtype: torch.dtype) -> str:
 def same_form(run: Run, found: Any, like: torch.Tensor, what: str, rank: int) -> None:
     """That something is a tensor of this shape and dtype."""
     nothing = "nothing is returned" if found is None else ""
-    run.true(isinstance(found, torch.Tensor), f"{what} is no tensor", rank=rank,
-             measured=describe(found), cause=nothing)  # fmt: skip
+    run.true(
+        isinstance(found, torch.Tensor),
+        f"{what} is no tensor",
+        rank=rank,
+        measured=describe(found),
+        cause=nothing,
+    )
     run.equal(tuple(found.shape), tuple(like.shape), f"the shape of {what}", rank=rank)
-    run.equal(str(found.dtype), str(like.dtype), f"the dtype of {what}", rank=rank,
-              likely={"left in the reduce dtype: cast it back": str(found.dtype)})  # fmt: skip
+    run.equal(
+        str(found.dtype),
+        str(like.dtype),
+        f"the dtype of {what}",
+        rank=rank,
+        likely={"left in the reduce dtype: cast it back": str(found.dtype)},
+    )
 
 
 def compare_means(
@@ -146,10 +160,13 @@ def compare_means(
             if bad.any():
                 place = int(bad.nonzero()[0])
                 said = [float(t.flatten()[place]) for t in (exact(rows), limit(rows, dtype), found)]
-                run.fail(f"{what} is further from the exact one than rounding explains",
-                         rank=rank, expected=f"{said[0]:.7g} ± {said[1]:.2g}",
-                         measured=f"{said[2]:.7g}; {int(bad.sum())} of {bad.numel()} are wrong",
-                         cause=cause(found, rows, dtype))  # fmt: skip
+                run.fail(
+                    f"{what} is further from the exact one than rounding explains",
+                    rank=rank,
+                    expected=f"{said[0]:.7g} ± {said[1]:.2g}",
+                    measured=f"{said[2]:.7g}; {int(bad.sum())} of {bad.numel()} are wrong",
+                    cause=cause(found, rows, dtype),
+                )
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -169,8 +186,10 @@ def go(
     """Runs cases, each a row of all ranks' gradients; gives the result and the cases."""
     names = [name_of(dtype) for dtype in dtypes]
     world, given = len(columns[0]), columns if bounds else []
-    inputs = [{"gradients": [rows[rank] for rows in columns], "dtypes": names, "bounds": given}
-              for rank in range(world)]  # fmt: skip
+    inputs = [
+        {"gradients": [rows[rank] for rows in columns], "dtypes": names, "bounds": given}
+        for rank in range(world)
+    ]
     return run(drive, inputs, world=world), columns, dtypes
 
 
@@ -185,8 +204,12 @@ def mixed(run: Run, world: int) -> tuple[Any, list[Row], list[torch.dtype]]:
     return go(run, columns, dtypes)
 
 
-@check("the mean in the gradient's dtype, on 1 and 3 ranks", points=3, code="E",
-       diagnosis="cast, divide, reduce, cast back")  # fmt: skip
+@check(
+    "the mean in the gradient's dtype, on 1 and 3 ranks",
+    points=3,
+    code="E",
+    diagnosis="cast, divide, reduce, cast back",
+)
 def check_mean(run: Run) -> None:
     """E: seven pairs of dtypes; the gradient that was given is left alone."""
     for world in (3, 1):
@@ -194,29 +217,54 @@ def check_mean(run: Run) -> None:
         compare_means(run, result, columns, dtypes)
         for rank, output in enumerate(result.outputs):
             given = [rows[rank] for rows in columns]
-            run.equal(output["after"], given, "the gradient that was given, afterwards,", rank=rank,
-                      likely={"it was changed: where all dtypes are the same, `to` makes no copy":
-                              output["after"]})  # fmt: skip
-            run.true(all(output["apart"]), "the mean lies in the gradient's own memory", rank=rank,
-                     cause="`to` returns the tensor itself if the dtype is the same")  # fmt: skip
+            run.equal(
+                output["after"],
+                given,
+                "the gradient that was given, afterwards,",
+                rank=rank,
+                likely={
+                    "it was changed: where all dtypes are the same, `to` makes no copy": output[
+                        "after"
+                    ]
+                },
+            )
+            run.true(
+                all(output["apart"]),
+                "the mean lies in the gradient's own memory",
+                rank=rank,
+                cause="`to` returns the tensor itself if the dtype is the same",
+            )
 
 
-@check("2(N-1)/N·S bytes, S in the reduce dtype", points=3, code="B",
-       diagnosis="what is given to the collective must already be in the reduce dtype")  # fmt: skip
+@check(
+    "2(N-1)/N·S bytes, S in the reduce dtype",
+    points=3,
+    code="B",
+    diagnosis="what is given to the collective must already be in the reduce dtype",
+)
 def check_bytes(run: Run) -> None:
     """B: fewer bytes for float32 gradients, more for bf16 ones; exact, from the ledger."""
     count = 48
     for world, own, dtype in ((3, F64, F16), (4, B16, F32)):
         rows = [far(run, count).to(own) for _ in range(world)]
         result, _, _ = go(run, [rows], [dtype])
-        sent, wrong = ([wire_bytes("all_reduce", count * each.itemsize, world, rank, each.itemsize)
-                        [0] for rank in range(world)] for each in (dtype, own))  # fmt: skip
-        run.bytes(result, sent, what=f"bytes sent for {name_of(own)} gradients in {name_of(dtype)}",
-                  likely={
-            "sent in the gradient's own dtype: cast before the reduction, not after it": wrong,
-            "twice as many: reduced twice, or in a dtype twice as wide": [2 * s for s in sent],
-            "every rank gathers all gradients": (world - 1) * count * dtype.itemsize,
-        })  # fmt: skip
+        sent, wrong = (
+            [
+                wire_bytes("all_reduce", count * each.itemsize, world, rank, each.itemsize)[0]
+                for rank in range(world)
+            ]
+            for each in (dtype, own)
+        )
+        run.bytes(
+            result,
+            sent,
+            what=f"bytes sent for {name_of(own)} gradients in {name_of(dtype)}",
+            likely={
+                "sent in the gradient's own dtype: cast before the reduction, not after it": wrong,
+                "twice as many: reduced twice, or in a dtype twice as wide": [2 * s for s in sent],
+                "every rank gathers all gradients": (world - 1) * count * dtype.itemsize,
+            },
+        )
 
 
 def large(run: Run) -> tuple[Any, list[Row], list[torch.dtype]]:
@@ -229,15 +277,23 @@ def large(run: Run) -> tuple[Any, list[Row], list[torch.dtype]]:
     return go(run, [near, alone, halves, once], [F16, F16, F16, F32])
 
 
-@check("divided before the sum, in the wide dtype", points=3, code="E",
-       diagnosis="the sum must never be larger than the mean's terms allow")  # fmt: skip
+@check(
+    "divided before the sum, in the wide dtype",
+    points=3,
+    code="E",
+    diagnosis="the sum must never be larger than the mean's terms allow",
+)
 def check_large(run: Run) -> None:
     """E: fp16, where the sum of all ranks, or one gradient alone, is too large for it."""
     compare_means(run, *large(run), slice(3))
 
 
-@check("bf16 gradients summed in float32: rounded once", points=2, code="E",
-       diagnosis="nothing may be rounded to bf16 before the end")  # fmt: skip
+@check(
+    "bf16 gradients summed in float32: rounded once",
+    points=2,
+    code="E",
+    diagnosis="nothing may be rounded to bf16 before the end",
+)
 def check_once(run: Run) -> None:
     """E: at most half a spacing of bf16 from the exact mean; a sum in bf16 is further off."""
     compare_means(run, *large(run), slice(3, None))
@@ -279,8 +335,12 @@ def why_bound(found: torch.Tensor, rows: Row, dtype: torch.dtype) -> str:
     return next((why for why, of in known.items() if torch.allclose(found, of, 4e-2, 1e-12)), "")
 
 
-@check("the bound holds for real reductions, and is near", points=5, code="E",
-       diagnosis="N roundings of each term, relative to the terms' magnitudes")  # fmt: skip
+@check(
+    "the bound holds for real reductions, and is near",
+    points=5,
+    code="E",
+    diagnosis="N roundings of each term, relative to the terms' magnitudes",
+)
 def check_bound(run: Run) -> None:
     """E: the errors of the reader's own reductions on 2–4 ranks, below the reader's bound."""
     for world in (3, 2, 4):
@@ -303,10 +363,19 @@ def _check_bound(run: Run, found: Any, mean: Any, rows: Row, dtype: torch.dtype,
         bad = ~(found * (1 + SECOND) >= low).flatten()
         if bad.any():
             place = int(bad.nonzero()[0])
-            run.fail(f"{what} does not hold", rank=rank, cause=why,
-                     expected=f"at least {float(low.flatten()[place]):.4g}, {said}",
-                     measured=f"{float(found.flatten()[place]):.4g}")  # fmt: skip
+            run.fail(
+                f"{what} does not hold",
+                rank=rank,
+                cause=why,
+                expected=f"at least {float(low.flatten()[place]):.4g}, {said}",
+                measured=f"{float(found.flatten()[place]):.4g}",
+            )
     ratio = float((found / right).max())
-    run.true(ratio <= LOOSE, f"{what} is too loose", rank=rank, cause=why,
-             expected=f"at most {LOOSE} times what roundings can do",
-             measured=f"{ratio:.3g} times")  # fmt: skip
+    run.true(
+        ratio <= LOOSE,
+        f"{what} is too loose",
+        rank=rank,
+        cause=why,
+        expected=f"at most {LOOSE} times what roundings can do",
+        measured=f"{ratio:.3g} times",
+    )

@@ -146,8 +146,9 @@ def _compare(
 ) -> None:
     """Compares all inputs of a kind, bit for bit, format by format."""
     cases = {name: _inputs(run, form) for name, form in {**FORMATS, **SIX_BITS}.items()}
-    result = run(drive, {"cases": [
-        (x, told({**FORMATS, **SIX_BITS}[name])) for name, x in cases.items()]})  # fmt: skip
+    result = run(
+        drive, {"cases": [(x, told({**FORMATS, **SIX_BITS}[name])) for name, x in cases.items()]}
+    )
     for (name, x), found in zip(cases.items(), result.outputs[0], strict=True):
         if name in formats:
             form, rounded = formats[name], _formed(run, found["rounded"], x, name)
@@ -160,9 +161,13 @@ def _formed(run: Run, rounded: Any, x: torch.Tensor, name: str) -> torch.Tensor:
     """What round_to returned, if it is float32 of x's shape."""
     good = isinstance(rounded, torch.Tensor) and rounded.dtype == torch.float32
     good = good and rounded.shape == x.shape
-    run.true(good, f"round_to gives another kind of thing for {name}",
-             expected=f"a tensor float32, {tuple(x.shape)}", measured=describe(rounded),
-             cause="only the numbers change: the dtype stays float32, the shape x's")  # fmt: skip
+    run.true(
+        good,
+        f"round_to gives another kind of thing for {name}",
+        expected=f"a tensor float32, {tuple(x.shape)}",
+        measured=describe(rounded),
+        cause="only the numbers change: the dtype stays float32, the shape x's",
+    )
     assert isinstance(rounded, torch.Tensor)
     return rounded
 
@@ -179,12 +184,21 @@ def _bits(
     wrong = (pattern(rounded) != pattern(wanted)).nonzero().flatten()
     if not len(wrong):
         return
-    cause = next((why for why, other in likely(x, form).items()
-                  if torch.equal(pattern(other), pattern(rounded))), "")  # fmt: skip
+    cause = next(
+        (
+            why
+            for why, other in likely(x, form).items()
+            if torch.equal(pattern(other), pattern(rounded))
+        ),
+        "",
+    )
     first = int(wrong[0])
-    run.fail(f"{what}: {len(wrong):,} of {len(x):,} are wrong, the first {x[first].item():.9g}",
-             expected=f"{wanted[first].item():.9g}", measured=f"{rounded[first].item():.9g}",
-             cause=cause)  # fmt: skip
+    run.fail(
+        f"{what}: {len(wrong):,} of {len(x):,} are wrong, the first {x[first].item():.9g}",
+        expected=f"{wanted[first].item():.9g}",
+        measured=f"{rounded[first].item():.9g}",
+        cause=cause,
+    )
 
 
 def smallest(form: Format) -> float:
@@ -199,8 +213,9 @@ def normal(x: torch.Tensor, form: Format) -> torch.Tensor:
 
 def in_middle(x: torch.Tensor, form: Format) -> torch.Tensor:
     """Which inputs are half-way between two numbers of the format."""
-    halved = form._replace(mantissa_bits=form.mantissa_bits + 1, infinity=False,
-                           largest=float(table(form)[-1]))  # fmt: skip
+    halved = form._replace(
+        mantissa_bits=form.mantissa_bits + 1, infinity=False, largest=float(table(form)[-1])
+    )
     there = looked_up(x, halved) == x
     return there & (looked_up(x, form) != x) & (x.abs() <= form.largest)
 
@@ -226,36 +241,55 @@ def slips(x: torch.Tensor, form: Format) -> dict[str, torch.Tensor]:
     }  # fmt: skip
 
 
-@check("the nearest number, at full precision", points=4, code="P",
-       diagnosis="between 2^e and 2^(e+1) the numbers are 2^(e-m) apart")  # fmt: skip
+@check(
+    "the nearest number, at full precision",
+    points=4,
+    code="P",
+    diagnosis="between 2^e and 2^(e+1) the numbers are 2^(e-m) apart",
+)
 def check_nearest(run: Run) -> None:
     """P: everything between the smallest normal number and the largest, but half-way points."""
     _compare(run, lambda x, form: normal(x, form) & ~in_middle(x, form), "numbers", slips)
 
 
-@check("half-way points go to the even neighbour", points=3, code="P",
-       diagnosis="torch.round on x counted in spacings does it")  # fmt: skip
+@check(
+    "half-way points go to the even neighbour",
+    points=3,
+    code="P",
+    diagnosis="torch.round on x counted in spacings does it",
+)
 def check_ties(run: Run) -> None:
     """P: exactly half-way between two numbers, subnormal ones too."""
     _compare(run, in_middle, "half-way points", slips)
 
 
-@check("subnormals: evenly spaced down to zero", points=3, code="P",
-       diagnosis="below 2^(1-bias) the spacing stays 2^(1-bias-m)")  # fmt: skip
+@check(
+    "subnormals: evenly spaced down to zero",
+    points=3,
+    code="P",
+    diagnosis="below 2^(1-bias) the spacing stays 2^(1-bias-m)",
+)
 def check_subnormal(run: Run) -> None:
     """P: everything below the smallest normal number, but zero."""
-    _compare(run, lambda x, form: (x.abs() < smallest(form)) & (x != 0), "subnormals",
-             lambda x, form: {
-        "subnormals are flushed to zero": torch.zeros_like(x).copysign(x),
-        "the sign is lost where a number is rounded to zero": expected(x, form) + 0.0,
-        "full precision below 2^(1-bias) too: the exponent ends there": looked_up(
-            x, form._replace(bias=form.bias + 60)),
-        "the bias is off by one: the smallest exponent is 1 - bias":
-            looked_up(x, form._replace(bias=form.bias + 1)),
-        "the bias is off by one: the smallest exponent is 1 - bias, not 2 - bias":
-            looked_up(x, form._replace(bias=form.bias - 1)),
-        **slips(x, form),
-    })  # fmt: skip
+    _compare(
+        run,
+        lambda x, form: (x.abs() < smallest(form)) & (x != 0),
+        "subnormals",
+        lambda x, form: {
+            "subnormals are flushed to zero": torch.zeros_like(x).copysign(x),
+            "the sign is lost where a number is rounded to zero": expected(x, form) + 0.0,
+            "full precision below 2^(1-bias) too: the exponent ends there": looked_up(
+                x, form._replace(bias=form.bias + 60)
+            ),
+            "the bias is off by one: the smallest exponent is 1 - bias": looked_up(
+                x, form._replace(bias=form.bias + 1)
+            ),
+            "the bias is off by one: the smallest exponent is 1 - bias, not 2 - bias": looked_up(
+                x, form._replace(bias=form.bias - 1)
+            ),
+            **slips(x, form),
+        },
+    )
 
 
 def overflows(x: torch.Tensor, form: Format) -> dict[str, torch.Tensor]:
@@ -275,8 +309,12 @@ def overflows(x: torch.Tensor, form: Format) -> dict[str, torch.Tensor]:
     }  # fmt: skip
 
 
-@check("too large: infinity, or the largest number", points=3, code="P",
-       diagnosis="round first, then compare with `largest`")  # fmt: skip
+@check(
+    "too large: infinity, or the largest number",
+    points=3,
+    code="P",
+    diagnosis="round first, then compare with `largest`",
+)
 def check_overflow(run: Run) -> None:
     """P: everything above the largest number, infinity included."""
     _compare(run, lambda x, form: x.abs() > form.largest, "numbers above the largest", overflows)
@@ -285,16 +323,26 @@ def check_overflow(run: Run) -> None:
 @check("zeros keep their sign, NaN stays NaN", points=2, code="P")
 def check_special(run: Run) -> None:
     """P: both zeros, and every pattern of NaN."""
-    _compare(run, lambda x, form: (x == 0) | x.isnan(), "zeros and NaN", lambda x, form: {
-        "the sign of zero is lost": torch.where(x.isnan(), x, 0.0),
-        "NaN is lost: `NaN > largest` and `NaN <= largest` are both false": torch.where(
-            x.isnan(), expected(torch.full_like(x, torch.inf).copysign(x), form), x),
-        "NaN is lost: a diverged training would look healthy": x.nan_to_num(),
-    })  # fmt: skip
+    _compare(
+        run,
+        lambda x, form: (x == 0) | x.isnan(),
+        "zeros and NaN",
+        lambda x, form: {
+            "the sign of zero is lost": torch.where(x.isnan(), x, 0.0),
+            "NaN is lost: `NaN > largest` and `NaN <= largest` are both false": torch.where(
+                x.isnan(), expected(torch.full_like(x, torch.inf).copysign(x), form), x
+            ),
+            "NaN is lost: a diverged training would look healthy": x.nan_to_num(),
+        },
+    )
 
 
-@check("formats that torch has no dtype for", points=2, code="E",
-       diagnosis="nothing but the four numbers may decide")  # fmt: skip
+@check(
+    "formats that torch has no dtype for",
+    points=2,
+    code="E",
+    diagnosis="nothing but the four numbers may decide",
+)
 def check_six_bits(run: Run) -> None:
     """E: e3m2 and e2m3 of six bits, against a table of all their numbers."""
     _compare(run, lambda x, form: ~x.isnan(), "numbers", slips, SIX_BITS)

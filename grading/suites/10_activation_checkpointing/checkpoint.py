@@ -75,8 +75,10 @@ def walk(checkpoint: Call, given: dict[str, Any]) -> dict[str, Any]:
     middle = checkpoint(second, h, 2, inner, order)
     between = torch.rand(3)
     y = checkpoint(first, middle, 3, middle, order)
-    found: dict[str, Any] = {"output": y.detach().clone(), "forward": torch.stack([between,
-                             torch.rand(3)])}  # fmt: skip
+    found: dict[str, Any] = {
+        "output": y.detach().clone(),
+        "forward": torch.stack([between, torch.rand(3)]),
+    }
     loss = (y * given["slopes"]).sum()
     loss.backward(retain_graph=True)
     found["backward"] = torch.rand(3)
@@ -84,8 +86,9 @@ def walk(checkpoint: Call, given: dict[str, Any]) -> dict[str, Any]:
     found["input"] = None if inner.grad is None else inner.grad.clone()
     found["needs"] = needs
     found["x"] = None if h.grad is None else h.grad.clone()
-    found["first"], found["second"] = ([None if g is None else g.clone() for g in b.grads()]
-                                       for b in (first, second))  # fmt: skip
+    found["first"], found["second"] = (
+        [None if g is None else g.clone() for g in b.grads()] for b in (first, second)
+    )
     loss.backward()
     found["again"] = [inner.grad, *first.grads(), *second.grads()]
     return found
@@ -164,8 +167,13 @@ def _expected(given: dict[str, Any]) -> dict[str, Any]:
 
 def _there(run: Run, grads: list[Any], what: str, cause: str) -> None:
     for grad in grads:
-        run.true(grad is not None, f"{what}: there is none", expected="a tensor", measured="None",
-                 cause=cause)  # fmt: skip
+        run.true(
+            grad is not None,
+            f"{what}: there is none",
+            expected="a tensor",
+            measured="None",
+            cause=cause,
+        )
 
 
 @check(
@@ -182,18 +190,27 @@ def check_gradients(run: Run) -> None:
     run.close(found["output"], wanted["output"], "the output")
     inner = "`backward` returns a gradient for each tensor that needs one, in the place of `args`"
     token = "a block whose inputs need no gradient has parameters that do: give it the token"
-    run.true(found["needs"], "a block's output needs no gradient if none of its inputs does",
-             cause=token)  # fmt: skip
+    run.true(
+        found["needs"], "a block's output needs no gradient if none of its inputs does", cause=token
+    )
     _there(run, [found["input"]], "the gradient of the second block's `other`", inner)
     _there(run, found["second"] + found["first"], "gradients of a block's parameters", token)
     _there(run, [found["x"]], "the gradient of the second block's `x`", inner)
     params = "gradients of the second block's parameters"
     run.close(found["second"], wanted["second"], params)
     crossed = "it is the gradient of another input: keep their order"
-    run.close(found["input"], wanted["input"], "the gradient of the second block's `other`",
-              likely={crossed: wanted["x"]})  # fmt: skip
-    run.close(found["x"], wanted["x"], "the gradient of the second block's `x`",
-              likely={crossed: wanted["input"]})  # fmt: skip
+    run.close(
+        found["input"],
+        wanted["input"],
+        "the gradient of the second block's `other`",
+        likely={crossed: wanted["x"]},
+    )
+    run.close(
+        found["x"],
+        wanted["x"],
+        "the gradient of the second block's `x`",
+        likely={crossed: wanted["input"]},
+    )
     run.close(found["first"], wanted["first"], "gradients of the first block's parameters")
     run.close(found["again"], wanted["again"], "all gradients, after a second backward")
     run.equal(found["watched"], False, "whether the output under `no_grad` requires a gradient")
@@ -215,13 +232,20 @@ def check_random(run: Run) -> None:
     for drawn, once in zip(found["runs"], wanted["runs"], strict=True):
         again = drawn[len(once) :]
         for numbers in again:
-            run.true(any(torch.equal(numbers, each) for each in once), cause=AGAIN,
-                     message="a second run draws other random numbers than the first",
-                     expected=describe(once[-1]), measured=describe(numbers))  # fmt: skip
-    run.true(torch.equal(found["backward"], wanted["backward"]),
-             "after backward, other random numbers are drawn outside than without checkpoints",
-             expected=str(wanted["backward"].tolist()), measured=str(found["backward"].tolist()),
-             cause=UNTOUCHED)  # fmt: skip
+            run.true(
+                any(torch.equal(numbers, each) for each in once),
+                cause=AGAIN,
+                message="a second run draws other random numbers than the first",
+                expected=describe(once[-1]),
+                measured=describe(numbers),
+            )
+    run.true(
+        torch.equal(found["backward"], wanted["backward"]),
+        "after backward, other random numbers are drawn outside than without checkpoints",
+        expected=str(wanted["backward"].tolist()),
+        measured=str(found["backward"].tolist()),
+        cause=UNTOUCHED,
+    )
 
 
 @check(
@@ -235,9 +259,15 @@ def check_calls(run: Run) -> None:
     given = _given(run)
     found = run(drive, {"given": given}).outputs[0]
     counts = [len(drawn) for drawn in found["runs"]]
-    run.equal(counts, [4, 2], "how often two blocks run, of which the first is used twice",
-              likely={"each block is recomputed more than once": [6, 3],
-                      "nothing is recomputed: the first run's graph was kept": [2, 1]})  # fmt: skip
+    run.equal(
+        counts,
+        [4, 2],
+        "how often two blocks run, of which the first is used twice",
+        likely={
+            "each block is recomputed more than once": [6, 3],
+            "nothing is recomputed: the first run's graph was kept": [2, 1],
+        },
+    )
 
 
 @check(
@@ -250,14 +280,26 @@ def check_memory(run: Run) -> None:
     """M: every byte that is alive, after forward, in backward and after it."""
     found = run(drive_memory, {"x": run.random(COUNT)}).outputs[0]
     size, states = COUNT * 8, BLOCKS * STATE
-    run.at_most(found["held"], (BLOCKS + 1) * size + states, "bytes held after forward",
-                cause="activations of the first run are kept: let autograd not watch, or keep "
-                "nothing that has a graph")  # fmt: skip
-    run.at_most(found["left"], 2 * size + STATE, "bytes that a backward leaves behind",
-                cause="the second run's tensors stay, on `ctx` or in a cycle")  # fmt: skip
+    run.at_most(
+        found["held"],
+        (BLOCKS + 1) * size + states,
+        "bytes held after forward",
+        cause="activations of the first run are kept: let autograd not watch, or keep "
+        "nothing that has a graph",
+    )
+    run.at_most(
+        found["left"],
+        2 * size + STATE,
+        "bytes that a backward leaves behind",
+        cause="the second run's tensors stay, on `ctx` or in a cycle",
+    )
     peak = (BLOCKS + 1 + 2 * DEPTH + 6) * size + states + STATE
-    run.at_most(found["peak"], peak, "bytes at the peak of backward",
-                cause="more than one block's activations are there at a time")  # fmt: skip
+    run.at_most(
+        found["peak"],
+        peak,
+        "bytes at the peak of backward",
+        cause="more than one block's activations are there at a time",
+    )
 
 
 @check(
@@ -273,6 +315,10 @@ def check_autocast(run: Run) -> None:
     found = run(drive_autocast, given).outputs[0]
     cause = "autocast as in forward is missing in the second run"
     for name, dtype in (("on", "torch.bfloat16"), ("off", "torch.float32")):
-        run.true(set(found[name]) == {dtype}, f"a product with autocast {name} in forward",
-                 expected=f"{dtype} in both runs", measured=", ".join(found[name]),
-                 cause=cause)  # fmt: skip
+        run.true(
+            set(found[name]) == {dtype},
+            f"a product with autocast {name} in forward",
+            expected=f"{dtype} in both runs",
+            measured=", ".join(found[name]),
+            cause=cause,
+        )

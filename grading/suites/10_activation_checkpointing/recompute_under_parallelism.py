@@ -60,9 +60,14 @@ def drive_counts(learner: Any, group: Any, cases: list[dict[str, Any]]) -> dict[
 
 
 def drive_stack(
-    learner: Any, group: Any, weights: list[block_stack.Values], x: torch.Tensor,
-    slope: torch.Tensor, plan: dict[str, Any] | None, count: int,
-) -> dict[str, Any]:  # fmt: skip
+    learner: Any,
+    group: Any,
+    weights: list[block_stack.Values],
+    x: torch.Tensor,
+    slope: torch.Tensor,
+    plan: dict[str, Any] | None,
+    count: int,
+) -> dict[str, Any]:
     """Forward and backward of the stack, whose first blocks are recomputed.
 
     Args:
@@ -121,15 +126,18 @@ def _plans(run: Run) -> list[list[dict[str, Any]]]:
         for _ in range(WORLD):
             whole = (kept + run.integers(0, 60, n)).tolist()
             low, high = n * kept, sum(whole)
-            plans.append({"kept": kept, "whole": whole,
-                          "budget": run.number(low, high + high // 3)})  # fmt: skip
+            plans.append(
+                {"kept": kept, "whole": whole, "budget": run.number(low, high + high // 3)}
+            )
         cases.append(plans)
     exact = {"kept": 10, "whole": [30, 50, 20, 20, 50, 30]}, (140, 80, 200)
     front = {"kept": 10, "whole": [60, 10, 10]}, (40, 100, 90)
     free = {"kept": 10, "whole": [30, 50, 40]}, (120, 121, 122)
     every = {"kept": 10, "whole": [30, 50, 40]}, (30, 500, 60)
-    known = [[plan | {"budget": budget} for budget in budgets]
-             for plan, budgets in (exact, front, free, every)]  # fmt: skip
+    known = [
+        [plan | {"budget": budget} for budget in budgets]
+        for plan, budgets in (exact, front, free, every)
+    ]
     return known + cases
 
 
@@ -158,9 +166,16 @@ def _stack(run: Run, given: block_stack.Given, way: str) -> Any:
     whole, x, slope = given
     counts = COUNTS if way == "own" else (len(block_stack.ORDER),) * WORLD
     plan = {"kept": 10, "whole": [40] * len(block_stack.ORDER)}
-    inputs = [{"weights": [block_stack.cut(each, rank) for each in whole], "x": x, "slope": slope,
-               "plan": plan | {"budget": BUDGETS[rank]} if way == "agreed" else None,
-               "count": counts[rank]} for rank in range(WORLD)]  # fmt: skip
+    inputs = [
+        {
+            "weights": [block_stack.cut(each, rank) for each in whole],
+            "x": x,
+            "slope": slope,
+            "plan": plan | {"budget": BUDGETS[rank]} if way == "agreed" else None,
+            "count": counts[rank],
+        }
+        for rank in range(WORLD)
+    ]
     if way == "all":
         large = {"large": run.random(COUNT)}
         return explained(run, drive_all, [each | large for each in inputs], WORLD, AGAIN)
@@ -210,9 +225,17 @@ def check_question(run: Run) -> None:
     for rank in range(WORLD):
         once = one_all_reduce(1, WORLD, rank)
         for sent in stretches(result, rank, result.outputs[rank]["marks"]):
-            run.equal(sent, once, "what agreed_count sends", rank=rank, likely={
-                "no rank asks the others": [], "one all-reduce is enough": once * 2,
-                "one number is enough": one_all_reduce(WORLD, WORLD, rank)})  # fmt: skip
+            run.equal(
+                sent,
+                once,
+                "what agreed_count sends",
+                rank=rank,
+                likely={
+                    "no rank asks the others": [],
+                    "one all-reduce is enough": once * 2,
+                    "one number is enough": one_all_reduce(WORLD, WORLD, rank),
+                },
+            )
 
 
 @check(
@@ -223,16 +246,21 @@ def check_question(run: Run) -> None:
 )
 def check_refusal(run: Run) -> None:
     """H: what is not enough for rank 1, although it would be for the others."""
-    plan: dict[str, Any] = {"kept": run.number(5, 20),
-                            "whole": run.integers(40, 60, 4).tolist()}  # fmt: skip
+    plan: dict[str, Any] = {"kept": run.number(5, 20), "whole": run.integers(40, 60, 4).tolist()}
     budgets = (1000, 4 * plan["kept"] - 1)
     inputs = [{"cases": [plan | {"budget": budget}]} for budget in budgets]
     result = explained(run, drive_counts, inputs, 2, ASK)
     for rank, output in enumerate(result.outputs):
-        run.equal(output["counts"], ["MemoryError"], rank=rank,
-                  what="the answer where rank 1 has too little memory for 4 recomputed blocks",
-                  likely={"the rank goes on, but rank 1 cannot: all raise": [5],
-                          "recomputing all of them is not enough for rank 1": [4]})  # fmt: skip
+        run.equal(
+            output["counts"],
+            ["MemoryError"],
+            rank=rank,
+            what="the answer where rank 1 has too little memory for 4 recomputed blocks",
+            likely={
+                "the rank goes on, but rank 1 cannot: all raise": [5],
+                "recomputing all of them is not enough for rank 1": [4],
+            },
+        )
 
 
 @check(
@@ -263,9 +291,16 @@ def check_sent(run: Run) -> None:
         once = each * 2 * len(block_stack.ORDER)
         passes = stretches(result, rank, result.outputs[rank]["marks"])
         for way, sent in zip(("forward", "backward"), passes, strict=True):
-            run.equal(len(sent), len(once), f"the all-reduces in {way} of 4 blocks", rank=rank,
-                      likely={"the second runs send the sums of forward again, or the backward of "
-                              "a sum sends its gradient": 2 * len(once)})  # fmt: skip
+            run.equal(
+                len(sent),
+                len(once),
+                f"the all-reduces in {way} of 4 blocks",
+                rank=rank,
+                likely={
+                    "the second runs send the sums of forward again, or the backward of "
+                    "a sum sends its gradient": 2 * len(once)
+                },
+            )
             run.equal(sent, once, f"what is sent in {way} of 4 blocks", rank=rank)
 
 
@@ -292,8 +327,13 @@ def _check_values(run: Run, given: block_stack.Given, result: Any) -> None:
     """Output and gradients on all ranks, against one process."""
     wanted = block_stack.one_process(given)
     for rank, output in enumerate(result.outputs):
-        run.close(output["found"], block_stack.cut(wanted, rank), rank=rank, terms=20,
-                  what="of the stack, output or gradient")  # fmt: skip
+        run.close(
+            output["found"],
+            block_stack.cut(wanted, rank),
+            rank=rank,
+            terms=20,
+            what="of the stack, output or gradient",
+        )
 
 
 @check(

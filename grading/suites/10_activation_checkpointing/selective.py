@@ -93,7 +93,10 @@ def _layers(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
     width = heads * run.number(2, 4)
     wide = 2 * width + 1
     shapes = dict.fromkeys("qkvo", (width, width)) | {
-        "up": (wide, width), "bias": (wide,), "down": (wide, width)}  # fmt: skip
+        "up": (wide, width),
+        "bias": (wide,),
+        "down": (wide, width),
+    }
     given = {"layers": [{name: run.random(shape) * width**-0.5 for name, shape in shapes.items()}
                         for _ in range(2)],
              "tokens": run.random((2, tokens, width)), "heads": heads,
@@ -111,19 +114,34 @@ def _again(found: dict[str, Any], plain: dict[str, Any], op: str) -> int:
 
 
 def _check_counts(
-    run: Run, found: dict[str, Any], plain: dict[str, Any], kept: tuple[str, ...],
-    others: tuple[str, ...], words: str,
-) -> None:  # fmt: skip
+    run: Run,
+    found: dict[str, Any],
+    plain: dict[str, Any],
+    kept: tuple[str, ...],
+    others: tuple[str, ...],
+    words: str,
+) -> None:
     """Kept operations run in forward alone, the others once more; nothing twice in forward."""
     for op in kept + others:
         once, what = plain["forward"][op], f"how often {op} is run {words}"
-        run.equal(found["forward"].get(op, 0), once, f"{what}, in forward,", likely={
-            "an operation is run once there": 2 * once})  # fmt: skip
+        run.equal(
+            found["forward"].get(op, 0),
+            once,
+            f"{what}, in forward,",
+            likely={"an operation is run once there": 2 * once},
+        )
         right, wrong = (0, once) if op in kept else (once, 0)
-        run.equal(_again(found, plain, op), right, f"{what}, for a second time,", likely={
-            "it is kept, so the second run takes the kept result": None if right else wrong,
-            "it is not to be kept, so it must run again: is anything recomputed?":
-                wrong if right else None})  # fmt: skip
+        run.equal(
+            _again(found, plain, op),
+            right,
+            f"{what}, for a second time,",
+            likely={
+                "it is kept, so the second run takes the kept result": None if right else wrong,
+                "it is not to be kept, so it must run again: is anything recomputed?": wrong
+                if right
+                else None,
+            },
+        )
 
 
 @check(
@@ -180,16 +198,24 @@ def check_same(run: Run) -> None:
     """E: what each run draws, and its wide activations before and after `relu_`."""
     found, plain = _layers(run)
     firsts, seconds = found["runs"][:2], found["runs"][2:][::-1]
-    run.equal(len(seconds), 2, "the number of second runs of two transformer blocks",
-              likely={"nothing is recomputed": 0})  # fmt: skip
+    run.equal(
+        len(seconds),
+        2,
+        "the number of second runs of two transformer blocks",
+        likely={"nothing is recomputed": 0},
+    )
     run.close(firsts, plain["runs"], "what the first run of blocks sees, entry")
     for (drawn, before, after), again in zip(firsts, seconds, strict=True):
         run.equal(again[0], drawn, "what the second run draws", likely={
             "the second run draws other random numbers than the first: let `checkpoint` restore "
             "their state": again[0]})  # fmt: skip
         what = "a kept result, before the block's `relu_` in the second run,"
-        run.close(again[1], before, what, likely={
-            "the block has changed it in place since: keep a copy": after})  # fmt: skip
+        run.close(
+            again[1],
+            before,
+            what,
+            likely={"the block has changed it in place since: keep a copy": after},
+        )
 
 
 @check(
@@ -205,9 +231,13 @@ def check_policy(run: Run) -> None:
     for op, keep in PAPER.items():
         why = "a linear layer computes it" if keep else "it is cheap, or attention's, and large"
         answer = found["policy"][op]
-        run.true(isinstance(answer, bool) and answer == keep, expected=str(keep),
-                 message=f"keep_products(aten.{op}.default) has the wrong answer",
-                 measured=str(answer), cause=why)  # fmt: skip
+        run.true(
+            isinstance(answer, bool) and answer == keep,
+            expected=str(keep),
+            message=f"keep_products(aten.{op}.default) has the wrong answer",
+            measured=str(answer),
+            cause=why,
+        )
     _check_counts(run, found, plain, ("mm", "addmm"), TWICE, "in transformer blocks")
 
 
@@ -242,11 +272,17 @@ def check_overhead(run: Run) -> None:
 def _check_overhead(run: Run, found: dict[str, Any], plain: dict[str, Any], words: str) -> None:
     forward, backward = plain["flops"]
     again = found["flops"][1] - backward
-    run.close(found["overhead"], again / forward, f"the overhead {words}", likely={
-        "kept products are counted as if they were computed again": 1.0,
-        "the products of backward itself are counted too": (again + backward) / forward,
-        "it is a part of forward and backward: divide by the forward alone":
-            again / (forward + backward),
-        "it is a part of all that is run: divide by the forward alone":
-            again / (forward + backward + again),
-        "products that were computed again are not counted": 0.0})  # fmt: skip
+    run.close(
+        found["overhead"],
+        again / forward,
+        f"the overhead {words}",
+        likely={
+            "kept products are counted as if they were computed again": 1.0,
+            "the products of backward itself are counted too": (again + backward) / forward,
+            "it is a part of forward and backward: divide by the forward alone": again
+            / (forward + backward),
+            "it is a part of all that is run: divide by the forward alone": again
+            / (forward + backward + again),
+            "products that were computed again are not counted": 0.0,
+        },
+    )

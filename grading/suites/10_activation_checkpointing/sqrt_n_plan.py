@@ -41,8 +41,10 @@ def drive_equal(learner: Any, group: Any, cases: list[tuple[int, int]]) -> dict[
     for plan in plans:
         if not all(isinstance(blocks, range) for blocks in plan):
             raise TypeError(f"a plan of equal blocks must be a list of ranges, not {plan!r}")
-    return {"plans": [[list(blocks) for blocks in plan] for plan in plans],
-            "default": [list(blocks) for blocks in learner.sqrt_n_plan(30)]}  # fmt: skip
+    return {
+        "plans": [[list(blocks) for blocks in plan] for plan in plans],
+        "default": [list(blocks) for blocks in learner.sqrt_n_plan(30)],
+    }
 
 
 def _segment(segment: Any) -> tuple[list[int], bool]:
@@ -103,8 +105,13 @@ def _check_plan(run: Run, case: dict[str, Any], plan: Plan | None, least: int | 
     what = f"{n} blocks of {case['memories']} within {budget}"
     if least is None:
         none = "no plan's peak is within the budget: say so"
-        run.true(plan is None, f"{what}: there is no plan", expected="ValueError",
-                 measured=str(plan), cause=none)  # fmt: skip
+        run.true(
+            plan is None,
+            f"{what}: there is no plan",
+            expected="ValueError",
+            measured=str(plan),
+            cause=none,
+        )
         return
     lost = (
         "a peak equal to the budget is within it; longer segments hold less; and so may plans for "
@@ -120,11 +127,14 @@ def _check_plan(run: Run, case: dict[str, Any], plan: Plan | None, least: int | 
         time += sum(case["times"][i] for i in blocks) if again else 0
         peak = held + inside if again else held
         cause = "a recomputed segment needs its input and all its activations in its backward"
-        run.at_most(peak, budget, f"{what}: the peak at segment {blocks} of {plan}",
-                    cause=cause)  # fmt: skip
-    run.at_most(time, least, f"{what}, of times {case['times']}: the time to recompute",
-                cause="a cheaper plan is within the budget: remember the cheapest for everything "
-                "that can be held")  # fmt: skip
+        run.at_most(peak, budget, f"{what}: the peak at segment {blocks} of {plan}", cause=cause)
+    run.at_most(
+        time,
+        least,
+        f"{what}, of times {case['times']}: the time to recompute",
+        cause="a cheaper plan is within the budget: remember the cheapest for everything "
+        "that can be held",
+    )
 
 
 def _cases(run: Run, n: int, budgets: list[float]) -> list[dict[str, Any]]:
@@ -132,8 +142,10 @@ def _cases(run: Run, n: int, budgets: list[float]) -> list[dict[str, Any]]:
     times = run.integers(1, 20, n).tolist()
     memories = run.integers(1, 9, n).tolist()
     low, high = max(memories), sum(memories)
-    return [{"times": times, "memories": memories, "budget": low + round(share * (high - low))}
-            for share in budgets]  # fmt: skip
+    return [
+        {"times": times, "memories": memories, "budget": low + round(share * (high - low))}
+        for share in budgets
+    ]
 
 
 @check(
@@ -153,8 +165,7 @@ def check_equal(run: Run) -> None:
         peak = len(plan) + memory * max(map(len, plan), default=0)
         least = min((k + memory * -(-n // k) for k in range(1, n + 1)), default=0)
         cut = "lengths that differ by one at most are best; activations count `memory` times"
-        run.at_most(peak, least, f"the peak of {what}, cut into {[*map(len, plan)]},",
-                    cause=cut)  # fmt: skip
+        run.at_most(peak, least, f"the peak of {what}, cut into {[*map(len, plan)]},", cause=cut)
 
 
 @check(

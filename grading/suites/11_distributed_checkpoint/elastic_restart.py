@@ -171,14 +171,25 @@ def start(run: Run, case: Case, world: int = 2, steps: int = STEPS, died: int = 
 
 def kill(run: Run, case: Case, rank: int, dies: tuple[str, int], died: int = 0) -> None:
     """Runs the job until a rank is killed."""
-    inputs = [{**case.given, "steps": STEPS, "dies": dies if index == rank else None,
-               "least": died - INTERVAL} for index in range(2)]  # fmt: skip
+    inputs = [
+        {
+            **case.given,
+            "steps": STEPS,
+            "dies": dies if index == rank else None,
+            "least": died - INTERVAL,
+        }
+        for index in range(2)
+    ]
     result = run.attempt(drive, inputs, world=2, folder=run.folder)
     if result.fault is None:
         begins(run, result, died)
-        run.fail("train() ended before the rank was to be killed", rank=rank,
-                 expected=f"job.{dies[0]}() called at step {dies[1]}", measured="it was not",
-                 cause=f"a save is due at each multiple of {INTERVAL}")  # fmt: skip
+        run.fail(
+            "train() ended before the rank was to be killed",
+            rank=rank,
+            expected=f"job.{dies[0]}() called at step {dies[1]}",
+            measured="it was not",
+            cause=f"a save is due at each multiple of {INTERVAL}",
+        )
     if result.fault.kind != "killed" or rank not in result.fault.ranks:
         raise RunFault(result.fault, result.printed)
 
@@ -187,26 +198,46 @@ def begins(run: Run, result: Any, died: int) -> None:
     """A job that was started again goes on from a step that is not too early."""
     for rank, found in enumerate(result.outputs):
         first = found["step"] - len(found["log"])
-        run.at_most(died - first, INTERVAL, f"the work lost by a kill in step {died}, in steps,",
-                    rank=rank, cause=f"it went on from step {first}, and not from the newest "
-                    "checkpoint that is complete")  # fmt: skip
+        run.at_most(
+            died - first,
+            INTERVAL,
+            f"the work lost by a kill in step {died}, in steps,",
+            rank=rank,
+            cause=f"it went on from step {first}, and not from the newest "
+            "checkpoint that is complete",
+        )
 
 
 def went_on(run: Run, case: Case, result: Any, when: str) -> None:
     """The restarted job ended as if nothing had been."""
     for rank, found in enumerate(result.outputs):
         first = found["step"] - len(found["log"])
-        run.equal([step["step"] for step in found["log"]], list(range(first + 1, STEPS + 1)),
-                  f"the list of steps made after a kill {when}", rank=rank)  # fmt: skip
-        run.close([step["loss"] for step in found["log"]],
-                  [step["losses"][rank] for step in case.steps[first:]],
-                  f"the losses after a kill {when}", rank=rank)  # fmt: skip
-        run.close(found["weights"], case.weights, f"the weights at the end, after a kill {when},",
-                  rank=rank)  # fmt: skip
+        run.equal(
+            [step["step"] for step in found["log"]],
+            list(range(first + 1, STEPS + 1)),
+            f"the list of steps made after a kill {when}",
+            rank=rank,
+        )
+        run.close(
+            [step["loss"] for step in found["log"]],
+            [step["losses"][rank] for step in case.steps[first:]],
+            f"the losses after a kill {when}",
+            rank=rank,
+        )
+        run.close(
+            found["weights"],
+            case.weights,
+            f"the weights at the end, after a kill {when},",
+            rank=rank,
+        )
 
 
-@check("without a kill: every step once, a save at each interval", points=3, code="E",
-       diagnosis="a loop of steps, and a save if job.step % interval is 0")  # fmt: skip
+@check(
+    "without a kill: every step once, a save at each interval",
+    points=3,
+    code="E",
+    diagnosis="a loop of steps, and a save if job.step % interval is 0",
+)
 def check_alone(run: Run) -> None:
     """E: weights of one process; which steps are saved."""
     case = case_of(run)
@@ -214,16 +245,28 @@ def check_alone(run: Run) -> None:
     for rank, found in enumerate(start(run, case).outputs):
         run.equal(found["step"], STEPS, "job.step at the end", rank=rank)
         run.close(found["weights"], case.weights, "the weights at the end", rank=rank)
-        run.equal(found["saved"], due, "the list of steps that are saved", rank=rank, likely={
-            "saved after every step: that costs more than it is worth": list(range(1, STEPS + 1)),
-            "saved too seldom, at every second interval": due[1::2],
-            "saved too seldom, at the end alone": [STEPS],
-            "never saved: a kill costs everything": [],
-        })  # fmt: skip
+        run.equal(
+            found["saved"],
+            due,
+            "the list of steps that are saved",
+            rank=rank,
+            likely={
+                "saved after every step: that costs more than it is worth": list(
+                    range(1, STEPS + 1)
+                ),
+                "saved too seldom, at every second interval": due[1::2],
+                "saved too seldom, at the end alone": [STEPS],
+                "never saved: a kill costs everything": [],
+            },
+        )
 
 
-@check("a rank killed in a step: at most an interval is lost", points=5, code="E",
-       diagnosis="go on from the newest complete checkpoint")  # fmt: skip
+@check(
+    "a rank killed in a step: at most an interval is lost",
+    points=5,
+    code="E",
+    diagnosis="go on from the newest complete checkpoint",
+)
 def check_killed(run: Run) -> None:
     """E: killed twice in one job, with one and with two digits in the newest step."""
     case = case_of(run)
@@ -232,8 +275,12 @@ def check_killed(run: Run) -> None:
     went_on(run, case, start(run, case, died=13), "in a step")
 
 
-@check("a rank killed in a save: the torn checkpoint is not loaded", points=5, code="E",
-       diagnosis="a checkpoint counts once all ranks have written their part")  # fmt: skip
+@check(
+    "a rank killed in a save: the torn checkpoint is not loaded",
+    points=5,
+    code="E",
+    diagnosis="a checkpoint counts once all ranks have written their part",
+)
 def check_torn(run: Run) -> None:
     """E: the others have written their part of step 6, or of step 9, and wait."""
     case = case_of(run)
@@ -242,8 +289,12 @@ def check_torn(run: Run) -> None:
     went_on(run, case, start(run, case, died=9), "in a save")
 
 
-@check("the job goes on with another number of ranks", points=4, code="E",
-       diagnosis="the state of the job is for all; a new rank has none of its own")  # fmt: skip
+@check(
+    "the job goes on with another number of ranks",
+    points=4,
+    code="E",
+    diagnosis="the state of the job is for all; a new rank has none of its own",
+)
 def check_worlds(run: Run) -> None:
     """E: two ranks, then three, then one: weights, data, and each rank's random numbers."""
     case = case_of(run)
@@ -254,18 +305,30 @@ def check_worlds(run: Run) -> None:
         what = f"on {len(result.outputs)} ranks, after other ranks' {begins} steps,"
         for rank, found in enumerate(result.outputs):
             ends = begins + len(found["log"])
-            run.true(found["begun"] is not None, "job.restore() was not called", rank=rank,
-                     cause="each rank must load: all of them were made anew")  # fmt: skip
-            run.equal([step["rows"] for step in found["log"]],
-                      [step["rows"] for step in case.steps[begins:ends]], f"the data {what}",
-                      rank=rank)  # fmt: skip
+            run.true(
+                found["begun"] is not None,
+                "job.restore() was not called",
+                rank=rank,
+                cause="each rank must load: all of them were made anew",
+            )
+            run.equal(
+                [step["rows"] for step in found["log"]],
+                [step["rows"] for step in case.steps[begins:ends]],
+                f"the data {what}",
+                rank=rank,
+            )
     for rank, found in enumerate(grown.outputs):
         begun = dict(found["begun"])
-        run.equal(begun.pop("own"), rank < 2, "whether restore() got a state of this rank",
-                  rank=rank)  # fmt: skip
+        run.equal(
+            begun.pop("own"), rank < 2, "whether restore() got a state of this rank", rank=rank
+        )
         state = begun.pop("random")
         if rank < 2:
-            run.equal(state, case.streams[rank], "the random state of a rank that was there",
-                      rank=rank, likely={
-                "it is another rank's": case.streams[1 - rank]})  # fmt: skip
+            run.equal(
+                state,
+                case.streams[rank],
+                "the random state of a rank that was there",
+                rank=rank,
+                likely={"it is another rank's": case.streams[1 - rank]},
+            )
         run.close(begun, case.halfway, "the weights after restore()", rank=rank)

@@ -119,14 +119,21 @@ class Layout:
 
     def given(self, world: int) -> list[list[Given]]:
         """What each rank of the save has."""
-        return [[cut(name, whole, self.saved.get(name), index, world)
-                 for name, whole in self.state.items()] for index in range(world)]  # fmt: skip
+        return [
+            [
+                cut(name, whole, self.saved.get(name), index, world)
+                for name, whole in self.state.items()
+            ]
+            for index in range(world)
+        ]
 
     def wanted(self, world: int) -> list[list[Given]]:
         """What each rank of the load is to have, in another order; values as they should be."""
         names = [name for name in reversed(self.state) if name != "not wanted"]
-        return [[cut(name, self.state[name], self.loaded.get(name), index, world)
-                 for name in names] for index in range(world)]  # fmt: skip
+        return [
+            [cut(name, self.state[name], self.loaded.get(name), index, world) for name in names]
+            for index in range(world)
+        ]
 
 
 def _likely(state: dict[str, torch.Tensor], about: Given, value: Any) -> dict[str, torch.Tensor]:
@@ -193,13 +200,22 @@ def check_padding(run: Run) -> None:
         for (name, shape, offsets, right), value in zip(mine, values, strict=True):
             inside = max(0, min(shape[0] - offsets[0], len(right)))
             what = f"{name} at {offsets}, {inside} of {len(right)} elements inside its tensor"
-            run.true(value.shape == right.shape and torch.equal(value[:inside], right[:inside]),
-                     f"{what}: its values", rank=rank, expected=str(right[:inside].tolist()[:4]),
-                     measured=str(value.tolist()[:4]))  # fmt: skip
+            run.true(
+                value.shape == right.shape and torch.equal(value[:inside], right[:inside]),
+                f"{what}: its values",
+                rank=rank,
+                expected=str(right[:inside].tolist()[:4]),
+                measured=str(value.tolist()[:4]),
+            )
             padding = value[inside:]
             cause = NOT_ZERO if (padding == SENTINEL).any() else NO_DATA
-            run.true(not padding.any(), f"{what}: the padding is not 0", rank=rank,
-                     measured=str(padding.tolist()[:4]), cause=cause)  # fmt: skip
+            run.true(
+                not padding.any(),
+                f"{what}: the padding is not 0",
+                rank=rank,
+                measured=str(padding.tolist()[:4]),
+                cause=cause,
+            )
 
 
 @check(
@@ -214,21 +230,38 @@ def check_memory(run: Run) -> None:
     state = {f"w{number}": run.random((ROWS, COLUMNS)) for number in range(MATRICES)}
     given = [[cut(name, whole, None, 0, 1) for name, whole in state.items()]]
     write_checkpoint(Path(run.folder) / "wide", NEW, given)
-    inputs = [{"wanted": [cut(name, whole, 1, index, world) for name, whole in state.items()]}
-              for index in range(world)]  # fmt: skip
+    inputs = [
+        {"wanted": [cut(name, whole, 1, index, world) for name, whole in state.items()]}
+        for index in range(world)
+    ]
     result = run(drive_memory, inputs, world=world, folder=run.folder)
     run.forbid_bypass(result)
     one = ROWS * COLUMNS * 8 // world
     for rank, found in enumerate(result.outputs):
         sent = result.timeline.sent()[rank]
-        run.at_most(sent, FEW, "bytes sent", rank=rank, cause="values go over the wire: a rank "
-                    "read for others, which then needs memory for them")  # fmt: skip
-        run.at_most(found["peak"], 3 * one + FEW * 2, "bytes of memory beside the tensors",
-                    rank=rank, cause="a whole box or a whole file is in memory, of which a part is "
-                    "wanted")  # fmt: skip
-        run.at_most(found["read"], MATRICES * one * 3 // 2 + FEW, "bytes read from the files",
-                    rank=rank, cause="everything is read, and most of it thrown away: seek, and "
-                    "read the stretches of your own columns")  # fmt: skip
+        run.at_most(
+            sent,
+            FEW,
+            "bytes sent",
+            rank=rank,
+            cause="values go over the wire: a rank "
+            "read for others, which then needs memory for them",
+        )
+        run.at_most(
+            found["peak"],
+            3 * one + FEW * 2,
+            "bytes of memory beside the tensors",
+            rank=rank,
+            cause="a whole box or a whole file is in memory, of which a part is wanted",
+        )
+        run.at_most(
+            found["read"],
+            MATRICES * one * 3 // 2 + FEW,
+            "bytes read from the files",
+            rank=rank,
+            cause="everything is read, and most of it thrown away: seek, and "
+            "read the stretches of your own columns",
+        )
 
 
 @check(
@@ -252,16 +285,26 @@ def check_newest(run: Run) -> None:
     wanted = [[cut("w", old["w"], 1, index, world)] for index in range(world)]
     inputs = [{"wanted": mine, "folder": f"seen-by-{rank}"} for rank, mine in enumerate(wanted)]
     result = run(drive, inputs, world=world, folder=run.folder)
-    run.equal(result.column("step"), [OLD] * world, "the steps that the ranks return", likely={
-        "each rank looked for itself: a newer one was complete when the others looked":
-        [OLD] + [NEW] * (world - 1),
-        "a torn checkpoint was loaded: without a manifest it does not count": [NEW + 1] * world,
-        "this is the oldest": [OLD - 1] * world,
-    })  # fmt: skip
+    run.equal(
+        result.column("step"),
+        [OLD] * world,
+        "the steps that the ranks return",
+        likely={
+            "each rank looked for itself: a newer one was complete when the others looked": [OLD]
+            + [NEW] * (world - 1),
+            "a torn checkpoint was loaded: without a manifest it does not count": [NEW + 1] * world,
+            "this is the oldest": [OLD - 1] * world,
+        },
+    )
     for rank, mine in enumerate(wanted):
         newer = cut("w", new["w"], 1, rank, world)[3]
-        run.equal(result.outputs[rank]["values"][0], mine[0][3], f"w of step {OLD}", rank=rank,
-                  likely={f"these are the values of step {NEW}": newer})  # fmt: skip
+        run.equal(
+            result.outputs[rank]["values"][0],
+            mine[0][3],
+            f"w of step {OLD}",
+            rank=rank,
+            likely={f"these are the values of step {NEW}": newer},
+        )
 
 
 @check(
@@ -295,11 +338,25 @@ def check_refused(run: Run) -> None:
         for what, told, first in zip(cases, output["told"], output["first"], strict=True):
             name = "rank-1.bin" if "file" in what else cases[what][1][0]
             kinds = ("FileNotFoundError",) if "folder" in what else ("ValueError", "KeyError")
-            run.true(told.startswith(kinds), f"{what}: how the load ends", rank=rank,
-                     expected=kinds[0], measured=told,
-                     cause=f"{what} was accepted" if told == "no exception" else "")  # fmt: skip
-            run.true(name in told or "folder" in what, f"{what}: the message does not name it",
-                     rank=rank, expected=f"{name} in it", measured=told)  # fmt: skip
+            run.true(
+                told.startswith(kinds),
+                f"{what}: how the load ends",
+                rank=rank,
+                expected=kinds[0],
+                measured=told,
+                cause=f"{what} was accepted" if told == "no exception" else "",
+            )
+            run.true(
+                name in told or "folder" in what,
+                f"{what}: the message does not name it",
+                rank=rank,
+                expected=f"{name} in it",
+                measured=told,
+            )
             unchanged = "tensor" not in what or bool((first == SENTINEL).all())
-            run.true(unchanged, f"{what}: another tensor was changed all the same", rank=rank,
-                     cause="check all pieces before the first one is written to")  # fmt: skip
+            run.true(
+                unchanged,
+                f"{what}: another tensor was changed all the same",
+                rank=rank,
+                cause="check all pieces before the first one is written to",
+            )

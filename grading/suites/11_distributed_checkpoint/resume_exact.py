@@ -89,14 +89,22 @@ def save(run: Run, given: dict[str, Any], world: int = 2) -> Any:
     for rank, found in enumerate(result.outputs):
         states = found["at_once"]
         if not isinstance(states, tuple) or len(states) != 2:
-            run.fail("capture() does not return two states", rank=rank,
-                     expected="a tuple: of the job, of this rank", measured=repr(states)[:80],
-                     cause="`return job, own`")  # fmt: skip
+            run.fail(
+                "capture() does not return two states",
+                rank=rank,
+                expected="a tuple: of the job, of this rank",
+                measured=repr(states)[:80],
+                cause="`return job, own`",
+            )
         bad = _opaque(states)
-        run.true(bad is None, "a state cannot be written to a disk", rank=rank,
-                 expected="tensors, numbers, strings, None, lists, tuples, dicts",
-                 measured=repr(bad)[:80],
-                 cause="an object is in it: save what its state_dict() says")  # fmt: skip
+        run.true(
+            bad is None,
+            "a state cannot be written to a disk",
+            rank=rank,
+            expected="tensors, numbers, strings, None, lists, tuples, dicts",
+            measured=repr(bad)[:80],
+            cause="an object is in it: save what its state_dict() says",
+        )
     return result
 
 
@@ -104,8 +112,14 @@ def resume(run: Run, given: dict[str, Any], saved: Any, world: int = 2) -> Any:
     """Runs the second half, from the states as they were when they were captured."""
     job = saved.outputs[0]["at_once"][0]
     owns = [found["at_once"][1] for found in saved.outputs] + [None] * world
-    return run(second, [{"seed": given["seed"] + 777, "data": given["data"], "job": job,
-                         "own": own} for own in owns[:world]], world=world)  # fmt: skip
+    return run(
+        second,
+        [
+            {"seed": given["seed"] + 777, "data": given["data"], "job": job, "own": own}
+            for own in owns[:world]
+        ],
+        world=world,
+    )
 
 
 def _opaque(state: Any) -> Any:
@@ -173,23 +187,38 @@ CAUSES = {
 }
 
 
-@check("capture changes nothing", points=2, code="E",
-       diagnosis="look at everything, touch nothing: no draw, no step")  # fmt: skip
+@check(
+    "capture changes nothing",
+    points=2,
+    code="E",
+    diagnosis="look at everything, touch nothing: no draw, no step",
+)
 def check_quiet(run: Run) -> None:
     """E: ten steps with a capture in the middle are one process' ten steps."""
     given = inputs_of(run)
     steps, weights = expected(given)
     for rank, found in enumerate(save(run, given).outputs):
-        run.true(found["quiet"], "capture() moves the random numbers on", rank=rank,
-                 cause="a number was drawn: the steps after a save are other ones")  # fmt: skip
-        run.close([step["loss"] for step in found["steps"]],
-                  [step["losses"][rank] for step in steps], "the loss of step",
-                  rank=rank)  # fmt: skip
+        run.true(
+            found["quiet"],
+            "capture() moves the random numbers on",
+            rank=rank,
+            cause="a number was drawn: the steps after a save are other ones",
+        )
+        run.close(
+            [step["loss"] for step in found["steps"]],
+            [step["losses"][rank] for step in steps],
+            "the loss of step",
+            rank=rank,
+        )
         run.close(found["weights"], weights, "the weights after 10 steps", rank=rank)
 
 
-@check("the data and the count of steps go on where they were", points=3, code="E",
-       diagnosis="the sampler's state and `step` belong to the job's state")  # fmt: skip
+@check(
+    "the data and the count of steps go on where they were",
+    points=3,
+    code="E",
+    diagnosis="the sampler's state and `step` belong to the job's state",
+)
 def check_data(run: Run) -> None:
     """E: the rows of each batch after the restart."""
     given = inputs_of(run)
@@ -201,15 +230,28 @@ def check_data(run: Run) -> None:
     }
     wrong = {why: [step["rows"] for step in steps[BEFORE:]] for why, steps in likely.items()}
     for rank, found in enumerate(resume(run, given, save(run, given)).outputs):
-        run.equal([step["rows"] for step in found["steps"]], right[BEFORE:],
-                  "the data of the five steps after the restart", rank=rank,
-                  likely=wrong)  # fmt: skip
-        run.equal(found["step"], BEFORE, "training.step after restore()", rank=rank,
-                  likely={"the count of steps begins anew": 0})  # fmt: skip
+        run.equal(
+            [step["rows"] for step in found["steps"]],
+            right[BEFORE:],
+            "the data of the five steps after the restart",
+            rank=rank,
+            likely=wrong,
+        )
+        run.equal(
+            found["step"],
+            BEFORE,
+            "training.step after restore()",
+            rank=rank,
+            likely={"the count of steps begins anew": 0},
+        )
 
 
-@check("the learning rate and the loss scale go on", points=3, code="E",
-       diagnosis="schedule, optimizer and scaler have a state_dict each")  # fmt: skip
+@check(
+    "the learning rate and the loss scale go on",
+    points=3,
+    code="E",
+    diagnosis="schedule, optimizer and scaler have a state_dict each",
+)
 def check_rates(run: Run) -> None:
     """E: both in each step after the restart."""
     given = inputs_of(run)
@@ -222,18 +264,31 @@ def check_rates(run: Run) -> None:
     }
     scales = expected(given, "scaler")[0][BEFORE:]
     for rank, found in enumerate(resume(run, given, save(run, given)).outputs):
-        run.close(torch.tensor([step["rate"] for step in found["steps"]]).double(),
-                  torch.tensor([step["rate"] for step in right]).double(),
-                  "the learning rate of the five steps after the restart", rank=rank, likely={
-            why: torch.tensor([step["rate"] for step in steps[BEFORE:]]).double()
-            for why, steps in rates.items()})  # fmt: skip
-        run.equal([step["scale"] for step in found["steps"]], [step["scale"] for step in right],
-                  "the loss scale of the five steps after the restart", rank=rank, likely={
-            "the scaler is not restored": [step["scale"] for step in scales]})  # fmt: skip
+        run.close(
+            torch.tensor([step["rate"] for step in found["steps"]]).double(),
+            torch.tensor([step["rate"] for step in right]).double(),
+            "the learning rate of the five steps after the restart",
+            rank=rank,
+            likely={
+                why: torch.tensor([step["rate"] for step in steps[BEFORE:]]).double()
+                for why, steps in rates.items()
+            },
+        )
+        run.equal(
+            [step["scale"] for step in found["steps"]],
+            [step["scale"] for step in right],
+            "the loss scale of the five steps after the restart",
+            rank=rank,
+            likely={"the scaler is not restored": [step["scale"] for step in scales]},
+        )
 
 
-@check("10 steps = 5 + save + 5, bit for bit", points=5, code="E",
-       diagnosis="something that a step reads has begun anew")  # fmt: skip
+@check(
+    "10 steps = 5 + save + 5, bit for bit",
+    points=5,
+    code="E",
+    diagnosis="something that a step reads has begun anew",
+)
 def check_exact(run: Run) -> None:
     """E: losses and weights on each rank; one process' numbers name the cause."""
     given = inputs_of(run)
@@ -245,10 +300,16 @@ def check_exact(run: Run) -> None:
     fine = all(map(torch.allclose, found_losses, right))
     wrong = {} if fine else {why: expected(given, how)[0] for why, how in CAUSES.items()}
     for rank, found in enumerate(resumed):
-        run.close(found_losses[rank], right[rank], "the losses of the five steps after the restart",
-                  rank=rank, likely={
-            why: torch.stack([step["losses"][rank] for step in other[BEFORE:]])
-            for why, other in wrong.items()})  # fmt: skip
+        run.close(
+            found_losses[rank],
+            right[rank],
+            "the losses of the five steps after the restart",
+            rank=rank,
+            likely={
+                why: torch.stack([step["losses"][rank] for step in other[BEFORE:]])
+                for why, other in wrong.items()
+            },
+        )
         run.close(found["weights"], weights, "the weights after 10 steps", rank=rank)
         went_on = saved.outputs[rank]
         same = [step["loss"] for step in went_on["steps"][BEFORE:]]
@@ -256,26 +317,44 @@ def check_exact(run: Run) -> None:
         run.equal(found["weights"], went_on["weights"], "the weights, bit for bit,", rank=rank)
 
 
-@check("a state stays what it was", points=3, code="E",
-       diagnosis="state_dict() hands out what training works on: copy.deepcopy")  # fmt: skip
+@check(
+    "a state stays what it was",
+    points=3,
+    code="E",
+    diagnosis="state_dict() hands out what training works on: copy.deepcopy",
+)
 def check_copies(run: Run) -> None:
     """E: neither the job that went on nor the one that was restored changes a state."""
     given = inputs_of(run)
     saved = save(run, given)
     for rank, found in enumerate(saved.outputs):
         for number, name in enumerate(("the job", "this rank")):
-            run.equal(found["later"][number], found["at_once"][number],
-                      f"the state of {name}, five steps after capture(),", rank=rank, likely={
-                "saved by reference: it changes while training goes on": found["later"][number]
-            })  # fmt: skip
+            run.equal(
+                found["later"][number],
+                found["at_once"][number],
+                f"the state of {name}, five steps after capture(),",
+                rank=rank,
+                likely={
+                    "saved by reference: it changes while training goes on": found["later"][number]
+                },
+            )
     for rank, found in enumerate(resume(run, given, saved).outputs):
         before, after = found["states"]
-        run.equal(after, before, "the state, five steps after restore(),", rank=rank, likely={
-            "restored by reference: training works on the state's own tensors": after})  # fmt: skip
+        run.equal(
+            after,
+            before,
+            "the state, five steps after restore(),",
+            rank=rank,
+            likely={"restored by reference: training works on the state's own tensors": after},
+        )
 
 
-@check("another number of ranks goes on with the same weights and data", points=3, code="E",
-       diagnosis="the job's state is for any number of ranks; `own` may be None")  # fmt: skip
+@check(
+    "another number of ranks goes on with the same weights and data",
+    points=3,
+    code="E",
+    diagnosis="the job's state is for any number of ranks; `own` may be None",
+)
 def check_worlds(run: Run) -> None:
     """E: saved by 2, resumed by 3 and by 1; a new rank keeps its random numbers."""
     given = inputs_of(run)
@@ -289,18 +368,35 @@ def check_worlds(run: Run) -> None:
         for rank, found in enumerate(resume(run, given, saved, world).outputs):
             what = f"on {world} ranks instead of 2"
             run.close(found["loaded"], training.weights(), f"the weights {what}", rank=rank)
-            run.equal([step["rows"] for step in found["steps"]], right[BEFORE:],
-                      f"the data {what}", rank=rank)  # fmt: skip
+            run.equal(
+                [step["rows"] for step in found["steps"]],
+                right[BEFORE:],
+                f"the data {what}",
+                rank=rank,
+            )
             generator = torch.Generator()
             generator.set_state(streams[rank].torch)
-            run.equal(found["drawn"], torch.rand((), generator=generator),
-                      f"the next random number {what}", rank=rank)  # fmt: skip
+            run.equal(
+                found["drawn"],
+                torch.rand((), generator=generator),
+                f"the next random number {what}",
+                rank=rank,
+            )
 
 
-@check("a rank saves little of its own", points=1, code="M",
-       diagnosis="what is the same on all ranks belongs to the job's state")  # fmt: skip
+@check(
+    "a rank saves little of its own",
+    points=1,
+    code="M",
+    diagnosis="what is the same on all ranks belongs to the job's state",
+)
 def check_small(run: Run) -> None:
     """M: bytes of each rank's own state."""
     for rank, found in enumerate(save(run, inputs_of(run)).outputs):
-        run.at_most(_size(found["at_once"][1]), OWN_BYTES, "the state of one rank, in bytes,",
-                    rank=rank, cause="weights or moments are in it, on every rank")  # fmt: skip
+        run.at_most(
+            _size(found["at_once"][1]),
+            OWN_BYTES,
+            "the state of one rank, in bytes,",
+            rank=rank,
+            cause="weights or moments are in it, on every rank",
+        )

@@ -149,8 +149,10 @@ def _state(run: Run, world: int) -> tuple[dict[str, torch.Tensor], dict[str, int
 
 def _given(state: dict[str, torch.Tensor], cuts: dict[str, Any], world: int) -> list[list[Given]]:
     """What each rank has; not in the same order everywhere."""
-    ranks = [[cut(name, whole, cuts[name], index, world) for name, whole in state.items()]
-             for index in range(world)]  # fmt: skip
+    ranks = [
+        [cut(name, whole, cuts[name], index, world) for name, whole in state.items()]
+        for index in range(world)
+    ]
     return [pieces[index:] + pieces[:index] for index, pieces in enumerate(ranks)]
 
 
@@ -167,8 +169,13 @@ def check_values(run: Run) -> None:
         inputs = [{"given": given, "place": f"on-{world}"} for given in _given(state, cuts, world)]
         result = run(drive, inputs, world=world, folder=run.folder)
         for rank, again in enumerate(result.column("again")):
-            run.equal(again, "FileExistsError", "how a second save of the same step ends",
-                      rank=rank, likely={TOUCHED: "no exception"})  # fmt: skip
+            run.equal(
+                again,
+                "FileExistsError",
+                "how a second save of the same step ends",
+                rank=rank,
+                likely={TOUCHED: "no exception"},
+            )
         path = step_path(Path(run.folder) / f"on-{world}", 20)
         compare_parts(run, read_parts(run, path), state)
 
@@ -192,20 +199,37 @@ def check_files(run: Run) -> None:
     path = step_path(Path(run.folder) / "files", 20)
     sizes, whole = file_sizes(path, world), total_bytes(list(state.values()))
     copies = total_bytes([values for name, values in state.items() if name != "own"])
-    causes = {whole: "one rank writes what all have: then the other disks idle",
-              copies + 40: "replicas are written by every rank that has them"}  # fmt: skip
-    run.true(sum(sizes) == whole, "bytes in all files rank-0.bin, rank-1.bin, ...",
-             expected=f"{whole:,}: each value once", measured=f"{sum(sizes):,}: {sizes}",
-             cause=causes[copies + 40] if min(sizes) >= copies else "")  # fmt: skip
+    causes = {
+        whole: "one rank writes what all have: then the other disks idle",
+        copies + 40: "replicas are written by every rank that has them",
+    }
+    run.true(
+        sum(sizes) == whole,
+        "bytes in all files rank-0.bin, rank-1.bin, ...",
+        expected=f"{whole:,}: each value once",
+        measured=f"{sum(sizes):,}: {sizes}",
+        cause=causes[copies + 40] if min(sizes) >= copies else "",
+    )
     for part in read_parts(run, path):
         if part["name"] == "own":
             rank = part["offsets"][0]
-            run.equal(part["file"], f"rank-{rank}.bin", "where a box lies that one rank alone has",
-                      rank=rank)  # fmt: skip
+            run.equal(
+                part["file"],
+                f"rank-{rank}.bin",
+                "where a box lies that one rank alone has",
+                rank=rank,
+            )
     limit = whole // world + size * 8
-    run.at_most(max(sizes), limit, "the largest file, in bytes", rank=sizes.index(max(sizes)),
-                cause=causes[whole] if max(sizes) >= copies else "count bytes and not boxes: give "
-                "each replica to the holder with the fewest bytes so far")  # fmt: skip
+    run.at_most(
+        max(sizes),
+        limit,
+        "the largest file, in bytes",
+        rank=sizes.index(max(sizes)),
+        cause=causes[whole]
+        if max(sizes) >= copies
+        else "count bytes and not boxes: give "
+        "each replica to the holder with the fewest bytes so far",
+    )
 
 
 @check(
@@ -256,16 +280,28 @@ def check_order(run: Run) -> None:
             if name == "manifest.json" and rank:
                 continue
             sizes = [size for number, size in synced if number == which[0]]
-            run.true(tuple(which) in synced, f"{name} was not synced, or not all of it", rank=rank,
-                     expected=f"os.fsync of its {which[1]} bytes",
-                     measured=f"syncs of it when it had {sizes} bytes" if sizes else "no sync",
-                     cause="`flush` before the sync, or Python still holds a part of it"
-                     if sizes else "after a power cut its name would lead to nothing")  # fmt: skip
-            run.true(synced[tuple(which)] < published,
-                     f"{name} was synced after the manifest had its name", rank=rank,
-                     cause=EARLY)  # fmt: skip
-        run.true(output["returned"] > published, "save_sharded returned before the checkpoint was "
-                 "complete", rank=rank, cause="a barrier after the manifest's rename")  # fmt: skip
+            run.true(
+                tuple(which) in synced,
+                f"{name} was not synced, or not all of it",
+                rank=rank,
+                expected=f"os.fsync of its {which[1]} bytes",
+                measured=f"syncs of it when it had {sizes} bytes" if sizes else "no sync",
+                cause="`flush` before the sync, or Python still holds a part of it"
+                if sizes
+                else "after a power cut its name would lead to nothing",
+            )
+            run.true(
+                synced[tuple(which)] < published,
+                f"{name} was synced after the manifest had its name",
+                rank=rank,
+                cause=EARLY,
+            )
+        run.true(
+            output["returned"] > published,
+            "save_sharded returned before the checkpoint was complete",
+            rank=rank,
+            cause="a barrier after the manifest's rename",
+        )
 
 
 @check(
@@ -282,13 +318,18 @@ def check_killed(run: Run) -> None:
     pairs = list(zip(_given(old, cuts, world), _given(new, cuts, world), strict=True))
     for victim, at, what in ((1, 1, "its values"), (0, 2, "the manifest")):
         place = f"killed-{victim}"
-        inputs = [{"old": before, "new": after, "place": place, "victim": victim, "at": at}
-                  for before, after in pairs]  # fmt: skip
+        inputs = [
+            {"old": before, "new": after, "place": place, "victim": victim, "at": at}
+            for before, after in pairs
+        ]
         fault = run.attempt(drive_killed, inputs, world=world, folder=run.folder).fault
         if fault is not None and fault.kind != "killed":
             raise RunFault(fault)
-        run.true(fault is not None, f"rank {victim} never synced {what}, where it was to be killed",
-                 cause="os.fsync: until then nothing is on the disk")  # fmt: skip
+        run.true(
+            fault is not None,
+            f"rank {victim} never synced {what}, where it was to be killed",
+            cause="os.fsync: until then nothing is on the disk",
+        )
         _compare_killed(run, Path(run.folder) / place, victim, what)
         compare_parts(run, read_parts(run, step_path(Path(run.folder) / place, 10)), old)
 
@@ -296,8 +337,16 @@ def check_killed(run: Run) -> None:
 def _compare_killed(run: Run, folder: Path, victim: int, what: str) -> None:
     """What the save in which a rank was killed has left."""
     died = f"after rank {victim} was killed at the sync of {what}"
-    run.true(newest(folder) != 20, f"{died}, the torn checkpoint counts as complete", rank=victim,
-             expected="no manifest.json in step-00000020",
-             cause=EARLY if victim else IN_PLACE)  # fmt: skip
-    run.true(newest(folder) == 10, f"{died}, there is no complete checkpoint any more", rank=victim,
-             cause="the old one was removed before the new one was complete")  # fmt: skip
+    run.true(
+        newest(folder) != 20,
+        f"{died}, the torn checkpoint counts as complete",
+        rank=victim,
+        expected="no manifest.json in step-00000020",
+        cause=EARLY if victim else IN_PLACE,
+    )
+    run.true(
+        newest(folder) == 10,
+        f"{died}, there is no complete checkpoint any more",
+        rank=victim,
+        cause="the old one was removed before the new one was complete",
+    )

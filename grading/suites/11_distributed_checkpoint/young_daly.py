@@ -153,12 +153,20 @@ def likely_share(interval: float, cost: float, restart: float, mtbf: float) -> d
 def number(run: Run, found: Any, right: float, what: str, likely: dict[str, float]) -> None:
     """That a number is right, up to rounding, relatively."""
     real = isinstance(found, (int, float)) and not isinstance(found, bool)
-    run.true(real, f"{what} is no number", measured=repr(found),
-             cause="nothing is returned" if found is None else "")  # fmt: skip
+    run.true(
+        real,
+        f"{what} is no number",
+        measured=repr(found),
+        cause="nothing is returned" if found is None else "",
+    )
     if not math.isclose(found, right, rel_tol=1e-9):
         near = (why for why, other in likely.items() if math.isclose(found, other, rel_tol=1e-6))
-        run.fail(f"{what} is not what it should be", expected=f"{right:.8g}",
-                 measured=f"{found:.8g}", cause=next(near, ""))  # fmt: skip
+        run.fail(
+            f"{what} is not what it should be",
+            expected=f"{right:.8g}",
+            measured=f"{found:.8g}",
+            cause=next(near, ""),
+        )
 
 
 def formulas(run: Run) -> tuple[dict[str, list[Any]], Any]:
@@ -169,35 +177,57 @@ def formulas(run: Run) -> tuple[dict[str, list[Any]], Any]:
     nodes = [(264 * DAY, 2048), (float(run.number(100, 900)) * DAY, run.number(3, 5000)), (7.0, 1)]
     plans = []
     for cost, mtbf in costs:
-        plans += [(factor * best_daly(cost, mtbf), cost, run.number(1, 40) * mtbf / 80, mtbf)
-                  for factor in (0.4, 1.0, 2.5)]  # fmt: skip
+        plans += [
+            (factor * best_daly(cost, mtbf), cost, run.number(1, 40) * mtbf / 80, mtbf)
+            for factor in (0.4, 1.0, 2.5)
+        ]
     given: dict[str, list[Any]] = {"nodes": nodes, "costs": costs, "plans": plans}
     return given, run(drive, given).outputs[0]
 
 
-@check("the interval: Young's, Daly's, and a job's mtbf", points=5, code="E",
-       diagnosis="compare with the formula, term by term")  # fmt: skip
+@check(
+    "the interval: Young's, Daly's, and a job's mtbf",
+    points=5,
+    code="E",
+    diagnosis="compare with the formula, term by term",
+)
 def check_interval(run: Run) -> None:
     """E: Daly's own figures, Llama 3's failures, hidden numbers; costs above twice the mtbf."""
     given, found = formulas(run)
     for (mtbf, count), value in zip(given["nodes"], found["job_mtbf"], strict=True):
-        number(run, value, mtbf / count, f"the mtbf of {count} nodes of {mtbf:g} each", {
-            "more nodes fail more often, not less": mtbf * count})  # fmt: skip
-    for (cost, mtbf), first, second in zip(given["costs"], found["young"], found["daly"],
-                                           strict=True):  # fmt: skip
+        number(
+            run,
+            value,
+            mtbf / count,
+            f"the mtbf of {count} nodes of {mtbf:g} each",
+            {"more nodes fail more often, not less": mtbf * count},
+        )
+    for (cost, mtbf), first, second in zip(
+        given["costs"], found["young"], found["daly"], strict=True
+    ):
         what = f"interval for a cost of {cost:g} and an mtbf of {mtbf:g}"
-        number(run, first, math.sqrt(2 * cost * mtbf), f"Young's {what}", {
-            "the 2 is missing": math.sqrt(cost * mtbf),
-            "the 2 belongs under the root": 2 * math.sqrt(cost * mtbf),
-            "Young's interval does not contain the cost": math.sqrt(2 * cost * mtbf) - cost,
-        })  # fmt: skip
+        number(
+            run,
+            first,
+            math.sqrt(2 * cost * mtbf),
+            f"Young's {what}",
+            {
+                "the 2 is missing": math.sqrt(cost * mtbf),
+                "the 2 belongs under the root": 2 * math.sqrt(cost * mtbf),
+                "Young's interval does not contain the cost": math.sqrt(2 * cost * mtbf) - cost,
+            },
+        )
         number(run, second, best_daly(cost, mtbf), f"Daly's {what}", likely_daly(cost, mtbf))
     for (*_, printed), value in zip(FIGURES, found["daly"], strict=False):
         run.true(abs(value - printed) <= 0.5, "Daly's interval is not the one in his figures")
 
 
-@check("the lost share", points=4, code="E",
-       diagnosis="1 - interval / time, the time with restarts and their failures")  # fmt: skip
+@check(
+    "the lost share",
+    points=4,
+    code="E",
+    diagnosis="1 - interval / time, the time with restarts and their failures",
+)
 def check_share(run: Run) -> None:
     """E: against the formula, at intervals that are too short, the best and too long."""
     given, found = formulas(run)
@@ -208,14 +238,35 @@ def check_share(run: Run) -> None:
 
 def jobs_by_hand(run: Run) -> list[Job]:
     """Small jobs in which each rule matters, and hidden ones with many failures."""
-    jobs = [Job(100.0, 30.0, 5.0, 7.0, failures) for failures in (
-        [], [50.0], [33.0], [35.0], [50.0, 53.0, 59.0], [70.0, 77.0], [1.0, 2.0, 3.0, 200.0],
-        [118.0], [115.0], [120.0], [500.0], [36.0, 43.0, 78.0])]  # fmt: skip
+    jobs = [
+        Job(100.0, 30.0, 5.0, 7.0, failures)
+        for failures in (
+            [],
+            [50.0],
+            [33.0],
+            [35.0],
+            [50.0, 53.0, 59.0],
+            [70.0, 77.0],
+            [1.0, 2.0, 3.0, 200.0],
+            [118.0],
+            [115.0],
+            [120.0],
+            [500.0],
+            [36.0, 43.0, 78.0],
+        )
+    ]
     jobs += [Job(20.0, 50.0, 3.0, 4.0, [22.0]), Job(60.0, 30.0, 5.0, 7.0, [65.0])]
     for _ in range(6):
         times = run.integers(1, 4000, 60).unique().double().tolist()
-        jobs.append(Job(run.number(900, 2000) * 1.0, run.number(20, 60) * 1.0,
-                        run.number(2, 12) * 1.0, run.number(3, 30) * 1.0, times))  # fmt: skip
+        jobs.append(
+            Job(
+                run.number(900, 2000) * 1.0,
+                run.number(20, 60) * 1.0,
+                run.number(2, 12) * 1.0,
+                run.number(3, 30) * 1.0,
+                times,
+            )
+        )
     return jobs
 
 
@@ -237,8 +288,12 @@ def replays(run: Run) -> tuple[list[Job], list[Job], list[Any]]:
     return by_hand, by_chance, found.outputs[0]["elapsed"]
 
 
-@check("a job's time with given failures", points=5, code="S",
-       diagnosis="go from attempt to attempt: restart, piece of work, checkpoint")  # fmt: skip
+@check(
+    "a job's time with given failures",
+    points=5,
+    code="S",
+    diagnosis="go from attempt to attempt: restart, piece of work, checkpoint",
+)
 def check_replay(run: Run) -> None:
     """S: failures while working, saving and restarting, and at the very end of each."""
     by_hand, _, found = replays(run)
@@ -254,13 +309,19 @@ def check_replay(run: Run) -> None:
     wrong = {why: [replay(job, slip) for job in by_hand] for why, slip in slips.items()}
     for place, (job, value) in enumerate(zip(by_hand, found, strict=False)):
         times = ", ".join(f"{time:g}" for time in job.failures[:4])
-        what = (f"the time of {job.work:g} of work with interval {job.interval:g}, cost "
-                f"{job.cost:g}, restart {job.restart:g} and failures at [{times}...]")  # fmt: skip
+        what = (
+            f"the time of {job.work:g} of work with interval {job.interval:g}, cost "
+            f"{job.cost:g}, restart {job.restart:g} and failures at [{times}...]"
+        )
         number(run, value, replay(job), what, {why: all_of[place] for why, all_of in wrong.items()})
 
 
-@check("chance agrees with the lost share", points=2, code="E",
-       diagnosis="the replay of random failures and the formula contradict each other")  # fmt: skip
+@check(
+    "chance agrees with the lost share",
+    points=2,
+    code="E",
+    diagnosis="the replay of random failures and the formula contradict each other",
+)
 def check_chance(run: Run) -> None:
     """E: thousands of random failures, replayed by the learner; their formula says what is lost."""
     _, by_chance, found = replays(run)
@@ -269,6 +330,9 @@ def check_chance(run: Run) -> None:
     for job, value, said in zip(by_chance, found[-len(by_chance) :], told, strict=True):
         number(run, value, replay(job), "the time of a job with random failures", {})
         measured = 1 - job.work / value
-        run.true(abs(measured - said) <= NEAR * said, "the lost share is not what chance makes it",
-                 expected=f"{measured:.4g}, in {value / UNIT:.0f} mean times between failures",
-                 measured=f"{said:.4g}")  # fmt: skip
+        run.true(
+            abs(measured - said) <= NEAR * said,
+            "the lost share is not what chance makes it",
+            expected=f"{measured:.4g}, in {value / UNIT:.0f} mean times between failures",
+            measured=f"{said:.4g}",
+        )

@@ -70,8 +70,12 @@ def moved(bias: torch.Tensor, load: torch.Tensor) -> torch.Tensor:
     return bias + RATE * (load.double().mean() - load).sign().to(bias.dtype)
 
 
-@check("chosen with the bias, weighed without it", points=4, code="E",
-       diagnosis="the bias is added for the choice alone")  # fmt: skip
+@check(
+    "chosen with the bias, weighed without it",
+    points=4,
+    code="E",
+    diagnosis="the bias is added for the choice alone",
+)
 def check_choice(run: Run) -> None:
     """E: float64; gradients reach the scores, and not the bias."""
     tokens, experts, top_k = run.number(6, 12), run.number(5, 9), 3
@@ -80,20 +84,33 @@ def check_choice(run: Run) -> None:
     found = run(drive_choice, {"scores": scores, "bias": bias, "toward": toward}).outputs[0]
     leaf, together = scores.clone().requires_grad_(), scores + bias
     chosen = together.topk(top_k).indices
-    run.equal(found["chosen"], chosen, "the choice", likely={
-        "the bias is not in it": scores.topk(top_k).indices,
-        "the bias is subtracted": (scores - bias).topk(top_k).indices,
-    })  # fmt: skip
+    run.equal(
+        found["chosen"],
+        chosen,
+        "the choice",
+        likely={
+            "the bias is not in it": scores.topk(top_k).indices,
+            "the bias is subtracted": (scores - bias).topk(top_k).indices,
+        },
+    )
     weights = weighed(leaf, chosen)
-    run.close(found["weights"], weights.detach(), "the weights", likely={
-        "the bias is in them: it is for the choice alone": weighed(together, chosen),
-        "they are not divided by their sum": scores.gather(-1, chosen),
-        "divided by the sum of all scores, not of those chosen":
-            scores.gather(-1, chosen) / scores.sum(-1, keepdim=True),
-    })  # fmt: skip
+    run.close(
+        found["weights"],
+        weights.detach(),
+        "the weights",
+        likely={
+            "the bias is in them: it is for the choice alone": weighed(together, chosen),
+            "they are not divided by their sum": scores.gather(-1, chosen),
+            "divided by the sum of all scores, not of those chosen": scores.gather(-1, chosen)
+            / scores.sum(-1, keepdim=True),
+        },
+    )
     (weights * toward).sum().backward()
-    run.true(found["scores"] is not None, "the scores have no gradient",
-             cause="it flows through the weights")  # fmt: skip
+    run.true(
+        found["scores"] is not None,
+        "the scores have no gradient",
+        cause="it flows through the weights",
+    )
     run.close(found["scores"], leaf.grad, "the gradient of the scores")
     run.true(found["bias"] is None, "the bias has a gradient", cause="it is moved by loads alone")
 
@@ -112,8 +129,12 @@ def _moves(run: Run) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
     return bias, given, run(drive_moves, inputs, world=WORLD)
 
 
-@check("the bias moves by the loads of all ranks", points=4, code="E",
-       diagnosis="the sign of the mean load less the expert's, times the rate")  # fmt: skip
+@check(
+    "the bias moves by the loads of all ranks",
+    points=4,
+    code="E",
+    diagnosis="the sign of the mean load less the expert's, times the rate",
+)
 def check_moves(run: Run) -> None:
     """E: uneven loads, then even ones, then a rank without tokens."""
     bias, given, result = _moves(run)
@@ -124,30 +145,46 @@ def check_moves(run: Run) -> None:
             load = torch.stack(loads).sum(0)
             missing = (load.double().mean() - load).float()
             before, right = right, moved(right, load)
-            run.close(after, right, f"the bias after move {step + 1}", rank=rank, likely={
-                "moved by this rank's own load: sum the loads over the ranks":
-                    moved(before, loads[rank]),
-                "the wrong way: too busy experts must become less attractive": 2 * before - right,
-                "moved by the size of the error, not by its sign": before + RATE * missing,
-                "moved by the error in parts of the mean, not by its sign":
-                    before + RATE * missing / load.double().mean().float(),
-                "it has not moved: change it in place": before,
-                "at the mean load a bias stays, here it went down":
-                    before + RATE * torch.where(missing > 0, 1.0, -1.0),
-                "at the mean load a bias stays, here it went up":
-                    before + RATE * torch.where(missing < 0, -1.0, 1.0),
-            })  # fmt: skip
+            run.close(
+                after,
+                right,
+                f"the bias after move {step + 1}",
+                rank=rank,
+                likely={
+                    "moved by this rank's own load: sum the loads over the ranks": moved(
+                        before, loads[rank]
+                    ),
+                    "the wrong way: too busy experts must become less attractive": 2 * before
+                    - right,
+                    "moved by the size of the error, not by its sign": before + RATE * missing,
+                    "moved by the error in parts of the mean, not by its sign": before
+                    + RATE * missing / load.double().mean().float(),
+                    "it has not moved: change it in place": before,
+                    "at the mean load a bias stays, here it went down": before
+                    + RATE * torch.where(missing > 0, 1.0, -1.0),
+                    "at the mean load a bias stays, here it went up": before
+                    + RATE * torch.where(missing < 0, -1.0, 1.0),
+                },
+            )
 
 
-@check("one all-reduce of E int64", points=2, code="B",
-       diagnosis="count first, then sum the counts over the ranks")  # fmt: skip
+@check(
+    "one all-reduce of E int64",
+    points=2,
+    code="B",
+    diagnosis="count first, then sum the counts over the ranks",
+)
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     bias, given, result = _moves(run)
     size, moves = 8 * len(bias), len(given[0])
     sent = [moves * wire_bytes("all_reduce", size, WORLD, rank, 8)[0] for rank in range(WORLD)]
-    run.bytes(result, sent, likely={
-        "nothing is sent: the loads of the other ranks count, too": 0,
-        "twice as many: one all-reduce is enough": [2 * each for each in sent],
-        "all ranks' counts are gathered: sum them": moves * size * (WORLD - 1),
-    })  # fmt: skip
+    run.bytes(
+        result,
+        sent,
+        likely={
+            "nothing is sent: the loads of the other ranks count, too": 0,
+            "twice as many: one all-reduce is enough": [2 * each for each in sent],
+            "all ranks' counts are gathered: sum them": moves * size * (WORLD - 1),
+        },
+    )

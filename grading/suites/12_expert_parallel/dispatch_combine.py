@@ -73,8 +73,11 @@ def drive(learner: Any, group: Any, groups: int, member: Member) -> dict[str, An
 def outputs(members: list[Member], index: int) -> torch.Tensor:
     """[T, k, D]: every expert computes every token of a member, and its choices are kept."""
     member = members[index]
-    every = [expert(member["x"], a, b) for each in members
-             for a, b in zip(each["a"], each["b"], strict=True)]  # fmt: skip
+    every = [
+        expert(member["x"], a, b)
+        for each in members
+        for a, b in zip(each["a"], each["b"], strict=True)
+    ]
     tokens = torch.arange(len(member["x"]))[:, None]
     return torch.stack(every)[member["chosen"], tokens]
 
@@ -91,8 +94,10 @@ def one_process(members: list[Member]) -> list[dict[str, Any]]:
     torch.stack(
         [(y * m["given"]).sum() for y, m in zip(sums, members, strict=True)]
     ).sum().backward()
-    return [{"y": y.detach(), "gradients": {key: m[key].grad for key in LEAVES}}
-            for y, m in zip(sums, members, strict=True)]  # fmt: skip
+    return [
+        {"y": y.detach(), "gradients": {key: m[key].grad for key in LEAVES}}
+        for y, m in zip(sums, members, strict=True)
+    ]
 
 
 def wrong_sums(members: list[Member], index: int) -> dict[str, torch.Tensor]:
@@ -129,13 +134,17 @@ def members_of(
     width, inner, experts = run.number(3, 7), run.number(3, 6), used or sum(sizes)
     members = []
     for own, tokens in zip(sizes, counts, strict=True):
-        members.append({
-            "x": run.random((tokens, width)),
-            "chosen": run.random((tokens, experts)).argsort(-1)[:, :top_k].contiguous(),
-            "weights": run.random((tokens, top_k)).abs() + 0.1,
-            "a": run.random((own, width, inner)), "b": run.random((own, inner, width)),
-            "sizes": sizes, "given": run.random((tokens, width)),
-        })  # fmt: skip
+        members.append(
+            {
+                "x": run.random((tokens, width)),
+                "chosen": run.random((tokens, experts)).argsort(-1)[:, :top_k].contiguous(),
+                "weights": run.random((tokens, top_k)).abs() + 0.1,
+                "a": run.random((own, width, inner)),
+                "b": run.random((own, inner, width)),
+                "sizes": sizes,
+                "given": run.random((tokens, width)),
+            }
+        )
     return members
 
 
@@ -164,8 +173,10 @@ def _ran(run: Run, drive: Callable[..., Any], inputs: list[dict[str, Any]]) -> A
     except RunFault as broken:
         if "SIGABRT" not in broken.fault.message:
             raise
-        cause = ("gloo ends a process if other rows come than it awaits: exchange the counts "
-                 "first, and let every rank call every exchange")  # fmt: skip
+        cause = (
+            "gloo ends a process if other rows come than it awaits: exchange the counts "
+            "first, and let every rank call every exchange"
+        )
         raise RunFault(replace(broken.fault, cause=cause), broken.output) from None
 
 
@@ -182,8 +193,13 @@ def _each(run: Run, teams: list[list[Member]]) -> Iterator[tuple[str, int, Any, 
 def _sums(run: Run, teams: list[list[Member]]) -> None:
     """The sums on every rank."""
     for name, rank, found, team, index in _each(run, teams):
-        run.close(found["y"], one_process(team)[index]["y"], f"y ({name})", rank=rank,
-                  likely=wrong_sums(team, index))  # fmt: skip
+        run.close(
+            found["y"],
+            one_process(team)[index]["y"],
+            f"y ({name})",
+            rank=rank,
+            likely=wrong_sums(team, index),
+        )
 
 
 def _gradients(run: Run, teams: list[list[Member]]) -> None:
@@ -192,23 +208,33 @@ def _gradients(run: Run, teams: list[list[Member]]) -> None:
         wanted = one_process(team)[index]["gradients"]
         for key in LEAVES:
             got, what = found["gradients"][key], f"the gradient of the {NAMES[key]} ({name})"
-            run.true(got is not None, f"{what} is None", rank=rank,
-                     cause="all_to_all has no backward: rows travel by exchange_in_group"
-                     if key != "weights" else "the weights were detached")  # fmt: skip
+            run.true(
+                got is not None,
+                f"{what} is None",
+                rank=rank,
+                cause="all_to_all has no backward: rows travel by exchange_in_group"
+                if key != "weights"
+                else "the weights were detached",
+            )
             run.close(got, wanted[key], what, rank=rank, terms=64)
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check("dispatch: each expert has the rows of the tokens that chose it", points=4, code="E",
-       diagnosis="by expert here, all-to-all, and by expert again there")  # fmt: skip
+@check(
+    "dispatch: each expert has the rows of the tokens that chose it",
+    points=4,
+    code="E",
+    diagnosis="by expert here, all-to-all, and by expert again there",
+)
 def check_dispatch(run: Run) -> None:
     """E: three ranks; loads, and the rows of each expert in any order."""
     (team,) = _usual(run, 1, 3)
     result = _ran(run, drive_dispatch, [{"member": member} for member in team])
     for rank, found in enumerate(result.outputs):
         first = sum(team[0]["sizes"][:rank])
-        wanted, others = ([torch.cat(parts) for parts in arriving(team, rank, wrong)]
-                          for wrong in (False, True))  # fmt: skip
+        wanted, others = (
+            [torch.cat(parts) for parts in arriving(team, rank, wrong)] for wrong in (False, True)
+        )
         by_sender = [torch.cat(parts) for parts in zip(*arriving(team, rank), strict=True)]
         mine = team[rank]["chosen"].flatten()
         counts = torch.bincount(mine, minlength=sum(team[0]["sizes"]))[first:][: len(wanted)]
@@ -223,13 +249,20 @@ def check_dispatch(run: Run) -> None:
         rows = found["rows"]
         zeros = rows * 0 if isinstance(rows, torch.Tensor) else rows
         run.close(zeros, whole * 0, "rows (times 0, to begin with)", rank=rank)
-        run.close(by_column(rows, found["loads"]), by_column(whole, found["loads"]),
-                  "rows, sorted within each expert,", rank=rank, likely={
-            "what arrives lies by sender: sort it by expert once more":
-                by_column(torch.cat(by_sender), found["loads"]),
-            "other tokens were sent: choice c is of token c // k":
-                by_column(torch.cat(others), found["loads"]),
-        })  # fmt: skip
+        run.close(
+            by_column(rows, found["loads"]),
+            by_column(whole, found["loads"]),
+            "rows, sorted within each expert,",
+            rank=rank,
+            likely={
+                "what arrives lies by sender: sort it by expert once more": by_column(
+                    torch.cat(by_sender), found["loads"]
+                ),
+                "other tokens were sent: choice c is of token c // k": by_column(
+                    torch.cat(others), found["loads"]
+                ),
+            },
+        )
         run.true(found["kept"], "the tokens or the choices were changed", rank=rank)
 
 
@@ -238,8 +271,12 @@ def arriving(team: list[Member], index: int, wrong: bool = False) -> list[list[t
     found, first = [], sum(team[0]["sizes"][:index])
     for number in range(first, first + team[0]["sizes"][index]):
         choices = [(m["chosen"].flatten() == number).nonzero()[:, 0] for m in team]
-        found.append([m["x"][c % len(m["x"]) if wrong else c // m["chosen"].shape[1]]
-                      for m, c in zip(team, choices, strict=True)])  # fmt: skip
+        found.append(
+            [
+                m["x"][c % len(m["x"]) if wrong else c // m["chosen"].shape[1]]
+                for m, c in zip(team, choices, strict=True)
+            ]
+        )
     return found
 
 
@@ -248,32 +285,48 @@ def by_column(rows: torch.Tensor, loads: list[int]) -> torch.Tensor:
     return torch.cat([part[part[:, 0].argsort()] for part in rows.split(loads)])
 
 
-@check("combine: the weighted sums of a dense loop over experts", points=5, code="E",
-       diagnosis="undo both permutations, then weigh by token and choice")  # fmt: skip
+@check(
+    "combine: the weighted sums of a dense loop over experts",
+    points=5,
+    code="E",
+    diagnosis="undo both permutations, then weigh by token and choice",
+)
 def check_combine(run: Run) -> None:
     """E: on 1 and 3 ranks, and in two groups of 2 at once."""
     for groups, size in SHAPES:
         _sums(run, _usual(run, groups, size))
 
 
-@check("gradients of tokens, weights and experts", points=4, code="E",
-       diagnosis="what travels there must be able to travel back")  # fmt: skip
+@check(
+    "gradients of tokens, weights and experts",
+    points=4,
+    code="E",
+    diagnosis="what travels there must be able to travel back",
+)
 def check_gradients(run: Run) -> None:
     """E: before any step; an expert's are the sum over all ranks' tokens."""
     for groups, size in SHAPES:
         _gradients(run, _usual(run, groups, size))
 
 
-@check("a rank without tokens, a rank without rows, an expert without any", points=3, code="H",
-       diagnosis="every rank calls every collective, also with nothing to send")  # fmt: skip
+@check(
+    "a rank without tokens, a rank without rows, an expert without any",
+    points=3,
+    code="H",
+    diagnosis="every rank calls every collective, also with nothing to send",
+)
 def check_empty(run: Run) -> None:
     """H, E: values and gradients too."""
     _sums(run, _empty(run))
     _gradients(run, _empty(run))
 
 
-@check("bytes: rows there and back, forward and backward, and counts once", points=4, code="B",
-       diagnosis="k rows a token, D numbers each; counts of the others' experts")  # fmt: skip
+@check(
+    "bytes: rows there and back, forward and backward, and counts once",
+    points=4,
+    code="B",
+    diagnosis="k rows a token, D numbers each; counts of the others' experts",
+)
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, for each rank."""
     for groups, size in SHAPES[1:]:
@@ -281,25 +334,34 @@ def check_bytes(run: Run) -> None:
         inputs = [{"groups": groups, "member": member} for team in teams for member in team]
         result = _ran(run, drive, inputs)
         flows = [flow(team, index) for team in teams for index in range(size)]
-        run.bytes(result, [bytes_sent(each) for each in flows], likely={
-            "weights travel too: they stay at home": [
-                bytes_sent(each) + 8 * (each["out"] + each["in"]) for each in flows],
-            "counts are gathered: a rank needs those of its own experts alone": [
-                bytes_sent(each) - 8 * each["others"] + 8 * each["gathered"] for each in flows],
-            "parts are padded to the longest": [
-                8 * (each["others"] + 4 * each["padded"] * each["width"]) for each in flows],
-            "outputs travel twice": [
-                bytes_sent(each) + 8 * (each["out"] + each["in"]) * each["width"]
-                for each in flows],
-        })  # fmt: skip
+        run.bytes(
+            result,
+            [bytes_sent(each) for each in flows],
+            likely={
+                "weights travel too: they stay at home": [
+                    bytes_sent(each) + 8 * (each["out"] + each["in"]) for each in flows
+                ],
+                "counts are gathered: a rank needs those of its own experts alone": [
+                    bytes_sent(each) - 8 * each["others"] + 8 * each["gathered"] for each in flows
+                ],
+                "parts are padded to the longest": [
+                    8 * (each["others"] + 4 * each["padded"] * each["width"]) for each in flows
+                ],
+                "outputs travel twice": [
+                    bytes_sent(each) + 8 * (each["out"] + each["in"]) * each["width"]
+                    for each in flows
+                ],
+            },
+        )
 
 
 def flow(team: list[Member], index: int) -> dict[str, int]:
     """How many rows and counts a member sends and gets, those for itself left out."""
     sizes = team[0]["sizes"]
     home = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    going = torch.stack([torch.bincount(home[m["chosen"]].flatten(), minlength=len(sizes))
-                         for m in team])  # fmt: skip
+    going = torch.stack(
+        [torch.bincount(home[m["chosen"]].flatten(), minlength=len(sizes)) for m in team]
+    )
     own = int(going[index, index])
     return {
         "out": int(going[index].sum()) - own, "in": int(going[:, index].sum()) - own,

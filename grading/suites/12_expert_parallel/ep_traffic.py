@@ -59,8 +59,12 @@ def drive(learner: Any, group: Any, cases: dict[str, dict[str, Any]]) -> dict[st
 def drive_mean(learner: Any, group: Any, cases: list[list[int]]) -> list[Any]:
     """Each mean: as numerator and denominator if it is exact."""
     means = [learner.nodes_reached(*case) for case in cases]
-    return [[int(mean.numerator), int(mean.denominator)] if isinstance(mean, (int, Fraction))
-            else repr(mean) for mean in means]  # fmt: skip
+    return [
+        [int(mean.numerator), int(mean.denominator)]
+        if isinstance(mean, (int, Fraction))
+        else repr(mean)
+        for mean in means
+    ]
 
 
 # --- by the rules --------------------------------------------------------------------------------
@@ -136,8 +140,10 @@ def node_mistakes(case: Case) -> dict[str, Counts]:
     kept = case._replace(chosen=case.chosen.clamp(max=case.experts - 1))
     inside, between = count(case, by_node(case))
     near, far = count(case, to_each_rank(case))
-    at_home = sum(source // case.per_node in {rank // case.per_node for rank in ranks}
-                  for source, ranks in hosts(case))  # fmt: skip
+    at_home = sum(
+        source // case.per_node in {rank // case.per_node for rank in ranks}
+        for source, ranks in hosts(case)
+    )
     return {
         "a choice that was dropped is sent nowhere": count(kept, by_node(kept)),
         "a node gets one copy, however many of its ranks have experts of the token": (inside, far),
@@ -195,8 +201,10 @@ def _routed(run: Run, nodes: int, per_node: int, own: int, top_k: int, tokens: i
 def _usual(run: Run) -> dict[str, Case]:
     """Two to three nodes, other sizes for everything."""
     shapes = [(2, 4, 3, 5, 4), (3, 2, 4, 6, 3), (2, 3, 1, 3, 5)]
-    return {f"{nodes} nodes of {per} ranks, k = {top_k}": _routed(run, nodes, per, own, top_k, t)
-            for nodes, per, own, top_k, t in shapes}  # fmt: skip
+    return {
+        f"{nodes} nodes of {per} ranks, k = {top_k}": _routed(run, nodes, per, own, top_k, t)
+        for nodes, per, own, top_k, t in shapes
+    }
 
 
 def _edges(run: Run) -> dict[str, Case]:
@@ -217,36 +225,55 @@ def _compare(run: Run, cases: dict[str, Case], way: int) -> None:
     for name, case in cases.items():
         right = count(case, (plain, by_node)[way](case))
         likely = (plain_mistakes, node_mistakes)[way](case)
-        run.equal(result.outputs[0][name][way], list(right),
-                  f"[inside, between] {said} ({name})",
-                  likely={why: list(wrong) for why, wrong in likely.items()})  # fmt: skip
+        run.equal(
+            result.outputs[0][name][way],
+            list(right),
+            f"[inside, between] {said} ({name})",
+            likely={why: list(wrong) for why, wrong in likely.items()},
+        )
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check("bytes of the plain way", points=2, code="B",
-       diagnosis="a copy for each choice, unless it stays on its rank")  # fmt: skip
+@check(
+    "bytes of the plain way",
+    points=2,
+    code="B",
+    diagnosis="a copy for each choice, unless it stays on its rank",
+)
 def check_plain(run: Run) -> None:
     """B: message by message."""
     _compare(run, _usual(run), 0)
 
 
-@check("bytes if a token is sent to a node once", points=4, code="B",
-       diagnosis="sets: of the ranks with experts of a token, and of their nodes")  # fmt: skip
+@check(
+    "bytes if a token is sent to a node once",
+    points=4,
+    code="B",
+    diagnosis="sets: of the ranks with experts of a token, and of their nodes",
+)
 def check_by_node(run: Run) -> None:
     """B: message by message."""
     _compare(run, _usual(run), 1)
 
 
-@check("one node, a rank a node, no tokens, all dropped", points=2, code="B",
-       diagnosis="one node has nothing between, one rank a node nothing inside")  # fmt: skip
+@check(
+    "one node, a rank a node, no tokens, all dropped",
+    points=2,
+    code="B",
+    diagnosis="one node has nothing between, one rank a node nothing inside",
+)
 def check_edges(run: Run) -> None:
     """B: both ways."""
     for way in (0, 1):
         _compare(run, _edges(run), way)
 
 
-@check("the mean number of nodes that a token reaches", points=3, code="E",
-       diagnosis="M · (1 - C(M·e - e, k) / C(M·e, k)) · (n - 1) / n")  # fmt: skip
+@check(
+    "the mean number of nodes that a token reaches",
+    points=3,
+    code="E",
+    diagnosis="M · (1 - C(M·e - e, k) / C(M·e, k)) · (n - 1) / n",
+)
 def check_mean(run: Run) -> None:
     """E: exact, over all sets of nodes and of experts."""
     cases = [[4, 2, 3, 2], [3, 3, 2, 3], [5, 2, 4, 3], [2, 4, 3, 1], [1, 4, 2, 1]]
@@ -254,8 +281,13 @@ def check_mean(run: Run) -> None:
     for case, mean in zip(cases, means, strict=True):
         n, e, k, most = case
         what = f"the mean for n = {n}, e = {e}, k = {k}, M = {most}"
-        run.true(isinstance(mean, list), f"{what} is not exact", measured=str(mean),
-                 cause="return a Fraction; a quotient of integers is a float")  # fmt: skip
+        run.true(
+            isinstance(mean, list),
+            f"{what} is not exact",
+            measured=str(mean),
+            cause="return a Fraction; a quotient of integers is a float",
+        )
         likely = {why: _pair(wrong) for why, wrong in mean_mistakes(*case).items()}
-        run.equal(mean, _pair(reached(*case)), f"numerator and denominator of {what}",
-                  likely=likely)  # fmt: skip
+        run.equal(
+            mean, _pair(reached(*case)), f"numerator and denominator of {what}", likely=likely
+        )

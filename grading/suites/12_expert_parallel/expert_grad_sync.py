@@ -72,8 +72,9 @@ def drive(
             ):
                 parameter.grad = None
         learner.expert_grad_sync(experts, others, replicas, world)
-        said["gradients"].append({name: None if p.grad is None else p.grad.clone()
-                                  for name, p in own.items()})  # fmt: skip
+        said["gradients"].append(
+            {name: None if p.grad is None else p.grad.clone() for name, p in own.items()}
+        )
         if any(p.grad is None for p in own.values() if p.requires_grad):
             break  # the others may wait for this rank: the check says why
         stepper.step()
@@ -86,8 +87,11 @@ def _values(run: Run, count: int, width: int, hidden: int) -> Values:
     shapes = {"inner": (width, width), "gain": (width,), "router": (width, count),
               "extra": (2, width)}  # fmt: skip
     for number in range(count):
-        shapes |= {f"{number}.up": (width, hidden), f"{number}.down": (hidden, width),
-                   f"{number}.shift": (width,)}  # fmt: skip
+        shapes |= {
+            f"{number}.up": (width, hidden),
+            f"{number}.down": (hidden, width),
+            f"{number}.shift": (width,),
+        }
     return {name: run.random(shape) / shape[-1] ** 0.5 for name, shape in shapes.items()}
 
 
@@ -102,11 +106,15 @@ def _batches(run: Run, part: Part, width: int, gaps: bool) -> list[list[dict[str
             every.append(chosen.clamp(min=1) if avoids else chosen.flip(0))
         for index, chosen in enumerate(every):
             line = next(line for line in part.lines(1) if index in line)
-            found[index].append({
-                "x": run.random((len(chosen), width)), "target": run.random((len(chosen), width)),
-                "chosen": chosen, "everyone": [every[other] for other in line],
-                "extra": not gaps or index == part.size - 1,
-            })  # fmt: skip
+            found[index].append(
+                {
+                    "x": run.random((len(chosen), width)),
+                    "target": run.random((len(chosen), width)),
+                    "chosen": chosen,
+                    "everyone": [every[other] for other in line],
+                    "extra": not gaps or index == part.size - 1,
+                }
+            )
     return found
 
 
@@ -123,14 +131,22 @@ def _train(
 ) -> tuple[list[Model], Any]:
     """Trains on the ranks, with hidden sizes if none are given."""
     width, hidden = sizes or (run.number(4, 8), run.number(3, 7))
-    models = [Model(part, _values(run, OWN * part.spread, width, hidden),
-                    _batches(run, part, width, gaps)) for part in parts]  # fmt: skip
+    models = [
+        Model(
+            part, _values(run, OWN * part.spread, width, hidden), _batches(run, part, width, gaps)
+        )
+        for part in parts
+    ]
     lines = {"model": [[*range(part.start, part.start + part.size)] for part in parts]}
     for number, axis in enumerate(("replica", "expert")):
-        lines[axis] = [[part.start + index for index in line]
-                       for part in parts for line in part.lines(number)]  # fmt: skip
-    inputs = [{"parts": lines, "values": model.values, "batches": batches}
-              for model in models for batches in model.batches]  # fmt: skip
+        lines[axis] = [
+            [part.start + index for index in line] for part in parts for line in part.lines(number)
+        ]
+    inputs = [
+        {"parts": lines, "values": model.values, "batches": batches}
+        for model in models
+        for batches in model.batches
+    ]
     return models, explained(run, drive, inputs, len(inputs), SKIPPED)
 
 
@@ -145,11 +161,14 @@ def own_gradients(parameters: Any, batches: list[dict[str, Any]]) -> list[Values
     found = []
     for batch in batches:
         grads = torch.autograd.grad(
-            loss_of(parameters, batch, experts), [parameters[name] for name in names],
+            loss_of(parameters, batch, experts),
+            [parameters[name] for name in names],
             allow_unused=True,
-        )  # fmt: skip
-        filled = [torch.zeros_like(parameters[name]) if grad is None else grad
-                  for name, grad in zip(names, grads, strict=True)]  # fmt: skip
+        )
+        filled = [
+            torch.zeros_like(parameters[name]) if grad is None else grad
+            for name, grad in zip(names, grads, strict=True)
+        ]
         found.append(dict(zip(names, filled, strict=True)))
     return found
 
@@ -179,8 +198,9 @@ def _known(model: Model, index: int, name: str, grads: list[Values]) -> Values:
     """What known mistakes make of one gradient."""
     part, mean = model.part, torch.stack([each[name] for each in grads]).mean(0)
     lines = [next(line for line in part.lines(axis) if index in line) for axis in (0, 1)]
-    known = {"this is the sum over all ranks' losses: divide by the number of ranks":
-             mean * part.size}  # fmt: skip
+    known = {
+        "this is the sum over all ranks' losses: divide by the number of ranks": mean * part.size
+    }
     if not name[0].isdigit():
         replicas = torch.stack([grads[other][name] for other in lines[0]])
         return {"averaged over the replicas of the experts only: the router is on all ranks":
@@ -189,8 +209,10 @@ def _known(model: Model, index: int, name: str, grads: list[Values]) -> Values:
                 }  # fmt: skip
     place = model.part.place(index)[1]
     number, rest = int(name[0]) - place * OWN, name[1:]
-    all_mixed = sum(torch.stack([each[f"{m * OWN + number}{rest}"] for each in grads]).sum(0)
-                    for m in range(part.spread))  # fmt: skip
+    all_mixed = sum(
+        torch.stack([each[f"{m * OWN + number}{rest}"] for each in grads]).sum(0)
+        for m in range(part.spread)
+    )
     assert isinstance(all_mixed, torch.Tensor)
     own = torch.stack([grads[other][name] for other in lines[1]]).sum(0)
     mixed = "different experts are mixed: reduced over the world, not over their replicas"
@@ -203,13 +225,15 @@ def _known(model: Model, index: int, name: str, grads: list[Values]) -> Values:
         f"{mixed}, and not divided": all_mixed,
         "this is the rank's own gradient: nothing was summed over its replicas": own,
         "the rank's own gradient, divided: nothing was summed over its replicas": own / part.size,
-    }  # fmt: skip
+    }
 
 
 def _compare(run: Run, models: list[Model], result: Any, experts: bool) -> None:
     """The gradients before the first step, of experts or of everything else."""
-    every = {model.part: own_gradients(trained(model.values), [mine[0] for mine in model.batches])
-             for model in models}  # fmt: skip
+    every = {
+        model.part: own_gradients(trained(model.values), [mine[0] for mine in model.batches])
+        for model in models
+    }
     for model, index, rank, found, words in _each(models, result):
         grads = every[model.part]
         for name, gradient in found["gradients"][0].items():
@@ -221,31 +245,44 @@ def _compare(run: Run, models: list[Model], result: Any, experts: bool) -> None:
                 continue
             run.true(gradient is not None, f"{what} is None", rank=rank, cause=SKIPPED)
             right = torch.stack([each[name] for each in grads]).mean(0)
-            run.close(gradient, right, what, rank=rank, terms=50,
-                      likely=_known(model, index, name, grads))  # fmt: skip
+            run.close(
+                gradient, right, what, rank=rank, terms=50, likely=_known(model, index, name, grads)
+            )
 
 
 PLANS = (SQUARE, SPREAD, TWO)
 
 
-@check("experts' gradients before a step, on 2 × 2, 1 × 3 and 2 × 1 ranks", points=4, code="E",
-       diagnosis="sum over the replicas, then divide by the number of all ranks")  # fmt: skip
+@check(
+    "experts' gradients before a step, on 2 × 2, 1 × 3 and 2 × 1 ranks",
+    points=4,
+    code="E",
+    diagnosis="sum over the replicas, then divide by the number of all ranks",
+)
 def check_experts(run: Run) -> None:
     """E: float64, other token counts on every rank."""
     for parts in PLANS:
         _compare(run, *_train(run, parts), experts=True)
 
 
-@check("the gradients of the router and the rest", points=3, code="E",
-       diagnosis="what all ranks hold is averaged over all ranks")  # fmt: skip
+@check(
+    "the gradients of the router and the rest",
+    points=3,
+    code="E",
+    diagnosis="what all ranks hold is averaged over all ranks",
+)
 def check_others(run: Run) -> None:
     """E: the same runs."""
     for parts in PLANS:
         _compare(run, *_train(run, parts), experts=False)
 
 
-@check("weights after 3 steps of SGD", points=3, code="E",
-       diagnosis="replicas stay equal; SGD shows a wrong scale, AdamW hides it")  # fmt: skip
+@check(
+    "weights after 3 steps of SGD",
+    points=3,
+    code="E",
+    diagnosis="replicas stay equal; SGD shows a wrong scale, AdamW hides it",
+)
 def check_weights(run: Run) -> None:
     """E: equal to one process with all tokens; also where replicas are neighbours."""
     for parts in (SQUARE, SWAPPED, SPREAD):
@@ -256,8 +293,12 @@ def check_weights(run: Run) -> None:
             run.close(found["weights"], expected, f"the weights {words}", rank=rank, terms=200)
 
 
-@check("gradients that some ranks do not have", points=3, code="H",
-       diagnosis="None takes part as zeros, and is a gradient afterwards")  # fmt: skip
+@check(
+    "gradients that some ranks do not have",
+    points=3,
+    code="H",
+    diagnosis="None takes part as zeros, and is a gradient afterwards",
+)
 def check_missing(run: Run) -> None:
     """H: one replica's expert 0 has no token; one rank alone uses `extra`."""
     models, result = _train(run, SQUARE, gaps=True)
@@ -265,8 +306,12 @@ def check_missing(run: Run) -> None:
     _compare(run, models, result, experts=False)
 
 
-@check("experts' bytes among their replicas, the rest over all ranks", points=3, code="B",
-       diagnosis="2(R-1)/R·S along `replica` for experts, 2(N-1)/N·P for the rest")  # fmt: skip
+@check(
+    "experts' bytes among their replicas, the rest over all ranks",
+    points=3,
+    code="B",
+    diagnosis="2(R-1)/R·S along `replica` for experts, 2(N-1)/N·P for the rest",
+)
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, axis by axis."""
     for parts in (SQUARE, SPREAD):
@@ -277,13 +322,25 @@ def check_bytes(run: Run) -> None:
         rest = sum(size[name] for name in size if not name[0].isdigit())
         n, r = model.part.size, model.part.replicas
         over_all = [total * (n - 1) * part // n for part in (rest, rest + experts, experts)]
-        run.bytes(result, over_all[0], axis="model", what="bytes sent over all ranks", likely={
-            "the experts go over all ranks, too": over_all[1],
-            "half as many: float32 on the wire": over_all[0] // 2,
-            "the rest is not averaged over all ranks": 0,
-        })  # fmt: skip
+        run.bytes(
+            result,
+            over_all[0],
+            axis="model",
+            what="bytes sent over all ranks",
+            likely={
+                "the experts go over all ranks, too": over_all[1],
+                "half as many: float32 on the wire": over_all[0] // 2,
+                "the rest is not averaged over all ranks": 0,
+            },
+        )
         among = total * (r - 1) * experts // r
-        run.bytes(result, among, axis="replica", what="bytes sent among the replicas", likely={
-            "experts are not summed over their replicas": 0,
-            "the rest goes among the replicas, too": among + total * (r - 1) * rest // r,
-        })  # fmt: skip
+        run.bytes(
+            result,
+            among,
+            axis="replica",
+            what="bytes sent among the replicas",
+            likely={
+                "experts are not summed over their replicas": 0,
+                "the rest goes among the replicas, too": among + total * (r - 1) * rest // r,
+            },
+        )

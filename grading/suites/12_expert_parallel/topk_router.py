@@ -66,8 +66,9 @@ def gradients(
         sent[part] = None
         if isinstance(value, torch.Tensor) and value.requires_grad:
             back = given.to(value.dtype) if value.shape == given.shape else torch.ones_like(value)
-            parts = torch.autograd.grad(value, list(leaves.values()), back, retain_graph=True,
-                                        allow_unused=True)  # fmt: skip
+            parts = torch.autograd.grad(
+                value, list(leaves.values()), back, retain_graph=True, allow_unused=True
+            )
             sent[part] = dict(zip(leaves, parts, strict=True))
     return sent
 
@@ -156,8 +157,10 @@ def _usual(run: Run) -> dict[str, Case]:
     tokens, width, experts = run.number(17, 30), run.number(5, 9), run.number(5, 9)
     top_k = run.number(2, 4)
     x, weight = run.random((tokens, width)), run.random((experts, width)) * 0.7
-    return {name: Case(x, weight, k, run.random((tokens, k)))
-            for name, k in ((USUAL, top_k), (ONE, 1), (SOLE, experts))}  # fmt: skip
+    return {
+        name: Case(x, weight, k, run.random((tokens, k)))
+        for name, k in ((USUAL, top_k), (ONE, 1), (SOLE, experts))
+    }
 
 
 def _large(run: Run) -> dict[str, Case]:
@@ -178,8 +181,12 @@ def _narrow(run: Run, dtype: torch.dtype) -> dict[str, Case]:
 
 def _none(run: Run) -> dict[str, Case]:
     """No tokens."""
-    return {f"no tokens, k = {k}": Case(torch.zeros(0, 4).double(), run.random((5, 4)), k,
-                                        torch.zeros(0, k).double()) for k in (2, 1)}  # fmt: skip
+    return {
+        f"no tokens, k = {k}": Case(
+            torch.zeros(0, 4).double(), run.random((5, 4)), k, torch.zeros(0, k).double()
+        )
+        for k in (2, 1)
+    }
 
 
 def _tied(run: Run) -> dict[str, Case]:
@@ -205,49 +212,90 @@ def _choices(run: Run, cases: dict[str, Case], terms: int = 4) -> None:
     """Experts and weights."""
     for name, case, found, right in _each(run, cases):
         wide = torch.promote_types(case.weight.dtype, torch.float32)
-        run.close(found["chosen"], right.chosen, f"chosen ({name})", likely={
-            "the order is not: best first": right.chosen.flip(-1),
-            "the lowest scores were chosen": routed(-case.x.double(), case.weight.double(),
-                                                    case.top_k).chosen})  # fmt: skip
-        run.close(found["weights"], right.weights.to(wide), f"weights ({name})", terms=terms,
-                  likely=wrong_weights(case, right))  # fmt: skip
+        run.close(
+            found["chosen"],
+            right.chosen,
+            f"chosen ({name})",
+            likely={
+                "the order is not: best first": right.chosen.flip(-1),
+                "the lowest scores were chosen": routed(
+                    -case.x.double(), case.weight.double(), case.top_k
+                ).chosen,
+            },
+        )
+        run.close(
+            found["weights"],
+            right.weights.to(wide),
+            f"weights ({name})",
+            terms=terms,
+            likely=wrong_weights(case, right),
+        )
 
 
-@check("the k best experts of each token, and weights that add up to 1", points=4, code="E",
-       diagnosis="softmax over all E, the k highest, divided by their sum")  # fmt: skip
+@check(
+    "the k best experts of each token, and weights that add up to 1",
+    points=4,
+    code="E",
+    diagnosis="softmax over all E, the k highest, divided by their sum",
+)
 def check_choices(run: Run) -> None:
     """E: in float64, k between 1 and E, and k = E."""
     _choices(run, {name: case for name, case in _usual(run).items() if name != ONE})
 
 
-@check("k = 1: the weight is the score itself", points=2, code="E",
-       diagnosis="divide by the sum only if k > 1")  # fmt: skip
+@check(
+    "k = 1: the weight is the score itself",
+    points=2,
+    code="E",
+    diagnosis="divide by the sum only if k > 1",
+)
 def check_one(run: Run) -> None:
     """E: its gradient would be lost if it were always 1."""
     _choices(run, {ONE: _usual(run)[ONE]})
 
 
-@check("the load-balancing loss", points=3, code="E",
-       diagnosis="E · Σ f·P: f is the share of choices, P the mean score")  # fmt: skip
+@check(
+    "the load-balancing loss",
+    points=3,
+    code="E",
+    diagnosis="E · Σ f·P: f is the share of choices, P the mean score",
+)
 def check_balance(run: Run) -> None:
     """E: the value, for three k."""
     for name, case, found, right in _each(run, _usual(run)):
-        run.close(found["balance"], right.balance, f"balance ({name})",
-                  likely=wrong_balance(case, right))  # fmt: skip
+        run.close(
+            found["balance"], right.balance, f"balance ({name})", likely=wrong_balance(case, right)
+        )
 
 
-@check("the z-loss, also of large logits", points=3, code="E",
-       diagnosis="the mean over tokens of logsumexp(logits)²")  # fmt: skip
+@check(
+    "the z-loss, also of large logits",
+    points=3,
+    code="E",
+    diagnosis="the mean over tokens of logsumexp(logits)²",
+)
 def check_z(run: Run) -> None:
     """E: the value; exp of the large ones is infinite."""
     for name, _, found, right in _each(run, _usual(run) | _large(run)):
-        run.close(found["z"], right.z, f"z ({name})", likely=wrong_z(right) | {
-            "exp(1000) overflows: logits.logsumexp(-1) does not": torch.tensor(torch.inf).double(),
-        })  # fmt: skip
+        run.close(
+            found["z"],
+            right.z,
+            f"z ({name})",
+            likely=wrong_z(right)
+            | {
+                "exp(1000) overflows: logits.logsumexp(-1) does not": torch.tensor(
+                    torch.inf
+                ).double(),
+            },
+        )
 
 
-@check("gradients of weights and losses, to tokens and matrix", points=4, code="E",
-       diagnosis="only counts and choices are without a gradient")  # fmt: skip
+@check(
+    "gradients of weights and losses, to tokens and matrix",
+    points=4,
+    code="E",
+    diagnosis="only counts and choices are without a gradient",
+)
 def check_gradients(run: Run) -> None:
     """E: three k; of the weights, of balance and of z, one by one."""
     for name, case, found, _ in _each(run, _usual(run)):
@@ -265,12 +313,21 @@ def check_gradients(run: Run) -> None:
             run.true(got is not None, f"no gradient flows through {part} ({name})")
             for key, gradient in (wanted[part] or {}).items():
                 likely = {"f has a gradient: it is a count": (twice[part] or {}).get(key)}
-                run.close(got[key], gradient, f"the gradient of {part} for {key} ({name})",
-                          terms=len(case.x), likely=likely)  # fmt: skip
+                run.close(
+                    got[key],
+                    gradient,
+                    f"the gradient of {part} for {key} ({name})",
+                    terms=len(case.x),
+                    likely=likely,
+                )
 
 
-@check("bf16 tokens are routed in float32", points=2, code="E",
-       diagnosis="convert token and matrix to float32 before they are multiplied")  # fmt: skip
+@check(
+    "bf16 tokens are routed in float32",
+    points=2,
+    code="E",
+    diagnosis="convert token and matrix to float32 before they are multiplied",
+)
 def check_dtype(run: Run) -> None:
     """E: logits that bf16 cannot tell apart; the matrix in float32, in bf16."""
     for dtype in (torch.float32, torch.bfloat16):
@@ -281,32 +338,46 @@ def check_dtype(run: Run) -> None:
             run.close(found["z"], right.z.float(), f"z ({name})", terms=200)
 
 
-@check("equal scores, and no tokens at all", points=2, code="E",
-       diagnosis="k different experts whatever the scores; divide by max(1, T)")  # fmt: skip
+@check(
+    "equal scores, and no tokens at all",
+    points=2,
+    code="E",
+    diagnosis="k different experts whatever the scores; divide by max(1, T)",
+)
 def check_edges(run: Run) -> None:
     """E: ties; T = 0, where both losses are 0 and their gradients zeros."""
     _ties(run)
     for name, _, found, right in _each(run, _none(run)):
         for part in PARTS:
-            run.close(found[part], getattr(right, part), f"{part} ({name})", likely={
-                "0/0: divide by max(1, T)": torch.tensor(torch.nan).double()})  # fmt: skip
+            run.close(
+                found[part],
+                getattr(right, part),
+                f"{part} ({name})",
+                likely={"0/0: divide by max(1, T)": torch.tensor(torch.nan).double()},
+            )
             got = (found["gradients"][part] or {}).get("weight")
-            run.true(got is not None and not bool(got.any()),
-                     f"the gradient of {part} for weight is not zeros ({name})",
-                     cause="0/0, or a constant: zeros must come out of the graph")  # fmt: skip
+            run.true(
+                got is not None and not bool(got.any()),
+                f"the gradient of {part} for weight is not zeros ({name})",
+                cause="0/0, or a constant: zeros must come out of the graph",
+            )
 
 
 def _ties(run: Run) -> None:
     """Any k of the best are right, but they must be k."""
     for name, case, found, right in _each(run, _tied(run)):
         chosen = found["chosen"] if isinstance(found["chosen"], torch.Tensor) else torch.empty(0)
-        run.close(found["weights"], right.weights, f"weights ({name})",
-                  likely=wrong_weights(case, right))  # fmt: skip
+        run.close(
+            found["weights"], right.weights, f"weights ({name})", likely=wrong_weights(case, right)
+        )
         run.close(chosen * 0, right.chosen * 0, f"0 · chosen ({name})")
         known = set(range(len(case.weight)))
         distinct = all(len(known & set(row)) == case.top_k for row in chosen.tolist())
-        run.true(distinct, f"an expert is chosen twice by one token ({name})",
-                 cause="equal scores: k different experts are needed")  # fmt: skip
+        run.true(
+            distinct,
+            f"an expert is chosen twice by one token ({name})",
+            cause="equal scores: k different experts are needed",
+        )
         scores, best = (right.scores.gather(-1, kept) for kept in (chosen, right.chosen))
         run.close(scores, best, f"the scores of the chosen experts ({name})")
         share = counted(chosen, len(known)) / chosen.numel()

@@ -68,8 +68,9 @@ def expert_of(weights: Values, number: int) -> nn.Sequential:
 
 def gradients(experts: Sequence[nn.Module]) -> list[list[torch.Tensor | None]]:
     """A copy of each parameter's gradient, or None."""
-    return [[None if p.grad is None else p.grad.clone() for p in each.parameters()]
-            for each in experts]  # fmt: skip
+    return [
+        [None if p.grad is None else p.grad.clone() for p in each.parameters()] for each in experts
+    ]
 
 
 def drive(
@@ -87,8 +88,9 @@ def drive(
         said = {"y": y_TD, "graph": getattr(y_TD, "requires_grad", False)}
         if said["graph"]:
             (y_TD * batch["toward"]).sum().backward()
-        found.append({**said, "x": x_TD.grad, "weight": weight_T.grad,
-                      "experts": gradients(experts)})  # fmt: skip
+        found.append(
+            {**said, "x": x_TD.grad, "weight": weight_T.grad, "experts": gradients(experts)}
+        )
     return {"batches": found}
 
 
@@ -128,9 +130,14 @@ def _given(run: Run, batches: Batches, alone: bool) -> list[dict[str, Any]]:
         for batch in batches:
             chosen = index if isinstance(index, list) else batch[index]
             shape = (len(chosen), width)
-            mine.append({"x": run.random(shape), "toward": run.random(shape),
-                         "weight": run.random(len(chosen)).abs() + 0.5,
-                         "chosen": torch.tensor(chosen, dtype=torch.int64)})  # fmt: skip
+            mine.append(
+                {
+                    "x": run.random(shape),
+                    "toward": run.random(shape),
+                    "weight": run.random(len(chosen)).abs() + 0.5,
+                    "chosen": torch.tensor(chosen, dtype=torch.int64),
+                }
+            )
         inputs.append({"weights": weights, "batches": mine, "alone": alone})
     return inputs
 
@@ -186,8 +193,12 @@ def _compare_tokens(run: Run, found: Any, right: Values, rank: int, words: str) 
     run.true(found["graph"], f"the output {words} has no graph", rank=rank, cause=BACKWARD)
     for name, thing in (("x", "tokens"), ("weight", "weights")):
         said = f"the gradient of the {thing} {words}"
-        run.true(found[name] is not None, f"{said} is None", rank=rank, cause="no gradient flows "
-                 "through: send rows with exchange_in_group")  # fmt: skip
+        run.true(
+            found[name] is not None,
+            f"{said} is None",
+            rank=rank,
+            cause="no gradient flows through: send rows with exchange_in_group",
+        )
         run.close(found[name], right[name], said, rank=rank)
 
 
@@ -202,43 +213,67 @@ def _compare_experts(
                 run.true(gradient is None, f"{name}: a frozen parameter has one", rank=rank)
                 continue
             right = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            run.true(gradient is not None, f"{name} is None, not zeros", rank=rank,
-                     cause="no token came, and it was not run: run it on no rows")  # fmt: skip
+            run.true(
+                gradient is not None,
+                f"{name} is None, not zeros",
+                rank=rank,
+                cause="no token came, and it was not run: run it on no rows",
+            )
             run.close(gradient, right, name, rank=rank, terms=20)
 
 
-@check("tokens for every expert; then none, then some again", points=2, code="E",
-       diagnosis="on the way back undo each step: cat, by_expert, exchange, order")  # fmt: skip
+@check(
+    "tokens for every expert; then none, then some again",
+    points=2,
+    code="E",
+    diagnosis="on the way back undo each step: cat, by_expert, exchange, order",
+)
 def check_everybody(run: Run) -> None:
     """E: float64, 3 ranks, and 3 ranks of 4; gradients of later batches are added."""
     _compare(run, _case(run, [EVERYBODY, EMPTY, EVERYBODY]), "every expert has tokens at first")
     _compare(run, _case(run, [EVERYBODY], alone=True), "a group inside the world")
 
 
-@check("an expert without a token: zeros, not None", points=3, code="E",
-       diagnosis="the gradient is zeros because the expert ran on no rows")  # fmt: skip
+@check(
+    "an expert without a token: zeros, not None",
+    points=3,
+    code="E",
+    diagnosis="the gradient is zeros because the expert ran on no rows",
+)
 def check_empty(run: Run) -> None:
     """E: experts 1 and 4 have none, their neighbours on the same rank do."""
     _compare(run, _case(run, [EMPTY, EMPTY]), "experts 1 and 4 have no token")
 
 
-@check("a rank whose experts have none: nobody hangs", points=3, code="H",
-       diagnosis="run every expert, also on no rows: an exchange needs a graph")  # fmt: skip
+@check(
+    "a rank whose experts have none: nobody hangs",
+    points=3,
+    code="H",
+    diagnosis="run every expert, also on no rows: an exchange needs a graph",
+)
 def check_idle(run: Run) -> None:
     """H: forward and backward end, and gradients are zeros."""
     _compare(run, _case(run, [IDLE]), "the experts of a rank have no token")
     _compare(run, _case(run, [ALONE]), "only one rank has tokens, for its own experts")
 
 
-@check("a rank that has no tokens; nobody has any", points=3, code="H",
-       diagnosis="exchanges are called by all members, whatever each has")  # fmt: skip
+@check(
+    "a rank that has no tokens; nobody has any",
+    points=3,
+    code="H",
+    diagnosis="exchanges are called by all members, whatever each has",
+)
 def check_nothing(run: Run) -> None:
     """H: T = 0 on one rank, then on all."""
     _compare(run, _case(run, [NOTHING, NOBODY]), "a rank has no tokens of its own")
 
 
-@check("sums of gradients that some ranks do not have", points=3, code="H",
-       diagnosis="zeros take part, and stay there as what the sum makes of them")  # fmt: skip
+@check(
+    "sums of gradients that some ranks do not have",
+    points=3,
+    code="H",
+    diagnosis="zeros take part, and stay there as what the sum makes of them",
+)
 def check_sums(run: Run) -> None:
     """H: 2, 1, 0 and 3 of 3 ranks have a gradient; one parameter is frozen."""
     have = ((1, 0, 0, 1), (1, 1, 0, 1), (0, 0, 0, 1))
@@ -255,34 +290,53 @@ def check_sums(run: Run) -> None:
             name = f"the sum of a gradient that {len(there)} of {WORLD} ranks have"
             gradient, own = found["gradients"][number], mine[rank]
             run.true(gradient is not None, f"{name} is None", rank=rank, cause=SUMS)
-            run.close(gradient, total, name, rank=rank, likely={
-                "this is the mean over the group; asked for is the sum": total / WORLD,
-                "divided by the number of ranks that have one: asked for is the sum":
-                    total / max(1, len(there)),
-                "this is the rank's own gradient: it was left out":
-                    torch.zeros_like(total) if own is None else own,
-            })  # fmt: skip
+            run.close(
+                gradient,
+                total,
+                name,
+                rank=rank,
+                likely={
+                    "this is the mean over the group; asked for is the sum": total / WORLD,
+                    "divided by the number of ranks that have one: asked for is the sum": total
+                    / max(1, len(there)),
+                    "this is the rank's own gradient: it was left out": torch.zeros_like(total)
+                    if own is None
+                    else own,
+                },
+            )
             run.true(found["frozen"] is None, "a frozen parameter has a gradient", rank=rank)
 
 
-@check("every row is sent to its expert and back, and nothing else", points=3, code="B",
-       diagnosis="on the wire are the counts, and the rows that belong elsewhere")  # fmt: skip
+@check(
+    "every row is sent to its expert and back, and nothing else",
+    points=3,
+    code="B",
+    diagnosis="on the wire are the counts, and the rows that belong elsewhere",
+)
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger: two exchanges forward, two backward, and the counts of `plan`."""
     for batches in ([EVERYBODY, EMPTY, EVERYBODY], [NOTHING, NOBODY]):
         case = _case(run, batches)
         width = case.inputs[0]["batches"][0]["x"].shape[1]
         counts = len(batches) * 8 * OWN * (WORLD - 1)
-        pairs = [(sender, number // OWN) for batch in batches
-                 for sender, row in enumerate(batch) for number in row]  # fmt: skip
+        pairs = [
+            (sender, number // OWN)
+            for batch in batches
+            for sender, row in enumerate(batch)
+            for number in row
+        ]
         out = [sum(s == rank != to for s, to in pairs) for rank in range(WORLD)]
         back = [sum(to == rank != s for s, to in pairs) for rank in range(WORLD)]
         twice = [2 * 8 * width * (o + b) for o, b in zip(out, back, strict=True)]
-        run.bytes(case.result, [counts + rows for rows in twice], likely={
-            "half of the rows: nothing is sent in backward": [counts + n // 2 for n in twice],
-            "the counts are sent twice": [2 * counts + rows for rows in twice],
-            "the rows travel in float32": [counts + rows // 2 for rows in twice],
-        })  # fmt: skip
+        run.bytes(
+            case.result,
+            [counts + rows for rows in twice],
+            likely={
+                "half of the rows: nothing is sent in backward": [counts + n // 2 for n in twice],
+                "the counts are sent twice": [2 * counts + rows for rows in twice],
+                "the rows travel in float32": [counts + rows // 2 for rows in twice],
+            },
+        )
         calls = 5 * len(batches)
         for rank, ledger in enumerate(case.result.ledgers):
             found = [event.op for event in ledger.events if event.parent < 0]

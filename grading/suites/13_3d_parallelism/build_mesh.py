@@ -50,26 +50,40 @@ ALL_OR_NONE = (
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive_places(learner: Any, group: Any, meshes: list[Sizes]) -> dict[str, Any]:
     """Asks for the coordinates of every rank."""
-    return {"said": [[_plain(learner.coordinates(rank, sizes)) for rank in _ranks(sizes)]
-                     for sizes in meshes]}  # fmt: skip
+    return {
+        "said": [
+            [_plain(learner.coordinates(rank, sizes)) for rank in _ranks(sizes)] for sizes in meshes
+        ]
+    }
 
 
 def drive_ranks(learner: Any, group: Any, meshes: list[Any]) -> dict[str, Any]:
     """Asks for the rank at every place."""
-    return {"said": [[_plain(learner.rank_of(place, sizes)) for place in places]
-                     for sizes, places in meshes]}  # fmt: skip
+    return {
+        "said": [
+            [_plain(learner.rank_of(place, sizes)) for place in places] for sizes, places in meshes
+        ]
+    }
 
 
 def drive_lines(learner: Any, group: Any, meshes: list[Sizes]) -> dict[str, Any]:
     """Asks for every rank's line on every axis."""
-    return {"said": [[{axis: _plain(learner.axis_ranks(rank, axis, sizes)) for axis in AXES}
-                      for rank in _ranks(sizes)] for sizes in meshes]}  # fmt: skip
+    return {
+        "said": [
+            [
+                {axis: _plain(learner.axis_ranks(rank, axis, sizes)) for axis in AXES}
+                for rank in _ranks(sizes)
+            ]
+            for sizes in meshes
+        ]
+    }
 
 
 def drive_meshes(learner: Any, group: Any, meshes: list[Sizes]) -> dict[str, Any]:
     """Makes meshes; a sum of 2^rank over each group shows who is in it."""
-    return {"said": [_groups(learner.build_mesh(group, sizes, NODE), group.rank)
-                     for sizes in meshes]}  # fmt: skip
+    return {
+        "said": [_groups(learner.build_mesh(group, sizes, NODE), group.rank) for sizes in meshes]
+    }
 
 
 def drive_refusals(learner: Any, group: Any, cases: list[Any]) -> dict[str, Any]:
@@ -132,8 +146,10 @@ def _asked(run: Run, drive: Callable[..., Any]) -> Iterator[tuple[Grid, list[Any
     grids = [Grid(sizes) for sizes in _meshes(run)]
     given: list[Any] = [grid.sizes for grid in grids]
     if drive is drive_ranks:  # the axes of a place come in another order than in AXES
-        given = [[grid.sizes, [dict(sorted(grid.place(r).items())) for r in grid.ranks]]
-                 for grid in grids]  # fmt: skip
+        given = [
+            [grid.sizes, [dict(sorted(grid.place(r).items())) for r in grid.ranks]]
+            for grid in grids
+        ]
     yield from zip(grids, run(drive, {"meshes": given}).outputs[0]["said"], strict=True)
 
 
@@ -152,8 +168,12 @@ def _compare(
     )
 
 
-@check("coordinates of every rank, on thirteen meshes", points=3, code="E",
-       diagnosis="divide by the sizes, from tp to pp: the rest is the coordinate")  # fmt: skip
+@check(
+    "coordinates of every rank, on thirteen meshes",
+    points=3,
+    code="E",
+    diagnosis="divide by the sizes, from tp to pp: the rest is the coordinate",
+)
 def check_coordinates(run: Run) -> None:
     """E: a pure function, so it costs nothing to look at every rank."""
     for grid, said in _asked(run, drive_places):
@@ -161,23 +181,36 @@ def check_coordinates(run: Run) -> None:
         _compare(run, "coordinates", grid, said, right, grid.wrong_places)
 
 
-@check("the rank at every place", points=2, code="E",
-       diagnosis="from pp to tp: times the size, plus the coordinate")  # fmt: skip
+@check(
+    "the rank at every place",
+    points=2,
+    code="E",
+    diagnosis="from pp to tp: times the size, plus the coordinate",
+)
 def check_rank_of(run: Run) -> None:
     """E: the way back."""
     for grid, said in _asked(run, drive_ranks):
         _compare(run, "rank_of the place", grid, said, list(grid.ranks), grid.wrong_ranks)
 
 
-@check("axis_ranks: every rank's line on every axis", points=3, code="E",
-       diagnosis="the rank's coordinates, with that of one axis running from 0")  # fmt: skip
+@check(
+    "axis_ranks: every rank's line on every axis",
+    points=3,
+    code="E",
+    diagnosis="the rank's coordinates, with that of one axis running from 0",
+)
 def check_lines(run: Run) -> None:
     """E: five lines for each rank."""
     for grid, said in _asked(run, drive_lines):
         for axis in ("ep", "dp", "cp", "tp", "pp"):  # ep's is neighbours in no order of the axes
-            _compare(run, f"the {axis} line", grid, [each[axis] for each in said],
-                     [grid.line(rank, axis) for rank in grid.ranks],
-                     partial(grid.wrong_lines, axis))  # fmt: skip
+            _compare(
+                run,
+                f"the {axis} line",
+                grid,
+                [each[axis] for each in said],
+                [grid.line(rank, axis) for rank in grid.ranks],
+                partial(grid.wrong_lines, axis),
+            )
 
 
 # --- groups on real ranks ------------------------------------------------------------------------
@@ -187,14 +220,29 @@ def _made(run: Run) -> Iterator[tuple[Grid, int, str, Any]]:
     for number, grid in enumerate(map(Grid, REAL)):
         for rank, said in enumerate(result.column("said")):
             mesh, all_axes = said[number], sorted(AXES)
-            run.true(isinstance(mesh, dict), "build_mesh returns no dict", rank=rank,
-                     expected="a dict: axis to Group", measured=str(mesh))  # fmt: skip
-            run.true(list(mesh) == all_axes, f"build_mesh of {grid} has the wrong axes",
-                     rank=rank, expected=", ".join(all_axes), measured=", ".join(mesh),
-                     cause="an axis of size 1 has a group, too, and no other has one")  # fmt: skip
+            run.true(
+                isinstance(mesh, dict),
+                "build_mesh returns no dict",
+                rank=rank,
+                expected="a dict: axis to Group",
+                measured=str(mesh),
+            )
+            run.true(
+                list(mesh) == all_axes,
+                f"build_mesh of {grid} has the wrong axes",
+                rank=rank,
+                expected=", ".join(all_axes),
+                measured=", ".join(mesh),
+                cause="an axis of size 1 has a group, too, and no other has one",
+            )
             for axis in AXES:
-                run.true(isinstance(mesh[axis], dict), f"the {axis} group is no Group", rank=rank,
-                         measured=str(mesh[axis]), cause="world.split returns one")  # fmt: skip
+                run.true(
+                    isinstance(mesh[axis], dict),
+                    f"the {axis} group is no Group",
+                    rank=rank,
+                    measured=str(mesh[axis]),
+                    cause="world.split returns one",
+                )
                 yield grid, rank, axis, mesh[axis]
 
 
@@ -210,36 +258,60 @@ def _explained(run: Run, drive: Any, inputs: Any, world: int, reason: str) -> An
         raise
 
 
-@check("groups of 4 ranks on three meshes", points=4, code="E",
-       diagnosis="split the world for each axis, with all of its lines")  # fmt: skip
+@check(
+    "groups of 4 ranks on three meshes",
+    points=4,
+    code="E",
+    diagnosis="split the world for each axis, with all of its lines",
+)
 def check_groups(run: Run) -> None:
     """E: what a group says of itself, and who takes part in a sum over it."""
     for grid, rank, axis, group in _made(run):
         what, line = f"of the {axis} group of {grid}", grid.line(rank, axis)
-        others = {f"this is the {other} line: lines and names are mixed": grid.line(rank, other)
-                  for other in AXES if other != axis}  # fmt: skip
-        run.equal(group["ranks"], line, f"the list of ranks {what}", rank=rank, likely={
-            "this is the world": list(grid.ranks), **others,
-            "the ranks of a line ascend: an index is a coordinate": line[::-1],
-            **{why: other.line(rank, axis) for why, other in grid.others().items()},
-        })  # fmt: skip
-        run.equal(group["members"], line, f"who takes part in a sum over the ranks {what}",
-                  rank=rank)  # fmt: skip
+        others = {
+            f"this is the {other} line: lines and names are mixed": grid.line(rank, other)
+            for other in AXES
+            if other != axis
+        }
+        run.equal(
+            group["ranks"],
+            line,
+            f"the list of ranks {what}",
+            rank=rank,
+            likely={
+                "this is the world": list(grid.ranks),
+                **others,
+                "the ranks of a line ascend: an index is a coordinate": line[::-1],
+                **{why: other.line(rank, axis) for why, other in grid.others().items()},
+            },
+        )
+        run.equal(
+            group["members"], line, f"who takes part in a sum over the ranks {what}", rank=rank
+        )
         run.equal(group["index"], grid.place(rank)[axis], f"the index {what}", rank=rank)
         run.equal(group["axis"], axis, f"the axis {what}", rank=rank)
 
 
-@check("tp's ranks share a node", points=2, code="E",
-       diagnosis="tp is the innermost axis, so its ranks are neighbours")  # fmt: skip
+@check(
+    "tp's ranks share a node",
+    points=2,
+    code="E",
+    diagnosis="tp is the innermost axis, so its ranks are neighbours",
+)
 def check_nodes(run: Run) -> None:
     """E: measured on the groups: over how many nodes each goes."""
     for grid, rank, axis, group in _made(run):
         if axis == "tp":
             nodes = sorted({member // NODE for member in group["ranks"]})
-            run.equal(nodes, [rank // NODE], f"with {NODE} ranks a node, the list of nodes of the "
-                      f"tp group of {grid}", rank=rank, likely={
-                "tp goes across nodes: it talks most, and is the innermost axis": [0, 1],
-            })  # fmt: skip
+            run.equal(
+                nodes,
+                [rank // NODE],
+                f"with {NODE} ranks a node, the list of nodes of the tp group of {grid}",
+                rank=rank,
+                likely={
+                    "tp goes across nodes: it talks most, and is the innermost axis": [0, 1],
+                },
+            )
 
 
 # Sizes, ranks per node, and what the message must say; on two ranks.
@@ -267,35 +339,58 @@ def _check_refused(
         mesh = f"a mesh of {Grid(sizes)} on {world} ranks, {node} on each node,"
         for rank, said in enumerate(result.column("said")):
             kind, text = said[cases.index((sizes, node, words))]
-            run.true(kind != "", f"{mesh} was not refused", rank=rank, cause=why,
-                     expected="ValueError")  # fmt: skip
-            run.true(kind == "ValueError", f"{mesh} was refused with another exception", rank=rank,
-                     expected="ValueError", measured=f"{kind}: {text}"[:160])  # fmt: skip
+            run.true(
+                kind != "", f"{mesh} was not refused", rank=rank, cause=why, expected="ValueError"
+            )
+            run.true(
+                kind == "ValueError",
+                f"{mesh} was refused with another exception",
+                rank=rank,
+                expected="ValueError",
+                measured=f"{kind}: {text}"[:160],
+            )
             found = re.findall(r"-?\d+|[a-z]+", text)
             missing = [word for word in words if word not in found]
-            run.true(not missing, f"the message does not say {' and '.join(missing)}", rank=rank,
-                     expected=f"a message that refuses {mesh.rstrip(',')}, with what was asked and "
-                     "what is there", measured=text[:160])  # fmt: skip
+            run.true(
+                not missing,
+                f"the message does not say {' and '.join(missing)}",
+                rank=rank,
+                expected=f"a message that refuses {mesh.rstrip(',')}, with what was asked and "
+                "what is there",
+                measured=text[:160],
+            )
 
 
-@check("sizes that are not the world's are refused kindly", points=2, code="E",
-       diagnosis="look at the names, the sizes and their product first")  # fmt: skip
+@check(
+    "sizes that are not the world's are refused kindly",
+    points=2,
+    code="E",
+    diagnosis="look at the names, the sizes and their product first",
+)
 def check_sizes_refused(run: Run) -> None:
     """E: before any group is made."""
     why = "such a mesh has no place for some ranks, or places for none"
     _check_refused(run, UNFIT, why, UNFIT + ACROSS, 2)
 
 
-@check("tp across nodes is refused", points=2, code="E",
-       diagnosis="the ranks of a tp line must be on one node")  # fmt: skip
+@check(
+    "tp across nodes is refused",
+    points=2,
+    code="E",
+    diagnosis="the ranks of a tp line must be on one node",
+)
 def check_across_refused(run: Run) -> None:
     """E: every tp line crosses."""
     why = "tp goes across nodes: it would talk twice a block and pass over slow links"
     _check_refused(run, ACROSS, why, UNFIT + ACROSS, 2)
 
 
-@check("all ranks refuse, or none", points=2, code="H",
-       diagnosis="look at all tp lines, not at the rank's own")  # fmt: skip
+@check(
+    "all ranks refuse, or none",
+    points=2,
+    code="H",
+    diagnosis="look at all tp lines, not at the rank's own",
+)
 def check_together(run: Run) -> None:
     """H: of two tp lines one is on one node, and the other is not."""
     _check_refused(run, ONE_LINE, ALL_OR_NONE, ONE_LINE, 4)

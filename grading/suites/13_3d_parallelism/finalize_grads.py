@@ -45,8 +45,9 @@ MESHES = (  # pp, dp, ep, cp, tp
     (4, 1, 1, 1, 2), (1, 1, 2, 2, 2),
 )  # fmt: skip
 LONG, CUT, SPREAD = (3, 2, 1, 1, 1), (1, 1, 1, 2, 2), (1, 1, 2, 2, 1)
-CASES = [(kind, sequence) for kind in ("norm", "tied", "expert", "other")
-         for sequence in (False, True)]  # fmt: skip
+CASES = [
+    (kind, sequence) for kind in ("norm", "tied", "expert", "other") for sequence in (False, True)
+]
 SKIPPED = (
     "A gradient that is None takes part as zeros, and only ranks that have the same parameter wait "
     "for each other"
@@ -60,8 +61,10 @@ def _sizes(mesh: Sequence[int]) -> dict[str, int]:
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive_plans(learner: Any, group: Any, cases: list[Any]) -> list[list[Any]]:
     """Every plan that is asked for, as lists."""
-    return [_as_lists(learner.reduce_plan(kind, dict(sizes), sequence))
-            for kind, sizes, sequence in cases]  # fmt: skip
+    return [
+        _as_lists(learner.reduce_plan(kind, dict(sizes), sequence))
+        for kind, sizes, sequence in cases
+    ]
 
 
 def _as_lists(plan: Any) -> list[Any]:
@@ -118,9 +121,11 @@ def _plans(run: Run, kind: str) -> list[tuple[dict[str, int], bool, list[Reducti
     """Sizes, whether there is sequence parallelism, and the plan that came back."""
     cases = [(each, _sizes(mesh), sequence) for mesh in MESHES for each, sequence in CASES]
     answers = run(drive_plans, {"cases": cases}).outputs[0]
-    return [(sizes, sequence, [Reduction(tuple(axes), divisor) for axes, divisor in answer])
-            for (each, sizes, sequence), answer in zip(cases, answers, strict=True)
-            if each == kind]  # fmt: skip
+    return [
+        (sizes, sequence, [Reduction(tuple(axes), divisor) for axes, divisor in answer])
+        for (each, sizes, sequence), answer in zip(cases, answers, strict=True)
+        if each == kind
+    ]
 
 
 def _check_plans(run: Run, kind: str) -> None:
@@ -131,9 +136,13 @@ def _check_plans(run: Run, kind: str) -> None:
         try:
             found = given.simulate(plan)
         except Waits as error:
-            run.fail(f"a reduction of the plan for {what} never ends", rank=error.rank,
-                     measured=_said(plan), cause=f"it waits for rank {error.other}, which does not "
-                     "have that parameter: only the first and the last stage do")  # fmt: skip
+            run.fail(
+                f"a reduction of the plan for {what} never ends",
+                rank=error.rank,
+                measured=_said(plan),
+                cause=f"it waits for rank {error.other}, which does not "
+                "have that parameter: only the first and the last stage do",
+            )
         for rank, gradient in found.items():
             _compare(run, given, rank, gradient, f"the gradient of {what}, by {_said(plan)},")
 
@@ -143,8 +152,9 @@ def _compare(run: Run, given: Given, rank: int, gradient: Any, what: str) -> Non
     right = given.truth(rank)
     same = isinstance(gradient, torch.Tensor) and gradient.shape == right.shape
     near = same and torch.allclose(gradient.double(), right, rtol=1e-10, atol=1e-12)
-    run.close(gradient, right, what, rank=rank, terms=20,
-              likely={} if near else _known(given, rank))  # fmt: skip
+    run.close(
+        gradient, right, what, rank=rank, terms=20, likely={} if near else _known(given, rank)
+    )
 
 
 def _known(given: Given, rank: int) -> dict[str, torch.Tensor]:
@@ -154,8 +164,12 @@ def _known(given: Given, rank: int) -> dict[str, torch.Tensor]:
 
 
 def _a(kind: str) -> str:
-    return {"norm": "a norm", "tied": "a tied weight", "expert": "an expert",
-            "other": "an ordinary matrix"}[kind]  # fmt: skip
+    return {
+        "norm": "a norm",
+        "tied": "a tied weight",
+        "expert": "an expert",
+        "other": "an ordinary matrix",
+    }[kind]
 
 
 def _words(sizes: dict[str, int]) -> str:
@@ -167,29 +181,42 @@ def _said(plan: list[Reduction]) -> str:
     return f"[{', '.join(each)}]"
 
 
-@check("the rule for ordinary matrices, on twelve meshes of 8 ranks", points=2, code="E",
-       diagnosis="the mean over all ranks that have other tokens")  # fmt: skip
+@check(
+    "the rule for ordinary matrices, on twelve meshes of 8 ranks",
+    points=2,
+    code="E",
+    diagnosis="the mean over all ranks that have other tokens",
+)
 def check_other(run: Run) -> None:
     """E: every rank's gradient, when the plan is carried out in one process."""
     _check_plans(run, "other")
 
 
-@check("the rule for norms, with sequence parallelism and without", points=3, code="E",
-       diagnosis="with it, added up over tp; then the mean, as for matrices")  # fmt: skip
+@check(
+    "the rule for norms, with sequence parallelism and without",
+    points=3,
+    code="E",
+    diagnosis="with it, added up over tp; then the mean, as for matrices",
+)
 def check_norm(run: Run) -> None:
     """E: the same."""
     _check_plans(run, "norm")
 
 
-@check("the rule for tied weights", points=3, code="E",
-       diagnosis="both uses are added up over the ends of pp; then the mean")  # fmt: skip
+@check(
+    "the rule for tied weights",
+    points=3,
+    code="E",
+    diagnosis="both uses are added up over the ends of pp; then the mean",
+)
 def check_tied(run: Run) -> None:
     """E: the same; stages in the middle do not have the weight."""
     _check_plans(run, "tied")
 
 
-@check("the rule for experts", points=3, code="E",
-       diagnosis="added up over dp × cp, and divided by D")  # fmt: skip
+@check(
+    "the rule for experts", points=3, code="E", diagnosis="added up over dp × cp, and divided by D"
+)
 def check_expert(run: Run) -> None:
     """E: the same."""
     _check_plans(run, "expert")
@@ -215,11 +242,15 @@ class Case:
                  "frozen": "other", "router": "other", "expert.0": "expert",
                  "expert.1": "expert"}  # fmt: skip
         shape = (run.number(3, 6), 4)  # so that bytes divide by 2 and 4
-        self.given = {name: Given(run, self.sizes, kind, sequence, shape, gaps.get(name))
-                      for name, kind in kinds.items()}  # fmt: skip
+        self.given = {
+            name: Given(run, self.sizes, kind, sequence, shape, gaps.get(name))
+            for name, kind in kinds.items()
+        }
         self.run = run
-        self.inputs = [{"sizes": self.sizes, "sequence": sequence, "held": self._held(rank)}
-                       for rank in range(world)]  # fmt: skip
+        self.inputs = [
+            {"sizes": self.sizes, "sequence": sequence, "held": self._held(rank)}
+            for rank in range(world)
+        ]
 
     @cached_property
     def result(self) -> Any:
@@ -228,9 +259,17 @@ class Case:
 
     def _held(self, rank: int) -> list[dict[str, Any]]:
         """A rank's parameters."""
-        return [{"name": name, "kind": given.kind, "weight": given.weight(rank),
-                 "part": given.parts[rank], "frozen": name == "frozen"}
-                for name, given in self.given.items() if rank in given.holders]  # fmt: skip
+        return [
+            {
+                "name": name,
+                "kind": given.kind,
+                "weight": given.weight(rank),
+                "part": given.parts[rank],
+                "frozen": name == "frozen",
+            }
+            for name, given in self.given.items()
+            if rank in given.holders
+        ]
 
     def compare(self) -> None:
         """Every gradient, on every rank."""
@@ -262,28 +301,44 @@ def _cases(run: Run) -> list[Case]:
     return [Case(run, LONG, False, {}), Case(run, CUT, True, {}), Case(run, SPREAD, False, gaps)]
 
 
-@check("gradients on pp 3 × dp 2 and on cp 2 × tp 2", points=4, code="E",
-       diagnosis="do what the plans say, on this rank's groups")  # fmt: skip
+@check(
+    "gradients on pp 3 × dp 2 and on cp 2 × tp 2",
+    points=4,
+    code="E",
+    diagnosis="do what the plans say, on this rank's groups",
+)
 def check_calls(run: Run) -> None:
     """E: float64, as one process has them before a step; the second with sequence parallelism."""
     for case in _cases(run)[:2]:
         case.compare()
 
 
-@check("gradients that some ranks do not have, on ep 2 × cp 2", points=3, code="H",
-       diagnosis="None takes part as zeros, and is a gradient afterwards")  # fmt: skip
+@check(
+    "gradients that some ranks do not have, on ep 2 × cp 2",
+    points=3,
+    code="H",
+    diagnosis="None takes part as zeros, and is a gradient afterwards",
+)
 def check_missing(run: Run) -> None:
     """H: every rank that has the parameter makes the call."""
     _cases(run)[2].compare()
 
 
-@check("each gradient travels once for each reduction", points=2, code="B",
-       diagnosis="2(N-1)/N·S bytes for each reduction that a gradient needs")  # fmt: skip
+@check(
+    "each gradient travels once for each reduction",
+    points=2,
+    code="B",
+    diagnosis="2(N-1)/N·S bytes for each reduction that a gradient needs",
+)
 def check_bytes(run: Run) -> None:
     """B: no more than the formula on any rank, from the ledger."""
     for case in _cases(run):
         run.forbid_bypass(case.result)
         for rank, sent in enumerate(case.result.timeline.sent()):
-            run.at_most(sent, case.most(rank), f"the number of bytes sent on {_words(case.sizes)}",
-                        rank=rank, cause="something travels twice, or further than it must",
-                        )  # fmt: skip
+            run.at_most(
+                sent,
+                case.most(rank),
+                f"the number of bytes sent on {_words(case.sizes)}",
+                rank=rank,
+                cause="something travels twice, or further than it must",
+            )

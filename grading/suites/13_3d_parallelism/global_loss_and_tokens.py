@@ -117,8 +117,14 @@ class Case:
             mine = batches[self.place(rank)]
             last = self.places[rank]["pp"] == layout.last
             losses = [loss for _, loss in mine] + [torch.ones(())] * (self.many > 0)
-            self.inputs.append({"sizes": layout.sizes, "losses": losses * last, "many": self.many,
-                           "targets": [target for target, _ in mine]})  # fmt: skip
+            self.inputs.append(
+                {
+                    "sizes": layout.sizes,
+                    "losses": losses * last,
+                    "many": self.many,
+                    "targets": [target for target, _ in mine],
+                }
+            )
 
     @cached_property
     def result(self) -> Any:
@@ -149,8 +155,11 @@ class Case:
     def _sums(self, batch: list[tuple[torch.Tensor, torch.Tensor]]) -> Sums:
         counts = [int((targets != IGNORED).sum()) for targets, _ in batch]
         slots, more = sum(targets.numel() for targets, _ in batch), self.many > 0
-        return Sums([float(loss) for _, loss in batch] + [1.0] * more,
-                    counts + [self.many] * more, slots + self.many)  # fmt: skip
+        return Sums(
+            [float(loss) for _, loss in batch] + [1.0] * more,
+            counts + [self.many] * more,
+            slots + self.many,
+        )
 
     def ranks(self) -> Iterator[tuple[int, bool, dict[str, Any]]]:
         """Every rank, whether it has the last stage, and what it returned."""
@@ -193,8 +202,9 @@ class Case:
         """Losses that known mistakes give; `found` is this rank's number of tokens."""
         right, tokens, data = float(self.loss()), self.tokens(), self.size(DATA)
         if type(found) is int and found not in (0, tokens):
-            return {"the sum is right, but the number of tokens is not":
-                    _number(right * tokens / found)}  # fmt: skip
+            return {
+                "the sum is right, but the number of tokens is not": _number(right * tokens / found)
+            }
         sums = torch.tensor([s.losses for s in self.sums], dtype=torch.float64)
         counts = torch.tensor([s.counts for s in self.sums], dtype=torch.float64)
         slots = sum(s.slots for s in self.sums)
@@ -244,8 +254,14 @@ def _check_tokens(run: Run, cases: list[Case]) -> None:
         what, right = f"the number of tokens {case.layout}", case.tokens()
         for rank, _, output in case.ranks():
             found = output["tokens"]
-            run.true(type(found) is int, f"{what} is no int", rank=rank, expected=str(right),
-                     measured=repr(found), cause="the second result is a Python int")  # fmt: skip
+            run.true(
+                type(found) is int,
+                f"{what} is no int",
+                rank=rank,
+                expected=str(right),
+                measured=repr(found),
+                cause="the second result is a Python int",
+            )
             run.equal(found, right, what, rank=rank, likely=case.wrong_tokens(rank))
 
 
@@ -254,59 +270,92 @@ def _check_loss(run: Run, on_last: bool) -> None:
         for rank, last, output in case.ranks():
             if last == on_last:
                 what = f"the loss on the {'last' if last else 'other'} stage {case.layout}"
-                run.close(output["loss"], case.loss(), what, rank=rank,
-                          likely=case.wrong_losses(rank, output["tokens"]))  # fmt: skip
-                run.true(output["kept"], "the losses that were given have changed", rank=rank,
-                         cause="`all_reduce` and `+=` work in place: begin with a zero of your own",
-                         )  # fmt: skip
+                run.close(
+                    output["loss"],
+                    case.loss(),
+                    what,
+                    rank=rank,
+                    likely=case.wrong_losses(rank, output["tokens"]),
+                )
+                run.true(
+                    output["kept"],
+                    "the losses that were given have changed",
+                    rank=rank,
+                    cause="`all_reduce` and `+=` work in place: begin with a zero of your own",
+                )
 
 
-@check("the number of tokens, on every rank", points=3, code="E",
-       diagnosis="summed over dp × ep × cp, and over nothing else")  # fmt: skip
+@check(
+    "the number of tokens, on every rank",
+    points=3,
+    code="E",
+    diagnosis="summed over dp × ep × cp, and over nothing else",
+)
 def check_tokens(run: Run) -> None:
     """E: meshes of four, on which every axis has its turn."""
     _check_tokens(run, _cases(run)[:3])
 
 
-@check("the loss, on ranks of the last stage", points=4, code="E",
-       diagnosis="all losses, divided by all tokens")  # fmt: skip
+@check(
+    "the loss, on ranks of the last stage",
+    points=4,
+    code="E",
+    diagnosis="all losses, divided by all tokens",
+)
 def check_loss(run: Run) -> None:
     """E: float64; some micro-batches have no token, some losses come in float32."""
     _check_loss(run, on_last=True)
 
 
-@check("the loss, on all other stages", points=3, code="H",
-       diagnosis="they take part in the sum with 0")  # fmt: skip
+@check(
+    "the loss, on all other stages",
+    points=3,
+    code="H",
+    diagnosis="they take part in the sum with 0",
+)
 def check_told(run: Run) -> None:
     """H: also where the last stage is on index 0 of pp."""
     _check_loss(run, on_last=False)
 
 
-@check("more tokens than float32 can count", points=2, code="E",
-       diagnosis="add up int64 numbers, or float64")  # fmt: skip
+@check(
+    "more tokens than float32 can count",
+    points=2,
+    code="E",
+    diagnosis="add up int64 numbers, or float64",
+)
 def check_many(run: Run) -> None:
     """E: exact."""
     _check_tokens(run, _cases(run)[3:])
 
 
-@check("a few bytes, and none of them over tp", points=3, code="B",
-       diagnosis="sums are made before they travel")  # fmt: skip
+@check(
+    "a few bytes, and none of them over tp",
+    points=3,
+    code="B",
+    diagnosis="sums are made before they travel",
+)
 def check_bytes(run: Run) -> None:
     """B: what each rank gives to its collectives, from the ledger."""
     for case in _cases(run):
         layout = case.layout
         run.forbid_bypass(case.result)
         for rank, ledger in enumerate(case.result.ledgers):
-            events = [event for event in ledger.events
-                      if len(event.group) > 1 and event.parent < 0]  # fmt: skip
+            events = [event for event in ledger.events if len(event.group) > 1 and event.parent < 0]
             for event in events:
                 others = {case.places[member]["tp"] for member in event.group}
-                run.true(len(others) == 1, f"{event.label} over ranks that differ in tp {layout}",
-                         rank=rank, expected='groups of the axes "pp", "dp", "ep" and "cp"',
-                         measured=f"ranks {', '.join(map(str, event.group))}",
-                         cause="ranks of tp have the same losses and tokens: leave tp out",
-                         )  # fmt: skip
-            run.at_most(sum(event.payload for event in events), MOST, f"the number of bytes that "
-                        f"go into collectives {layout}", rank=rank,
-                        cause="add up over the micro-batches first, then over the ranks",
-                        )  # fmt: skip
+                run.true(
+                    len(others) == 1,
+                    f"{event.label} over ranks that differ in tp {layout}",
+                    rank=rank,
+                    expected='groups of the axes "pp", "dp", "ep" and "cp"',
+                    measured=f"ranks {', '.join(map(str, event.group))}",
+                    cause="ranks of tp have the same losses and tokens: leave tp out",
+                )
+            run.at_most(
+                sum(event.payload for event in events),
+                MOST,
+                f"the number of bytes that go into collectives {layout}",
+                rank=rank,
+                cause="add up over the micro-batches first, then over the ranks",
+            )

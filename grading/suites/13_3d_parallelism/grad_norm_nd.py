@@ -108,9 +108,15 @@ def _driven(
     run: Run, layouts: Sequence[Layout], world: int, limits: Sequence[float] = ()
 ) -> Iterator[tuple[Layout, int, dict[str, Any]]]:
     """Runs them; yields each layout, rank, and what came back."""
-    inputs = [{"layouts": [[layout.sizes, [list(piece) for piece in layout.pieces[rank]],
-                            list(limits)] for layout in layouts]}
-              for rank in range(world)]  # fmt: skip
+    inputs = [
+        {
+            "layouts": [
+                [layout.sizes, [list(piece) for piece in layout.pieces[rank]], list(limits)]
+                for layout in layouts
+            ]
+        }
+        for rank in range(world)
+    ]
     try:
         result = run(drive, inputs, world=world)
     except RunFault as error:
@@ -131,10 +137,17 @@ def _check_norm(run: Run, layout: Layout, rank: int, norm: Any, half: bool = Fal
         if error <= 1e-9:
             return
         if error < 1e-6 or (half and not 1e-2 <= error < math.inf):  # infinity and NaN as well
-            run.fail(f"{what} has the wrong value", rank=rank, expected=f"{float(right):.12g}",
-                     measured=f"{float(norm):.12g}", cause=HALF)  # fmt: skip
-    known = {why: torch.tensor(value, dtype=torch.float64)
-             for why, value in layout.wrong_norms(rank).items()}  # fmt: skip
+            run.fail(
+                f"{what} has the wrong value",
+                rank=rank,
+                expected=f"{float(right):.12g}",
+                measured=f"{float(norm):.12g}",
+                cause=HALF,
+            )
+    known = {
+        why: torch.tensor(value, dtype=torch.float64)
+        for why, value in layout.wrong_norms(rank).items()
+    }
     run.close(norm, right, what, rank=rank, likely=known)
 
 
@@ -161,36 +174,56 @@ def _check_layouts(run: Run, name: str) -> None:
             _check_norm(run, layout, rank, found["norm"])
 
 
-@check("copies on tp and on dp count once", points=3, code="E",
-       diagnosis="with c copies each adds 1/c of its square, or one adds it all")  # fmt: skip
+@check(
+    "copies on tp and on dp count once",
+    points=3,
+    code="E",
+    diagnosis="with c copies each adds 1/c of its square, or one adds it all",
+)
 def check_copies(run: Run) -> None:
     """E: cut matrices and whole norms on tp 4, dp 4 and 2 × 2."""
     _check_layouts(run, "copies")
 
 
-@check("all stages count", points=3, code="E",
-       diagnosis="sum over pp as well: other stages have other parameters")  # fmt: skip
+@check(
+    "all stages count",
+    points=3,
+    code="E",
+    diagnosis="sum over pp as well: other stages have other parameters",
+)
 def check_stages(run: Run) -> None:
     """E: pp 4, and pp 2 with tp or dp."""
     _check_layouts(run, "stages")
 
 
-@check("ZeRO's shards are no copies", points=2, code="E",
-       diagnosis="`same_on` says along which axes copies are; sum over dp as well")  # fmt: skip
+@check(
+    "ZeRO's shards are no copies",
+    points=2,
+    code="E",
+    diagnosis="`same_on` says along which axes copies are; sum over dp as well",
+)
 def check_shards(run: Run) -> None:
     """E: cut over dp; a norm's shard is still on all ranks of tp."""
     _check_layouts(run, "shards")
 
 
-@check("tied ends count once", points=2, code="E",
-       diagnosis="both ends of pp have them: two ranks, or one if pp is 1")  # fmt: skip
+@check(
+    "tied ends count once",
+    points=2,
+    code="E",
+    diagnosis="both ends of pp have them: two ranks, or one if pp is 1",
+)
 def check_ends(run: Run) -> None:
     """E: on pp 2, 4 and 1, and with ZeRO."""
     _check_layouts(run, "ends")
 
 
-@check("gradients in half precision, squares in float64", points=2, code="E",
-       diagnosis="cast before you square")  # fmt: skip
+@check(
+    "gradients in half precision, squares in float64",
+    points=2,
+    code="E",
+    diagnosis="cast before you square",
+)
 def check_half(run: Run) -> None:
     """E: float16 of 300 and more, bfloat16, float32 on one model."""
     width = run.number(4, 7)
@@ -205,8 +238,12 @@ def check_half(run: Run) -> None:
         _check_clipped(run, layout, rank, found["clipped"][0], LIMITS[0])
 
 
-@check("ranks without gradients, or without parts", points=3, code="H",
-       diagnosis="zeros take part: all ranks call the same, whatever they have")  # fmt: skip
+@check(
+    "ranks without gradients, or without parts",
+    points=3,
+    code="H",
+    diagnosis="zeros take part: all ranks call the same, whatever they have",
+)
 def check_empty(run: Run) -> None:
     """H: pp 3 whose middle stage has nothing, or frozen parts only; and tp 3."""
     shape = (run.number(4, 7), 5)
@@ -233,19 +270,33 @@ def _all_three(run: Run) -> Iterator[tuple[Layout, int, dict[str, Any]]]:
 def _check_clipped(run: Run, layout: Layout, rank: int, said: dict[str, Any], limit: float) -> None:
     """Gradients after clipping to a limit."""
     what = f"on {layout.grid}, clipped to {limit:g}"
-    run.true(said["kept"], f"a gradient {what} is another tensor", rank=rank, cause="gradients are "
-             "views of a bucket: change them in place, with mul_; and None stays None")  # fmt: skip
+    run.true(
+        said["kept"],
+        f"a gradient {what} is another tensor",
+        rank=rank,
+        cause="gradients are "
+        "views of a bucket: change them in place, with mul_; and None stays None",
+    )
     known = wrong_factors(layout, rank, limit)
     for number, piece in enumerate(layout.pieces[rank]):
         if piece.grad is None:
             continue
         likely = {why: scaled(piece, by) for why, by in known.items()}
-        run.close(said["grads"][number], scaled(piece, factor(layout.norm, limit)),
-                  f"gradient {number} {what}", rank=rank, likely=likely)  # fmt: skip
+        run.close(
+            said["grads"][number],
+            scaled(piece, factor(layout.norm, limit)),
+            f"gradient {number} {what}",
+            rank=rank,
+            likely=likely,
+        )
 
 
-@check("pp 2 × dp 2 × tp 2: one factor clips all gradients", points=3, code="E",
-       diagnosis="min(1, max_norm / (norm + 1e-6)), with the norm of the whole model")  # fmt: skip
+@check(
+    "pp 2 × dp 2 × tp 2: one factor clips all gradients",
+    points=3,
+    code="E",
+    diagnosis="min(1, max_norm / (norm + 1e-6)), with the norm of the whole model",
+)
 def check_clipped(run: Run) -> None:
     """E: the gradients that a step would use, and the norm that was there before."""
     for layout, rank, found in _all_three(run):
@@ -256,8 +307,12 @@ def check_clipped(run: Run) -> None:
             _check_norm(run, layout, rank, said["norm"])
 
 
-@check("short gradients stay as they are", points=1, code="E",
-       diagnosis="the factor is at most 1; and grad_norm_nd changes no gradient")  # fmt: skip
+@check(
+    "short gradients stay as they are",
+    points=1,
+    code="E",
+    diagnosis="the factor is at most 1; and grad_norm_nd changes no gradient",
+)
 def check_short(run: Run) -> None:
     """E: below the limit, and after the norm alone."""
     for layout, rank, found in _all_three(run):
@@ -266,15 +321,29 @@ def check_short(run: Run) -> None:
         _check_clipped(run, layout, rank, found["clipped"][-1], LIMITS[-1])
 
 
-@check("at most three numbers are sent", points=1, code="B",
-       diagnosis="add up on the rank first: one number of 8 bytes")  # fmt: skip
+@check(
+    "at most three numbers are sent",
+    points=1,
+    code="B",
+    diagnosis="add up on the rank first: one number of 8 bytes",
+)
 def check_sent(run: Run) -> None:
     """B: calls and payloads of one norm, from the ledger."""
     for layout, rank, found in _all_three(run):
         sent = found["sent"]
         calls = ", ".join(f"{op} of {size} bytes" for op, size in sent[:4])
-        run.true(max((size for _, size in sent), default=0) <= 8, "more than a number was sent",
-                 rank=rank, expected="all_reduce of 8 bytes", measured=calls,
-                 cause="gradients need not travel: their squares add up")  # fmt: skip
-        run.at_most(len(sent), 3, f"the number of calls for {len(layout.pieces[rank])} parts",
-                    rank=rank, cause="one for each part: add up on the rank first")  # fmt: skip
+        run.true(
+            max((size for _, size in sent), default=0) <= 8,
+            "more than a number was sent",
+            rank=rank,
+            expected="all_reduce of 8 bytes",
+            measured=calls,
+            cause="gradients need not travel: their squares add up",
+        )
+        run.at_most(
+            len(sent),
+            3,
+            f"the number of calls for {len(layout.pieces[rank])} parts",
+            rank=rank,
+            cause="one for each part: add up on the rank first",
+        )

@@ -46,8 +46,10 @@ EXERCISE = Exercise(
 )
 
 LAYOUTS = ((2, 2, 2), (1, 3, 1))  # pp, dp, tp
-WAITS = ("All ranks of a group take part in each of its calls, those without losses with 0; and in "
-         "the first use of a group of several axes take part all ranks.")  # fmt: skip
+WAITS = (
+    "All ranks of a group take part in each of its calls, those without losses with 0; and in "
+    "the first use of a group of several axes take part all ranks."
+)
 LENGTHS = (
     "gloo ends a process when a rank sends more than another expects. Ranks have the same "
     "parameters along dp alone: were gradients sent over the world?"
@@ -84,9 +86,15 @@ def drive(
             return optimizer
 
         losses = learner.train_3d(
-            model, group, sizes, read, make, steps=STEPS[way], micro_batches=MICRO,
+            model,
+            group,
+            sizes,
+            read,
+            make,
+            steps=STEPS[way],
+            micro_batches=MICRO,
             max_norm=limit if way == CLIPPED else math.inf,
-        )  # fmt: skip
+        )
         names = {p: name for name, p in model.named_parameters()}
         found[way] = {
             "asked": asked,
@@ -151,8 +159,12 @@ def _compare(
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check("each rank reads the rows of its place on dp, once a step", points=2, code="E",
-       diagnosis="read(step, dp.index, dp.size), with the mesh's group dp")  # fmt: skip
+@check(
+    "each rank reads the rows of its place on dp, once a step",
+    points=2,
+    code="E",
+    diagnosis="read(step, dp.index, dp.size), with the mesh's group dp",
+)
 def check_rows(run: Run) -> None:
     """E: ranks of one tp or pp line have the same rows."""
     for sizes in LAYOUTS:
@@ -172,25 +184,47 @@ def check_rows(run: Run) -> None:
         for way, rank in itertools.product(WAYS, ranks):
             asked = [output[way]["asked"] for output in outputs]
             steps = range(STEPS[way])
-            fits = (why for why, each in known.items()
-                    if asked == [[[step, *part] for step in steps] for part in each])  # fmt: skip
+            fits = (
+                why
+                for why, each in known.items()
+                if asked == [[[step, *part] for step in steps] for part in each]
+            )
             right = [[step, places[rank]["dp"], dp] for step in steps]
-            run.equal(asked[rank], right, rank=rank, likely={next(fits, ""): asked[rank]},
-                      what=f"the list of [step, index, count] read ({layout.words})")  # fmt: skip
+            run.equal(
+                asked[rank],
+                right,
+                rank=rank,
+                likely={next(fits, ""): asked[rank]},
+                what=f"the list of [step, index, count] read ({layout.words})",
+            )
 
 
-@check("the gradients of the first step, not clipped", points=5, code="E",
-       diagnosis="weights 1/tokens of the whole batch; sum over dp, and nowhere else")  # fmt: skip
+@check(
+    "the gradients of the first step, not clipped",
+    points=5,
+    code="E",
+    diagnosis="weights 1/tokens of the whole batch; sum over dp, and nowhere else",
+)
 def check_gradients(run: Run) -> None:
     """E: as the optimizer sees them, before its first update."""
     for layout, rank, found, where in _each(run):
         seen = _seen(run, found, "SGD", where, rank)
-        _compare(run, seen[0], layout.held(layout.first, rank), f"the gradient {where}", rank,
-                 lambda: layout.wrong_scales(rank))  # noqa: B023  # fmt: skip
+        _compare(
+            run,
+            seen[0],
+            layout.held(layout.first, rank),
+            f"the gradient {where}",
+            rank,
+            lambda: layout.wrong_scales(rank),  # noqa: B023
+        )
 
 
-@check("the gradients of later steps", points=2, code="E",
-       diagnosis="gradients are zeroed before each step")  # fmt: skip
+@check(
+    "the gradients of later steps",
+    points=2,
+    code="E",
+    diagnosis="gradients are zeroed before each step",
+)
 def check_later(run: Run) -> None:
     """E: with SGD; in the first rows no token counts."""
     for layout, rank, found, where in _each(run):
@@ -198,28 +232,49 @@ def check_later(run: Run) -> None:
         steps = [layout.held(step.gradient, rank) for step in layout.trained["SGD"]]
         for number, (before, right) in enumerate(itertools.pairwise(steps), 1):
             likely = {
-                "the step before is still in it: zero gradients before a step":
-                    {name: right[name] + before[name] for name in right},
+                "the step before is still in it: zero gradients before a step": {
+                    name: right[name] + before[name] for name in right
+                },
                 "the step before is still in it, and was summed over dp again: zero gradients "
                 "before a step": {name: right[name] + layout.dp * before[name] for name in right},
-            }  # fmt: skip
-            _compare(run, seen[number], right,
-                     f"the gradient of step {number} {where}", rank, lambda: likely)  # noqa: B023  # fmt: skip
+            }
+            _compare(
+                run,
+                seen[number],
+                right,
+                f"the gradient of step {number} {where}",
+                rank,
+                lambda: likely,  # noqa: B023
+            )
 
 
-@check("the gradients of the first step, clipped", points=4, code="E",
-       diagnosis="each part of the model counts once in the norm")  # fmt: skip
+@check(
+    "the gradients of the first step, clipped",
+    points=4,
+    code="E",
+    diagnosis="each part of the model counts once in the norm",
+)
 def check_clipped(run: Run) -> None:
     """E: to less than half of their norm."""
     for layout, rank, found, where in _each(run):
         seen = _seen(run, found, CLIPPED, where, rank)
         right = layout.held(layout.clipped(layout.first), rank)
-        _compare(run, seen[0], right, f"the clipped gradient {where}", rank,
-                 lambda: layout.wrong_norms(rank))  # noqa: B023  # fmt: skip
+        _compare(
+            run,
+            seen[0],
+            right,
+            f"the clipped gradient {where}",
+            rank,
+            lambda: layout.wrong_norms(rank),  # noqa: B023
+        )
 
 
-@check("the loss of each step, the same on every rank", points=3, code="E",
-       diagnosis="sum over pp and dp, divided by the tokens of the whole batch")  # fmt: skip
+@check(
+    "the loss of each step, the same on every rank",
+    points=3,
+    code="E",
+    diagnosis="sum over pp and dp, divided by the tokens of the whole batch",
+)
 def check_losses(run: Run) -> None:
     """E: floats, of both trainings."""
     for layout, rank, found, where in _each(run):
@@ -230,14 +285,22 @@ def check_losses(run: Run) -> None:
             run.true(listed, f"{what}: no list of floats", rank=rank, measured=repr(losses)[:80])
             near = [0 < abs(a - b) / b < 1e-6 for a, b in zip(losses, right, strict=False)]
             off = [abs(a - b) / b > 1e-9 for a, b in zip(losses, right, strict=False)]
-            run.true(not any(off) or not all(near), f"{what}, is only nearly right", rank=rank,
-                     cause="added up in float32: begin with a float64 zero")  # fmt: skip
+            run.true(
+                not any(off) or not all(near),
+                f"{what}, is only nearly right",
+                rank=rank,
+                cause="added up in float32: begin with a float64 zero",
+            )
             likely = layout.wrong_losses(right, rank) if any(off) else {}
             run.close(losses, right, what, rank=rank, likely=likely)
 
 
-@check("the weights after the steps of SGD and of AdamW", points=3, code="E",
-       diagnosis="the optimizer has this rank's parameters, and steps last")  # fmt: skip
+@check(
+    "the weights after the steps of SGD and of AdamW",
+    points=3,
+    code="E",
+    diagnosis="the optimizer has this rank's parameters, and steps last",
+)
 def check_weights(run: Run) -> None:
     """E: each rank's part of what one process has."""
     for layout, rank, found, where in _each(run):
@@ -246,8 +309,12 @@ def check_weights(run: Run) -> None:
             _compare(run, found[way]["weights"], right, f"the weight with {way} {where}", rank)
 
 
-@check("this rank's gradients travel over dp once a step", points=1, code="B",
-       diagnosis="2(N-1)/N·S on the axis dp, S the bytes of this rank's gradients")  # fmt: skip
+@check(
+    "this rank's gradients travel over dp once a step",
+    points=1,
+    code="B",
+    diagnosis="2(N-1)/N·S on the axis dp, S the bytes of this rank's gradients",
+)
 def check_bytes(run: Run) -> None:
     """B: from the ledger; a few numbers may travel there, too."""
     layout = Layout(run, LAYOUTS[1])
@@ -257,6 +324,10 @@ def check_bytes(run: Run) -> None:
     size = sum(grad.nbytes for grad in layout.first.values())
     steps, ring = sum(STEPS.values()), 2 * (layout.dp - 1)
     for rank, sent in enumerate(result.timeline.sent(None, "dp")):
-        run.at_most(sent, steps * (ring * size // layout.dp + 500),
-                    f"bytes on the axis dp in {steps} steps ({layout.words})", rank=rank,
-                    cause=cause)  # fmt: skip
+        run.at_most(
+            sent,
+            steps * (ring * size // layout.dp + 500),
+            f"bytes on the axis dp in {steps} steps ({layout.words})",
+            rank=rank,
+            cause=cause,
+        )

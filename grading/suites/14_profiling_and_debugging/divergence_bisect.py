@@ -174,8 +174,11 @@ def found(pair: Pair, judge: Judge, order: list[str]) -> list[Any] | None:
     low, high = 0, steps
     while low < high:
         step = (low + high) // 2
-        bad = [name for name in order
-               if not judge(pair.first[name][step], pair.second[name][step], step)]  # fmt: skip
+        bad = [
+            name
+            for name in order
+            if not judge(pair.first[name][step], pair.second[name][step], step)
+        ]
         low, high = (low, step) if bad else (step + 1, high)
         first = [step, bad[0]] if bad else first
     return first
@@ -195,7 +198,9 @@ def _likely(pair: Pair) -> dict[str, Any]:
         known["the runs differ here, but they parted at an earlier step"] = late
         known["the first layer by name: `layers` has the order of execution"] = by_name
         known["the layer before: it still agrees"] = [
-            pair.answer[0], pair.layers[pair.layers.index(pair.answer[1]) - 1]]  # fmt: skip
+            pair.answer[0],
+            pair.layers[pair.layers.index(pair.answer[1]) - 1],
+        ]
     return {why: other for why, other in known.items() if other != pair.answer}
 
 
@@ -243,16 +248,18 @@ def check_agree(run: Run) -> None:
                 for step in (0, 3, 39):
                     cases.append((right[step], other[step], step))
                     wanted.append(times == NOISE)
-                    names.append(f"{kind}, size {scale:g}, at step {step}, "
-                                 f"{times} times the tolerance apart")  # fmt: skip
+                    names.append(
+                        f"{kind}, size {scale:g}, at step {step}, {times} times the tolerance apart"
+                    )
     one = torch.ones(3)
     cases += [(one, one * math.nan, 5), (one, one * math.inf, 5), (one * 0, one * 0, 0)]
     wanted += [False, False, True]
     names += ["a suspect that is NaN", "a suspect that is infinite", "tensors of zeros"]
     answers = run(drive_agree, {"cases": cases}).outputs[0]["answers"]
     slips = {} if answers == wanted else judges()
-    cause = next((why for why, judge in slips.items()
-                  if [judge(*case) for case in cases] == answers), "")  # fmt: skip
+    cause = next(
+        (why for why, judge in slips.items() if [judge(*case) for case in cases] == answers), ""
+    )
     for agreed, answer, what in zip(wanted, answers, names, strict=True):
         run.equal(answer, agreed, f"agree for {what}", likely={cause: not agreed})
 
@@ -294,5 +301,9 @@ def check_replays(run: Run) -> None:
         for name, count in zip(("reference", "suspect"), counts, strict=True):
             twice = "a step was replayed again: keep what you saw, or the answer that it gave"
             linear = "every step in turn: halve what is left instead"
-            run.at_most(count, most, f"replays of the {name} for {pair.what}",
-                        cause=linear if count > 2 * most + 2 else twice)  # fmt: skip
+            run.at_most(
+                count,
+                most,
+                f"replays of the {name} for {pair.what}",
+                cause=linear if count > 2 * most + 2 else twice,
+            )

@@ -66,8 +66,10 @@ def drive(learner: Any, group: Any, cases: list[tuple[Any, ...]], what: str) -> 
         more = (learner.Job(*job),) if what in ("utilisation", "explain_trace") else ()
         answer = getattr(learner, what)(trace, numbers, *more)
         if what == "shares" and isinstance(answer, dict):
-            answer = {rank: list(share) if isinstance(share, learner.Shares) else repr(share)
-                      for rank, share in answer.items()}  # fmt: skip
+            answer = {
+                rank: list(share) if isinstance(share, learner.Shares) else repr(share)
+                for rank, share in answer.items()
+            }
         found.append(answer)
     return found
 
@@ -122,15 +124,25 @@ def _numbers(
     """All right up to rounding; else the cause that explains most of the wrong ones."""
     for place, value in enumerate(found):
         real = isinstance(value, (int, float)) and not isinstance(value, bool)
-        run.true(real, f"{what[place]} is no number", measured=repr(value),
-                 cause="nothing is returned" if value is None else "")  # fmt: skip
+        run.true(
+            real,
+            f"{what[place]} is no number",
+            measured=repr(value),
+            cause="nothing is returned" if value is None else "",
+        )
     bad = [place for place, value in enumerate(found) if not _near(value, right[place])]
     if bad:
         wrongs = {cause: [each[cause] for each in wrong] for cause in wrong[0]}
-        fits = {cause: [_near(*pair) for pair in zip(found, numbers, strict=True)]
-                for cause, numbers in wrongs.items()}  # fmt: skip
-        run.fail(f"{what[bad[0]]} is not what it should be", expected=f"{right[bad[0]]:.9g}",
-                 measured=f"{found[bad[0]]:.9g}", cause=_cause(fits, bad))  # fmt: skip
+        fits = {
+            cause: [_near(*pair) for pair in zip(found, numbers, strict=True)]
+            for cause, numbers in wrongs.items()
+        }
+        run.fail(
+            f"{what[bad[0]]} is not what it should be",
+            expected=f"{right[bad[0]]:.9g}",
+            measured=f"{found[bad[0]]:.9g}",
+            cause=_cause(fits, bad),
+        )
 
 
 def _cause(fits: dict[str, list[bool]], bad: list[int]) -> str:
@@ -146,18 +158,30 @@ def _check_shares(run: Run, cases: list[Given], found: list[Any]) -> None:
     places = [(case, rank) for case in cases for rank in case.ranks]
     for case, answer in zip(cases, found, strict=True):
         form = isinstance(answer, dict) and sorted(answer) == case.ranks
-        run.true(form, f"the shares {_words(case)} are no dict with these ranks as keys",
-                 measured=repr(answer))  # fmt: skip
+        run.true(
+            form,
+            f"the shares {_words(case)} are no dict with these ranks as keys",
+            measured=repr(answer),
+        )
         for rank, share in answer.items():
-            run.true(isinstance(share, list), "a rank's shares are no Shares", rank=rank,
-                     measured=str(share))  # fmt: skip
+            run.true(
+                isinstance(share, list),
+                "a rank's shares are no Shares",
+                rank=rank,
+                measured=str(share),
+            )
     rows = [answer[rank] for case, answer in zip(cases, found, strict=True) for rank in case.ranks]
     right = [right_shares(case, rank) for case, rank in places]
     wrong = [wrong_shares(case, rank) for case, rank in places]
     for number, field in enumerate(right[0]):
         what = [f"{field!r} of rank {rank}, in seconds, {_words(case)}," for case, rank in places]
-        _numbers(run, what, [row[number] for row in rows], [row[field] for row in right],
-                 [row[field] for row in wrong])  # fmt: skip
+        _numbers(
+            run,
+            what,
+            [row[number] for row in rows],
+            [row[field] for row in right],
+            [row[field] for row in wrong],
+        )
 
 
 def _check_straggler(run: Run, cases: list[Given], found: list[Any]) -> None:
@@ -165,15 +189,24 @@ def _check_straggler(run: Run, cases: list[Given], found: list[Any]) -> None:
     right = [losses(case) for case in cases]
     bad = [place for place, rank in enumerate(found) if rank != right[place]]
     if bad:
-        fits = {cause: [wrong(case) == rank for case, rank in zip(cases, found, strict=True)]
-                for cause, wrong in WRONG_STRAGGLERS.items()}  # fmt: skip
-        run.fail(f"the straggler {_words(cases[bad[0]])} is not what it should be",
-                 expected=repr(right[bad[0]]), measured=repr(found[bad[0]]),
-                 cause=_cause(fits, bad))  # fmt: skip
+        fits = {
+            cause: [wrong(case) == rank for case, rank in zip(cases, found, strict=True)]
+            for cause, wrong in WRONG_STRAGGLERS.items()
+        }
+        run.fail(
+            f"the straggler {_words(cases[bad[0]])} is not what it should be",
+            expected=repr(right[bad[0]]),
+            measured=repr(found[bad[0]]),
+            cause=_cause(fits, bad),
+        )
 
 
-@check("seconds that intervals cover", points=3, code="E",
-       diagnosis="go through them by their beginnings, keeping how far they cover")  # fmt: skip
+@check(
+    "seconds that intervals cover",
+    points=3,
+    code="E",
+    diagnosis="go through them by their beginnings, keeping how far they cover",
+)
 def check_covered(run: Run) -> None:
     """E: none, one, inside each other, touching, with gaps, in any order, before 0 too."""
     cases: list[Spans] = [[], [(3.0, 5.0)], [(3.0, 5.0), (3.0, 5.0)], [(3.0, 9.0), (4.0, 5.0)],
@@ -182,14 +215,20 @@ def check_covered(run: Run) -> None:
     cases += [spans(case, rank, "compute", "copy") for case in traces(run) for rank in case.ranks]
     found = run(drive_covered, {"cases": cases}).outputs[0]
     texts = [", ".join(f"({begin:g}, {end:g})" for begin, end in case[:4]) for case in cases]
-    what = [f"covered([{text}{', ...' * (len(case) > 4)}])"
-            for text, case in zip(texts, cases, strict=True)]  # fmt: skip
-    wrong = [{"intervals that overlap are summed: a moment counts once": summed(case),
-              "gaps between the intervals are not covered":
-                  max((e for _, e in case), default=0.0) - min((b for b, _ in case), default=0.0),
-              "intervals come in any order: sort them": _unsorted(case),
-              "one that lies inside another does not end it": _last_end(case)}
-             for case in cases]  # fmt: skip
+    what = [
+        f"covered([{text}{', ...' * (len(case) > 4)}])"
+        for text, case in zip(texts, cases, strict=True)
+    ]
+    wrong = [
+        {
+            "intervals that overlap are summed: a moment counts once": summed(case),
+            "gaps between the intervals are not covered": max((e for _, e in case), default=0.0)
+            - min((b for b, _ in case), default=0.0),
+            "intervals come in any order: sort them": _unsorted(case),
+            "one that lies inside another does not end it": _last_end(case),
+        }
+        for case in cases
+    ]
     _numbers(run, what, found, [length(case) for case in cases], wrong)
 
 
@@ -207,48 +246,77 @@ def _last_end(case: Spans) -> float:
     return total
 
 
-@check("compute, exposed, hidden, copy and idle of every rank", points=5, code="E",
-       diagnosis="draw one rank's stretches: shares are differences of covered times")  # fmt: skip
+@check(
+    "compute, exposed, hidden, copy and idle of every rank",
+    points=5,
+    code="E",
+    diagnosis="draw one rank's stretches: shares are differences of covered times",
+)
 def check_shares(run: Run) -> None:
     """E: hidden traces; subgroups, messages, marks, ranks that did nothing."""
     cases = traces(run)
     _check_shares(run, cases, _ask(run, cases, "shares"))
 
 
-@check("the exposed share of the step", points=1, code="E",
-       diagnosis="exposed seconds, as a mean over all ranks, divided by the step's")  # fmt: skip
+@check(
+    "the exposed share of the step",
+    points=1,
+    code="E",
+    diagnosis="exposed seconds, as a mean over all ranks, divided by the step's",
+)
 def check_exposed(run: Run) -> None:
     """E: the same traces."""
     cases = traces(run)
     what = [f"the exposed share {_words(case)}" for case in cases]
-    _numbers(run, what, _ask(run, cases, "exposed_share"), [right_share(case) for case in cases],
-             [wrong_share(case) for case in cases])  # fmt: skip
+    _numbers(
+        run,
+        what,
+        _ask(run, cases, "exposed_share"),
+        [right_share(case) for case in cases],
+        [wrong_share(case) for case in cases],
+    )
 
 
 def _check_rates(run: Run, cases: list[Given], found: list[Any]) -> None:
     """MFU and HFU together, so that a swap is seen; and of one with, and one without a rerun."""
     for case, pair in zip(cases, found, strict=True):
-        run.true(isinstance(pair, (tuple, list)) and len(pair) == 2,
-                 f"the utilisation {_words(case)} is no pair", measured=repr(pair))  # fmt: skip
+        run.true(
+            isinstance(pair, (tuple, list)) and len(pair) == 2,
+            f"the utilisation {_words(case)} is no pair",
+            measured=repr(pair),
+        )
     places = [(case, number) for case in cases for number in (0, 1)]
-    what = [f"the {('MFU', 'HFU')[number]} {_words(case)}, {'' if case.job[2] else 'not '}"
-            "recomputed," for case, number in places]  # fmt: skip
-    _numbers(run, what, [number for pair in found for number in pair],
-             [rates(case)[number] for case, number in places],
-             [{why: pair[number] for why, pair in wrong_rates(case).items()}
-              for case, number in places])  # fmt: skip
+    what = [
+        f"the {('MFU', 'HFU')[number]} {_words(case)}, {'' if case.job[2] else 'not '}recomputed,"
+        for case, number in places
+    ]
+    _numbers(
+        run,
+        what,
+        [number for pair in found for number in pair],
+        [rates(case)[number] for case, number in places],
+        [{why: pair[number] for why, pair in wrong_rates(case).items()} for case, number in places],
+    )
 
 
-@check("MFU and HFU", points=3, code="E",
-       diagnosis="operations of all ranks in the step, by what all devices could do")  # fmt: skip
+@check(
+    "MFU and HFU",
+    points=3,
+    code="E",
+    diagnosis="operations of all ranks in the step, by what all devices could do",
+)
 def check_utilisation(run: Run) -> None:
     """E: with and without recomputation, any number of ranks."""
     cases = traces(run)
     _check_rates(run, cases, _ask(run, cases, "utilisation"))
 
 
-@check("the straggler", points=4, code="E",
-       diagnosis="charge the last of each call with what others lost until it came")  # fmt: skip
+@check(
+    "the straggler",
+    points=4,
+    code="E",
+    diagnosis="charge the last of each call with what others lost until it came",
+)
 def check_straggler(run: Run) -> None:
     """E: overlapping calls of several groups, messages beside them, and waits that are hidden."""
     cases = [*traces(run), *nobody_waits()]
@@ -259,23 +327,42 @@ def _recorded(timeline: Timeline) -> Given:
     """The ledgers of a run as stretches."""
     rows: list[Row] = []
     for book in timeline.ledgers:
-        rows += [(book.rank, "communication", call.op, call.begin, call.over, call.group, call.seq)
-                 for call in book.calls() if call.over is not None]  # fmt: skip
-        rows += [(book.rank, "copy" if span.name == "copy" else "compute", span.name, span.begin,
-                  span.end) for span in book.spans]  # fmt: skip
+        rows += [
+            (book.rank, "communication", call.op, call.begin, call.over, call.group, call.seq)
+            for call in book.calls()
+            if call.over is not None
+        ]
+        rows += [
+            (
+                book.rank,
+                "copy" if span.name == "copy" else "compute",
+                span.name,
+                span.begin,
+                span.end,
+            )
+            for span in book.spans
+        ]
     return Given(rows, timeline.ranks)
 
 
-@check("a real step of three ranks, one of them late", points=2, code="E",
-       diagnosis="the functions above, applied to what a ledger recorded")  # fmt: skip
+@check(
+    "a real step of three ranks, one of them late",
+    points=2,
+    code="E",
+    diagnosis="the functions above, applied to what a ledger recorded",
+)
 def check_real(run: Run) -> None:
     """E: recorded on ranks, explained by one process; against the suite's own arithmetic."""
     case = _recorded(run(drive_real, {"late": 1}, world=3).timeline)
     _check_shares(run, [case], _ask(run, [case], "shares"))
     report = _ask(run, [case], "explain_trace")[0]
     names = ("seconds", "exposed_share", "mfu", "hfu", "straggler")
-    run.true(isinstance(report, dict) and set(report) == set(names), "the report of explain_trace "
-             "has the wrong entries", expected=", ".join(names), measured=repr(report))  # fmt: skip
+    run.true(
+        isinstance(report, dict) and set(report) == set(names),
+        "the report of explain_trace has the wrong entries",
+        expected=", ".join(names),
+        measured=repr(report),
+    )
     for name, right in (("seconds", step(case)), ("exposed_share", right_share(case))):
         _numbers(run, [f"{name!r} {_words(case)}"], [report[name]], [right], [{}])
     _check_rates(run, [case], [(report["mfu"], report["hfu"])])

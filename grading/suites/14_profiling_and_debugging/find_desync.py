@@ -98,9 +98,13 @@ def _rank(log: Log) -> int:
 
 
 def _judge(
-    run: Run, found: list[Any], right: list[Any], wrong: Callable[[Reader], list[Any]],
-    what: Callable[[int], str], only: Callable[[Any], bool] = lambda answer: True,
-) -> None:  # fmt: skip
+    run: Run,
+    found: list[Any],
+    right: list[Any],
+    wrong: Callable[[Reader], list[Any]],
+    what: Callable[[int], str],
+    only: Callable[[Any], bool] = lambda answer: True,
+) -> None:
     """All answers as they should be; else the way of reading that explains most of them."""
     bad = [n for n, answer in enumerate(right) if only(answer) and found[n] != answer]
     if not bad:
@@ -112,9 +116,12 @@ def _judge(
         fits[cause] = (sum(same), sum(same[n] for n in bad))
     best = max(fits, key=lambda cause: fits[cause])
     cause = best if 2 * fits[best][1] > len(bad) else ""
-    run.fail(f"{what(first)} is not what it should be", expected=repr(right[first]),
-             measured=repr(found[first]),
-             cause=_form(found[first], right[first]) or cause)  # fmt: skip
+    run.fail(
+        f"{what(first)} is not what it should be",
+        expected=repr(right[first]),
+        measured=repr(found[first]),
+        cause=_form(found[first], right[first]) or cause,
+    )
 
 
 def _form(found: Any, right: Any) -> str:
@@ -140,14 +147,27 @@ def _calls(run: Run) -> list[dict[int, Any]]:
         for key in FEATURES:
             if rng.random() < 0.5:
                 sides = [{**side, key: sides[0][key]} for side in sides]
-        found.append({rank: {**rng.choice(sides), "group": tuple(sorted(ranks)), "seq": 3,
-                             "begin": rng.random(), "state": "finished"}
-                      for rank in ranks})  # fmt: skip
+        found.append(
+            {
+                rank: {
+                    **rng.choice(sides),
+                    "group": tuple(sorted(ranks)),
+                    "seq": 3,
+                    "begin": rng.random(),
+                    "state": "finished",
+                }
+                for rank in ranks
+            }
+        )
     return found
 
 
-@check("what differs in a call, and on which ranks", points=4, code="E",
-       diagnosis="feature by feature: which ranks are on which side?")  # fmt: skip
+@check(
+    "what differs in a call, and on which ranks",
+    points=4,
+    code="E",
+    diagnosis="feature by feature: which ranks are on which side?",
+)
 def check_difference(run: Run) -> None:
     """E: one to six ranks, ties, three sides, nothing."""
     calls = _calls(run)
@@ -164,12 +184,21 @@ def check_difference(run: Run) -> None:
     _judge(run, found, read(RIGHT), read, what)
 
 
-@check("who lacks a call", points=1, code="E",
-       diagnosis="ranks of the group whose count in `made` is at most the number")  # fmt: skip
+@check(
+    "who lacks a call",
+    points=1,
+    code="E",
+    diagnosis="ranks of the group whose count in `made` is at most the number",
+)
 def check_lacking(run: Run) -> None:
     """E: calls in logs, gone from them, and not yet made."""
-    asked = [(of, seq, logs) for logs in jobs(run)[:60] for log in logs[:1]
-             for of, count in log["made"].items() for seq in (0, count - 1, count)]  # fmt: skip
+    asked = [
+        (of, seq, logs)
+        for logs in jobs(run)[:60]
+        for log in logs[:1]
+        for of, count in log["made"].items()
+        for seq in (0, count - 1, count)
+    ]
     found = run(drive_lacking, {"asked": asked}).outputs[0]
 
     def read(reader: Reader) -> list[Any]:
@@ -182,8 +211,12 @@ def check_lacking(run: Run) -> None:
     _judge(run, found, read(RIGHT), read, what)
 
 
-@check("who never comes", points=4, code="E",
-       diagnosis="take out who can go on, again and again, until nobody more can")  # fmt: skip
+@check(
+    "who never comes",
+    points=4,
+    code="E",
+    diagnosis="take out who can go on, again and again, until nobody more can",
+)
 def check_never(run: Run) -> None:
     """E: slow ranks, chains of waiting, ends, circles."""
     cases = jobs(run)
@@ -206,22 +239,34 @@ def _check_find(run: Run, only: Callable[[Any], bool]) -> None:
     _judge(run, found, read(RIGHT), read, lambda n: f"the finding {_words(cases[n])},", only)
 
 
-@check("nothing is found where nothing is wrong", points=2, code="E",
-       diagnosis="ranks that are behind and can still come are no fault")  # fmt: skip
+@check(
+    "nothing is found where nothing is wrong",
+    points=2,
+    code="E",
+    diagnosis="ranks that are behind and can still come are no fault",
+)
 def check_healthy(run: Run) -> None:
     """E: slow ranks and logs that do not reach as far back."""
     _check_find(run, lambda answer: answer is None)
 
 
-@check("the first call that was made differently", points=3, code="E",
-       diagnosis="group by (group, seq); of the calls that differ take the earliest")  # fmt: skip
+@check(
+    "the first call that was made differently",
+    points=3,
+    code="E",
+    diagnosis="group by (group, seq); of the calls that differ take the earliest",
+)
 def check_mismatch(run: Run) -> None:
     """E: several groups, several faults, ring buffers."""
     _check_find(run, lambda answer: answer is not None and answer[0] in FEATURES)
 
 
-@check("the first call that somebody will never make", points=3, code="H",
-       diagnosis="lacking(...) & ended, then lacking(...) & never_coming(...)")  # fmt: skip
+@check(
+    "the first call that somebody will never make",
+    points=3,
+    code="H",
+    diagnosis="lacking(...) & ended, then lacking(...) & never_coming(...)",
+)
 def check_missing(run: Run) -> None:
     """H: ends, circles, victims."""
     _check_find(run, lambda answer: answer is not None and answer[0] == "missing")
@@ -230,14 +275,28 @@ def check_missing(run: Run) -> None:
 def _converted(data: dict[str, Any]) -> Log:
     """A real log in the words of the exercise."""
     log = FlightLog.from_dict(data)
-    records = [{"group": r.group, "seq": r.seq, "op": r.op, "dtype": r.dtype, "shape": r.shape,
-                "begin": r.begin, "state": r.state} for r in log.records]  # fmt: skip
+    records = [
+        {
+            "group": r.group,
+            "seq": r.seq,
+            "op": r.op,
+            "dtype": r.dtype,
+            "shape": r.shape,
+            "begin": r.begin,
+            "state": r.state,
+        }
+        for r in log.records
+    ]
     made = {channel.group: count for channel, count in log.made.items()}
     return {"rank": log.rank, "state": log.state, "records": records, "made": made}
 
 
-@check("logs of a real run: in step, a rank that gave up, a tensor that was turned", points=2,
-       code="H", diagnosis="three moments of three ranks, the last five calls each")  # fmt: skip
+@check(
+    "logs of a real run: in step, a rank that gave up, a tensor that was turned",
+    points=2,
+    code="H",
+    diagnosis="three moments of three ranks, the last five calls each",
+)
 def check_real(run: Run) -> None:
     """H: recorded by the ledger; gloo sums a 4×6 and a 6×4 tensor without a word."""
     logs = run(drive_real, {"last": 5}, world=3).outputs

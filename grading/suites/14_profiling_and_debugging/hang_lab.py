@@ -123,26 +123,43 @@ def check_keep_best(run: Run) -> None:
     for rank in range(world):
         answer, place = result.outputs[rank], better[-1]
         own = kept_epochs(losses[rank].tolist())[-1]
-        run.close(answer["best"], mean[place], "the best averaged loss", rank=rank, likely={
-            "the best epoch by this rank's own loss": mean[own],
-            "the smallest loss of any rank, not of the average": losses.min(),
-        })  # fmt: skip
-        run.close(answer["kept"], weights[:, place].mean(0), "the weights kept", rank=rank, likely={
-            "these are this rank's own weights: average them": weights[rank, place],
-            "the sum over the ranks, not the average": weights[:, place].sum(0),
-            "the weights of the last epoch, not of the best": weights[:, -1].mean(0),
-        })  # fmt: skip
+        run.close(
+            answer["best"],
+            mean[place],
+            "the best averaged loss",
+            rank=rank,
+            likely={
+                "the best epoch by this rank's own loss": mean[own],
+                "the smallest loss of any rank, not of the average": losses.min(),
+            },
+        )
+        run.close(
+            answer["kept"],
+            weights[:, place].mean(0),
+            "the weights kept",
+            rank=rank,
+            likely={
+                "these are this rank's own weights: average them": weights[rank, place],
+                "the sum over the ranks, not the average": weights[:, place].sum(0),
+                "the weights of the last epoch, not of the best": weights[:, -1].mean(0),
+            },
+        )
         run.equal(answer["given"], list(inputs[rank].values()), "what was given", rank=rank)
     small, large = reduced(1, world), reduced(width, world)
 
     def sent(epochs: int) -> list[int]:
         return [len(LOSSES) * s + epochs * w for s, w in zip(small, large, strict=True)]
 
-    run.bytes(result, sent(len(better)), what="bytes sent by keep_best", likely={
-        "the weights are averaged in every epoch, not only in better ones": sent(len(LOSSES)),
-        "the weights are averaged only once: those of the best epoch so far "
-        "must be kept at once": sent(1),
-    })  # fmt: skip
+    run.bytes(
+        result,
+        sent(len(better)),
+        what="bytes sent by keep_best",
+        likely={
+            "the weights are averaged in every epoch, not only in better ones": sent(len(LOSSES)),
+            "the weights are averaged only once: those of the best epoch so far "
+            "must be kept at once": sent(1),
+        },
+    )
 
 
 # --- 2: an order that differs --------------------------------------------------------------------
@@ -165,12 +182,17 @@ def check_sync_gradients(run: Run) -> None:
     for name in names:
         tensors = [each[name] for each in given]
         for rank in range(world):
-            run.close(result.outputs[rank].get(name), synced(tensors, name, rank),
-                      f"the gradient of {name!r}", rank=rank, likely={
-                          "it was not synchronised": tensors[rank],
-                          "summed over dp, not averaged": 2 * synced(tensors, name, rank),
-                          "not added up over tp": synced(tensors, "", rank),
-                      })  # fmt: skip
+            run.close(
+                result.outputs[rank].get(name),
+                synced(tensors, name, rank),
+                f"the gradient of {name!r}",
+                rank=rank,
+                likely={
+                    "it was not synchronised": tensors[rank],
+                    "summed over dp, not averaged": 2 * synced(tensors, name, rank),
+                    "not added up over tp": synced(tensors, "", rank),
+                },
+            )
     norms = sum(name.endswith("norm") for name in names)
     run.bytes(result, len(names) * 8 * NUMBER, axis="dp", what="bytes sent over dp")
     run.bytes(result, norms * 8 * NUMBER, axis="tp", what="bytes sent over tp")
@@ -188,22 +210,34 @@ def check_sync_gradients(run: Run) -> None:
 def check_sync_tied(run: Run) -> None:
     """H, E, B: four stages."""
     parts = {0: run.random((5, 4)), STAGES - 1: run.random((5, 4))}
-    result = run(drive_tied, [{"gradient": parts.get(rank)} for rank in range(STAGES)],
-                 world=STAGES)  # fmt: skip
+    result = run(
+        drive_tied, [{"gradient": parts.get(rank)} for rank in range(STAGES)], world=STAGES
+    )
     total = parts[0] + parts[STAGES - 1]
     for rank in range(STAGES):
         answer = result.outputs[rank]["gradient"]
         if rank not in parts:
             run.equal(answer, None, "the gradient of a stage between", rank=rank)
             continue
-        run.close(answer, total, "the tied gradient", rank=rank, likely={
-            "this is a rank's own part alone: the other end's must be added": parts[rank],
-            "the average; both parts belong to one weight, so they add up": total / 2,
-        })  # fmt: skip
+        run.close(
+            answer,
+            total,
+            "the tied gradient",
+            rank=rank,
+            likely={
+                "this is a rank's own part alone: the other end's must be added": parts[rank],
+                "the average; both parts belong to one weight, so they add up": total / 2,
+            },
+        )
     size = 20 * NUMBER
-    run.bytes(result, [size, 0, 0, size], what="bytes sent by sync_tied", likely={
-        "stages that have no part of the weight take part, with zeros": reduced(20, STAGES),
-    })  # fmt: skip
+    run.bytes(
+        result,
+        [size, 0, 0, size],
+        what="bytes sent by sync_tied",
+        likely={
+            "stages that have no part of the weight take part, with zeros": reduced(20, STAGES),
+        },
+    )
 
 
 # --- 4: shapes that differ -----------------------------------------------------------------------
@@ -228,9 +262,13 @@ def check_gather_predictions(run: Run) -> None:
             answer = result.outputs[rank]["rows"]
             for cause, wrong in misgathered(parts).items():
                 if isinstance(answer, torch.Tensor) and torch.equal(answer, wrong):
-                    run.fail(f"{sum(rows)} rows were to be collected", rank=rank, cause=cause,
-                             expected=f"{rows} rows of the ranks",
-                             measured=f"{len(answer)} rows")  # fmt: skip
+                    run.fail(
+                        f"{sum(rows)} rows were to be collected",
+                        rank=rank,
+                        cause=cause,
+                        expected=f"{rows} rows of the ranks",
+                        measured=f"{len(answer)} rows",
+                    )
             run.close(answer, torch.cat(parts), f"the predictions ({rows} rows)", rank=rank)
         limit = (len(rows) - 1) * NUMBER * (max(rows) * width + 1)
         cause = "a number of each rank, and once as many rows as the longest rank has"
@@ -258,16 +296,28 @@ def check_ring_scores(run: Run) -> None:
         expected = torch.cat([block @ mine for block in keys])
         own = torch.cat([keys[rank] @ mine] * world)
         turned = torch.cat([keys[(2 * rank - i) % world] @ mine for i in range(world)])
-        run.close(answer["scores"], expected, "the scores", rank=rank, terms=width, likely={
-            "only this rank's own keys were used": own,
-            "the blocks stand in the wrong order: they came the other way round": turned,
-        })  # fmt: skip
+        run.close(
+            answer["scores"],
+            expected,
+            "the scores",
+            rank=rank,
+            terms=width,
+            likely={
+                "only this rank's own keys were used": own,
+                "the blocks stand in the wrong order: they came the other way round": turned,
+            },
+        )
         run.equal(answer["keys"], keys[rank], "the keys that were given", rank=rank)
     run.forbid_collectives(result)
     size = rows * width * NUMBER
-    run.bytes(result, (world - 1) * size, what="bytes sent by ring_scores", likely={
-        "one step too many: the last block need not go on": world * size,
-    })  # fmt: skip
+    run.bytes(
+        result,
+        (world - 1) * size,
+        what="bytes sent by ring_scores",
+        likely={
+            "one step too many: the last block need not go on": world * size,
+        },
+    )
     run.ring(result, "every block goes to the next rank, and on from there")
 
 
@@ -295,13 +345,26 @@ def check_train(run: Run) -> None:
         answer = result.outputs[rank]
         run.close(answer["weight"], right, "the weight", rank=rank, likely=likely)
         own = sum(rank in bad for bad in DAMAGED)
-        run.equal(answer["left_out"], out, "the number of steps left out", rank=rank, likely={
-            "only this rank's own damaged batches were counted": own,
-        })  # fmt: skip
+        run.equal(
+            answer["left_out"],
+            out,
+            "the number of steps left out",
+            rank=rank,
+            likely={
+                "only this rank's own damaged batches were counted": own,
+            },
+        )
         run.close(answer["alone"], [weight, 1], "what one damaged step gives", rank=rank)
-    limit = [(len(DAMAGED) + 1) * (a + b)
-             for a, b in zip(reduced(1, world), reduced(width, world), strict=True)]  # fmt: skip
+    limit = [
+        (len(DAMAGED) + 1) * (a + b)
+        for a, b in zip(reduced(1, world), reduced(width, world), strict=True)
+    ]
     for rank, sent in enumerate(result.timeline.sent()):
-        run.at_most(sent, limit[rank], "what is sent in training", rank=rank,
-                    cause="a step needs one number more than the gradient")  # fmt: skip
+        run.at_most(
+            sent,
+            limit[rank],
+            "what is sent in training",
+            rank=rank,
+            cause="a step needs one number more than the gradient",
+        )
     run.forbid_bypass(result)

@@ -60,8 +60,12 @@ def _costs(learner: Any, case: list[Any]) -> Any:
 
 def drive_bytes(learner: Any, group: Any, cases: list[list[Any]], cuts: list[Any]) -> Any:
     """The bytes of each stage for each case and cut."""
-    return {"sizes": [list(learner.stage_bytes(_costs(learner, case), cut, case[3]))
-                      for case, cut in zip(cases, cuts, strict=True)]}  # fmt: skip
+    return {
+        "sizes": [
+            list(learner.stage_bytes(_costs(learner, case), cut, case[3]))
+            for case, cut in zip(cases, cuts, strict=True)
+        ]
+    }
 
 
 def drive_report(learner: Any, group: Any, sizes: list[list[int]]) -> dict[str, Any]:
@@ -143,8 +147,9 @@ def least(case: Case, size: Size = stage_size) -> int:
     if n <= 10:
         every = combinations(range(1, n), p - 1)
         bounds = ([0, *inner, n] for inner in every)
-        return min(max(size(case, s, *span) for s, span in enumerate(pairwise(bound)))
-                   for bound in bounds)  # fmt: skip
+        return min(
+            max(size(case, s, *span) for s, span in enumerate(pairwise(bound))) for bound in bounds
+        )
 
     @cache
     def rest(stage: int, start: int) -> int:
@@ -190,8 +195,12 @@ def check_bytes(run: Run) -> None:
     answers = run(drive_bytes, given).outputs[0]["sizes"]
     for case, cut, sizes in zip(cases, cuts, answers, strict=True):
         known = {why: sizes_of(case, cut, size) for why, size in slips().items()}
-        run.equal(sizes, sizes_of(case, cut, stage_size), f"the bytes of {case}, cut as {cut},",
-                  likely=known)  # fmt: skip
+        run.equal(
+            sizes,
+            sizes_of(case, cut, stage_size),
+            f"the bytes of {case}, cut as {cut},",
+            likely=known,
+        )
 
 
 @check(
@@ -203,18 +212,25 @@ def check_bytes(run: Run) -> None:
 def check_report(run: Run) -> None:
     """E: hidden sizes; one stage; equal ones."""
     lists = [run.integers(10, 9_000, n).tolist() for n in (4, 3, 7, 1)] + [[5, 5, 5]]
-    for sizes, report in zip(lists, run(drive_report, {"sizes": lists}).outputs[0]["reports"],
-                             strict=True):  # fmt: skip
+    for sizes, report in zip(
+        lists, run(drive_report, {"sizes": lists}).outputs[0]["reports"], strict=True
+    ):
         top, mean, others = max(sizes), sum(sizes) / len(sizes), sorted(sizes)[:-1]
-        run.close(report, top / mean, f"the imbalance of {sizes}", likely={
-            "the largest over the smallest: the mean is meant": top / min(sizes),
-            "the mean over the largest: the other way round": mean / top,
-            "the excess alone: 1.0 is even": top / mean - 1,
-            "the difference: divide instead": top - mean,
-            "a whole number: `//` cuts off": float(top // mean),
-            "the mean of the others: the largest counts as well":
-                top * len(others) / (sum(others) or 1),
-        })  # fmt: skip
+        run.close(
+            report,
+            top / mean,
+            f"the imbalance of {sizes}",
+            likely={
+                "the largest over the smallest: the mean is meant": top / min(sizes),
+                "the mean over the largest: the other way round": mean / top,
+                "the excess alone: 1.0 is even": top / mean - 1,
+                "the difference: divide instead": top - mean,
+                "a whole number: `//` cuts off": float(top // mean),
+                "the mean of the others: the largest counts as well": top
+                * len(others)
+                / (sum(others) or 1),
+            },
+        )
 
 
 def _check_cuts(run: Run, cases: list[Case]) -> None:
@@ -222,15 +238,21 @@ def _check_cuts(run: Run, cases: list[Case]) -> None:
     cuts = run(drive_balance, {"cases": [list(case) for case in cases]}, cpu=3.0).outputs[0]["cuts"]
     for case, cut in zip(cases, cuts, strict=True):
         whole = all(type(count) is int and count > 0 for count in cut)
-        run.true(whole and len(cut) == case.stages and sum(cut) == len(case.blocks),
-                 f"{case}: this is no cut", expected="at least one block on each stage, "
-                 "each block on one", measured=str(cut))  # fmt: skip
+        run.true(
+            whole and len(cut) == case.stages and sum(cut) == len(case.blocks),
+            f"{case}: this is no cut",
+            expected="at least one block on each stage, each block on one",
+            measured=str(cut),
+        )
     for case, cut in zip(cases, cuts, strict=True):
         sizes, best = sizes_of(case, cut, stage_size), least(case)
         if max(sizes) > best:
-            run.fail(f"{case}: the largest stage of the cut {cut} could be smaller",
-                     expected=f"{best:,} bytes", measured=f"{max(sizes):,}, of {sizes}",
-                     cause=_cause(cases, cuts))  # fmt: skip
+            run.fail(
+                f"{case}: the largest stage of the cut {cut} could be smaller",
+                expected=f"{best:,} bytes",
+                measured=f"{max(sizes):,}, of {sizes}",
+                cause=_cause(cases, cuts),
+            )
 
 
 def _cause(cases: list[Case], cuts: list[list[int]]) -> str:
@@ -238,8 +260,10 @@ def _cause(cases: list[Case], cuts: list[list[int]]) -> str:
     if cuts == [_even(case) for case in cases]:
         return "equal numbers of blocks: count bytes"
     for why, size in slips().items():
-        if all(max(sizes_of(case, cut, size)) == least(case, size)
-               for case, cut in zip(cases, cuts, strict=True)):  # fmt: skip
+        if all(
+            max(sizes_of(case, cut, size)) == least(case, size)
+            for case, cut in zip(cases, cuts, strict=True)
+        ):
             return why
     return (
         "filling one stage after the other is not enough: for every number of blocks placed, "

@@ -130,9 +130,14 @@ def _inputs(run: Run, world: int) -> list[dict[str, Any]]:
     width, rows = run.number(11, 20), run.number(5, 9)
     shapes = [(width, INPUTS), (width,), (OUTPUTS, width), (OUTPUTS,)]
     weights = [run.random(shape) / 2 for shape in shapes]
-    return [{"weights": weights, "xs": [run.random((rows, INPUTS)) for _ in range(2 * HALF)],
-             "ys": [run.random((rows, OUTPUTS)) for _ in range(2 * HALF)]}
-            for _ in range(world)]  # fmt: skip
+    return [
+        {
+            "weights": weights,
+            "xs": [run.random((rows, INPUTS)) for _ in range(2 * HALF)],
+            "ys": [run.random((rows, OUTPUTS)) for _ in range(2 * HALF)],
+        }
+        for _ in range(world)
+    ]
 
 
 def _loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -159,8 +164,12 @@ def check_evaluate(run: Run) -> None:
     with torch.no_grad():
         model = build(given["weights"])
         right = [float(_loss(model, x, y)) for x, y in zip(given["xs"], given["ys"], strict=True)]
-    run.equal(len(output["scores"]), len(right), "the number of scores",
-              likely={"only the last score is there": 1})  # fmt: skip
+    run.equal(
+        len(output["scores"]),
+        len(right),
+        "the number of scores",
+        likely={"only the last score is there": 1},
+    )
     run.close(output["scores"], right, "scores")
     run.close(output["said"], right, "what evaluate returned")
     _grown(run, output, "evaluations", {NUMBER: 8}, 0)
@@ -181,12 +190,22 @@ def check_watch(run: Run) -> None:
     outs = [(layers[0](x).detach(), layers[:2](x).detach()) for x in xs]
     sizes = [[float(out.abs().mean()) for out in both] for both in outs]
     right = {name: sum(size[i] for size in sizes) / len(sizes) for i, name in enumerate("01")}
-    run.close(output["means"], right, "means", likely={
-        "only the last forward counts": dict(zip("01", sizes[-1], strict=True))})  # fmt: skip
-    _grown(run, output, "forwards and backwards", {
-        NUMBER: 16,
-        "every output is kept; a detached one is as large": sum(out.nbytes for out in outs[0]),
-    }, 0)  # fmt: skip
+    run.close(
+        output["means"],
+        right,
+        "means",
+        likely={"only the last forward counts": dict(zip("01", sizes[-1], strict=True))},
+    )
+    _grown(
+        run,
+        output,
+        "forwards and backwards",
+        {
+            NUMBER: 16,
+            "every output is kept; a detached one is as large": sum(out.nbytes for out in outs[0]),
+        },
+        0,
+    )
 
 
 @check(
@@ -200,23 +219,41 @@ def check_synchronize(run: Run) -> None:
     given = _inputs(run, 3)
     shapes = [tuple(weight.shape) for weight in given[0]["weights"]]
     own = [[[run.random(shape) for shape in shapes] for _ in range(2 * HALF)] for _ in given]
-    inputs = [{"weights": each["weights"], "gradients": gradients}
-              for each, gradients in zip(given, own, strict=True)]  # fmt: skip
+    inputs = [
+        {"weights": each["weights"], "gradients": gradients}
+        for each, gradients in zip(given, own, strict=True)
+    ]
     result = run(drive_synchronize, inputs, world=3)
     run.forbid_bypass(result)
     calls = (0, HALF - 1, 2 * HALF - 1)
-    stacks = [torch.stack([own[rank][call][i] for rank in range(3)])
-              for call in calls for i in range(len(shapes))]  # fmt: skip
+    stacks = [
+        torch.stack([own[rank][call][i] for rank in range(3)])
+        for call in calls
+        for i in range(len(shapes))
+    ]
     right = [stack.mean(0) for stack in stacks]
     for rank, output in enumerate(result.outputs):
-        run.close(output["gradients"], right, "the gradients", rank=rank, terms=3, likely={
-            "this rank's own gradient: read before the all-reduce was waited for":
-                [stack[rank] for stack in stacks],
-            "the sum: the mean is meant": [stack.sum(0) for stack in stacks],
-        })  # fmt: skip
+        run.close(
+            output["gradients"],
+            right,
+            "the gradients",
+            rank=rank,
+            terms=3,
+            likely={
+                "this rank's own gradient: read before the all-reduce was waited for": [
+                    stack[rank] for stack in stacks
+                ],
+                "the sum: the mean is meant": [stack.sum(0) for stack in stacks],
+            },
+        )
         size = sum(weight.nbytes for weight in given[0]["weights"])
-        _grown(run, output, "calls of synchronize",
-               {"the buffers of earlier calls are still in a list": size}, rank)  # fmt: skip
+        _grown(
+            run,
+            output,
+            "calls of synchronize",
+            {"the buffers of earlier calls are still in a list": size},
+            rank,
+        )
 
 
 @check(
@@ -249,8 +286,9 @@ def _trained(given: list[dict[str, Any]], rate: float) -> tuple[Weights, list[di
         return (out - y).square().mean()
 
     for step in range(2 * HALF):
-        losses = [forward(rank, each["xs"][step], each["ys"][step])
-                  for rank, each in enumerate(given)]  # fmt: skip
+        losses = [
+            forward(rank, each["xs"][step], each["ys"][step]) for rank, each in enumerate(given)
+        ]
         slopes = torch.autograd.grad(torch.stack(losses).mean(), parameters)
         with torch.no_grad():
             for parameter, slope in zip(parameters, slopes, strict=True):
@@ -258,5 +296,6 @@ def _trained(given: list[dict[str, Any]], rate: float) -> tuple[Weights, list[di
             for rank, each in enumerate(given):
                 found[rank]["scores"].append(float(forward(rank, each["xs"][0], each["ys"][0])))
     weights = [parameter.detach() for parameter in parameters]
-    return weights, [{"scores": own["scores"], "means": {"2": sum(own["sizes"]) / (4 * HALF)}}
-                     for own in found]  # fmt: skip
+    return weights, [
+        {"scores": own["scores"], "means": {"2": sum(own["sizes"]) / (4 * HALF)}} for own in found
+    ]

@@ -163,8 +163,12 @@ def _copied(value: Any) -> Any:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-@check("start_engine: gradients of two micro-batches on 3 ranks", points=2, code="E",
-       diagnosis="the docstring's symptom: print this gradient on every rank")  # fmt: skip
+@check(
+    "start_engine: gradients of two micro-batches on 3 ranks",
+    points=2,
+    code="E",
+    diagnosis="the docstring's symptom: print this gradient on every rank",
+)
 def check_engine(run: Run) -> None:
     """E: whole parameters and parts, after each micro-batch."""
     world, hidden, inner = 3, run.number(5, 9), 3 * run.number(2, 5)
@@ -172,37 +176,56 @@ def check_engine(run: Run) -> None:
     values = {name: run.random(shape, torch.float32) for name, shape in shapes.items()}
     tokens = world * run.number(2, 5)
     batches = [[run.random((tokens, hidden)), run.random((tokens, hidden))] for _ in range(2)]
-    inputs = [{"values": {name: part(name, value, rank, world) for name, value in values.items()},
-               "batches": batches} for rank in range(world)]  # fmt: skip
+    inputs = [
+        {
+            "values": {name: part(name, value, rank, world) for name, value in values.items()},
+            "batches": batches,
+        }
+        for rank in range(world)
+    ]
     result = run(drive_engine, inputs, world=world)
     run.forbid_bypass(result)
     each = [block_gradients(values, *batch) for batch in batches]
     for rank in range(world):
         found = result.outputs[rank]
-        run.true("after" in found, "start_engine returned no Block", rank=rank,
-                 measured=str(found.get("engine"))[:80])  # fmt: skip
+        run.true(
+            "after" in found,
+            "start_engine returned no Block",
+            rank=rank,
+            measured=str(found.get("engine"))[:80],
+        )
         for count, grads in enumerate(found["after"], 1):
             for name in shapes:
                 right = [g[name] for g in each[:count]]
                 known = wrong_sums(right, name, world)
                 if name == "bias":
-                    known["the norms are right, but the output's bias is added to this rank's "
-                          "tokens alone, too"] = total(
-                        [weight.chunk(world)[rank].sum(0) for _, weight in batches[:count]]
-                    )  # fmt: skip
-                run.close(grads.get(name), part(name, total(right), rank, world),
-                          f"the gradient of {name} after micro-batch {count}", rank=rank,
-                          likely=known, terms=64)  # fmt: skip
+                    known[
+                        "the norms are right, but the output's bias is added to this rank's "
+                        "tokens alone, too"
+                    ] = total([weight.chunk(world)[rank].sum(0) for _, weight in batches[:count]])
+                run.close(
+                    grads.get(name),
+                    part(name, total(right), rank, world),
+                    f"the gradient of {name} after micro-batch {count}",
+                    rank=rank,
+                    likely=known,
+                    terms=64,
+                )
         run.equal(found["kept"], inputs[rank]["values"], "the block that was given", rank=rank)
 
 
-@check("finish_gradients: on dp 4, on pp 4, on dp 2 × pp 2", points=2, code="E",
-       diagnosis="the docstring's symptom: write down what ranks have after each line")  # fmt: skip
+@check(
+    "finish_gradients: on dp 4, on pp 4, on dp 2 × pp 2",
+    points=2,
+    code="E",
+    diagnosis="the docstring's symptom: write down what ranks have after each line",
+)
 def check_ends(run: Run) -> None:
     """E, B: every gradient in every shard, and the bytes sent."""
     layouts = [draw_ends(run, pp, dp) for pp, dp in ((1, 4), (4, 1), (2, 2))]
-    inputs = [{"layouts": [[each.pp, each.dp, each.grads[rank]] for each in layouts]}
-              for rank in range(4)]  # fmt: skip
+    inputs = [
+        {"layouts": [[each.pp, each.dp, each.grads[rank]] for each in layouts]} for rank in range(4)
+    ]
     result = run(drive_ends, inputs, world=4)
     run.forbid_bypass(result)
     for number, layout in enumerate(layouts):
@@ -212,8 +235,13 @@ def check_ends(run: Run) -> None:
         for rank in range(4):
             twice = {"more than one pass over dp: a rank needs its own part of the buffer alone":
                      layout.sent(rank, 2)}  # fmt: skip
-            run.equal(result.outputs[rank][number]["sent"], layout.sent(rank),
-                      f"the number of bytes sent on {layout}", rank=rank, likely=twice)  # fmt: skip
+            run.equal(
+                result.outputs[rank][number]["sent"],
+                layout.sent(rank),
+                f"the number of bytes sent on {layout}",
+                rank=rank,
+                likely=twice,
+            )
 
 
 def _compare_shard(run: Run, found: dict[str, Any], layout: Ends, rank: int) -> None:
@@ -221,14 +249,22 @@ def _compare_shard(run: Run, found: dict[str, Any], layout: Ends, rank: int) -> 
     shard, whole = found["shard"], layout.shard(rank)
     if isinstance(shard, torch.Tensor) and shard.shape == whole.shape:
         for name, here, place in layout.overlaps(rank):
-            run.close(shard[place], layout.mean(rank, name)[here],
-                      f"the gradient of {name} in the shard, on {layout},", rank=rank,
-                      likely=layout.half_repairs(rank, name, here))  # fmt: skip
+            run.close(
+                shard[place],
+                layout.mean(rank, name)[here],
+                f"the gradient of {name} in the shard, on {layout},",
+                rank=rank,
+                likely=layout.half_repairs(rank, name, here),
+            )
     run.close(shard, whole, f"the shard on {layout}", rank=rank)
 
 
-@check("average_gradients: with ep 1, 2 and 4 on 4 ranks", points=2, code="E",
-       diagnosis="the docstring's symptom: follow one expert's gradient on all ranks")  # fmt: skip
+@check(
+    "average_gradients: with ep 1, 2 and 4 on 4 ranks",
+    points=2,
+    code="E",
+    diagnosis="the docstring's symptom: follow one expert's gradient on all ranks",
+)
 def check_experts(run: Run) -> None:
     """E: one layer and the same samples, its experts dealt out over more and more ranks."""
     world, count, hidden, tokens = 4, 4, run.number(4, 7), run.number(7, 12)
@@ -246,28 +282,50 @@ def check_experts(run: Run) -> None:
         for rank in range(world):
             for name, grad in result.outputs[rank][number].items():
                 what = "the router" if name == "router" else f"expert {name}"
-                run.close(grad, right[name], f"the gradient of {what} with ep {ep}", rank=rank,
-                          likely=wrong_scales(right, name, world, ep), terms=64)  # fmt: skip
+                run.close(
+                    grad,
+                    right[name],
+                    f"the gradient of {what} with ep {ep}",
+                    rank=rank,
+                    likely=wrong_scales(right, name, world, ep),
+                    terms=64,
+                )
 
 
-@check("clip_gradients: with tp 1, 2 and 4 on 4 ranks", points=2, code="E",
-       diagnosis="the docstring's symptom: compute the norm of a few numbers by hand")  # fmt: skip
+@check(
+    "clip_gradients: with tp 1, 2 and 4 on 4 ranks",
+    points=2,
+    code="E",
+    diagnosis="the docstring's symptom: compute the norm of a few numbers by hand",
+)
 def check_clip(run: Run) -> None:
     """E: norms and gradients; groups of one mesh have different ones."""
     world = 4
     cases = [case for tp in (1, 2, 4) for case in draw_norms(run, tp, world)]
-    inputs = [{"layouts": [[groups[rank].tp, groups[rank].parts(rank), limit]
-                           for groups, limit in cases]} for rank in range(world)]  # fmt: skip
+    inputs = [
+        {"layouts": [[groups[rank].tp, groups[rank].parts(rank), limit] for groups, limit in cases]}
+        for rank in range(world)
+    ]
     result = run(drive_clip, inputs, world=world)
     run.forbid_bypass(result)
     for number, (groups, limit) in enumerate(cases):
         for rank in range(world):
             mine, found = groups[rank], result.outputs[rank][number]
-            run.close(found["norm"], mine.norm(), f"the norm with tp {mine.tp}", rank=rank,
-                      likely=mine.wrong(rank))  # fmt: skip
+            run.close(
+                found["norm"],
+                mine.norm(),
+                f"the norm with tp {mine.tp}",
+                rank=rank,
+                likely=mine.wrong(rank),
+            )
             what = f"a gradient with tp {mine.tp}, clipped to {limit:.3g}"
-            run.close(found["grads"], mine.clipped(rank, limit), what, rank=rank,
-                      likely=mine.wrong_clipped(rank, limit))  # fmt: skip
+            run.close(
+                found["grads"],
+                mine.clipped(rank, limit),
+                what,
+                rank=rank,
+                likely=mine.wrong_clipped(rank, limit),
+            )
 
 
 # --- the names -----------------------------------------------------------------------------------

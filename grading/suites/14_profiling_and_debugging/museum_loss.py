@@ -104,8 +104,9 @@ def drive_clip(
     """Clips the same stages to each limit; each stage has a frozen parameter too."""
     found = []
     for limit in limits:
-        stages = [nn.ParameterList(nn.Parameter(torch.zeros_like(g)) for g in each)
-                  for each in gradients]  # fmt: skip
+        stages = [
+            nn.ParameterList(nn.Parameter(torch.zeros_like(g)) for g in each) for each in gradients
+        ]
         for stage, each in zip(stages, gradients, strict=True):
             for parameter, gradient in zip(stage, each, strict=True):
                 parameter.grad = gradient.clone()
@@ -127,11 +128,13 @@ def drive_replica(
     for window in windows:
         since = len(replica.own)
         total = learner.replica_update(replica, window)
-        found.append({
-            "gradients": [gradient_of(p) for p in model.parameters()],
-            "synchronised": (len(replica.own) - since) / len(list(model.parameters())),
-            "total": total,
-        })  # fmt: skip
+        found.append(
+            {
+                "gradients": [gradient_of(p) for p in model.parameters()],
+                "synchronised": (len(replica.own) - since) / len(list(model.parameters())),
+                "total": total,
+            }
+        )
     return found
 
 
@@ -153,8 +156,14 @@ def _compare(
     """One rank's gradient with one process's; says how far it is away."""
     flat, wanted = (torch.cat([g.flatten() for g in each]) for each in (got, right))
     away = float((flat - wanted).norm() / wanted.norm())
-    run.close(got, right, f"the gradient ({what}; {away:.0%} away from one process's)", rank=rank,
-              likely=likely, terms=1 << 20)  # fmt: skip
+    run.close(
+        got,
+        right,
+        f"the gradient ({what}; {away:.0%} away from one process's)",
+        rank=rank,
+        likely=likely,
+        terms=1 << 20,
+    )
 
 
 def _named(run: Run, exhibit: str) -> None:
@@ -202,15 +211,21 @@ def check_context(run: Run) -> None:
     start = _start(run)
     for dp, cp, plans in MESHES:
         batches = [[[_batch(run, n, 2) for n in row] for row in plan] for plan in plans]
-        inputs = [{"start": start, "sizes": {"dp": dp, "cp": cp},
-                   "pieces": [plan[rank // cp][rank % cp] for plan in batches]}
-                  for rank in range(dp * cp)]  # fmt: skip
+        inputs = [
+            {
+                "start": start,
+                "sizes": {"dp": dp, "cp": cp},
+                "pieces": [plan[rank // cp][rank % cp] for plan in batches],
+            }
+            for rank in range(dp * cp)
+        ]
         result = run(drive_context, inputs, world=dp * cp)
         run.forbid_bypass(result)
         for number, plan in enumerate(batches):
             parts = parts_of(start, plan)
             what = f"dp {dp} × cp {cp}, counted tokens " + " | ".join(
-                "+".join(map(str, row)) for row in parts.tokens)  # fmt: skip
+                "+".join(map(str, row)) for row in parts.tokens
+            )
             right = parts.combined(parts.by_replica)
             for rank, output in enumerate(result.outputs):
                 _compare(run, output[number], right, what, rank, mesh_slips(parts))
@@ -237,9 +252,13 @@ def check_clip(run: Run) -> None:
     for number, limit in enumerate(LIMITS):
         _compare_clip(run, [output[number] for output in result.outputs], stages, limit)
     for rank, output in enumerate(result.outputs):
-        run.at_most(max(each["largest"] for each in output), SMALL, "bytes given to one collective",
-                    rank=rank, cause="a number says all that the others need to know of this "
-                    "rank's gradients")  # fmt: skip
+        run.at_most(
+            max(each["largest"] for each in output),
+            SMALL,
+            "bytes given to one collective",
+            rank=rank,
+            cause="a number says all that the others need to know of this rank's gradients",
+        )
 
 
 def _long(run: Run, norm: float) -> Gradient:
@@ -258,17 +277,31 @@ def _compare_clip(
     shown = ", ".join(f"{value:.3g}" for value in own.tolist())
     what = f"ranks' own norms {shown}; max_norm {limit:g}"
     for rank, got in enumerate(found):
-        run.close(got["norm"], norm, f"the norm returned ({what})", rank=rank, terms=99,
-                  likely=norm_slips(own, rank, limit))  # fmt: skip
+        run.close(
+            got["norm"],
+            norm,
+            f"the norm returned ({what})",
+            rank=rank,
+            terms=99,
+            likely=norm_slips(own, rank, limit),
+        )
         factor = min(1.0, limit / (float(norm) + 1e-6))
         mine = min(1.0, limit / (float(own[rank]) + 1e-6))
-        run.close(got["gradients"], [g * factor for g in flat[rank]], f"the gradients ({what})",
-                  rank=rank, terms=99, likely={
-            "the norm returned is right, but this rank's own norm was used to clip": [
-                g * mine for g in flat[rank]],
-            "made longer: the factor is at most 1": [
-                g * limit / (float(norm) + 1e-6) for g in flat[rank]],
-        })  # fmt: skip
+        run.close(
+            got["gradients"],
+            [g * factor for g in flat[rank]],
+            f"the gradients ({what})",
+            rank=rank,
+            terms=99,
+            likely={
+                "the norm returned is right, but this rank's own norm was used to clip": [
+                    g * mine for g in flat[rank]
+                ],
+                "made longer: the factor is at most 1": [
+                    g * limit / (float(norm) + 1e-6) for g in flat[rank]
+                ],
+            },
+        )
 
 
 @check("3 named", points=1, code="E")
@@ -293,14 +326,28 @@ def check_replica(run: Run) -> None:
         parts = parts_of(start, batches)
         what = f"update {number + 1}, a window of {k}"
         for rank, output in enumerate(result.outputs):
-            _compare(run, output[number]["gradients"], parts.combined(parts.by_token), what, rank,
-                     replica_slips(parts, rank))  # fmt: skip
-            run.close(output[number]["total"], sum(parts.losses[rank]) / (k * LENGTH),
-                      f"the loss returned ({what})", rank=rank)  # fmt: skip
+            _compare(
+                run,
+                output[number]["gradients"],
+                parts.combined(parts.by_token),
+                what,
+                rank,
+                replica_slips(parts, rank),
+            )
+            run.close(
+                output[number]["total"],
+                sum(parts.losses[rank]) / (k * LENGTH),
+                f"the loss returned ({what})",
+                rank=rank,
+            )
     for k, *found in zip(WINDOWS, *result.outputs, strict=True):
         for rank, got in enumerate(found):
-            run.equal(got["synchronised"], 1.0, "synchronisations of all gradients in an update of "
-                      f"{k} micro-batches", rank=rank)  # fmt: skip
+            run.equal(
+                got["synchronised"],
+                1.0,
+                f"synchronisations of all gradients in an update of {k} micro-batches",
+                rank=rank,
+            )
 
 
 @check("4 named", points=1, code="E")

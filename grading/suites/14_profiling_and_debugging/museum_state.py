@@ -160,8 +160,12 @@ def _check_name(run: Run, exhibit: str) -> None:
 
 
 # --- 1 -------------------------------------------------------------------------------------------
-@check("1 repaired: a step of a sharded optimizer", points=2, code="H",
-       diagnosis="print what each rank decides, update by update")  # fmt: skip
+@check(
+    "1 repaired: a step of a sharded optimizer",
+    points=2,
+    code="H",
+    diagnosis="print what each rank decides, update by update",
+)
 def check_step(run: Run) -> None:
     """H, E: six updates on 3 and on 2 ranks, two of them with an overflow on one rank."""
     for world, overflows in OVERFLOWS.items():
@@ -183,16 +187,32 @@ def _check_update(run: Run, plays: list[Update], update: int, rank: int, found: 
     """Scale and weights of one rank after one update."""
     right, alone, replaced = plays
     after = f"after update {update}"
-    run.close(found["scale"], right.scales[rank], f"the scale {after}", rank=rank, likely={
-        "each rank halves its own scale: it has not heard of the others": alone.scales[rank],
-    })  # fmt: skip
-    run.true(bool(found["weights"].isfinite().all()), f"the weights {after} are not finite",
-             rank=rank, measured=f"{found['weights'].tolist()}"[:80],
-             cause="an overflow on another rank, or a NaN, went unnoticed")  # fmt: skip
-    run.close(found["weights"], right.weights, f"the weights {after}", rank=rank, likely={
-        "only the part that overflowed has stayed: half a step was made": alone.weights,
-        "the numbers that are not finite were replaced, and the step made": replaced.weights,
-    })  # fmt: skip
+    run.close(
+        found["scale"],
+        right.scales[rank],
+        f"the scale {after}",
+        rank=rank,
+        likely={
+            "each rank halves its own scale: it has not heard of the others": alone.scales[rank],
+        },
+    )
+    run.true(
+        bool(found["weights"].isfinite().all()),
+        f"the weights {after} are not finite",
+        rank=rank,
+        measured=f"{found['weights'].tolist()}"[:80],
+        cause="an overflow on another rank, or a NaN, went unnoticed",
+    )
+    run.close(
+        found["weights"],
+        right.weights,
+        f"the weights {after}",
+        rank=rank,
+        likely={
+            "only the part that overflowed has stayed: half a step was made": alone.weights,
+            "the numbers that are not finite were replaced, and the step made": replaced.weights,
+        },
+    )
 
 
 @check("1 named", points=1, code="E", diagnosis="who decides, and what has it seen?")
@@ -202,8 +222,12 @@ def check_step_name(run: Run) -> None:
 
 
 # --- 2 -------------------------------------------------------------------------------------------
-@check("2 repaired: dropout after a resume", points=2, code="E",
-       diagnosis="print what each rank draws after the resume, and would have drawn")  # fmt: skip
+@check(
+    "2 repaired: dropout after a resume",
+    points=2,
+    code="E",
+    diagnosis="print what each rank draws after the resume, and would have drawn",
+)
 def check_state(run: Run) -> None:
     """E: 3 steps and a checkpoint of 3 ranks, then 3 steps of 4 ranks: one more than before."""
     weight, seed = run.random((2, WIDTH)), run.number(10, 10_000)
@@ -212,8 +236,9 @@ def check_state(run: Run) -> None:
     saved = run(drive_save, given[:3], world=3)
     entries = written_of(run, saved.column("entries"), weight)
     case, other = Replicas(weight, inputs, seed, HALF), run.random((2, WIDTH))
-    given = [{**each, "weight": other, "seed": seed + case.LATER, "entries": entries}
-             for each in given]  # fmt: skip
+    given = [
+        {**each, "weight": other, "seed": seed + case.LATER, "entries": entries} for each in given
+    ]
     result = run(drive_load, given, world=len(given))
     masks, loaded, weight = case.resumed(len(given))
     for rank, found in enumerate(result.outputs):
@@ -228,11 +253,20 @@ def _check_masks(
 ) -> None:
     """Like two coins, and those that this rank would have drawn."""
     agree = float((masks[rank] == masks[0]).double().mean())
-    run.true(rank == 0 or agree < 0.75, f"ranks 0 and {rank} have the same dropout masks after "
-             "the resume", rank=rank, measured=f"they agree in {agree:.0%}",
-             expected="they agree in about 50 % of their places, as before")  # fmt: skip
-    run.equal(masks[rank].tolist(), right.tolist(), "the dropout of this rank after the resume",
-              rank=rank, likely=case.slips(rank))  # fmt: skip
+    run.true(
+        rank == 0 or agree < 0.75,
+        f"ranks 0 and {rank} have the same dropout masks after the resume",
+        rank=rank,
+        measured=f"they agree in {agree:.0%}",
+        expected="they agree in about 50 % of their places, as before",
+    )
+    run.equal(
+        masks[rank].tolist(),
+        right.tolist(),
+        "the dropout of this rank after the resume",
+        rank=rank,
+        likely=case.slips(rank),
+    )
 
 
 @check("2 named", points=1, code="E", diagnosis="whose state does each rank get back?")
@@ -242,8 +276,12 @@ def check_state_name(run: Run) -> None:
 
 
 # --- 3 -------------------------------------------------------------------------------------------
-@check("3 repaired: the order of the examples", points=2, code="E",
-       diagnosis="print the first batch of each epoch")  # fmt: skip
+@check(
+    "3 repaired: the order of the examples",
+    points=2,
+    code="E",
+    diagnosis="print the first batch of each epoch",
+)
 def check_epochs(run: Run) -> None:
     """E: three epochs, and those of a resumed job, on 3 ranks."""
     world, size, spans = 3, 4, [(0, 3), (2, 5)]
@@ -253,8 +291,10 @@ def check_epochs(run: Run) -> None:
     result = run(drive_epochs, given, world=world)
     for place, epochs in enumerate(range(*span) for span in spans):
         found = result.column(place)
-        orders = [orders_of(run, rank, found[rank]["batches"], size, -(-count // world), epochs)
-                  for rank in range(world)]  # fmt: skip
+        orders = [
+            orders_of(run, rank, found[rank]["batches"], size, -(-count // world), epochs)
+            for rank in range(world)
+        ]
         for number in range(len(epochs)):
             compare_order(run, [own[number] for own in orders], epochs, number, count)
         right = line_of(inputs, targets, size, epochs, world)
@@ -269,8 +309,12 @@ def check_epochs_name(run: Run) -> None:
 
 
 # --- 4 -------------------------------------------------------------------------------------------
-@check("4 repaired: the accuracy on a validation set", points=2, code="E",
-       diagnosis="count how often each example is counted")  # fmt: skip
+@check(
+    "4 repaired: the accuracy on a validation set",
+    points=2,
+    code="E",
+    diagnosis="count how often each example is counted",
+)
 def check_evaluate(run: Run) -> None:
     """E, H: three sizes, two epochs, 3 ranks; one size is smaller than 3."""
     weight, sizes, world = run.random((6, 5)), (3 * run.number(7, 12) + 2, 2, 24), 3
@@ -290,15 +334,30 @@ def _check_score(
     what = f"{len(right)} examples, {int(right.sum())} of them right, {world} ranks, epoch {epoch}"
     run.equal(len(found["rows"]), 1, f"{what}: the number of the model's calls", rank=rank)
     score = found["score"]
-    run.true(isinstance(score, float), f"{what}: the accuracy is no float", rank=rank,
-             measured=repr(score)[:80])  # fmt: skip
+    run.true(
+        isinstance(score, float),
+        f"{what}: the accuracy is no float",
+        rank=rank,
+        measured=repr(score)[:80],
+    )
     # Rounded: the mean of a float32 tensor is an honest answer.
-    likely = {why: round(value, DIGITS) for why, value in
-              accuracies(right, epoch, world, rank).items()}  # fmt: skip
-    run.close(round(score, DIGITS), round(float(right.double().mean()), DIGITS),
-              f"{what}: the accuracy", rank=rank, likely=likely)  # fmt: skip
-    run.at_most(found["rows"][0], -(-len(right) // world), f"{what}: the rows given to the model",
-                rank=rank, cause="every rank evaluates everything: share the work")  # fmt: skip
+    likely = {
+        why: round(value, DIGITS) for why, value in accuracies(right, epoch, world, rank).items()
+    }
+    run.close(
+        round(score, DIGITS),
+        round(float(right.double().mean()), DIGITS),
+        f"{what}: the accuracy",
+        rank=rank,
+        likely=likely,
+    )
+    run.at_most(
+        found["rows"][0],
+        -(-len(right) // world),
+        f"{what}: the rows given to the model",
+        rank=rank,
+        cause="every rank evaluates everything: share the work",
+    )
 
 
 @check("4 named", points=1, code="E", diagnosis="how often is each example counted?")

@@ -168,8 +168,12 @@ def several_ranks(last: int) -> list[Case]:
 
 def all_cases(last: int) -> dict[str, list[Case]]:
     """The cases of every check, so that they share one run."""
-    none = Case("nothing is bad", [[], [], []], None,
-                {"values are large, but finite": [0, "inputs", "forward"]})  # fmt: skip
+    none = Case(
+        "nothing is bad",
+        [[], [], []],
+        None,
+        {"values are large, but finite": [0, "inputs", "forward"]},
+    )
     return {"forward": forward_cases(last), "between": made_between(last), "clean": [none],
             "backward": backward_cases(last), "ranks": several_ranks(last)}  # fmt: skip
 
@@ -179,8 +183,14 @@ def _hunts(run: Run) -> tuple[Any, dict[str, list[Case]]]:
     size = [run.number(4, 8), run.number(3, 6)]
     cases = all_cases(size[1] - 1)
     flat = [case for some in cases.values() for case in some]
-    inputs = [{"x": run.random((run.number(3, 6), COLUMNS)), "size": size,
-               "cases": [case.plants[rank] for case in flat]} for rank in range(WORLD)]  # fmt: skip
+    inputs = [
+        {
+            "x": run.random((run.number(3, 6), COLUMNS)),
+            "size": size,
+            "cases": [case.plants[rank] for case in flat],
+        }
+        for rank in range(WORLD)
+    ]
     return run(drive, inputs, world=WORLD), cases
 
 
@@ -265,8 +275,9 @@ def check_clean(run: Run) -> None:
     for world in (1, 2):
         plants: list[Plant] = [("blocks.0.linear.bias", "-inf", True)]
         given = {"x": run.random((2, COLUMNS)), "size": [4, 2]}
-        inputs = [{**given, "cases": [[], plants if rank == world - 1 else []]}
-                  for rank in range(world)]  # fmt: skip
+        inputs = [
+            {**given, "cases": [[], plants if rank == world - 1 else []]} for rank in range(world)
+        ]
         right = [None, [world - 1, "blocks.0.linear", "forward"]]
         for rank, output in enumerate(run(drive, inputs, world=world).outputs):
             run.equal(output["answers"], right, f"the answers in a world of {world}", rank=rank)
@@ -284,9 +295,20 @@ def check_collective(run: Run) -> None:
     run.forbid_bypass(result)
     hunts = sum(map(len, cases.values()))
     for rank, ledger in enumerate(result.ledgers):
-        run.equal(len(ledger.calls()), hunts, f"the number of collectives in {hunts} hunts",
-                  rank=rank, likely={
-                      "one for each fact: put them into one tensor": 3 * hunts,
-                      "two: the rank and the place fit into one tensor": 2 * hunts})  # fmt: skip
-        run.at_most(ledger.sent(), 64 * WORLD * hunts, "bytes sent in all hunts", rank=rank,
-                    cause="a few numbers are enough: names need not travel")  # fmt: skip
+        run.equal(
+            len(ledger.calls()),
+            hunts,
+            f"the number of collectives in {hunts} hunts",
+            rank=rank,
+            likely={
+                "one for each fact: put them into one tensor": 3 * hunts,
+                "two: the rank and the place fit into one tensor": 2 * hunts,
+            },
+        )
+        run.at_most(
+            ledger.sent(),
+            64 * WORLD * hunts,
+            "bytes sent in all hunts",
+            rank=rank,
+            cause="a few numbers are enough: names need not travel",
+        )

@@ -86,14 +86,20 @@ def _hidden(run: Run) -> list[tuple[str, Case]]:
     for number, case in enumerate(rows):
         for i, (size, kept, tokens, times, memory, link) in enumerate(factors[number]):
             node, count = (4, 8, 12)[clusters[number][i] % 3], clusters[number][i] // 3
-            made.append(case._replace(
-                parameters=case.parameters * size, kept=case.kept * kept, node=node,
-                sequence=max(16, int(case.sequence * tokens)),
-                batch=max(1, int(case.batch * times)),
-                gpus=(case.gpus, node // 2, node, 6 * node, 40 * node, 1000 * node)[count]
-                if case.gpus > 1 else 1,
-                memory=case.memory * memory, between=case.between * link,
-            ))  # fmt: skip
+            made.append(
+                case._replace(
+                    parameters=case.parameters * size,
+                    kept=case.kept * kept,
+                    node=node,
+                    sequence=max(16, int(case.sequence * tokens)),
+                    batch=max(1, int(case.batch * times)),
+                    gpus=(case.gpus, node // 2, node, 6 * node, 40 * node, 1000 * node)[count]
+                    if case.gpus > 1
+                    else 1,
+                    memory=case.memory * memory,
+                    between=case.between * link,
+                )
+            )
     full = [c if c.gpus <= c.node else c._replace(gpus=-(-c.gpus // c.node) * c.node) for c in made]
     return [(f"hidden case {number}", case) for number, case in enumerate(full)]
 
@@ -102,8 +108,12 @@ def _decided(run: Run, cases: list[tuple[str, Case]]) -> list[list[str]]:
     given = {"cases": [list(case) for _, case in cases]}
     found: list[list[str]] = run(drive, given).outputs[0]
     for (name, _), decision in zip(cases, found, strict=True):
-        run.true(len(decision) == 2, f"{name}: this is no decision", measured=str(decision),
-                 expected=FORM)  # fmt: skip
+        run.true(
+            len(decision) == 2,
+            f"{name}: this is no decision",
+            measured=str(decision),
+            expected=FORM,
+        )
     return found
 
 
@@ -114,9 +124,12 @@ def _hold(run: Run, cases: list[tuple[str, Case]], edge: str = "") -> None:
         right = answer(case)
         if words != right.words:
             cause = slips([case for _, case in cases], given)
-            run.fail(f"{name}: {case.words}", measured=" + ".join(sorted(words)),
-                     expected=f"{' + '.join(sorted(right.words))}; {right.why}",
-                     cause=cause or edge)  # fmt: skip
+            run.fail(
+                f"{name}: {case.words}",
+                measured=" + ".join(sorted(words)),
+                expected=f"{' + '.join(sorted(right.words))}; {right.why}",
+                cause=cause or edge,
+            )
 
 
 # --- checks --------------------------------------------------------------------------------------
@@ -212,5 +225,9 @@ def check_reasons(run: Run) -> None:
         said = [float(re.sub("[,_]", "", number)) for number in NUMBER.findall(reason)]
         for number in answer(case).numbers:
             near = [abs(one - number) <= max(0.51, number / 100) for one in said]
-            run.true(any(near), f"{name}: the reason lacks a number that decides",
-                     measured=repr(reason[:120]), expected=answer(case).why)  # fmt: skip
+            run.true(
+                any(near),
+                f"{name}: the reason lacks a number that decides",
+                measured=repr(reason[:120]),
+                expected=answer(case).why,
+            )

@@ -50,12 +50,16 @@ def drive_real(learner: Any, group: Any, cases: list[Any]) -> list[list[dict[str
     found = []
     for shape, spread in cases:
         config, layout = ModelConfig(**shape), Layout(**spread)
-        found.append([
-            {"said": _answer(learner, config, layout, stage),
-             "made": measured_tensors.states(config, layout, stage)
-             | measured_tensors.kept(config, layout, stage)}
-            for stage in range(layout.pp)
-        ])  # fmt: skip
+        found.append(
+            [
+                {
+                    "said": _answer(learner, config, layout, stage),
+                    "made": measured_tensors.states(config, layout, stage)
+                    | measured_tensors.kept(config, layout, stage),
+                }
+                for stage in range(layout.pp)
+            ]
+        )
     return found
 
 
@@ -71,8 +75,14 @@ def _plain(value: Any) -> Any:
 
 
 # --- cases ---------------------------------------------------------------------------------------
-def _case(run: Run, layers: int, heads: tuple[int, int], tied: bool = False, gated: bool = True,
-          **spread: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+def _case(
+    run: Run,
+    layers: int,
+    heads: tuple[int, int],
+    tied: bool = False,
+    gated: bool = True,
+    **spread: Any,
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """A model of hidden sizes, which tp divides, and its layout."""
     tp = spread.get("tp", 1)
     shape = {
@@ -117,22 +127,29 @@ def _words(case: Any, stage: int) -> str:
     more = [f"{layout.micro_batches} micro-batches", layout.precision, f"ZeRO-{layout.zero}"]
     more += ["tied"] * shape["tied"] + ["sequence"] * layout.sequence
     more += [f"recompute {layout.recompute}"] * (layout.recompute != "none")
-    return (f"stage {stage} of pp {layout.pp} × dp {layout.dp} × tp {layout.tp}; "
-            + ", ".join(more))  # fmt: skip
+    return f"stage {stage} of pp {layout.pp} × dp {layout.dp} × tp {layout.tp}; " + ", ".join(more)
 
 
 # --- comparing -----------------------------------------------------------------------------------
 def _one(run: Run, said: Any, key: str, where: str) -> float:
     """A number out of what was returned, if it is one."""
-    run.true(isinstance(said, dict), f"memory_model returns no dict ({where})", measured=str(said),
-             cause="return a dict of all five numbers")  # fmt: skip
+    run.true(
+        isinstance(said, dict),
+        f"memory_model returns no dict ({where})",
+        measured=str(said),
+        cause="return a dict of all five numbers",
+    )
     run.true(key in said, f"the dict lacks {key!r} ({where})", measured=", ".join(said))
     return _number(run, said[key], repr(key), where)
 
 
 def _number(run: Run, value: Any, what: str, where: str) -> float:
-    run.true(isinstance(value, (int, float)), f"{what} is no number ({where})",
-             measured=str(value), cause="bytes are whole numbers")  # fmt: skip
+    run.true(
+        isinstance(value, (int, float)),
+        f"{what} is no number ({where})",
+        measured=str(value),
+        cause="bytes are whole numbers",
+    )
     return float(value)
 
 
@@ -144,8 +161,12 @@ def _hold(run: Run, value: float, right: float, likely: dict[str, float], what: 
     """Fails if a number of bytes is wrong, with the rule that explains it."""
     if not _same(value, right):
         cause = next((why for why, other in likely.items() if _same(value, other)), "")
-        run.fail(f"{what} is wrong", expected=f"{right:,} bytes", measured=f"{value:,.10g} bytes",
-                 cause=cause)  # fmt: skip
+        run.fail(
+            f"{what} is wrong",
+            expected=f"{right:,} bytes",
+            measured=f"{value:,.10g} bytes",
+            cause=cause,
+        )
 
 
 def _compare(run: Run, key: str) -> None:
@@ -238,14 +259,19 @@ def check_real(run: Run) -> None:
                 _near(run, rank, found["said"], parts, bytes_, _words(case, stage))
 
 
-def _near(
-    run: Run, rank: Rank, said: Any, parts: tuple[str, ...], bytes_: int, where: str
-) -> None:  # fmt: skip
+def _near(run: Run, rank: Rank, said: Any, parts: tuple[str, ...], bytes_: int, where: str) -> None:
     """Fails if some numbers together are not what was measured."""
     values = {part: _one(run, said, part, where) for part in parts}
-    causes = (why for part, value in values.items() for why, other in ANSWERS[part](rank)[1].items()
-              if _same(value, other) and not _same(value, ANSWERS[part](rank)[0]))  # fmt: skip
-    run.true(abs(sum(values.values()) - bytes_) <= CLOSE * bytes_,
-             f"{' and '.join(map(repr, parts))}: not what tensors hold ({where})",
-             expected=f"{bytes_:,} bytes, within 2 %", cause=next(causes, ""),
-             measured=f"{sum(values.values()):,.10g} bytes")  # fmt: skip
+    causes = (
+        why
+        for part, value in values.items()
+        for why, other in ANSWERS[part](rank)[1].items()
+        if _same(value, other) and not _same(value, ANSWERS[part](rank)[0])
+    )
+    run.true(
+        abs(sum(values.values()) - bytes_) <= CLOSE * bytes_,
+        f"{' and '.join(map(repr, parts))}: not what tensors hold ({where})",
+        expected=f"{bytes_:,} bytes, within 2 %",
+        cause=next(causes, ""),
+        measured=f"{sum(values.values()):,.10g} bytes",
+    )

@@ -133,9 +133,13 @@ def _ask(run: Run, questions: list[Question], cpu: float = 6.0) -> list[Answered
 
 
 def _read(run: Run, question: Question, plan: dict[str, Any]) -> Answered:
-    run.true("odd" not in plan, "this is no plan", measured=plan.get("odd", ""),
-             expected="Plan(choices, refused): a list of Choice(layout, seconds), and a dict from "
-                      "(pp, dp, tp) to a reason")  # fmt: skip
+    run.true(
+        "odd" not in plan,
+        "this is no plan",
+        measured=plan.get("odd", ""),
+        expected="Plan(choices, refused): a list of Choice(layout, seconds), and a dict from "
+        "(pp, dp, tp) to a reason",
+    )
     choices = [(Layout(**layout), seconds) for layout, seconds in plan["choices"]]
     refused = {tuple(family): why for family, why in plan["refused"]}
     asked = [Layout(**layout) for layout in plan["asked"]]
@@ -161,14 +165,19 @@ def check_families(run: Run) -> None:
         there = set(families(answer.question.cluster.count))
         if missing := sorted(there - set(counts)):
             largest = {tp for _, _, tp in counts} == {max((f[2] for f in counts), default=0)}
-            run.fail(f"{len(missing)} families are neither chosen nor refused {where}",
-                     expected=f"all {len(there)}", measured=f"not (pp, dp, tp) = {missing[0]}",
-                     cause="only the largest tp was tried" * largest)  # fmt: skip
+            run.fail(
+                f"{len(missing)} families are neither chosen nor refused {where}",
+                expected=f"all {len(there)}",
+                measured=f"not (pp, dp, tp) = {missing[0]}",
+                cause="only the largest tp was tried" * largest,
+            )
         if odd := sorted(set(counts) - there):
             run.fail(f"(pp, dp, tp) = {odd[0]} does not use all GPUs {where}")
         if twice := [family for family, count in counts.items() if count > 1]:
-            run.fail(f"(pp, dp, tp) = {twice[0]} is in the plan {counts[twice[0]]} times {where}",
-                     expected="one layout of a family, its fastest")  # fmt: skip
+            run.fail(
+                f"(pp, dp, tp) = {twice[0]} is in the plan {counts[twice[0]]} times {where}",
+                expected="one layout of a family, its fastest",
+            )
 
 
 @check(
@@ -182,8 +191,12 @@ def check_rules(run: Run) -> None:
     for answer in _ask(run, _questions(run)):
         for layout in answer.layouts:
             why = misfit(answer.question, layout)
-            run.true(not why, f"a layout cannot be used ({answer.question.words})", cause=why,
-                     measured=show(layout))  # fmt: skip
+            run.true(
+                not why,
+                f"a layout cannot be used ({answer.question.words})",
+                cause=why,
+                measured=show(layout),
+            )
 
 
 @check(
@@ -199,15 +212,22 @@ def check_memory(run: Run) -> None:
         slip = found.slip(answer.layouts, [f for f, w in answer.refused.items() if w == MEMORY])
         for layout in answer.layouts:
             held = max(stage.total for stage in found.costs.memory(layout))
-            run.true(held <= found.room, f"a layout does not fit {where}",
-                     measured=f"{held / 1e9:.2f} GB on the fullest stage of {show(layout)}",
-                     expected=f"at most {found.room / 1e9:.2f} GB", cause=slip)  # fmt: skip
+            run.true(
+                held <= found.room,
+                f"a layout does not fit {where}",
+                measured=f"{held / 1e9:.2f} GB on the fullest stage of {show(layout)}",
+                expected=f"at most {found.room / 1e9:.2f} GB",
+                cause=slip,
+            )
         for family, why in answer.refused.items():
             if why == MEMORY and family in found.fit:
-                run.fail(f"(pp, dp, tp) = {family} was refused for its memory {where}",
-                         expected=f"{show(found.best(family)[0])}, which fits",
-                         cause=slip or "a layout that has exactly the room fits: <=; and all of "
-                         "ROWS, ZERO and RECOMPUTE are to be tried")  # fmt: skip
+                run.fail(
+                    f"(pp, dp, tp) = {family} was refused for its memory {where}",
+                    expected=f"{show(found.best(family)[0])}, which fits",
+                    cause=slip
+                    or "a layout that has exactly the room fits: <=; and all of "
+                    "ROWS, ZERO and RECOMPUTE are to be tried",
+                )
 
 
 @check(
@@ -223,12 +243,19 @@ def check_reasons(run: Run) -> None:
         for family, why in found.refused.items():
             said = answer.refused.get(family, "it can be used")
             form = "" if said in REASONS else "the reasons are the five constants"
-            run.true(said == why, f"(pp, dp, tp) = {family}: the reason is another {where}",
-                     expected=why, measured=said, cause=form)  # fmt: skip
+            run.true(
+                said == why,
+                f"(pp, dp, tp) = {family}: the reason is another {where}",
+                expected=why,
+                measured=said,
+                cause=form,
+            )
         if wrong := next((f for f in answer.refused if f in found.fit), None):
-            run.fail(f"(pp, dp, tp) = {wrong} can be used, but was refused {where}",
-                     measured=answer.refused[wrong],
-                     expected=show(found.best(wrong)[0]))  # fmt: skip
+            run.fail(
+                f"(pp, dp, tp) = {wrong} can be used, but was refused {where}",
+                measured=answer.refused[wrong],
+                expected=show(found.best(wrong)[0]),
+            )
 
 
 @check(
@@ -245,16 +272,23 @@ def check_fastest(run: Run) -> None:
 
 def _near_the_best(run: Run, answer: Answered) -> None:
     found, where = search(answer.question), f"({answer.question.words})"
-    run.true(bool(answer.choices) or not found.fit, f"nothing was found {where}",
-             expected=f"{len(found.fit)} families can be used")  # fmt: skip
+    run.true(
+        bool(answer.choices) or not found.fit,
+        f"nothing was found {where}",
+        expected=f"{len(found.fit)} families can be used",
+    )
     for layout, seconds in answer.choices:
         fit = found.fit.get(_family(layout), {})
         run.true(layout in fit, f"a layout cannot be used {where}", measured=show(layout))
         right, (best, least) = fit[layout], found.best(_family(layout))
         run.close(seconds, right, f"the seconds of {show(layout)}")
-        run.true(right <= MARGIN * least, f"a family has a faster layout {where}",
-                 measured=f"{show(layout)}: {right / least:.2f} times the least",
-                 expected=show(best), cause=_untried(found, answer, best))  # fmt: skip
+        run.true(
+            right <= MARGIN * least,
+            f"a family has a faster layout {where}",
+            measured=f"{show(layout)}: {right / least:.2f} times the least",
+            expected=show(best),
+            cause=_untried(found, answer, best),
+        )
     _in_order(run, answer, where)
 
 
@@ -272,9 +306,12 @@ def _in_order(run: Run, answer: Answered, where: str) -> None:
     cause = "the largest tp was taken: it sends most" * (widths == sorted(widths, reverse=True))
     if times == sorted(times, reverse=True):
         cause = "the slowest is first"
-    run.fail(f"the fastest family is not the first {where}", cause=cause,
-             measured=f"{times[0]:.3f} s with {show(answer.layouts[0])}",
-             expected=f"{min(times):.3f} s")  # fmt: skip
+    run.fail(
+        f"the fastest family is not the first {where}",
+        cause=cause,
+        measured=f"{times[0]:.3f} s with {show(answer.layouts[0])}",
+        expected=f"{min(times):.3f} s",
+    )
 
 
 @check(
@@ -288,11 +325,15 @@ def check_calls(run: Run) -> None:
     for answer in _ask(run, _questions(run)):
         found, where = search(answer.question), f"({answer.question.words})"
         for layout in answer.asked:
-            run.true(layout in found.fit.get(_family(layout), {}),
-                     f"`seconds` was asked about a layout that cannot be used {where}",
-                     measured=show(layout), cause=DEAR)  # fmt: skip
-        run.at_most(len(answer.asked), CALLS * len(found.fit), f"calls of `seconds` {where}",
-                    cause=NEEDLESS)  # fmt: skip
+            run.true(
+                layout in found.fit.get(_family(layout), {}),
+                f"`seconds` was asked about a layout that cannot be used {where}",
+                measured=show(layout),
+                cause=DEAR,
+            )
+        run.at_most(
+            len(answer.asked), CALLS * len(found.fit), f"calls of `seconds` {where}", cause=NEEDLESS
+        )
 
 
 @check(

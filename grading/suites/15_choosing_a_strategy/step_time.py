@@ -51,8 +51,9 @@ def drive(learner: Any, group: Any, cases: list[Any], sums: list[Any]) -> dict[s
     """The terms of every case, and the seconds of some sums."""
     found = []
     for shape, spread, hardware, efficiency in cases:
-        said = learner.step_time(ModelConfig(**shape), Layout(**spread), _cluster(hardware),
-                                 efficiency)  # fmt: skip
+        said = learner.step_time(
+            ModelConfig(**shape), Layout(**spread), _cluster(hardware), efficiency
+        )
         found.append(_terms(said))
     each = [_plain(learner.all_reduce(*args, _cluster(hardware))) for *args, hardware in sums]
     return {"terms": found, "sums": each}
@@ -61,10 +62,16 @@ def drive(learner: Any, group: Any, cases: list[Any], sums: list[Any]) -> dict[s
 def drive_known(learner: Any, group: Any, spreads: list[list[dict[str, Any]]]) -> list[Any]:
     """The terms of layouts of known models."""
     return [
-        [_terms(learner.step_time(model(name), Layout(**spread), make_cluster(gpu, count),
-                                  EFFICIENCY)) for spread in layouts]
+        [
+            _terms(
+                learner.step_time(
+                    model(name), Layout(**spread), make_cluster(gpu, count), EFFICIENCY
+                )
+            )
+            for spread in layouts
+        ]
         for (name, gpu, count, _), layouts in zip(PROBLEMS, spreads, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _cluster(hardware: dict[str, Any]) -> Cluster:
@@ -92,8 +99,15 @@ def _hardware(run: Run, count: int, node: int, network: float, gpu: str = "H100"
             "between": (run.number(100, 300) * 1e-7, network * inside)}  # fmt: skip
 
 
-def _case(run: Run, hardware: tuple[int, float], tokens: int, heads: tuple[int, int],
-          tied: bool = False, gated: bool = True, **spread: Any) -> list[Any]:  # fmt: skip
+def _case(
+    run: Run,
+    hardware: tuple[int, float],
+    tokens: int,
+    heads: tuple[int, int],
+    tied: bool = False,
+    gated: bool = True,
+    **spread: Any,
+) -> list[Any]:
     """A model of hidden sizes, its layout and cluster; `tokens` is about its sequence."""
     layout = Layout(**spread)
     shape = {
@@ -124,8 +138,10 @@ def _sums(run: Run) -> list[list[Any]]:
     """Sums in a node, across nodes with one adapter and with several, and none."""
     groups = [(8, 1, 8, 0.1), (6, 1, 4, 0.1), (4, 8, 8, 0.1), (5, 4, 8, 0.1), (4, 2, 8, 0.1),
               (6, 1, 2, 0.9), (1, 8, 8, 0.1), (3, 6, 8, 0.1)]  # fmt: skip
-    return [[run.number(1, 900) * 1e5, ranks, stride, _hardware(run, 512, node, network)]
-            for ranks, stride, node, network in groups]  # fmt: skip
+    return [
+        [run.number(1, 900) * 1e5, ranks, stride, _hardware(run, 512, node, network)]
+        for ranks, stride, node, network in groups
+    ]
 
 
 def _inputs(run: Run) -> dict[str, Any]:
@@ -137,9 +153,15 @@ def _words(case: list[Any]) -> str:
     layout = Layout(**spread)
     more = [f"recompute {layout.recompute}"] * (layout.recompute != "none")
     more += ["tied"] * shape["tied"]
-    return ", ".join([f"pp {layout.pp} × dp {layout.dp} × tp {layout.tp}",
-                      f"{hardware['node']} GPUs a node", f"{layout.micro_batches} micro-batches",
-                      f"{layout.rows} × {shape['sequence']} tokens", *more])  # fmt: skip
+    return ", ".join(
+        [
+            f"pp {layout.pp} × dp {layout.dp} × tp {layout.tp}",
+            f"{hardware['node']} GPUs a node",
+            f"{layout.micro_batches} micro-batches",
+            f"{layout.rows} × {shape['sequence']} tokens",
+            *more,
+        ]
+    )
 
 
 def _known(run: Run) -> list[list[dict[str, Any]]]:
@@ -157,18 +179,30 @@ def _layouts(config: ModelConfig, count: int, batch: int) -> Iterator[dict[str, 
     for pp, tp, rows, recompute in ways:
         dp = count // (pp * tp)
         if config.layers % pp == 0 and batch % (dp * rows) == 0:
-            yield {"pp": pp, "dp": dp, "tp": tp, "rows": rows, "recompute": recompute,
-                   "micro_batches": batch // (dp * rows), "zero": 1}  # fmt: skip
+            yield {
+                "pp": pp,
+                "dp": dp,
+                "tp": tp,
+                "rows": rows,
+                "recompute": recompute,
+                "micro_batches": batch // (dp * rows),
+                "zero": 1,
+            }
 
 
 # --- comparing -----------------------------------------------------------------------------------
 def _number(run: Run, said: Any, key: str, where: str) -> float:
     """A term out of what was returned, if it is one."""
-    run.true(isinstance(said, dict), f"step_time returns no dict ({where})", measured=str(said),
-             cause="return a dict of all five terms")  # fmt: skip
+    run.true(
+        isinstance(said, dict),
+        f"step_time returns no dict ({where})",
+        measured=str(said),
+        cause="return a dict of all five terms",
+    )
     run.true(key in said, f"the dict lacks {key!r} ({where})", measured=", ".join(said))
-    run.true(isinstance(said[key], float), f"{key!r} is no number ({where})",
-             measured=str(said[key]))  # fmt: skip
+    run.true(
+        isinstance(said[key], float), f"{key!r} is no number ({where})", measured=str(said[key])
+    )
     value: float = said[key]
     return value
 
@@ -182,13 +216,18 @@ def _compare(run: Run, key: str) -> None:
     given = _inputs(run)
     for case, said in zip(given["cases"], run(drive, given).outputs[0]["terms"], strict=True):
         shape, spread, hardware, efficiency = case
-        right, likely = step_time_rules.answer(key, ModelConfig(**shape), Layout(**spread),
-                                      _cluster(hardware), efficiency)  # fmt: skip
+        right, likely = step_time_rules.answer(
+            key, ModelConfig(**shape), Layout(**spread), _cluster(hardware), efficiency
+        )
         value = _number(run, said, key, _words(case))
         if not _same(value, right):
             cause = next((why for why, other in likely.items() if _same(value, other)), "")
-            run.fail(f"{key!r} is wrong ({_words(case)})", expected=f"{right:.6g} s",
-                     measured=f"{value:.6g} s", cause=cause)  # fmt: skip
+            run.fail(
+                f"{key!r} is wrong ({_words(case)})",
+                expected=f"{right:.6g} s",
+                measured=f"{value:.6g} s",
+                cause=cause,
+            )
 
 
 # --- checks --------------------------------------------------------------------------------------
@@ -202,15 +241,21 @@ def check_sums(run: Run) -> None:
         place = _cluster(hardware)
         right = step_time_rules.ring(size, ranks, stride, place)
         where = f"{ranks} ranks, {stride} apart, {place.node} GPUs a node"
-        run.true(isinstance(found, float), f"all_reduce returns no number ({where})",
-                 measured=str(found))  # fmt: skip
+        run.true(
+            isinstance(found, float), f"all_reduce returns no number ({where})", measured=str(found)
+        )
         rules = step_time_rules.SENDING.items()
         wrong = {
             why: step_time_rules.ring(size, ranks, stride, place, **rule) for why, rule in rules
         }
         cause = next((why for why, other in wrong.items() if _same(found, other)), "")
-        run.true(_same(found, right), f"the seconds of a sum ({where})", cause=cause,
-                 expected=f"{right:.6g} s", measured=f"{found:.6g} s")  # fmt: skip
+        run.true(
+            _same(found, right),
+            f"the seconds of a sum ({where})",
+            cause=cause,
+            expected=f"{right:.6g} s",
+            measured=f"{found:.6g} s",
+        )
 
 
 @check(
@@ -265,12 +310,16 @@ def check_order(run: Run) -> None:
             sum(_number(run, one, key, where) for key in step_time_rules.PARTS) for one in said
         ]
         place = make_cluster(gpu, count)
-        true = [simulate(model(name), Layout(**spread), place, SOFTWARE).seconds
-                for spread in layouts]  # fmt: skip
+        true = [
+            simulate(model(name), Layout(**spread), place, SOFTWARE).seconds for spread in layouts
+        ]
         for i, j in combinations(range(len(true)), 2):
             if abs(true[i] - true[j]) > APART * min(true[i], true[j]):
                 counted += 1
                 right += (true[i] - true[j]) * (times[i] - times[j]) > 0
-    run.true(right >= IN_ORDER * counted, "layouts of known models are not in the right order",
-             expected=f"at least {IN_ORDER:.1%} of {counted} pairs as plan.simulate has them",
-             measured=f"{right / max(1, counted):.1%}")  # fmt: skip
+    run.true(
+        right >= IN_ORDER * counted,
+        "layouts of known models are not in the right order",
+        expected=f"at least {IN_ORDER:.1%} of {counted} pairs as plan.simulate has them",
+        measured=f"{right / max(1, counted):.1%}",
+    )

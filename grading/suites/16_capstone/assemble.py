@@ -46,8 +46,10 @@ LAYOUTS = (
     (((2, 1, 2, 1), True), ((1, 2, 2, 2), False)),
 )
 SLACK = 1024  # bytes, of buffers and numbers
-PARTS = ("this is the answer to the exercise: build it from the parts that the task lists, "
-         "tensor_parallel, expert_parallel, pipeline_stages, Zero1, ...")  # fmt: skip
+PARTS = (
+    "this is the answer to the exercise: build it from the parts that the task lists, "
+    "tensor_parallel, expert_parallel, pipeline_stages, Zero1, ..."
+)
 WAITS = "All ranks of a group take part in each of its calls, those without losses with 0."
 LENGTHS = (
     "gloo ends a process when a rank sends more than another expects. Over dp × ep ranks have the "
@@ -109,32 +111,56 @@ def _each(run: Run) -> Iterator[tuple[Case, int, dict[str, Any], str]]:
             where = case.grid.where(rank)
             for report in found["reports"]:
                 kinds = [type(value) for value in report] if isinstance(report, tuple) else []
-                run.true(kinds == [float, int, float], f"step() does not return a report {where}",
-                         rank=rank, expected="a tuple: loss (float), tokens (int), norm (float)",
-                         measured=repr(report)[:80])  # fmt: skip
+                run.true(
+                    kinds == [float, int, float],
+                    f"step() does not return a report {where}",
+                    rank=rank,
+                    expected="a tuple: loss (float), tokens (int), norm (float)",
+                    measured=repr(report)[:80],
+                )
             yield case, rank, found, where
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check("the tokens and the loss of each step, the same on every rank", points=4, code="E",
-       diagnosis="the sum over pp, dp and ep, divided by the whole batch's tokens")  # fmt: skip
+@check(
+    "the tokens and the loss of each step, the same on every rank",
+    points=4,
+    code="E",
+    diagnosis="the sum over pp, dp and ep, divided by the whole batch's tokens",
+)
 def check_losses(run: Run) -> None:
     """E: one process's."""
     for case, rank, found, where in _each(run):
         for number, (report, right) in enumerate(zip(found["reports"], case.steps, strict=True)):
             counts_B = (case.batches[number][1] != IGNORED).sum(1)
-            run.equal(report[1], right.tokens, f"the tokens of step {number} {where}", rank=rank,
-                      likely={"those of this rank's rows": int(counts_B[case.own(rank)].sum()),
-                              "ranks of ep were counted as if they had the same rows, or all rows "
-                              "several times": right.tokens * case.sizes["ep"]})  # fmt: skip
+            run.equal(
+                report[1],
+                right.tokens,
+                f"the tokens of step {number} {where}",
+                rank=rank,
+                likely={
+                    "those of this rank's rows": int(counts_B[case.own(rank)].sum()),
+                    "ranks of ep were counted as if they had the same rows, or all rows "
+                    "several times": right.tokens * case.sizes["ep"],
+                },
+            )
             near = abs(report[0] - right.loss) <= 1e-9 * right.loss
             likely = {} if near or number else case.wrong_losses(rank)
-            run.close(report[0], right.loss, f"the loss of step {number} {where}", rank=rank,
-                      likely=likely)  # fmt: skip
+            run.close(
+                report[0],
+                right.loss,
+                f"the loss of step {number} {where}",
+                rank=rank,
+                likely=likely,
+            )
 
 
-@check("the norm of the first gradient: the whole model's, each element once", points=4, code="E",
-       diagnosis="a gradient is not that of one process, or counts several times")  # fmt: skip
+@check(
+    "the norm of the first gradient: the whole model's, each element once",
+    points=4,
+    code="E",
+    diagnosis="a gradient is not that of one process, or counts several times",
+)
 def check_norm(run: Run) -> None:
     """E: before clipping; what is wrong with a gradient shows in its norm."""
     for case, rank, found, where in _each(run):
@@ -145,8 +171,12 @@ def check_norm(run: Run) -> None:
         run.close(norm, right, f"the norm of step 0 {where}", rank=rank, likely=likely)
 
 
-@check("the norms of later steps", points=2, code="E",
-       diagnosis="the update before was another one; or routers' biases did not move")  # fmt: skip
+@check(
+    "the norms of later steps",
+    points=2,
+    code="E",
+    diagnosis="the update before was another one; or routers' biases did not move",
+)
 def check_later(run: Run) -> None:
     """E: the steps before have been made as one process makes them."""
     for case, rank, found, where in _each(run):
@@ -156,23 +186,41 @@ def check_later(run: Run) -> None:
             run.close(norm, right, f"the norm of step {number} {where}", rank=rank, likely=likely)
 
 
-@check("the weights after three steps", points=4, code="E",
-       diagnosis="clipped, then updated, every parameter by one optimizer")  # fmt: skip
+@check(
+    "the weights after three steps",
+    points=4,
+    code="E",
+    diagnosis="clipped, then updated, every parameter by one optimizer",
+)
 def check_weights(run: Run) -> None:
     """E: each rank's part of what one process has."""
     for case, rank, found, where in _each(run):
         right = case.grid.held(case.steps[-1].weights, rank)
         for name in right:
-            run.true(name in found["weights"], f"the model lacks {name} {where}", rank=rank,
-                     cause="the model is cut in place, and trained in place")  # fmt: skip
+            run.true(
+                name in found["weights"],
+                f"the model lacks {name} {where}",
+                rank=rank,
+                cause="the model is cut in place, and trained in place",
+            )
         mine = {name: found["weights"][name] for name in right}
         same = alike([list(mine.values())], [list(right.values())])
-        run.close(mine, right, f"the weight {where}", rank=rank, terms=200,
-                  likely={} if same else case.wrong_weights(rank))  # fmt: skip
+        run.close(
+            mine,
+            right,
+            f"the weight {where}",
+            rank=rank,
+            terms=200,
+            likely={} if same else case.wrong_weights(rank),
+        )
 
 
-@check("what each rank sends in a step", points=3, code="B",
-       diagnosis="gradients go once a step, reduce-scatter and all-gather: 2(N-1)/N·S")  # fmt: skip
+@check(
+    "what each rank sends in a step",
+    points=3,
+    code="B",
+    diagnosis="gradients go once a step, reduce-scatter and all-gather: 2(N-1)/N·S",
+)
 def check_bytes(run: Run) -> None:
     """B: of each axis at most the formula's; routing decides on ep, so all rows may go away."""
     for case, rank, found, where in _each(run):
@@ -182,8 +230,13 @@ def check_bytes(run: Run) -> None:
             if axes == ("tp",):
                 mine = known - {"pp", "ep"}
             total = sum(found["sent"].get(axis, 0) for axis in mine)
-            run.at_most(total, limit, f"the number of bytes sent in a step {what} {where}",
-                        rank=rank, cause=CAUSES[what])  # fmt: skip
+            run.at_most(
+                total,
+                limit,
+                f"the number of bytes sent in a step {what} {where}",
+                rank=rank,
+                cause=CAUSES[what],
+            )
 
 
 CAUSES = {
@@ -195,8 +248,12 @@ CAUSES = {
 }
 
 
-@check("what each rank keeps: its part of the model, and a part of the state", points=3, code="M",
-       diagnosis="ZeRO-1 over the ranks that have the same parameters and other rows")  # fmt: skip
+@check(
+    "what each rank keeps: its part of the model, and a part of the state",
+    points=3,
+    code="M",
+    diagnosis="ZeRO-1 over the ranks that have the same parameters and other rows",
+)
 def check_memory(run: Run) -> None:
     """M: all tensors that a Trainer refers to after a step, gradients included."""
     for case, rank, found, where in _each(run):
@@ -206,5 +263,10 @@ def check_memory(run: Run) -> None:
         whole, causes = 3 * (others + experts), "more than its part of the model is kept"
         if found["kept"] <= whole + SLACK:
             causes = "optimizer state is not cut, or cut over too few ranks; or gradients are kept"
-        run.at_most(found["kept"], limit, f"the number of bytes kept after a step {where}",
-                    rank=rank, cause=causes)  # fmt: skip
+        run.at_most(
+            found["kept"],
+            limit,
+            f"the number of bytes kept after a step {where}",
+            rank=rank,
+            cause=causes,
+        )

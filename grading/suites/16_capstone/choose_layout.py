@@ -98,12 +98,16 @@ def _fitting(run: Run, case: Case, answer: Any) -> Layout:
     """The answer, if it is a layout that can be."""
     if answer is None:
         search = Search(case)
-        run.fail(f"no layout was found ({case.words})", measured="None",
-                 expected=f"one of the {len(search.fit)} layouts that fit",
-                 cause=search.cause_of_none())  # fmt: skip
+        run.fail(
+            f"no layout was found ({case.words})",
+            measured="None",
+            expected=f"one of the {len(search.fit)} layouts that fit",
+            cause=search.cause_of_none(),
+        )
     why = misfit(case, answer)
-    run.true(not why, f"this is no layout that fits ({case.words})", cause=why,
-             measured=str(answer))  # fmt: skip
+    run.true(
+        not why, f"this is no layout that fits ({case.words})", cause=why, measured=str(answer)
+    )
     return Layout(*answer)
 
 
@@ -113,12 +117,15 @@ def _near_the_best(run: Run, case: Case, answer: Any) -> None:
     best, lowest = search.best
     found = price(case.config, layout, case.ranks_per_node, case.batch)
     within = found.peak <= case.budget
-    run.true(within and found.score <= MARGIN * lowest.score,
-             f"another layout is better ({case.words})" if within
-             else f"the budget is exceeded ({case.words})",
-             measured=f"{_said(layout)}: {found.score / lowest.score:.2f} times the lowest score",
-             expected=f"at most {MARGIN}; {_said(best)} has 1",
-             cause=search.cause(layout) if within else _over(layout, search))  # fmt: skip
+    run.true(
+        within and found.score <= MARGIN * lowest.score,
+        f"another layout is better ({case.words})"
+        if within
+        else f"the budget is exceeded ({case.words})",
+        measured=f"{_said(layout)}: {found.score / lowest.score:.2f} times the lowest score",
+        expected=f"at most {MARGIN}; {_said(best)} has 1",
+        cause=search.cause(layout) if within else _over(layout, search),
+    )
 
 
 def _over(layout: Layout, search: Search) -> str:
@@ -170,11 +177,18 @@ def check_tight(run: Run) -> None:
     least = min(p.peak for _, p in candidates(case))
     cases = [case._replace(budget=least), case._replace(budget=least - 1)]
     exact, none = _ask(run, cases)
-    run.true(exact is not None, "no layout was found, but one has exactly the budget's bytes",
-             cause="a peak that is the budget is within it: <=, not <")  # fmt: skip
+    run.true(
+        exact is not None,
+        "no layout was found, but one has exactly the budget's bytes",
+        cause="a peak that is the budget is within it: <=, not <",
+    )
     _near_the_best(run, cases[0], exact)
-    run.true(none is None, "a layout was returned where none is within the budget",
-             expected="None", measured=str(none))  # fmt: skip
+    run.true(
+        none is None,
+        "a layout was returned where none is within the budget",
+        expected="None",
+        measured=str(none),
+    )
 
 
 @check(

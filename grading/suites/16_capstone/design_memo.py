@@ -42,8 +42,9 @@ def drive(learner: Any, group: Any, cases: list[dict[str, Any]]) -> list[list[An
 
 def _memo(learner: Any, case: dict[str, Any], stage: int) -> Any:
     config = make_config(case["shape"], case["moe"])
-    memo = learner.design_memo(config, dict(case["sizes"]), list(case["blocks"]), stage,
-                               **case["options"])  # fmt: skip
+    memo = learner.design_memo(
+        config, dict(case["sizes"]), list(case["blocks"]), stage, **case["options"]
+    )
     if not isinstance(memo, dict):
         return repr(memo)
     return {key: _plain(key, value) for key, value in memo.items()}
@@ -66,9 +67,17 @@ def drive_real(learner: Any, group: Any, case: dict[str, Any], stages: list[int]
 
 # --- cases ---------------------------------------------------------------------------------------
 def _case(
-    run: Run, sizes: tuple[int, int, int, int], blocks: list[int], moe: list[int], *,
-    heads: tuple[int, int], schedule: str, micro_batches: int, item: int, **shape: Any,
-) -> dict[str, Any]:  # fmt: skip
+    run: Run,
+    sizes: tuple[int, int, int, int],
+    blocks: list[int],
+    moe: list[int],
+    *,
+    heads: tuple[int, int],
+    schedule: str,
+    micro_batches: int,
+    item: int,
+    **shape: Any,
+) -> dict[str, Any]:
     """A layout, with hidden sizes that its axes divide."""
     tp = sizes[3]
     config = {
@@ -100,11 +109,29 @@ def _cases(run: Run) -> list[dict[str, Any]]:
 def _real(run: Run) -> list[dict[str, Any]]:
     """Two layouts of four ranks; each token goes to all experts, so they are evenly used."""
     return [
-        _case(run, (2, 1, 1, 2), [1, 1], [3, 3], heads=(2, 2), schedule="1F1B", micro_batches=3,
-              item=8, tied=True),
-        _case(run, (1, 2, 2, 1), [1], [4, 4], heads=(2, 1), schedule="1F1B", micro_batches=2,
-              item=8, gated=False),
-    ]  # fmt: skip
+        _case(
+            run,
+            (2, 1, 1, 2),
+            [1, 1],
+            [3, 3],
+            heads=(2, 2),
+            schedule="1F1B",
+            micro_batches=3,
+            item=8,
+            tied=True,
+        ),
+        _case(
+            run,
+            (1, 2, 2, 1),
+            [1],
+            [4, 4],
+            heads=(2, 1),
+            schedule="1F1B",
+            micro_batches=2,
+            item=8,
+            gated=False,
+        ),
+    ]
 
 
 def _words(case: dict[str, Any], stage: int) -> str:
@@ -112,21 +139,31 @@ def _words(case: dict[str, Any], stage: int) -> str:
     options = case["options"]
     kind = "tied" if case["shape"].get("tied") else "not tied"
     mixture = "{} experts, top {}".format(*case["moe"]) if case["moe"] else "no experts"
-    return (f"stage {stage} of {sizes}; blocks {case['blocks']}; {mixture}; {kind}; "
-            f"{options['schedule']} of {options['micro_batches']}")  # fmt: skip
+    return (
+        f"stage {stage} of {sizes}; blocks {case['blocks']}; {mixture}; {kind}; "
+        f"{options['schedule']} of {options['micro_batches']}"
+    )
 
 
 def _one(run: Run, memo: Any, key: str, where: str) -> Any:
     """A number out of what was returned, if it is one."""
-    run.true(isinstance(memo, dict), f"the memo is no dict ({where})", measured=str(memo),
-             cause="return a dict of all nine numbers")  # fmt: skip
+    run.true(
+        isinstance(memo, dict),
+        f"the memo is no dict ({where})",
+        measured=str(memo),
+        cause="return a dict of all nine numbers",
+    )
     run.true(key in memo, f"the memo lacks {key!r} ({where})", measured=", ".join(memo))
     kind: type = int
     cause = "parameters and bytes are integers: divide with //"
     if key == "bubble":
         kind, cause = list, "return a Fraction; a quotient of integers is a float"
-    run.true(isinstance(memo[key], kind), f"{key!r} is not exact ({where})",
-             measured=str(memo[key]), cause=cause)  # fmt: skip
+    run.true(
+        isinstance(memo[key], kind),
+        f"{key!r} is not exact ({where})",
+        measured=str(memo[key]),
+        cause=cause,
+    )
     return memo[key]
 
 
@@ -261,6 +298,11 @@ def check_real(run: Run) -> None:
             for key, measured in found[rank].items():
                 number = _one(run, said, key, where)
                 _, likely = ANSWERS[key](Rank(case, stages[rank]))
-                run.true(number == measured, f"{key!r} is not what was measured ({where})",
-                         rank=rank, expected=f"{measured:,}", measured=f"{number:,}",
-                         cause=next((w for w, n in likely.items() if n == number), ""))  # fmt: skip
+                run.true(
+                    number == measured,
+                    f"{key!r} is not what was measured ({where})",
+                    rank=rank,
+                    expected=f"{measured:,}",
+                    measured=f"{number:,}",
+                    cause=next((w for w, n in likely.items() if n == number), ""),
+                )

@@ -176,36 +176,61 @@ def _went_on(
     """The steps made, their windows and their losses."""
     numbers, right = [step[0] for step in seen], list(range(at, STEPS))
     if died and numbers:
-        run.at_most(died - numbers[0], INTERVAL, f"the work lost by a kill after {died} steps "
-                    f"{when}, in steps,", rank=rank, cause=ANEW)  # fmt: skip
-    run.equal(numbers, right, f"the list of steps made {when}", rank=rank, likely={
-        "as many steps as in a whole training are made again: `steps` counts those of earlier "
-        "processes": list(range(at, at + STEPS)),
-        ANEW: [0],
-    })  # fmt: skip
+        run.at_most(
+            died - numbers[0],
+            INTERVAL,
+            f"the work lost by a kill after {died} steps {when}, in steps,",
+            rank=rank,
+            cause=ANEW,
+        )
+    run.equal(
+        numbers,
+        right,
+        f"the list of steps made {when}",
+        rank=rank,
+        likely={
+            "as many steps as in a whole training are made again: `steps` counts those of earlier "
+            "processes": list(range(at, at + STEPS)),
+            ANEW: [0],
+        },
+    )
     for (step, inputs, _), windows in zip(seen, case.windows[at:], strict=True):
         run.equal(inputs, windows, f"the windows of step {step} {when}", rank=rank)
-    run.close([step[2] for step in seen], case.losses[at:], f"the losses {when}, from step {at},",
-              rank=rank)  # fmt: skip
+    run.close(
+        [step[2] for step in seen],
+        case.losses[at:],
+        f"the losses {when}, from step {at},",
+        rank=rank,
+    )
 
 
 def kill(run: Run, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str, int]) -> None:
     """Runs the job until a rank is killed."""
     world = next(iter(sizes.values()))
-    inputs = [{**case.given, "sizes": sizes, "dies": dies if index == rank else None}
-              for index in range(world)]  # fmt: skip
+    inputs = [
+        {**case.given, "sizes": sizes, "dies": dies if index == rank else None}
+        for index in range(world)
+    ]
     result = run.attempt(drive, inputs, world=world, folder=run.folder, wall=40.0)
     if result.fault is None:
-        run.fail("survive() ended before the rank was to be killed", rank=rank,
-                 expected=f"a {dies[0]} after {dies[1]} steps", measured="none",
-                 cause=f"a save is due at each multiple of {INTERVAL}")  # fmt: skip
+        run.fail(
+            "survive() ended before the rank was to be killed",
+            rank=rank,
+            expected=f"a {dies[0]} after {dies[1]} steps",
+            measured="none",
+            cause=f"a save is due at each multiple of {INTERVAL}",
+        )
     if result.fault.kind != "killed" or rank not in result.fault.ranks:
         raise RunFault(result.fault, result.printed)
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check("nobody is killed: one process's losses, and the newest checkpoints stay", points=4,
-       code="E", diagnosis="a save at each multiple of the interval; keep=keep")  # fmt: skip
+@check(
+    "nobody is killed: one process's losses, and the newest checkpoints stay",
+    points=4,
+    code="E",
+    diagnosis="a save at each multiple of the interval; keep=keep",
+)
 def check_alone(run: Run) -> None:
     """E: and at no time more checkpoints than `keep`, or other ones than are due."""
     case = case_of(run)
@@ -213,27 +238,46 @@ def check_alone(run: Run) -> None:
     for rank, found in enumerate(start(run, case, MESHES[0], "without a kill").outputs):
         before = any(found["folders"][:-1])
         one = "one is kept: keep the newest `keep`" if before else "saved at the end alone"
-        run.equal(found["folders"][-1], due[-KEEP:],
-                  "the list of complete checkpoints at the end", rank=rank, likely={
-            "all are kept: keep the newest `keep`": due,
-            "saved after every step": list(range(STEPS - KEEP + 1, STEPS + 1)),
-            "never saved": [],
-            "the last save is not complete: wait for it": due[:-1][-KEEP:],
-            "the checkpoints are one step off: a step that is made counts":
-                [step - 1 for step in due[-KEEP:]],
-            one: [STEPS],
-        })  # fmt: skip
+        run.equal(
+            found["folders"][-1],
+            due[-KEEP:],
+            "the list of complete checkpoints at the end",
+            rank=rank,
+            likely={
+                "all are kept: keep the newest `keep`": due,
+                "saved after every step": list(range(STEPS - KEEP + 1, STEPS + 1)),
+                "never saved": [],
+                "the last save is not complete: wait for it": due[:-1][-KEEP:],
+                "the checkpoints are one step off: a step that is made counts": [
+                    step - 1 for step in due[-KEEP:]
+                ],
+                one: [STEPS],
+            },
+        )
         for step, names in enumerate(found["folders"][:-1]):
             # A new one may be there for a moment before the oldest goes, but not for two steps.
             fewest = min(len(names), len(found["folders"][step + 1]))
-            run.at_most(fewest, KEEP, f"the number of checkpoints kept after step {step}",
-                        rank=rank, cause="old ones go at each save: keep=keep")  # fmt: skip
-            run.true(set(names) <= set(due), f"a checkpoint of step {max(names, default=0)}",
-                     rank=rank, cause=OTHERS)  # fmt: skip
+            run.at_most(
+                fewest,
+                KEEP,
+                f"the number of checkpoints kept after step {step}",
+                rank=rank,
+                cause="old ones go at each save: keep=keep",
+            )
+            run.true(
+                set(names) <= set(due),
+                f"a checkpoint of step {max(names, default=0)}",
+                rank=rank,
+                cause=OTHERS,
+            )
 
 
-@check("a rank killed in a step: goes on with other ranks, little is lost", points=6, code="E",
-       diagnosis="resume_training before the loop, with the sampler in parts")  # fmt: skip
+@check(
+    "a rank killed in a step: goes on with other ranks, little is lost",
+    points=6,
+    code="E",
+    diagnosis="resume_training before the loop, with the sampler in parts",
+)
 def check_killed(run: Run) -> None:
     """E: two ranks of dp, then three of ep."""
     case = case_of(run)
@@ -241,8 +285,12 @@ def check_killed(run: Run) -> None:
     start(run, case, MESHES[1], "after a kill in a step", at=4, died=5)
 
 
-@check("a rank killed while it saves: goes on from the checkpoint before", points=5, code="E",
-       diagnosis="only complete checkpoints count")  # fmt: skip
+@check(
+    "a rank killed while it saves: goes on from the checkpoint before",
+    points=5,
+    code="E",
+    diagnosis="only complete checkpoints count",
+)
 def check_torn(run: Run) -> None:
     """E: three ranks of ep, then a pipeline of two."""
     case = case_of(run)
@@ -250,8 +298,12 @@ def check_torn(run: Run) -> None:
     start(run, case, MESHES[2], "after a kill in a save", at=4, died=6)
 
 
-@check("a job that has ended makes no more steps, and one may go on alone", points=2, code="E",
-       diagnosis="`steps` counts those of earlier processes")  # fmt: skip
+@check(
+    "a job that has ended makes no more steps, and one may go on alone",
+    points=2,
+    code="E",
+    diagnosis="`steps` counts those of earlier processes",
+)
 def check_ended(run: Run) -> None:
     """E: a shorter training, then the rest on one rank, then nothing is left to do."""
     case = case_of(run)
