@@ -33,7 +33,7 @@ unit: .venv/ready
 	$(PYTEST) $(BESIDE) tests
 
 nbval: .venv/ready
-	$(PYTEST) $(NBVAL) $(BESIDE) notebooks
+	$(PYTEST) $(NBVAL) $(BESIDE) $(NOTEBOOKS)
 
 # The last bits of a product depend on the processor. These make torch, oneDNN and MKL compute as on
 # one with no more than the named instructions; a processor that has fewer computes with what it has.

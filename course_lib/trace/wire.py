@@ -47,7 +47,8 @@ def wire_bytes(op: str, payload: int, size: int, index: int, item: int = 1) -> t
     Args:
         op: the collective.
         payload: S, bytes of the full tensor: the input of all_reduce, reduce_scatter, broadcast and
-            all_to_all (one rank's whole input), the *output* of all_gather.
+            all_to_all (one rank's whole input), the *output* of all_gather, one member's part of
+            scatter and gather.
         size: N, ranks in the group.
         index: this rank's index in the group; for broadcast, scatter, reduce and gather counted
             from the root (the root is 0).

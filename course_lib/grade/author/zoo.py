@@ -9,11 +9,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from course_lib.grade.author.answers import edited, known_answers
+from course_lib.grade.author.answers import Wrong, edited, known_answers
 from course_lib.grade.author.build import is_given, starter
 from course_lib.grade.catalog import Entry
 from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card, as_text
+from course_lib.trace import Refusal
 
 RIGHT = ("solution", "variant")
 
@@ -76,11 +77,21 @@ def answers_of(entry: Entry) -> list[KnownAnswer]:
         *(KnownAnswer("variant", entry, f"{each.name}.py", each.source.lstrip()) for each in right),
         *(
             KnownAnswer(
-                "mutant", entry, f"{each.name}.py", edited(solution, each.edits), tuple(each.words)
+                "mutant", entry, f"{each.name}.py", _whole(entry, solution, each), tuple(each.words)
             )
             for each in wrong
         ),
     ]
+
+
+def _whole(entry: Entry, solution: str, answer: Wrong) -> str:
+    """A wrong answer's text; a refusal names the answer and its file."""
+    try:
+        return edited(solution, answer.edits)
+    except Refusal as error:
+        where = entry.mutants.relative_to(entry.root)
+        asked = f"the answer {answer.name} in {where}: {error.asked}"
+        raise Refusal(asked, error.found, error.why) from None
 
 
 class Verdict(NamedTuple):
