@@ -147,8 +147,19 @@ def chosen(name: str | None, root: Path | None = None) -> list[Entry]:
 
 
 def suites(root: Path) -> list[Path]:
-    """The suites of a course, one for each exercise."""
-    return sorted((root / "grading" / "suites").glob("*/*.py"))
+    """The suites of a course, one for each exercise.
+
+    Raises:
+        Refusal: there are none: the folder is no whole course.
+    """
+    found = sorted((root / "grading" / "suites").glob("*/*.py"))
+    if not found:
+        raise Refusal(
+            f"the exercises of the course in {root}",
+            "no suite in grading/suites, which says what each exercise is and checks it",
+            "copy grading/ as well, or work in the whole course",
+        )
+    return found
 
 
 # --- reading a suite without running it ----------------------------------------------------------

@@ -163,6 +163,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str
     mark, course, temporary = secrets.token_hex(8), tmp_path / "course", tmp_path / "tmp"
     (course / "exercises" / EXERCISE).parent.mkdir(parents=True)
     shutil.copyfile(ROOT / "solutions" / EXERCISE, course / "exercises" / EXERCISE)
+    (course / "grading").symlink_to(ROOT / "grading")
     temporary.mkdir()
     for name in ("runtime", "ipython", "mpl"):
         (tmp_path / name).mkdir()

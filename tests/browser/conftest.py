@@ -30,6 +30,7 @@ def course(tmp_path_factory: pytest.TempPathFactory, untouched: Path) -> Path:
     copy = tmp_path_factory.mktemp("reader") / "course"
     for folder in ("notebooks", "exercises"):
         shutil.copytree(untouched / folder, copy / folder, ignore=shutil.ignore_patterns(".*"))
+    (copy / "grading").symlink_to(untouched / "grading")
     return copy
 
 

@@ -159,6 +159,12 @@ def test_names_are_found_and_missed_kindly(tmp_path: Path) -> None:
         find("qqqq")
 
 
+def test_exercises_without_their_suites_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "exercises" / "00_ranks").mkdir(parents=True)
+    with pytest.raises(Refusal, match="no suite in grading/suites"):
+        find("hello_mesh", tmp_path)
+
+
 @pytest.mark.parametrize("text", ["", "x = (", "EXERCISE = Exercise(name=1 + 1)", "EXERCISE = 3"])
 def test_a_suite_that_says_nothing_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.py"
