@@ -46,6 +46,7 @@ class TorchTransport:
         # Only torch keeps it alive, so that gloo's threads end when it is destroyed. A thread that
         # still runs while Python shuts down aborts the process (pytorch/pytorch #190489).
         self._handle = weakref.ref(handle)
+        self._ranks = dist.get_process_group_ranks(handle)  # for an error, once it is destroyed
         self.gpu_to_gpu = "nccl" in dist.get_backend(handle)
 
     @classmethod
@@ -75,7 +76,7 @@ class TorchTransport:
         handle = self._handle()
         if handle is None:
             raise CommError(
-                "a call on a group of ranks",
+                f"a call on the group of ranks {', '.join(map(str, self._ranks))}",
                 "torch.distributed has destroyed this process group",
                 "make the group again after init_process_group; groups do not outlive it",
             )

@@ -63,13 +63,7 @@ def misfits(model: Sizes, layout: Layout) -> Iterator[Refusal]:
     yield from _heads(model, layout)
     yield from cut_misfits(model, layout.tp, sequence=layout.sequence)
     yield from _sequence(model, layout)
-    experts = model.moe.experts if model.moe else 1
-    if experts < layout.ep:
-        found = f"{experts} experts" if model.moe else "a dense model"
-        why = f"{experts} experts for ep {layout.ep}: every rank has one or more"
-        if not model.moe:
-            why = f"a dense model has no experts for ep {layout.ep}"
-        yield Refusal(f"ep {layout.ep}", found, why)
+    yield from _experts(model, layout)
     stages = kind_of(layout.schedule).stages(layout.pp, layout.chunks)
     if stages > model.layers:
         yield Refusal(
@@ -77,6 +71,15 @@ def misfits(model: Sizes, layout: Layout) -> Iterator[Refusal]:
             f"{model.layers} layers",
             f"{model.layers} blocks are fewer than {stages} stages",
         )
+
+
+def _experts(model: Sizes, layout: Layout) -> Iterator[Refusal]:
+    asked = f"ep {layout.ep}"
+    if model.moe is None and layout.ep > 1:
+        yield Refusal(asked, "a dense model", f"a dense model has no experts for {asked}")
+    elif model.moe is not None and model.moe.experts < layout.ep:
+        found = f"{model.moe.experts} experts"
+        yield Refusal(asked, found, f"{found} for {asked}: every rank has one or more")
 
 
 def _heads(model: Sizes, layout: Layout) -> Iterator[Refusal]:
