@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from course_lib.trace import Stretch, Trace
-from course_lib.trace.meetings import lateness, meetings
+from course_lib.trace.analysis.meetings import lateness, meetings
 
 
 def call(rank: int, name: str, begin: float, end: float, **fields: Any) -> Stretch:

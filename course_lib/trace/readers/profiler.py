@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from course_lib.trace.analysis.stretches import Stretch, Trace
 from course_lib.trace.refusal import Refusal
-from course_lib.trace.stretches import Stretch, Trace
 
 Row = dict[str, Any]
 

@@ -13,7 +13,7 @@ import torch
 
 from course_lib.comm import Group, all_reduce, barrier, recv, ring_all_reduce, send
 from course_lib.trace import Ledger, Span, Timeline, Trace, explain, open_traces, read_traces
-from course_lib.trace.meetings import meetings
+from course_lib.trace.analysis.meetings import meetings
 
 
 def written(rank: int) -> Ledger:

@@ -15,8 +15,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from course_lib.comm import Group
 from course_lib.trace import explain, read_traces
-from course_lib.trace.meetings import meetings
-from course_lib.trace.profiler import plain_name
+from course_lib.trace.analysis.meetings import meetings
+from course_lib.trace.readers.profiler import plain_name
 
 
 def train(group: Group) -> str:

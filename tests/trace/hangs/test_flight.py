@@ -12,7 +12,7 @@ import torch
 
 from course_lib.comm import Group, all_reduce, barrier, broadcast, recv, ring_all_reduce, send
 from course_lib.trace import FlightLog, Ledger, find_desync, flight_log
-from course_lib.trace.flight import Channel
+from course_lib.trace.hangs.flight import Channel
 
 WORLD = Channel((0, 1))
 

@@ -16,8 +16,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from course_lib.trace.flight import Channel, FlightLog, Record
-from course_lib.trace.profiler import plain_name
+from course_lib.trace.hangs.flight import Channel, FlightLog, Record
+from course_lib.trace.readers.profiler import plain_name
 from course_lib.trace.refusal import Refusal
 
 DTYPES = {

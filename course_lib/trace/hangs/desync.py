@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from course_lib.trace.flight import Channel, FlightLog, Record
+from course_lib.trace.hangs.flight import Channel, FlightLog, Record
 
 FAILED = ("raised", "killed")
 UNEVEN = "all_to_all"  # its parts may differ from rank to rank

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from course_lib.trace.analysis.stretches import Stretch, Trace
 from course_lib.trace.intervals import Interval, clip, length, union
-from course_lib.trace.stretches import Stretch, Trace
 
 MESSAGES = ("send", "recv")
 FROM_ROOT = ("broadcast", "scatter")

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from course_lib.trace.critical import Segment, critical_path
+from course_lib.trace.analysis.critical import Segment, critical_path
+from course_lib.trace.analysis.meetings import Lateness, lateness
+from course_lib.trace.analysis.stretches import Trace
 from course_lib.trace.intervals import overlap
-from course_lib.trace.meetings import Lateness, lateness
-from course_lib.trace.stretches import Trace
 
 
 class Flops(NamedTuple):

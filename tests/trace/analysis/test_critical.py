@@ -7,7 +7,7 @@ import random
 import pytest
 
 from course_lib.trace import Stretch, Trace
-from course_lib.trace.critical import critical_path
+from course_lib.trace.analysis.critical import critical_path
 
 
 def work(rank: int, begin: float, end: float) -> Stretch:

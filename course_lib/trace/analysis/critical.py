@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from course_lib.trace.analysis.meetings import Meeting, meetings
+from course_lib.trace.analysis.stretches import Trace
 from course_lib.trace.intervals import Interval
-from course_lib.trace.meetings import Meeting, meetings
-from course_lib.trace.stretches import Trace
 
 
 @dataclass(frozen=True, slots=True)

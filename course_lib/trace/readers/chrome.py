@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from course_lib.trace.analysis.stretches import Stretch, Trace
 from course_lib.trace.event import Event
 from course_lib.trace.intervals import Interval, subtract, union
-from course_lib.trace.profiler import read_profiler
+from course_lib.trace.readers.profiler import read_profiler
 from course_lib.trace.refusal import Refusal
-from course_lib.trace.stretches import Stretch, Trace
 
 STEP = re.compile(r"step \d+")  # `step 3` marks a training step; `step` alone is the optimizer's
 
