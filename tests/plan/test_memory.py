@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import course_lib.plan
-from benchmarks.own_runs import DENSE, EXPERTS, RUNS, TIED, measured
+from benchmarks.training.own_runs import DENSE, EXPERTS, RUNS, TIED, measured
 from course_lib.layout import Layout
 from course_lib.model import ModelConfig, parameter_count
 from course_lib.plan.inputs.recipe import COURSE, DEEPSPEED, FP8, FP32, FSDP, KORTHIKANTI, MEGATRON

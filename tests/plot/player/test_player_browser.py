@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.lab import Missing, chromium
+from benchmarks.notebook.lab import Missing, chromium
 from course_lib.plot import collective_steps, predict
 
 

@@ -23,7 +23,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.row import Row
-from benchmarks.turns import pairs_in_turns, rows_of
+from benchmarks.training.turns import pairs_in_turns, rows_of
 from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer
 from course_lib.parallel import FSDP, BucketedDDP, Zero1, Zero2

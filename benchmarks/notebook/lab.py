@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.kernel import TAG, tagged
+from benchmarks.notebook.kernel import TAG, tagged
 from course_lib.trace import Refusal
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -33,10 +33,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.data_parallel import BATCH, CONFIG, LR
+from benchmarks.peers.scaled_mm import TorchFp8
 from benchmarks.row import Row
-from benchmarks.scaled_mm import TorchFp8
-from benchmarks.turns import SIDES, pairs_in_turns, rows_of, slowest_ms, time_calls
+from benchmarks.training.data_parallel import BATCH, CONFIG, LR
+from benchmarks.training.turns import SIDES, pairs_in_turns, rows_of, slowest_ms, time_calls
 from course_lib.comm import Group
 from course_lib.model import Transformer
 from course_lib.parallel import FSDP, BucketedDDP, Precision

@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from benchmarks.row import Row
-from benchmarks.turns import SIDES, slowest_ms
+from benchmarks.training.turns import SIDES, slowest_ms
 from course_lib.checkpoint import Box, Piece, load_resharded, save_sharded
 from course_lib.comm import Group, barrier
 from course_lib.model import ModelConfig, Transformer, cross_entropy

@@ -27,8 +27,8 @@ from typing import Any
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
-from benchmarks.lab import Missing, Notebook, Server, chromium
-from benchmarks.launch import quantile
+from benchmarks.notebook.lab import Missing, Notebook, Server, chromium
+from benchmarks.notebook.launch import quantile
 from benchmarks.row import Row
 
 TURNS, MOVES = 4, 15  # turns of each picture, and moves in a turn

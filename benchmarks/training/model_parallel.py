@@ -34,7 +34,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from benchmarks.row import Row
-from benchmarks.turns import SIDES, Trainer, random_batches, rows_of, take_turns
+from benchmarks.training.turns import SIDES, Trainer, random_batches, rows_of, take_turns
 from course_lib.comm import Group
 from course_lib.model import ModelConfig, Transformer
 from course_lib.model.transformer import cross_entropy

@@ -29,7 +29,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from benchmarks.peers.torch_mesh import TorchMesh
 from benchmarks.row import Row
-from benchmarks.turns import (
+from benchmarks.training.turns import (
     SIDES,
     WARM,
     Trainer,

@@ -8,9 +8,9 @@ bucket cap, its default (25 MiB) where ours has none; torch makes its first buck
 cap if one is given, ours is 1 MiB at most. The note is what the step takes beyond one without
 communication. Needs root on Linux: hosts are emulated (`course_lib.ranks.hosts.hosts`).
 
-`python -m benchmarks.overlap FILE` records it, for notebooks on machines where hosts cannot be
-emulated. A rank's value is, for each way, `ms`, the median, and `ledger`, the ledger of the turn
-that took so long: spans, marks and, for ours, the all-reduces until the data were there.
+`python -m benchmarks.training.overlap FILE` records it, for notebooks on machines where hosts
+cannot be emulated. A rank's value is, for each way, `ms`, the median, and `ledger`, the ledger of
+the turn that took so long: spans, marks and, for ours, the all-reduces until the data were there.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.kernel import CellFailed, Kernel
+from benchmarks.notebook.kernel import CellFailed, Kernel
 from benchmarks.peers.ipyparallel import ipyparallel
 from benchmarks.peers.nbdistributed import nbdistributed
 from benchmarks.peers.ours import OURS
