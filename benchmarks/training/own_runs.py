@@ -28,7 +28,7 @@ EXPERTS = ModelConfig(
     layers=4, hidden=64, heads=4, kv_heads=2, ffn=48, vocabulary=96, sequence=32,
     moe=MoEConfig(experts=4, top_k=2),
 )  # fmt: skip
-STEP: dict[str, Any] = {"rows": 2, "micro_batches": 4, "precision": "fp32"}
+STEP: dict[str, Any] = {"micro_batch_size": 2, "micro_batches": 4, "precision": "fp32"}
 RUNS = {
     "recompute full": (TIED, Layout(recompute="full", **STEP)),
     "recompute selective": (DENSE, Layout(recompute="selective", **STEP)),

@@ -133,16 +133,17 @@ def _layout(row: Texts) -> Layout:
     if precision not in PRECISIONS:
         raise Declined(f"the precision is {precision or 'not published'!r}")
     pp, tp, cp, chunks = (_whole(row, name, 1) for name in ("pp", "tp", "cp", "vpp"))
-    gpus, rows, batch = (_whole(row, name) for name in ("n_gpus", "mbs", "gbs"))
+    gpus, size, batch = (_whole(row, name) for name in ("n_gpus", "mbs", "gbs"))
     dp = gpus // (pp * tp * cp)
-    if dp * pp * tp * cp != gpus or batch % (rows * dp):
+    if dp * pp * tp * cp != gpus or batch % (size * dp):
         raise Declined(f"{batch} sequences on {gpus} GPUs do not come out even")
     name = _schedule(row, chunks) if pp > 1 else "1F1B"
-    micro_batches = batch // (rows * dp)
+    micro_batches = batch // (size * dp)
     if name == "interleaved 1F1B" and micro_batches % pp:
         raise Declined("interleaved stages need as many micro-batches as a multiple of pp")
     return Layout(
-        pp=pp, dp=dp, cp=cp, tp=tp, rows=rows, micro_batches=micro_batches, schedule=name,
+        pp=pp, dp=dp, cp=cp, tp=tp, micro_batch_size=size, micro_batches=micro_batches,
+        schedule=name,
         chunks=chunks if name == "interleaved 1F1B" else 1, zero=_whole(row, "zero", 0),
         sequence=_whole(row, "sp", 0) == 1, recompute=recompute, precision=precision,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from course_lib.plan.memory.memory import Memory, memory
 from course_lib.plan.time.stages import Stages, enough_micro_batches, even_stages, schedule_of
 
 Seconds = Callable[[ModelConfig, Layout], float]
-ROWS = (1, 2, 4, 8)
+SIZES = (1, 2, 4, 8)  # of a micro-batch
 CHUNKS = (2, 4)
 SHORTEST = 2048  # tokens of a sequence that are worth a rank of cp
 # How long a pipeline of p ranks waits, in (p-1)/m of its work; over the chunks if interleaved.
@@ -186,7 +186,7 @@ def _divisors(count: int, most: int) -> list[int]:
     return [n for n in range(1, min(count, most) + 1) if count % n == 0]
 
 
-def _with_batch(problem: Problem, degrees: Layout, rows: int = 1) -> Layout:
+def _with_batch(problem: Problem, degrees: Layout, size: int = 1) -> Layout:
     """The same with its part of the batch, ZeRO-1, and sequence parallelism where it can be.
 
     Both cost nothing: they send as many bytes.
@@ -195,8 +195,8 @@ def _with_batch(problem: Problem, degrees: Layout, rows: int = 1) -> Layout:
     even = config.moe is None and config.sequence % (2 * degrees.cp * degrees.tp) == 0
     return replace(
         degrees,
-        rows=rows,
-        micro_batches=max(1, problem.batch // (degrees.dp * degrees.ep * rows)),
+        micro_batch_size=size,
+        micro_batches=max(1, problem.batch // (degrees.dp * degrees.ep * size)),
         sequence=degrees.tp > 1 and even,
         zero=1 if degrees.replicas > 1 else 0,
         precision=problem.precision,
@@ -213,7 +213,7 @@ def breaks_a_rule(problem: Problem, layout: Layout) -> str:
         return f"tp {layout.tp} does not divide a node of {node}: a group would lie on two"
     for refusal in misfits(config, layout):
         return refusal.why
-    if uneven := uneven_batch(problem.batch, layout, layout.rows):
+    if uneven := uneven_batch(problem.batch, layout, layout.micro_batch_size):
         return uneven.why
     if layout.micro_batches < layout.pp:
         return f"{layout.micro_batches} micro-batches leave some of {layout.pp} stages idle"
@@ -247,8 +247,8 @@ def _ways(problem: Problem, degrees: Layout) -> Iterator[Layout]:
     for (schedule, chunks), zero, recompute in product(
         _schedules(problem, degrees), _zero_stages(degrees), RECOMPUTE
     ):
-        for rows in ROWS:
-            base = _with_batch(problem, degrees, rows)
+        for size in SIZES:
+            base = _with_batch(problem, degrees, size)
             way = replace(base, schedule=schedule, chunks=chunks, zero=zero, recompute=recompute)
             if breaks_a_rule(problem, way) or not problem.fits(way):
                 break  # longer micro-batches are fewer, and hold more
