@@ -123,7 +123,7 @@ def _named(entry: Entry, name: str) -> list[zoo.KnownAnswer]:
     if not found:
         raise Refusal(
             f"the answer {name!r} of {entry.name}",
-            f"{len({answer.name for answer in known})} others in {entry.mutants.relative_to(entry.root)}",
+            f"{len({each.name for each in known})} others in {entry.mutants.relative_to(entry.root)}",
             f"`course dev show {entry.name}` lists them",
         )
     return found
