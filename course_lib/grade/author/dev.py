@@ -121,9 +121,10 @@ def _named(entry: Entry, name: str) -> list[zoo.KnownAnswer]:
     known = zoo.answers_of(entry)
     found = [answer for answer in known if answer.name.removesuffix(".py") == name]
     if not found:
+        others = len({answer.name for answer in known})
         raise Refusal(
             f"the answer {name!r} of {entry.name}",
-            f"{len({each.name for each in known})} others in {entry.mutants.relative_to(entry.root)}",
+            f"{others} others in {entry.mutants.relative_to(entry.root)}",
             f"`course dev show {entry.name}` lists them",
         )
     return found
