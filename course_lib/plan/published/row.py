@@ -17,6 +17,7 @@ from course_lib.model.config import ModelConfig
 from course_lib.plan.inputs.hardware import Cluster, cluster
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import flops
+from course_lib.schedule import KINDS
 from course_lib.trace import Refusal
 
 Row = Mapping[str, object]  # texts or numbers by column; what is not known is empty or missing
@@ -29,7 +30,6 @@ GPU_NAMES = {
     "H200": "H200",
     "B200": "B200",
 }
-SCHEDULES = {"ZB-2p": "ZB-H2", "ZB-1p": "ZB-H1", "1F1B-I": "interleaved 1F1B"}
 UNKNOWN_VOCABULARY = 32_000  # of a sentencepiece model, which such programs come with
 
 
@@ -121,7 +121,10 @@ def _schedule(row: Texts, chunks: int) -> str:
     """Named in the notes, or told by the chunks."""
     named = re.search(r"\bschedule ([\w-]+);", row.get("notes", ""))
     if named:
-        return SCHEDULES.get(named[1], named[1])
+        for name, kind in KINDS.items():
+            if named[1] in (name, kind.published):
+                return name
+        raise Declined(f"the schedule {named[1]} is not in the table of known ones")
     return "interleaved 1F1B" if chunks > 1 else "1F1B"
 
 

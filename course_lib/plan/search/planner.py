@@ -19,13 +19,12 @@ from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.inputs.recipe import Recipe
 from course_lib.plan.memory.memory import Memory, memory
 from course_lib.plan.time.stages import Stages, enough_micro_batches, even_stages, schedule_of
+from course_lib.schedule import KINDS, kind_of
 
 Seconds = Callable[[ModelConfig, Layout], float]
 SIZES = (1, 2, 4, 8)  # of a micro-batch
 CHUNKS = (2, 4)
 SHORTEST = 2048  # tokens of a sequence that are worth a rank of cp
-# How long a pipeline of p ranks waits, in (p-1)/m of its work; over the chunks if interleaved.
-WAITS = {"1F1B": 1.0, "ZB-H1": 1 / 3, "interleaved 1F1B": 1.0}
 
 
 @dataclass(frozen=True)
@@ -128,8 +127,8 @@ class Problem:
         if key not in self._rough:
             part = replace(self.config, layers=-(-self.config.layers // layout.pp))
             self._rough[key] = self.seconds(part, alone)
-        wait = WAITS[layout.schedule] / layout.chunks * (layout.pp - 1) / layout.micro_batches
-        return self._rough[key] * (1 + wait)
+        wait = kind_of(layout.schedule).wait / layout.chunks
+        return self._rough[key] * (1 + wait * (layout.pp - 1) / layout.micro_batches)
 
 
 def plan(problem: Problem, keep: int = 8) -> Plan:
@@ -260,7 +259,8 @@ def _schedules(problem: Problem, degrees: Layout) -> Iterator[tuple[str, int]]:
     yield "1F1B", 1
     if degrees.pp == 1:
         return
-    yield "ZB-H1", 1
-    for chunks in CHUNKS:
-        if problem.config.layers % (degrees.pp * chunks) == 0:
-            yield "interleaved 1F1B", chunks
+    for name, kind in KINDS.items():
+        if kind.wait and name != "1F1B":
+            for chunks in (kind.chunks,) if kind.chunks else CHUNKS:
+                if chunks == 1 or problem.config.layers % (degrees.pp * chunks) == 0:
+                    yield name, chunks

@@ -12,11 +12,12 @@ from course_lib.plan.inputs.hardware import GPUS
 from course_lib.plot.plan.plan_board import LayoutBoard
 from course_lib.plot.player.explorer import Explorer, live_html, refusal_html, rules, still_html
 from course_lib.plot.player.picture import Picture
+from course_lib.schedule import KINDS
 
 DEGREES = (1, 2, 4, 8, 16, 32)
 SEQUENCES = tuple(2**n for n in range(10, 18))
 COUNTS = tuple(2**n for n in range(15))
-SCHEDULES = ("1F1B", "interleaved 1F1B", "ZB-H1")
+SCHEDULES = tuple(name for name, kind in KINDS.items() if kind.wait)  # that a plan can have
 START: dict[str, Any] = {
     "model": "llama3-70b", "sequence": 8192, "gpu": "H100", "gpus": 512, "batch": 1024,
     "tp": 8, "pp": 4, "cp": 1, "ep": 1, "micro_batch_size": 1, "zero": 1, "recompute": "none",
