@@ -20,9 +20,17 @@ from torch import nn
 
 from course_lib.comm import Group, Work, all_reduce, broadcast
 from course_lib.parallel.data.bucket import Bucket, build_buckets
-from course_lib.parallel.data.ddp_guard import WHY_BUCKETED, WHY_OVERLAP, ReplicaGuard
+from course_lib.parallel.data.ddp_guard import (
+    WHY_BUCKETED,
+    WHY_OVERLAP,
+    ReplicaGuard,
+    refuse_layout,
+    refuse_lazy,
+)
+from course_lib.parallel.data.failed_step import meet_after_failure
+from course_lib.parallel.data.sparse import average_sparse, sparse_parameters
 from course_lib.parallel.data.unused import agree_used
-from course_lib.parallel.guard import book_until_gone, keep_until_backward, weakly
+from course_lib.parallel.guard import at_backward, book_until_gone, weakly
 
 
 class _Replica(nn.Module):
@@ -34,6 +42,12 @@ class _Replica(nn.Module):
         group: the data-parallel ranks.
         skip: parameters that this wrapper leaves alone, such as experts that other ranks lack.
 
+    A step that failed on all ranks alike, in a forward or in a backward, is forgotten with its
+    gradients when the next one begins.
+
+    Raises (in a forward):
+        CommError: the step before failed on this rank, and otherwise or not at all on others.
+
     Raises (in an optimizer's step):
         CommError: gradients of this rank alone would be used.
     """
@@ -43,20 +57,33 @@ class _Replica(nn.Module):
         self.module = module
         self.group = group
         self._synchronises = True
+        self._unfinished = False  # a forward, or a backward that synchronises, has not ended
+        self._in_backward = False  # a gradient of such a backward has come
+        self._launched = 0  # all-reduces of the backward that goes on
         skipped = set(skip)
         self._names = {p: name for name, p in module.named_parameters() if p not in skipped}
+        refuse_lazy(self._names)
         self._guard = ReplicaGuard(self, self._names, group.rank)
         for tensor in [*self._names, *module.buffers()]:
             broadcast(tensor.detach(), 0, group)
         for parameter in self._trained():
             parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
+        self.register_load_state_dict_pre_hook(_as_module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own forward, with the buffers of index 0 in training."""
+        counts = self.training or torch.is_grad_enabled()  # evaluation sends nothing
+        if self._unfinished and counts:
+            self._forget_step()
+        self._unfinished |= self._synchronises and counts
         if self.training and self._synchronises:
             for buffer in self.module.buffers():
-                broadcast(buffer, 0, self.group)
-        return self.module(*args, **kwargs)
+                broadcast(buffer.detach(), 0, self.group)
+        output = self.module(*args, **kwargs)
+        if counts:
+            self._unfinished = False
+            at_backward(output, self._on_begin)
+        return output
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -79,9 +106,43 @@ class _Replica(nn.Module):
         """Parameters that need a gradient, each once, the same order on every rank."""
         return [p for p in self._names if p.requires_grad]
 
+    def _forget_step(self) -> None:
+        """The step before failed: if it did so on all ranks alike, its gradients are dropped."""
+        meet_after_failure(self._launched, self.group)
+        self._in_backward, self._launched = False, 0
+        for parameter in self._trained():
+            parameter.grad = None
+        self._guard.clear()
+
+    def _on_begin(self) -> None:
+        """A backward has come to an output of the forward."""
+        if self._synchronises and not self._unfinished:
+            self._unfinished = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
+
     def _on_gradient(self, parameter: nn.Parameter) -> None:
-        """A gradient has been accumulated."""
-        raise NotImplementedError
+        """A gradient has been accumulated; the first one of a backward asks for its end."""
+        if self._synchronises and not self._in_backward:
+            self._in_backward = self._unfinished = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._on_all_gradients)
+            self._begin()
+
+    def _begin(self) -> None:
+        """The first gradient of a backward is there."""
+
+    def _on_end(self) -> None:
+        """Backward has ended; if it gave gradients, what is to be done with them comes next."""
+        self._unfinished = self._in_backward
+
+    def _on_all_gradients(self) -> None:
+        """Backward has ended, and has given gradients."""
+        self._unfinished = self._in_backward = False
+
+
+def _as_module(wrapper: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Where a parent loads its own state, the names are the module's own, as they were saved."""
+    for name in [name for name in state_dict if name.startswith(prefix)]:
+        state_dict[f"{prefix}module.{name.removeprefix(prefix)}"] = state_dict.pop(name)
 
 
 class NaiveDDP(_Replica):
@@ -99,14 +160,19 @@ class NaiveDDP(_Replica):
         """
         if not self._synchronises:
             return
+        self._unfinished = True
         for parameter in self._trained():
             self._guard.refuse_changed(parameter)
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+            self._launched += 1
             all_reduce(parameter.grad, self.group, "avg")
+        self._unfinished, self._launched = False, 0
         self._guard.clear()
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
+        refuse_layout(parameter, self._names)
+        super()._on_gradient(parameter)
         self._guard.watch(parameter)
         self.group.ledger.mark(f"ready {self._names[parameter]}")
 
@@ -115,42 +181,37 @@ class _AfterBackward(_Replica):
     """Starts all-reduces from hooks, while backward goes on, and waits for them at its end.
 
     autograd calls a parameter's hook when its gradient is complete. The first hook of a backward
-    asks autograd to call `_on_end` when all is done, so no line is needed in the training loop.
+    asks autograd to call `_on_all_gradients` in the end: the training loop needs no line for it.
     """
 
     def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
         super().__init__(module, group, skip)
         self._under_way: list[Work] = []
-        self._in_backward = False
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own forward; its output keeps this object alive until the backward."""
-        self._in_backward = False  # a backward may have ended in an error
-        self._under_way.clear()
-        output = super().forward(*args, **kwargs)
-        keep_until_backward(self, output)
-        return output
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         self._guard.add(parameter)
-        if not self._synchronises:
-            return
-        if not self._in_backward:
-            self._in_backward = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
-            self._begin()
-        self.group.ledger.mark(f"ready {self._names[parameter]}")
-        self._ready(parameter)
+        super()._on_gradient(parameter)
+        if self._synchronises:
+            self.group.ledger.mark(f"ready {self._names[parameter]}")
+            self._ready(parameter)
 
-    def _on_end(self) -> None:
-        self._in_backward = False
+    def _on_all_gradients(self) -> None:
         self._complete()
+        self._wait()
+        self._guard.clear()
+        self._finish()
+        super()._on_all_gradients()
+
+    def _wait(self) -> None:
         for number, work in enumerate(self._under_way):
             work.wait()
             self.group.ledger.mark(f"arrived {number}")
         self._under_way.clear()
-        self._guard.clear()
-        self._finish()
+        self._launched = 0
+
+    def _forget_step(self) -> None:
+        super()._forget_step()
+        self._wait()
 
     def _launch_all_reduce(
         self, gradient: torch.Tensor, parameters: list[nn.Parameter], op: str
@@ -158,9 +219,7 @@ class _AfterBackward(_Replica):
         names = ", ".join(self._names[p] for p in parameters)
         self.group.ledger.mark(f"launch {len(self._under_way)}: {names}")
         self._under_way.append(all_reduce(gradient, self.group, op, async_op=True))
-
-    def _begin(self) -> None:
-        """The first gradient of a backward is there."""
+        self._launched += 1
 
     def _ready(self, parameter: nn.Parameter) -> None:
         """A gradient is complete."""
@@ -187,6 +246,7 @@ class OverlapDDP(_AfterBackward):
         self._missing = dict.fromkeys(self._trained())
 
     def _ready(self, parameter: nn.Parameter) -> None:
+        refuse_layout(parameter, self._names)
         self._missing.pop(parameter, None)
         assert parameter.grad is not None
         self._launch_all_reduce(parameter.grad, [parameter], "avg")
@@ -198,7 +258,8 @@ class OverlapDDP(_AfterBackward):
 class BucketedDDP(_AfterBackward):
     """One all-reduce for each bucket of gradients, in a fixed order, begun when a bucket is full.
 
-    Gradients are views of the buckets, so nothing is copied back.
+    Gradients are views of the buckets, so nothing is copied back. Those of `sparse=True` embeddings
+    stay sparse: their rows are gathered when the backward has ended.
 
     Args:
         module: any module.
@@ -228,7 +289,11 @@ class BucketedDDP(_AfterBackward):
         super().__init__(module, group, skip)
         self.find_unused_parameters = find_unused_parameters
         self.reduce_dtype = reduce_dtype
-        self.buckets = build_buckets(self._trained(), cap, first_cap)
+        sparse = sparse_parameters(module)
+        self._sparse = [p for p in self._trained() if p in sparse]
+        self.buckets = build_buckets(
+            [p for p in self._trained() if p not in sparse], cap, first_cap
+        )
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
         book_until_gone(self, group, "gradients", sum(bucket.nbytes for bucket in self.buckets))
 
@@ -237,6 +302,9 @@ class BucketedDDP(_AfterBackward):
         self._next = 0
 
     def _ready(self, parameter: nn.Parameter) -> None:
+        refuse_layout(parameter, self._names, sparse=parameter in self._sparse)
+        if parameter in self._sparse:
+            return
         bucket = self._bucket_of[parameter]
         bucket.adopt(parameter, self.group.size)
         self._waiting[bucket].pop(parameter, None)
@@ -253,6 +321,7 @@ class BucketedDDP(_AfterBackward):
 
     def _complete(self) -> None:
         waiting = [p for bucket in self.buckets for p in self._waiting[bucket]]
+        waiting += self._sparse
         # One that was used in an earlier backward, inside no_sync, has a gradient to send.
         self._unused = dict.fromkeys(p for p in waiting if p.grad is None)
         if not self.find_unused_parameters:
@@ -263,10 +332,9 @@ class BucketedDDP(_AfterBackward):
             self._launch(bucket)
 
     def _finish(self) -> None:
-        for bucket in self.buckets:
-            if bucket.copied:
-                self.group.ledger.add_memory("communication buffers", -bucket.copied)
-            bucket.take_sum()
+        self._take_sums()
+        for parameter in self._sparse:
+            average_sparse(parameter, self.group)
         if not self.find_unused_parameters:
             return
         parameters = self._trained()
@@ -274,3 +342,13 @@ class BucketedDDP(_AfterBackward):
         for parameter, anywhere in zip(parameters, used, strict=True):
             if not anywhere:
                 parameter.grad = None
+
+    def _take_sums(self) -> None:
+        for bucket in self.buckets:
+            if bucket.copied:
+                self.group.ledger.add_memory("communication buffers", -bucket.copied)
+            bucket.take_sum()
+
+    def _forget_step(self) -> None:
+        super()._forget_step()
+        self._take_sums()
