@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from course_lib.comm.carry import by_host, carried, place_for, wire_view
+from course_lib.comm.carry import MOVED_AS, by_host, carried, place_for, wire_view
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 from course_lib.comm.work import Work
@@ -279,6 +279,10 @@ def _reduction(tensor: torch.Tensor, op: str, asked: str) -> str:
         known = f"known: {', '.join(REDUCTIONS)}"
         raise CommError(f"{asked} with op={op!r}", known, "no such reduction")
     found = f"a tensor of {tensor.dtype}, shape {tuple(tensor.shape)}"
+    if tensor.dtype in MOVED_AS:
+        raise CommError(f"{asked} of {tensor.dtype}", found, "no backend reduces it: cast it first")
+    if tensor.is_complex() and op not in ("sum", "avg"):
+        raise CommError(f"{asked} with op={op!r}", found, "complex numbers can only be added up")
     if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
         raise CommError(f"{asked} with op='avg'", found, "an average of integers is no integer")
     if tensor.dtype.itemsize == 1 and tensor.is_floating_point():

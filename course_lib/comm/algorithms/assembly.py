@@ -83,6 +83,8 @@ def check_reduction(tensor: torch.Tensor, op: str, asked: str) -> None:
     found = f"a tensor of {tensor.dtype}, shape {tuple(tensor.shape)}"
     if op not in REDUCTIONS:
         raise CommError(f"{asked} with op={op!r}", f"known: {', '.join(REDUCTIONS)}", "no such op")
+    if tensor.is_complex() and op == "max":
+        raise CommError(f"{asked} with op='max'", found, "complex numbers have no order")
     if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
         raise CommError(f"{asked} with op='avg'", found, "an average of integers is no integer")
     if tensor.dtype.itemsize == 1 and tensor.is_floating_point():

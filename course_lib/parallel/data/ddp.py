@@ -289,11 +289,10 @@ class BucketedDDP(_AfterBackward):
         super().__init__(module, group, skip)
         self.find_unused_parameters = find_unused_parameters
         self.reduce_dtype = reduce_dtype
-        sparse = sparse_parameters(module)
-        self._sparse = [p for p in self._trained() if p in sparse]
-        self.buckets = build_buckets(
-            [p for p in self._trained() if p not in sparse], cap, first_cap
-        )
+        tables = sparse_parameters(module)
+        self._sparse = dict.fromkeys(p for p in self._trained() if p in tables)
+        dense = [p for p in self._trained() if p not in tables]
+        self.buckets = build_buckets(dense, cap, first_cap)
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
         book_until_gone(self, group, "gradients", sum(bucket.nbytes for bucket in self.buckets))
 
