@@ -176,10 +176,8 @@ def _peer(index: int, group: Group, asked: str) -> int:
 
 def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chunk: int) -> Event:
     count = tensor.numel() * tensor.element_size()
-    return group.ledger.begin(
+    return group.book(
         op,
-        axis=group.axis,
-        group=group.ranks,
         payload=count,
         peer=peer,
         step=step,

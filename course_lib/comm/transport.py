@@ -36,9 +36,11 @@ class Transport(Protocol):
 
     Attributes:
         gpu_to_gpu: whether collectives on GPUs need not go through the host.
+        name: the same on all its ranks, and no other transport's.
     """
 
     gpu_to_gpu: bool
+    name: str
 
     def collective(
         self,

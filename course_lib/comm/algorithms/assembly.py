@@ -24,7 +24,12 @@ AHEAD = 2  # receives posted ahead of the one that is waited for, each with a bu
 
 @contextmanager
 def built(
-    op: str, algorithm: str, tensor: torch.Tensor, group: Group, root: int | None = None
+    op: str,
+    algorithm: str,
+    tensor: torch.Tensor,
+    group: Group,
+    root: int | None = None,
+    reduction: str = "",
 ) -> Iterator[torch.Tensor]:
     """Books a collective: the messages sent in this block are its parts, their bytes its bytes.
 
@@ -34,15 +39,15 @@ def built(
         tensor: S of the formulas: its bytes are the payload.
         group: the group.
         root: index of the source or destination, if there is one.
+        reduction: `sum`, `avg` or `max`, if it reduces.
 
     Yields:
         The tensor as one row of elements, to be changed in place (see `as_row`).
     """
-    event = group.ledger.begin(
+    event = group.book(
         op,
         algorithm=algorithm,
-        axis=group.axis,
-        group=group.ranks,
+        reduction=reduction,
         payload=tensor.nbytes,
         shape=tuple(tensor.shape),
         dtype=str(tensor.dtype).removeprefix("torch."),
