@@ -74,6 +74,18 @@ class Twice(nn.Module):
         return self.layer(torch.tanh(self.layer(x))) @ self.front + x @ self.back
 
 
+class Joined(nn.Module):
+    """Two weights whose gradients are views of one tensor, as autograd leaves them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.upper = nn.Parameter(torch.randn(2, 3, dtype=torch.float64))
+        self.lower = nn.Parameter(torch.randn(2, 3, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.cat([self.upper, self.lower])
+
+
 def part_of(step: int, index: int = 0, size: int = 1) -> torch.Tensor:
     generator = torch.Generator().manual_seed(step)
     whole = torch.randn(12, 4, generator=generator, dtype=torch.float64)
@@ -103,7 +115,7 @@ def train(model: nn.Module, wrapped: Any, part: Callable[[int], Any], **options:
 
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("kind", list(KINDS))
-@pytest.mark.parametrize("model", [InDataclass, Complex, Twice])
+@pytest.mark.parametrize("model", [InDataclass, Complex, Twice, Joined])
 def test_equal_to_one_process(ranks: Ranks, model: type[nn.Module], kind: str, world: int) -> None:
     def run(group: Group) -> Any:
         mine = made(model)

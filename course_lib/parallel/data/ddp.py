@@ -11,141 +11,21 @@ compress gradients and a join for ranks that run out of data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 
-from course_lib.comm import Group, Work, all_reduce, broadcast
+from course_lib.comm import Group, Work, all_reduce
 from course_lib.parallel.data.bucket import Bucket, build_buckets
-from course_lib.parallel.data.ddp_guard import (
-    WHY_BUCKETED,
-    WHY_OVERLAP,
-    ReplicaGuard,
-    refuse_layout,
-    refuse_lazy,
-)
-from course_lib.parallel.data.failed_step import meet_after_failure
+from course_lib.parallel.data.ddp_guard import WHY_BUCKETED, WHY_OVERLAP, refuse_layout
+from course_lib.parallel.data.replica import Replica
 from course_lib.parallel.data.sparse import average_sparse, sparse_parameters
 from course_lib.parallel.data.unused import agree_used
-from course_lib.parallel.guard import at_backward, book_until_gone, weakly
+from course_lib.parallel.guard import book_until_gone
 
 
-class _Replica(nn.Module):
-    """What all three have in common: equal replicas, and when to synchronise.
-
-    Args:
-        module: any module; its parameters stay the objects that they are, so an optimizer may be
-            built before or after.
-        group: the data-parallel ranks.
-        skip: parameters that this wrapper leaves alone, such as experts that other ranks lack.
-
-    A step that failed on all ranks alike, in a forward or in a backward, is forgotten with its
-    gradients when the next one begins.
-
-    Raises (in a forward):
-        CommError: the step before failed on this rank, and otherwise or not at all on others.
-
-    Raises (in an optimizer's step):
-        CommError: gradients of this rank alone would be used.
-    """
-
-    def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
-        super().__init__()
-        self.module = module
-        self.group = group
-        self._synchronises = True
-        self._unfinished = False  # a forward, or a backward that synchronises, has not ended
-        self._in_backward = False  # a gradient of such a backward has come
-        self._launched = 0  # all-reduces of the backward that goes on
-        skipped = set(skip)
-        self._names = {p: name for name, p in module.named_parameters() if p not in skipped}
-        refuse_lazy(self._names)
-        self._guard = ReplicaGuard(self, self._names, group.rank)
-        for tensor in [*self._names, *module.buffers()]:
-            broadcast(tensor.detach(), 0, group)
-        for parameter in self._trained():
-            parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
-        self.register_load_state_dict_pre_hook(_as_module)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own forward, with the buffers of index 0 in training."""
-        counts = self.training or torch.is_grad_enabled()  # evaluation sends nothing
-        if self._unfinished and counts:
-            self._forget_step()
-        self._unfinished |= self._synchronises and counts
-        if self.training and self._synchronises:
-            for buffer in self.module.buffers():
-                broadcast(buffer.detach(), 0, self.group)
-        output = self.module(*args, **kwargs)
-        if counts:
-            self._unfinished = False
-            at_backward(output, self._on_begin)
-        return output
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Backwards inside only accumulate locally; the next one outside sends the sum."""
-        before, self._synchronises = self._synchronises, False
-        try:
-            yield
-        finally:
-            self._synchronises = before
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own, with its own names: a checkpoint does not show how it was trained."""
-        return self.module.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Loads what `state_dict` gave, or the bare module's."""
-        return self.module.load_state_dict(state_dict, *args, **kwargs)
-
-    def _trained(self) -> list[nn.Parameter]:
-        """Parameters that need a gradient, each once, the same order on every rank."""
-        return [p for p in self._names if p.requires_grad]
-
-    def _forget_step(self) -> None:
-        """The step before failed: if it did so on all ranks alike, its gradients are dropped."""
-        meet_after_failure(self._launched, self.group)
-        self._in_backward, self._launched = False, 0
-        for parameter in self._trained():
-            parameter.grad = None
-        self._guard.clear()
-
-    def _on_begin(self) -> None:
-        """A backward has come to an output of the forward."""
-        if self._synchronises and not self._unfinished:
-            self._unfinished = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
-
-    def _on_gradient(self, parameter: nn.Parameter) -> None:
-        """A gradient has been accumulated; the first one of a backward asks for its end."""
-        if self._synchronises and not self._in_backward:
-            self._in_backward = self._unfinished = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._on_all_gradients)
-            self._begin()
-
-    def _begin(self) -> None:
-        """The first gradient of a backward is there."""
-
-    def _on_end(self) -> None:
-        """Backward has ended; if it gave gradients, what is to be done with them comes next."""
-        self._unfinished = self._in_backward
-
-    def _on_all_gradients(self) -> None:
-        """Backward has ended, and has given gradients."""
-        self._unfinished = self._in_backward = False
-
-
-def _as_module(wrapper: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Where a parent loads its own state, the names are the module's own, as they were saved."""
-    for name in [name for name in state_dict if name.startswith(prefix)]:
-        state_dict[f"{prefix}module.{name.removeprefix(prefix)}"] = state_dict.pop(name)
-
-
-class NaiveDDP(_Replica):
+class NaiveDDP(Replica):
     """One blocking all-reduce for each parameter, after the backward.
 
     Call `synchronize()` between the backward and the optimizer's step. A parameter that had no
@@ -161,8 +41,9 @@ class NaiveDDP(_Replica):
         if not self._synchronises:
             return
         self._unfinished = True
-        for parameter in self._trained():
+        for parameter in self._trained():  # before any is averaged: two may share their storage
             self._guard.refuse_changed(parameter)
+        for parameter in self._trained():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             self._launched += 1
@@ -177,7 +58,7 @@ class NaiveDDP(_Replica):
         self.group.ledger.mark(f"ready {self._names[parameter]}")
 
 
-class _AfterBackward(_Replica):
+class _AfterBackward(Replica):
     """Starts all-reduces from hooks, while backward goes on, and waits for them at its end.
 
     autograd calls a parameter's hook when its gradient is complete. The first hook of a backward
