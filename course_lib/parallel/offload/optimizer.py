@@ -72,7 +72,7 @@ class OffloadedOptimizer(OuterOptimizer):
 
     Args:
         params: parameters or parameter groups, as for any optimizer.
-        optimizer: its class, one that works element by element.
+        optimizer: its class; it sees whole tensors, all in one step.
         pool: the device that the parameters are on; their bytes are counted there.
         during_backward: moves each gradient down as soon as it is complete and forgets it on the
             device, which then never holds all of them. `p.grad` is None afterwards, so nothing that

@@ -8,6 +8,7 @@ The production version (FSDP2) makes parameters DTensors, which know of what the
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,31 +18,8 @@ from torch.optim import Optimizer
 
 from course_lib.comm import CommError, Group
 from course_lib.parallel.guard import guard_steps, refuse_missing
+from course_lib.parallel.optimizer_probe import refuse_whole_tensor
 from course_lib.parallel.zero.unit import Unit
-
-# Optimizers whose update of one element depends on others: norms, factors, a line search.
-WHOLE_TENSOR = (torch.optim.Adafactor, torch.optim.LBFGS, torch.optim.Muon)
-
-
-def refuse_whole_tensor(asked: str, optimizer: Optimizer) -> None:
-    """Stops an optimizer that needs whole tensors, where it would get pieces of them.
-
-    Args:
-        asked: the first line of the error.
-        optimizer: the one that makes the updates, or a wrapper that has it as `inner`.
-
-    Raises:
-        CommError: it is one of torch's that do not work element by element.
-    """
-    inner: Optimizer | None = optimizer
-    while inner is not None:
-        if isinstance(inner, WHOLE_TENSOR):
-            raise CommError(
-                asked,
-                f"{type(inner).__name__}, whose update of an element depends on others",
-                "each rank has pieces of parameters: use one like SGD or Adam, or DDP",
-            )
-        inner = getattr(inner, "inner", None)
 
 
 # --- ZeRO-1 and ZeRO-2 ---------------------------------------------------------------------------
@@ -115,6 +93,7 @@ class ShardGuard:
         self, owner: nn.Module, units: Sequence[Unit], names: Mapping[nn.Parameter, str], rank: int
     ) -> None:
         self._units, self._names, self._rank = units, names, rank
+        self._tried: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         guard_steps(owner, self._check_step)
 
     def refuse_missing(self, left: Sequence[Unit]) -> None:
@@ -139,7 +118,7 @@ class ShardGuard:
 
     def _check_step(self, optimizer: Optimizer, touched: list[nn.Parameter]) -> None:
         asked = f"an optimizer's step on rank {self._rank}"
-        refuse_whole_tensor(asked, optimizer)
+        self._try_once(asked, optimizer)
         for unit in self._units:
             if any(shard.unsynchronised for shard in unit.shards):
                 raise CommError(
@@ -156,3 +135,10 @@ class ShardGuard:
                         f"{tuple(parameter.shape)}",
                         "the optimizer was built and used before FSDP: build it after",
                     )
+
+    def _try_once(self, asked: str, optimizer: Optimizer) -> None:
+        """Tries an optimizer at its first step, and again where groups have been added to it."""
+        tried, groups = self._tried.get(optimizer, 0), len(optimizer.param_groups)
+        if tried < groups:
+            refuse_whole_tensor(asked, optimizer, tried)
+            self._tried[optimizer] = groups

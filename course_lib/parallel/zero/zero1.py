@@ -22,12 +22,12 @@ from course_lib.comm import Group
 from course_lib.parallel.clip_guard import ANY, BY_NORM, refuse_clipping
 from course_lib.parallel.data.unused import agree_used
 from course_lib.parallel.inner import OuterOptimizer
+from course_lib.parallel.optimizer_probe import refuse_pieces, refuse_whole_tensor
 from course_lib.parallel.zero.clip import clip_shards
 from course_lib.parallel.zero.guard import (
     missing_gradients,
     refuse_nothing_trained,
     refuse_other_shard,
-    refuse_whole_tensor,
 )
 from course_lib.parallel.zero.zero_bucket import ShardedBucket, cut
 
@@ -50,7 +50,8 @@ class ShardedOptimizer(OuterOptimizer):
         options: for the optimizer.
 
     Raises:
-        CommError: nothing to optimize, or an optimizer that needs whole tensors; in a step or a
+        CommError: nothing to optimize, or an optimizer that needs whole tensors, which a trial
+            finds out; in a step or a
             backward, a parameter got no gradient.
     """
 
@@ -72,7 +73,6 @@ class ShardedOptimizer(OuterOptimizer):
         self._reduced = False  # and whether gradients have been averaged since then
         super().__init__(params, optimizer, options)
         refuse_nothing_trained(f"{type(self).__name__} over {group}", self._trained())
-        refuse_whole_tensor(f"{type(self).__name__} over {group}", self.inner)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters, as for any optimizer; makes their shard."""
@@ -84,7 +84,16 @@ class ShardedOptimizer(OuterOptimizer):
         buckets = [ShardedBucket(b, self.group) for k in kinds.values() for b in cut(k, self.cap)]
         self.buckets += buckets
         self._refuse_clipping(buckets)
-        self._add_inner_group([piece for bucket in buckets for piece in bucket.pieces])
+        self._give_pieces([piece for bucket in buckets for piece in bucket.pieces])
+
+    def _give_pieces(self, pieces: list[nn.Parameter]) -> None:
+        asked = f"{type(self).__name__} over {self.group}"
+        try:
+            self._add_inner_group(pieces)
+        except Exception as error:
+            refuse_pieces(asked, self._make, self._options, error)
+            raise
+        refuse_whole_tensor(asked, self, len(self.param_groups) - 1)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
