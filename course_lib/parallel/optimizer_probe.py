@@ -120,8 +120,8 @@ def _innermost(optimizer: Optimizer) -> tuple[Optimizer, Callable[..., Any], dic
     """The optimizer inside of the course's wrappers, what makes another, and options for that."""
     make: Callable[..., Any] | None = None
     options: dict[str, Any] = {}
-    while hasattr(optimizer, "_make") and hasattr(optimizer, "inner"):
-        make, options, optimizer = optimizer._make, optimizer._options, optimizer.inner
+    while {"_make", "_options", "inner"} <= (kept := vars(optimizer)).keys():
+        make, options, optimizer = kept["_make"], kept["_options"], kept["inner"]
     if make is None:
         make = type(optimizer)
         given = {**vars(optimizer), **optimizer.defaults}
@@ -257,10 +257,10 @@ def _noise(like: Values, step: int) -> Values:
 def _step(optimizer: Optimizer, parameters: Sequence[nn.Parameter], noise: Values) -> None:
     """A step whose gradients depend on the parameters, element by element."""
 
-    def closure() -> torch.Tensor:
+    def closure() -> float:
         for parameter, value in zip(parameters, noise, strict=True):
             parameter.grad = value + 0.1 * parameter.detach()
-        return torch.zeros(())
+        return 0.0
 
     closure()
     try:
