@@ -19,8 +19,10 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group
+from course_lib.parallel.clip_guard import ANY, BY_NORM, refuse_clipping
 from course_lib.parallel.data.unused import agree_used
 from course_lib.parallel.inner import OuterOptimizer
+from course_lib.parallel.zero.clip import clip_shards
 from course_lib.parallel.zero.guard import (
     missing_gradients,
     refuse_nothing_trained,
@@ -81,6 +83,7 @@ class ShardedOptimizer(OuterOptimizer):
             kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
         buckets = [ShardedBucket(b, self.group) for k in kinds.values() for b in cut(k, self.cap)]
         self.buckets += buckets
+        self._refuse_clipping(buckets)
         self._add_inner_group([piece for bucket in buckets for piece in bucket.pieces])
 
     @torch.no_grad()
@@ -127,6 +130,25 @@ class ShardedOptimizer(OuterOptimizer):
         """
         return [piece for bucket in self.buckets for piece in bucket.pieces]
 
+    def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
+        """Averages gradients, if that is still to be done, and scales them down together.
+
+        Call it between the last backward and the step, on every rank: an all-reduce of 8 bytes.
+
+        Args:
+            max_norm: the largest norm of all gradients together that stays as it is.
+
+        Returns:
+            The norm before clipping, float64, the same on every rank.
+
+        Raises:
+            CommError: a parameter got no gradient.
+        """
+        self._finish_gradients()
+        self._reduced = True
+        averages = (piece.grad for piece in self.shard() if piece.grad is not None)
+        return clip_shards(averages, max_norm, self.group)
+
     def state_bytes(self) -> int:
         """Bytes of optimizer state on this rank, scalars left out."""
         return sum(tensor.nbytes for tensor in self._inner_state())
@@ -135,6 +157,16 @@ class ShardedOptimizer(OuterOptimizer):
     def _finish_gradients(self) -> None:
         """A step is about to be made: every piece of this rank must have its gradient."""
         raise NotImplementedError
+
+    def _refuse_clipping(self, buckets: Sequence[ShardedBucket]) -> None:
+        """Torch sees a norm of this rank alone, in parameters and in pieces."""
+        name = type(self).__name__
+        why = f"each rank would clip by another norm: call clip_grad_norm of the {name}"
+        own = f"gradients of this rank alone, or none: {name} averages them over {self.group}"
+        parameters = [p for bucket in buckets for p in bucket.parameters]
+        refuse_clipping(self, parameters, ANY, own, why)
+        pieces = [piece for bucket in buckets for piece in bucket.pieces]
+        refuse_clipping(self, pieces, BY_NORM, f"pieces, whose other parts {self.group} has", why)
 
     def _trained(self) -> list[nn.Parameter]:
         return [p for bucket in self.buckets for p in bucket.parameters]
