@@ -134,6 +134,7 @@ class FlatShard:
         self._views = self.layout.views(self._full)
         self.unsynchronised = False
         self._kept: dict[nn.Parameter, torch.Tensor] = {}
+        self._kept_aside = False
         self._reducing: tuple[torch.Tensor, torch.Tensor, Work] | None = None
         self._places: list[int] = []  # where the pieces lie in memory
         self._whole_versions: list[int] = []  # what autograd has kept of whole parameters
@@ -235,7 +236,7 @@ class FlatShard:
         """
         if self.unsynchronised and any(p.grad is not None for p in self.parameters):
             return
-        self.unsynchronised = False
+        self.unsynchronised, self._kept_aside = False, True
         self._kept = {p: p.grad for p in self.parameters if p.grad is not None}
         for parameter in self.parameters:
             parameter.grad = None
@@ -248,7 +249,7 @@ class FlatShard:
                 dense = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
                 view.copy_(dense)
             parameter.grad = None
-        self.unsynchronised = False
+        self.unsynchronised = self._kept_aside = False
         self.group.ledger.add_memory("gradients", full.nbytes)
         mine = torch.empty_like(self.shard)
         self._reducing = mine, full, pairwise_reduce_scatter(mine, full, self.group, "avg")
@@ -274,6 +275,17 @@ class FlatShard:
             and self._reducing is not None
             and self._reducing[2].is_completed()
         )
+
+    def keep_local(self) -> None:
+        """Leaves full gradients of this rank alone in place, for later backwards to add to."""
+        self.unsynchronised, self._kept_aside = True, False
+
+    def abandon(self) -> None:
+        """Takes back what `begin_backward` has kept aside, if the backward was not reduced."""
+        if self._kept_aside:
+            for parameter in self.parameters:
+                parameter.grad = self._kept.get(parameter)
+        self._kept_aside = False
 
     def forget(self, parameter: nn.Parameter) -> None:
         """Takes back the zeros that the last reduce gave a parameter which no rank has used."""

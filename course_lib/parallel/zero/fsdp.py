@@ -21,14 +21,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.comm import Group, all_reduce, broadcast
+from course_lib.comm import Group, broadcast
 from course_lib.parallel.data.unused import agree_used
 from course_lib.parallel.guard import weakly
 from course_lib.parallel.tensors import find_tensors
 from course_lib.parallel.zero.backward import Backward, Wanted
+from course_lib.parallel.zero.clip import clip_shards
 from course_lib.parallel.zero.cut import cut
 from course_lib.parallel.zero.flat_shard import Precision
-from course_lib.parallel.zero.guard import ShardGuard, UncopiedHook, refuse_uncuttable
+from course_lib.parallel.zero.shard_guard import ShardGuard, UncopiedHook, refuse_uncuttable
 from course_lib.parallel.zero.kept_whole import KeptWhole
 from course_lib.parallel.zero.order import Order, Use
 from course_lib.parallel.zero.unit import State, Unit
@@ -94,7 +95,7 @@ class FSDP(nn.Module):
         self._synchronises, self._frees = True, True
         self._names = {p: name for name, p in module.named_parameters()}
         self._order, self._expected = Order(), Order()  # of this forward, and of the one before
-        self._unfinished = ""  # a forward or backward that has begun, and not ended
+        self.unfinished = ""  # a forward or backward that has begun, and not ended
         self._backward: Callable[[], Backward | None] = lambda: None
         self._kept = KeptWhole(list(keep_whole), [g for g in (group, replicas) if g is not None])
         self.units = self._make_units(list(units))
@@ -103,6 +104,7 @@ class FSDP(nn.Module):
         for buffer in module.buffers():
             broadcast(buffer, 0, group)
         self._guard = ShardGuard(self, self.units, self._names, group)
+        self._guard.watch(self, self.module)
 
     def _make_units(self, modules: list[nn.Module]) -> list[Unit]:
         """The inner units, in the order in which they stand in the model, and the root, last."""
@@ -128,9 +130,9 @@ class FSDP(nn.Module):
             return self._compute(args, kwargs)  # recomputed, as activation checkpointing does
         self._recover()
         self._expected, self._order = self._order, Order()
-        self._unfinished = "forward"
+        self.unfinished = "forward"
         output = self._compute(args, kwargs)
-        self._unfinished = ""
+        self.unfinished = ""
         for unit in self.units[:-1]:
             if self.reshard or not torch.is_grad_enabled():
                 unit.free()  # gathered, but not used after all
@@ -215,7 +217,7 @@ class FSDP(nn.Module):
         synchronises = self._synchronises
         at_end = self.find_unused_parameters
         backward = Backward(self.units, Wanted(self._frees, synchronises, self.prefetch, at_end))
-        self._backward, self._unfinished = weakref.ref(backward), "backward"
+        self._backward, self.unfinished = weakref.ref(backward), "backward"
         engine = torch.autograd.Variable._execution_engine
         engine.queue_callback(partial(self._end_backward, backward, synchronises))
         return backward
@@ -237,7 +239,7 @@ class FSDP(nn.Module):
             self._kept.average()
             if self.find_unused_parameters:
                 self._leave_unused_alone(set(used))
-        self._backward, self._unfinished = lambda: None, ""
+        self._backward, self.unfinished = lambda: None, ""
 
     def _trained(self) -> list[nn.Parameter]:
         return [*self._unit_of, *self._kept.trained]
@@ -255,11 +257,11 @@ class FSDP(nn.Module):
 
     def _recover(self) -> None:
         """After a forward or backward that raised: goes on, if it has raised alike on all ranks."""
-        if self._unfinished:
-            self._guard.agree_on_failure(self._unfinished, self.replicas)
+        if self.unfinished:
+            self._guard.agree_on_failure(self.unfinished, self.replicas)
             for unit in self.units:
                 unit.abandon()
-            self._unfinished = ""
+            self.unfinished = ""
 
     @contextmanager
     def no_sync(self, *, reshard: bool = True) -> Iterator[None]:
@@ -278,21 +280,22 @@ class FSDP(nn.Module):
     def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
         """Scales all gradients down together if their norm over all ranks is above `max_norm`.
 
-        Every element is on one rank of the group, so squares add up: one all-reduce of 8 bytes. Of
-        what all ranks have whole, each adds its share.
+        Every element is on one rank of the group, so squares add up: one all-reduce of 8 bytes.
+        Torch's own would see a norm of this rank alone, and refuses.
 
         Returns:
             The norm before clipping, float64, the same on every rank.
         """
-        shares = {p: self.group.size for p in self._kept.trained}
-        norm = grad_norm_of(self._names, lambda p: shares.get(p, 1), self.group)
-        scale_down([p.grad for p in self._names if p.grad is not None], norm, max_norm)
-        return norm
+        cut = (p.grad for p in self._unit_of if p.grad is not None)
+        whole = (p.grad for p in self._kept.trained if p.grad is not None)
+        return clip_shards(cut, max_norm, self.group, whole)
 
     @torch.no_grad()
     def full_gradients(self) -> dict[str, torch.Tensor]:
         """All gradients whole, by name, on the CPU; collective: one all-gather for each unit."""
+        self.free()
         whole = {p: t for unit in self.units for p, t in unit.whole(lambda p: p.grad).items()}
+        whole |= {p: p.grad.cpu().clone() for p in self._kept.trained if p.grad is not None}
         return {name: whole[p] for p, name in self._names.items() if p in whole}
 
     @torch.no_grad()
@@ -302,6 +305,7 @@ class FSDP(nn.Module):
         Collective: one all-gather for each unit, whose memory is all that is held beside the
         result.
         """
+        self.free()
         whole = {p: t for unit in self.units for p, t in unit.whole(lambda p: p.data).items()}
         state = self.module.state_dict(keep_vars=True)  # parameters themselves, under all names
         return {name: whole[t] if t in whole else t.cpu().clone() for name, t in state.items()}
@@ -313,9 +317,23 @@ class FSDP(nn.Module):
         Raises:
             CommError: names or shapes are not the module's.
         """
+        self.free()
         self._guard.refuse_other_state(state)
         for unit in self.units:
             unit.load({p: state[name] for p, name in self._names.items()})
+        for parameter in self._kept.parameters:
+            parameter.copy_(state[self._names[parameter]])
         for name, buffer in self.module.named_buffers():
             if name in state:
                 buffer.copy_(state[name])
+
+    def free(self) -> None:
+        """Goes back to this rank's pieces, where a forward has left parameters whole."""
+        for unit in self.units:
+            unit.free()
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        """`to`, `cuda`, `double` and the like, where they change nothing but buffers."""
+        self.free()
+        self._guard.refuse_moved(fn)
+        return super()._apply(fn, recurse)

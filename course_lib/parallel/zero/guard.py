@@ -1,4 +1,4 @@
-"""What ZeRO and FSDP refuse: what needs whole tensors, and gradients or states that do not fit.
+"""What ZeRO refuses: what needs whole tensors, and gradients or states that do not fit.
 
 Notebook: 04 ZeRO (Zero1, Zero2, FSDPUnit).
 Source: the documentation of torch's FSDP (an optimizer is built after the wrapping).
@@ -16,8 +16,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from course_lib.comm import CommError, Group
-from course_lib.parallel.guard import guard_steps, refuse_missing
-from course_lib.parallel.zero.unit import Unit
 
 # Optimizers whose update of one element depends on others: norms, factors, a line search.
 WHOLE_TENSOR = (torch.optim.Adafactor, torch.optim.LBFGS, torch.optim.Muon)
@@ -84,75 +82,3 @@ def taken_gradient(parameter: nn.Parameter, rank: int) -> CommError:
         f"another hook has taken it away on rank {rank}",
         "two Zero2 of one model: build the model anew as well",
     )
-
-
-# --- FSDP ----------------------------------------------------------------------------------------
-def refuse_sharded(module: nn.Module, wrapper: type[nn.Module]) -> None:
-    """Stops a module of which `wrapper` has sharded a part already."""
-    if any(isinstance(m, wrapper) for m in module.modules()):
-        raise CommError(
-            f"FSDP of a {type(module).__name__}",
-            "a part of it that FSDP has sharded already",
-            "its parameters are pieces: name the inner modules as units instead",
-        )
-
-
-class ShardGuard:
-    """Looks at what is done with an FSDP model, and at every optimizer step that touches it.
-
-    Args:
-        owner: the model; the guard goes with it, and does not keep it alive.
-        units: its units.
-        names: its parameters, and their names.
-        rank: for errors.
-
-    Raises (in an optimizer's step):
-        CommError: the optimizer needs whole tensors, or was used before they were cut; gradients
-            of this rank alone would be used.
-    """
-
-    def __init__(
-        self, owner: nn.Module, units: Sequence[Unit], names: Mapping[nn.Parameter, str], rank: int
-    ) -> None:
-        self._units, self._names, self._rank = units, names, rank
-        guard_steps(owner, self._check_step)
-
-    def refuse_missing(self, left: Sequence[Unit]) -> None:
-        """Stops a backward that has ended, and left parameters of these units without gradient."""
-        missing = [self._names[p] for unit in left for p in unit.pending if p.grad is None]
-        refuse_missing(
-            missing,
-            self._rank,
-            "freeze what is never used, or pass find_unused_parameters=True",
-        )
-
-    def refuse_other_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Stops the loading of a whole state whose names or shapes are not the model's."""
-        shapes = {n: s for unit in self._units for n, s in unit.shapes(self._names).items()}
-        wrong = [n for n, s in shapes.items() if n not in state or state[n].shape != s]
-        if wrong:
-            raise CommError(
-                f"load_full_state_dict on rank {self._rank}",
-                f"{len(wrong)} parameters that are missing or of another shape: {wrong[:3]}",
-                "the state must be of the same module, as full_state_dict gives it",
-            )
-
-    def _check_step(self, optimizer: Optimizer, touched: list[nn.Parameter]) -> None:
-        asked = f"an optimizer's step on rank {self._rank}"
-        refuse_whole_tensor(asked, optimizer)
-        for unit in self._units:
-            if any(shard.unsynchronised for shard in unit.shards):
-                raise CommError(
-                    asked,
-                    f"gradients of {unit.name} that no other rank has seen",
-                    "the last backward of a window must be outside no_sync()",
-                )
-        for parameter, name in {p: self._names[p] for p in touched}.items():
-            for key, value in optimizer.state[parameter].items():
-                if torch.is_tensor(value) and value.dim() and value.shape != parameter.shape:
-                    raise CommError(
-                        asked,
-                        f"{key} of shape {tuple(value.shape)} for {name}, of which this rank has "
-                        f"{tuple(parameter.shape)}",
-                        "the optimizer was built and used before FSDP: build it after",
-                    )

@@ -23,8 +23,8 @@ from course_lib.parallel.zero.flat_shard import FlatShard, Part, Precision
 class State(Enum):
     """Where a unit is; each method of `Unit` says between which states it goes.
 
-        SHARDED ──gather──▶ GATHERING ──wait──▶ WHOLE ──free──▶ SHARDED
-        SHARDED ──reduce──▶ REDUCING ──finish_reduce──▶ SHARDED
+    SHARDED ──gather──▶ GATHERING ──wait──▶ WHOLE ──free──▶ SHARDED
+    SHARDED ──reduce──▶ REDUCING ──finish_reduce──▶ SHARDED
     """
 
     SHARDED = "this rank has its pieces"
@@ -149,7 +149,14 @@ class Unit:
     def keep_local(self) -> None:
         """Leaves full gradients of this rank alone in place, for later backwards to add to."""
         for shard in self._trained:
-            shard.unsynchronised = True
+            shard.keep_local()
+
+    def abandon(self) -> None:
+        """Any state → SHARDED, after a failure: gradients that were not reduced are dropped."""
+        self.free()
+        self.finish_reduce()
+        for shard in self._trained:
+            shard.abandon()
 
     def forget(self, parameter: nn.Parameter) -> None:
         """Leaves the gradient of a parameter as it was before the last reduce."""
