@@ -22,78 +22,17 @@ version that has changed meanwhile is an optimizer's step, and stays changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
 from course_lib.comm import Group, Work, all_gather, all_reduce, broadcast, pairwise_reduce_scatter
 from course_lib.parallel.guard import book_until_gone
-from course_lib.parallel.tensors import map_tensors
+from course_lib.parallel.zero.precision import Pack, Precision, Unpack
 from course_lib.parallel.zero.shard import FlatLayout
 
 Part = Callable[[nn.Parameter], torch.Tensor | None]
-Unpack = Callable[[int, torch.Tensor], torch.Tensor]
-
-
-class Pack(Protocol):
-    """What goes over the wire instead of some parameters, such as 8-bit numbers and their scale."""
-
-    @property
-    def parameters(self) -> Collection[nn.Parameter]:
-        """Those that are packed; the others are gathered as they are."""
-
-    def __call__(
-        self, parts: Sequence[torch.Tensor], group: Group
-    ) -> tuple[Sequence[torch.Tensor], Unpack]:
-        """Packs what this rank has; may be collective, since all ranks do it at the same time.
-
-        Args:
-            parts: what this rank's shard has of each parameter: one dimension, perhaps no element.
-            group: the ranks that share the shards.
-
-        Returns:
-            For each part a tensor of numbers, all of one dtype and equally long on every rank; and
-            a function that makes a parameter's values, from its number and from what all ranks have
-            sent for it.
-        """
-
-
-@dataclass(frozen=True)
-class Precision:
-    """What a unit computes and communicates in; None keeps the parameters' own dtype.
-
-    Attributes:
-        parameters: dtype of gathered parameters, and so of the all-gather and the computation.
-        gradients: dtype of the reduce-scatter; sums are made in the shard's dtype.
-        pack: for parameters that are gathered in another form than they are computed with.
-    """
-
-    parameters: torch.dtype | None = None
-    gradients: torch.dtype | None = None
-    pack: Pack | None = None
-
-    def packs(self, parameter: nn.Parameter) -> bool:
-        """Whether a parameter is packed."""
-        return self.pack is not None and parameter in self.pack.parameters
-
-    def computes(self, dtype: torch.dtype) -> torch.dtype:
-        """What a parameter of `dtype` is computed in: complex numbers and integers stay."""
-        return self.parameters or dtype if dtype.is_floating_point else dtype
-
-    def reduces(self, dtype: torch.dtype) -> torch.dtype:
-        """What gradients of a parameter of `dtype` are sent in."""
-        return self.gradients or self.computes(dtype) if dtype.is_floating_point else dtype
-
-    def cast(self, inputs: Any) -> Any:
-        """A tree of inputs, its floating tensors in the dtype that is computed in."""
-
-        def one(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.to(self.parameters) if tensor.is_floating_point() else tensor
-
-        return map_tensors(one, inputs) if self.parameters else inputs
 
 
 class FlatShard:
@@ -134,7 +73,6 @@ class FlatShard:
         self._views = self.layout.views(self._full)
         self.unsynchronised = False
         self._kept: dict[nn.Parameter, torch.Tensor] = {}
-        self._kept_aside = False
         self._reducing: tuple[torch.Tensor, torch.Tensor, Work] | None = None
         self._places: list[int] = []  # where the pieces lie in memory
         self._whole_versions: list[int] = []  # what autograd has kept of whole parameters
@@ -249,7 +187,7 @@ class FlatShard:
                 dense = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
                 view.copy_(dense)
             parameter.grad = None
-        self.unsynchronised = self._kept_aside = False
+        self.unsynchronised = False
         self.group.ledger.add_memory("gradients", full.nbytes)
         mine = torch.empty_like(self.shard)
         self._reducing = mine, full, pairwise_reduce_scatter(mine, full, self.group, "avg")
@@ -261,6 +199,7 @@ class FlatShard:
         mine, full, work = self._reducing
         self._reducing = None
         work.wait()
+        self._kept_aside = False
         self.group.ledger.add_memory("gradients", -full.nbytes)
         if self.replicas is not None:
             all_reduce(mine, self.replicas, "avg")
@@ -281,11 +220,19 @@ class FlatShard:
         self.unsynchronised, self._kept_aside = True, False
 
     def abandon(self) -> None:
-        """Takes back what `begin_backward` has kept aside, if the backward was not reduced."""
+        """Takes back what `begin_backward` has kept aside; averages on their way do not count."""
         if self._kept_aside:
             for parameter in self.parameters:
                 parameter.grad = self._kept.get(parameter)
         self._kept_aside = False
+
+    def drop_reduce(self) -> None:
+        """Waits for averages that nobody wants any more."""
+        if self._reducing is not None:
+            _, full, work = self._reducing
+            self._reducing = None
+            work.wait()
+            self.group.ledger.add_memory("gradients", -full.nbytes)
 
     def forget(self, parameter: nn.Parameter) -> None:
         """Takes back the zeros that the last reduce gave a parameter which no rank has used."""

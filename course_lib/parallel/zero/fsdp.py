@@ -21,21 +21,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.comm import Group, broadcast
+from course_lib.comm import Group
 from course_lib.parallel.data.unused import agree_used
 from course_lib.parallel.guard import weakly
 from course_lib.parallel.tensors import find_tensors
 from course_lib.parallel.zero.backward import Backward, Wanted
-from course_lib.parallel.zero.clip import clip_shards
 from course_lib.parallel.zero.cut import cut
-from course_lib.parallel.zero.flat_shard import Precision
-from course_lib.parallel.zero.shard_guard import ShardGuard, UncopiedHook, refuse_uncuttable
-from course_lib.parallel.zero.kept_whole import KeptWhole
 from course_lib.parallel.zero.order import Order, Use
+from course_lib.parallel.zero.precision import Precision
+from course_lib.parallel.zero.shard_guard import UncopiedHook, refuse_uncuttable
+from course_lib.parallel.zero.sharded_module import ShardedModule
 from course_lib.parallel.zero.unit import State, Unit
 
 
-class FSDP(nn.Module):
+class FSDP(ShardedModule):
     """Shards a module over a group, unit by unit.
 
     Parameters keep their names and stay the objects that they are, but outside of forward and
@@ -87,24 +86,16 @@ class FSDP(nn.Module):
         find_unused_parameters: bool = False,
         keep_whole: Iterable[nn.Parameter] = (),
     ) -> None:
-        super().__init__()
-        self.module, self.group, self.replicas = module, group, replicas
+        super().__init__(module, group, replicas, keep_whole)
         self.reshard, self.prefetch = reshard, prefetch
         self.precision = precision or Precision()
         self.find_unused_parameters = find_unused_parameters
         self._synchronises, self._frees = True, True
-        self._names = {p: name for name, p in module.named_parameters()}
         self._order, self._expected = Order(), Order()  # of this forward, and of the one before
-        self.unfinished = ""  # a forward or backward that has begun, and not ended
-        self._backward: Callable[[], Backward | None] = lambda: None
-        self._kept = KeptWhole(list(keep_whole), [g for g in (group, replicas) if g is not None])
-        self.units = self._make_units(list(units))
+        self._backward: Backward | None = None
+        self._callback: Callable[[], object] = lambda: None  # autograd's, while it has one
+        self.finish_units(self._make_units(list(units)))
         self._root = self.units[-1]
-        self._unit_of = {p: unit for unit in self.units for p in unit.trained}
-        for buffer in module.buffers():
-            broadcast(buffer, 0, group)
-        self._guard = ShardGuard(self, self.units, self._names, group)
-        self._guard.watch(self, self.module)
 
     def _make_units(self, modules: list[nn.Module]) -> list[Unit]:
         """The inner units, in the order in which they stand in the model, and the root, last."""
@@ -180,7 +171,8 @@ class FSDP(nn.Module):
             self._watch(partial(self._before_backward, use), tensors)
         if not recomputed:
             self.group.ledger.add_span(f"forward {unit.name}", unit.begun)
-            if not backward or (self.reshard and unit is not self._root):
+            stays = backward and (not self.reshard or unit is self._root)
+            if not stays and not self._order.computes(unit):
                 unit.free()
 
     def _watch(self, hook: Callable[[torch.Tensor], None], tensors: list[torch.Tensor]) -> None:
@@ -196,7 +188,7 @@ class FSDP(nn.Module):
     # --- backward --------------------------------------------------------------------------------
     def _running(self) -> Backward | None:
         """The backward that is under way."""
-        return self._backward()
+        return self._backward if self._callback() is not None else None
 
     def _before_backward(self, use: Use, _: torch.Tensor) -> None:
         """SHARDED, GATHERING → WHOLE: a unit is about to compute the gradients of one use of it."""
@@ -209,18 +201,21 @@ class FSDP(nn.Module):
             backward.leave(use)
 
     def _begin_backward(self) -> Backward:
-        """Autograd holds the backward, by its callback: when one of them ends, so does the other.
-
-        If a backward raises, autograd drops the callback without calling it.
-        """
+        """Autograd alone holds the callback for the end, and drops it if the backward raises."""
         self._recover()
-        synchronises = self._synchronises
-        at_end = self.find_unused_parameters
+        synchronises, at_end = self._synchronises, self.find_unused_parameters
         backward = Backward(self.units, Wanted(self._frees, synchronises, self.prefetch, at_end))
-        self._backward, self.unfinished = weakref.ref(backward), "backward"
-        engine = torch.autograd.Variable._execution_engine
-        engine.queue_callback(partial(self._end_backward, backward, synchronises))
+        self._backward, self.unfinished = backward, "backward"
+        callback = partial(self._end_backward, backward, synchronises)
+        self._callback = weakref.ref(callback, weakly(self._callback_is_gone))
+        torch.autograd.Variable._execution_engine.queue_callback(callback)
         return backward
+
+    def _callback_is_gone(self, _: object) -> None:
+        self._backward = None
+        if self.unfinished == "backward":
+            for unit in self.units:
+                unit.abandon()
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         backward, unit = self._running(), self._unit_of[parameter]
@@ -233,19 +228,16 @@ class FSDP(nn.Module):
         """WHOLE → SHARDED → REDUCING → SHARDED for what autograd did not reach, and the root."""
         if synchronises and not self.find_unused_parameters:
             self._guard.refuse_missing([*backward.left(), self._kept])
-        used = [p for p in self._trained() if p.grad is not None]
+        used = [p for p in self.trained if p.grad is not None]
         backward.end()
         if synchronises:
             self._kept.average()
             if self.find_unused_parameters:
                 self._leave_unused_alone(set(used))
-        self._backward, self.unfinished = lambda: None, ""
-
-    def _trained(self) -> list[nn.Parameter]:
-        return [*self._unit_of, *self._kept.trained]
+        self._backward, self.unfinished = None, ""
 
     def _leave_unused_alone(self, used: set[nn.Parameter]) -> None:
-        trained = self._trained()
+        trained = self.trained
         anywhere = agree_used([p in used for p in trained], self.group)
         for parameter, is_used in zip(trained, anywhere, strict=True):
             if is_used:
@@ -260,7 +252,7 @@ class FSDP(nn.Module):
         if self.unfinished:
             self._guard.agree_on_failure(self.unfinished, self.replicas)
             for unit in self.units:
-                unit.abandon()
+                unit.reset()
             self.unfinished = ""
 
     @contextmanager
@@ -274,66 +266,3 @@ class FSDP(nn.Module):
             yield
         finally:
             self._synchronises, self._frees = before
-
-    # --- gradients and state ---------------------------------------------------------------------
-    @torch.no_grad()
-    def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
-        """Scales all gradients down together if their norm over all ranks is above `max_norm`.
-
-        Every element is on one rank of the group, so squares add up: one all-reduce of 8 bytes.
-        Torch's own would see a norm of this rank alone, and refuses.
-
-        Returns:
-            The norm before clipping, float64, the same on every rank.
-        """
-        cut = (p.grad for p in self._unit_of if p.grad is not None)
-        whole = (p.grad for p in self._kept.trained if p.grad is not None)
-        return clip_shards(cut, max_norm, self.group, whole)
-
-    @torch.no_grad()
-    def full_gradients(self) -> dict[str, torch.Tensor]:
-        """All gradients whole, by name, on the CPU; collective: one all-gather for each unit."""
-        self.free()
-        whole = {p: t for unit in self.units for p, t in unit.whole(lambda p: p.grad).items()}
-        whole |= {p: p.grad.cpu().clone() for p in self._kept.trained if p.grad is not None}
-        return {name: whole[p] for p, name in self._names.items() if p in whole}
-
-    @torch.no_grad()
-    def full_state_dict(self) -> dict[str, torch.Tensor]:
-        """The module's state as if it had never been cut, on the CPU of every rank.
-
-        Collective: one all-gather for each unit, whose memory is all that is held beside the
-        result.
-        """
-        self.free()
-        whole = {p: t for unit in self.units for p, t in unit.whole(lambda p: p.data).items()}
-        state = self.module.state_dict(keep_vars=True)  # parameters themselves, under all names
-        return {name: whole[t] if t in whole else t.cpu().clone() for name, t in state.items()}
-
-    @torch.no_grad()
-    def load_full_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Takes this rank's pieces out of a whole state, which every rank passes.
-
-        Raises:
-            CommError: names or shapes are not the module's.
-        """
-        self.free()
-        self._guard.refuse_other_state(state)
-        for unit in self.units:
-            unit.load({p: state[name] for p, name in self._names.items()})
-        for parameter in self._kept.parameters:
-            parameter.copy_(state[self._names[parameter]])
-        for name, buffer in self.module.named_buffers():
-            if name in state:
-                buffer.copy_(state[name])
-
-    def free(self) -> None:
-        """Goes back to this rank's pieces, where a forward has left parameters whole."""
-        for unit in self.units:
-            unit.free()
-
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-        """`to`, `cuda`, `double` and the like, where they change nothing but buffers."""
-        self.free()
-        self._guard.refuse_moved(fn)
-        return super()._apply(fn, recurse)

@@ -82,3 +82,7 @@ class Order:
             self.ended.append(use)
             self.first[unit] = min(use.begin, self.first.get(unit, use.begin))
         return use
+
+    def computes(self, unit: Unit) -> bool:
+        """Whether a use of a unit has begun and not ended: it may be called inside itself."""
+        return any(use.unit is unit for use in self._open)

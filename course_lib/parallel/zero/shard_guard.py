@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from course_lib.comm import CommError, Group, all_gather
 from course_lib.parallel.clip_guard import BY_NORM, refuse_clipping
 from course_lib.parallel.guard import guard_steps, refuse_missing
+from course_lib.parallel.shared_memory import refuse_shared_memory
 from course_lib.parallel.zero.guard import refuse_whole_tensor
 from course_lib.parallel.zero.unit import Unit
 from course_lib.trace.ledger import Counted
@@ -38,7 +39,8 @@ def refuse_uncuttable(
         wrapper: FSDP.
 
     Raises:
-        CommError: a part is cut already; a unit is a mere container; a parameter has no shape yet.
+        CommError: a part is cut already; a unit is a mere container; a parameter has no shape yet,
+            or lies in the memory of another.
     """
     asked = f"FSDP of a {type(module).__name__}"
     if any(isinstance(m, wrapper) for m in module.modules()):
@@ -62,6 +64,8 @@ def refuse_uncuttable(
             f"no shape yet of {', '.join(lazy[:3])}",
             "a lazy module makes its parameters in its first forward: call it once before",
         )
+    buffers = dict(module.named_buffers())
+    refuse_shared_memory(asked, {**dict(module.named_parameters()), **buffers})
 
 
 class UncopiedHook:

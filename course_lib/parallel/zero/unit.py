@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from course_lib.comm import CommError, Group, Work
-from course_lib.parallel.zero.flat_shard import FlatShard, Part, Precision
+from course_lib.parallel.zero.flat_shard import FlatShard, Part
+from course_lib.parallel.zero.precision import Precision
 
 
 class State(Enum):
@@ -152,11 +153,16 @@ class Unit:
             shard.keep_local()
 
     def abandon(self) -> None:
-        """Any state → SHARDED, after a failure: gradients that were not reduced are dropped."""
-        self.free()
-        self.finish_reduce()
+        """A backward has failed: gradients are again what they were before it. The state stays."""
         for shard in self._trained:
             shard.abandon()
+
+    def reset(self) -> None:
+        """Any state → SHARDED, after a failure: what is on its way arrives, and is dropped."""
+        self.free()
+        for shard in self._trained:
+            shard.drop_reduce()
+        self.state = State.SHARDED
 
     def forget(self, parameter: nn.Parameter) -> None:
         """Leaves the gradient of a parameter as it was before the last reduce."""
