@@ -16,25 +16,31 @@ from course_lib.comm import Group, all_reduce
 
 
 @torch.no_grad()
-def clip_shards(gradients: Iterable[torch.Tensor], max_norm: float, group: Group) -> torch.Tensor:
+def clip_shards(
+    gradients: Iterable[torch.Tensor],
+    max_norm: float,
+    group: Group,
+    copies: Iterable[torch.Tensor] = (),
+) -> torch.Tensor:
     """Scales gradients down together if their norm over all ranks is above `max_norm`.
 
     Args:
         gradients: this rank's pieces, real or complex; every element is on one rank of the group.
         max_norm: the largest norm that stays as it is.
         group: the ranks that have the other pieces.
+        copies: gradients that all these ranks have alike; index 0 counts them.
 
     Returns:
         The norm before clipping, float64, the same on every rank.
     """
-    mine = list(gradients)
+    mine, alike = list(gradients), list(copies)
     squares = torch.zeros((), dtype=torch.float64, device=group.device)
-    for gradient in mine:
+    for gradient in [*mine, *alike] if group.index == 0 else mine:
         parts = torch.view_as_real(gradient) if gradient.is_complex() else gradient
         squares += parts.double().pow(2).sum().to(squares.device)
     all_reduce(squares, group)
     norm = squares.sqrt()
     scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    for gradient in mine:
+    for gradient in [*mine, *alike]:
         gradient.mul_(scale.to(gradient.device))
     return norm

@@ -12,7 +12,7 @@ The optimizer must work element by element, as SGD and Adam do: it sees pieces o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,8 @@ from course_lib.parallel.zero.guard import (
     missing_gradients,
     refuse_nothing_trained,
     refuse_other_shard,
+    refuse_ties,
+    unfinished_step,
 )
 from course_lib.parallel.zero.zero_bucket import ShardedBucket, cut
 
@@ -50,9 +52,9 @@ class ShardedOptimizer(OuterOptimizer):
         options: for the optimizer.
 
     Raises:
-        CommError: nothing to optimize, or an optimizer that needs whole tensors, which a trial
-            finds out; in a step or a
-            backward, a parameter got no gradient.
+        CommError: nothing to optimize; parameters that share memory with others; an optimizer that
+            needs whole tensors, which a trial finds out; in a step or a backward, a parameter got
+            no gradient, or the one before it has raised.
     """
 
     def __init__(
@@ -71,11 +73,16 @@ class ShardedOptimizer(OuterOptimizer):
         self.buckets: list[ShardedBucket] = []
         self._used: set[nn.Parameter] = set()  # had a gradient on this rank since the last step
         self._reduced = False  # and whether gradients have been averaged since then
-        super().__init__(params, optimizer, options)
+        self._updating = False
+        given = [_listed(entry) for entry in params]
+        refuse_ties(f"{type(self).__name__} over {group}", _tensors(given))
+        super().__init__(given, optimizer, options)
         refuse_nothing_trained(f"{type(self).__name__} over {group}", self._trained())
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters, as for any optimizer; makes their shard."""
+        param_group = _listed(param_group)
+        refuse_ties(f"{type(self).__name__} over {self.group}", _tensors([param_group]))
         super().add_param_group(param_group)
         added = self.param_groups[-1]
         kinds: dict[Any, list[nn.Parameter]] = {}
@@ -98,14 +105,18 @@ class ShardedOptimizer(OuterOptimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates this rank's shard and all-gathers the parameters. Uses the gradients up."""
+        if self._updating:
+            raise unfinished_step(type(self).__name__, self.group.rank)
         loss = self._begin_step(closure)
         self._finish_gradients()
         if self.find_unused_parameters:
             self._skip_unused()
+        self._updating = True
         self.inner.step()
         self._drop_gradients()
         for bucket in self.buckets:
             bucket.gather_parameters()
+        self._updating = False
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -228,3 +239,18 @@ class Zero1(ShardedOptimizer):
                     self._used.add(parameter)
                     bucket.collect(parameter)
             bucket.reduce()
+
+
+def _listed(entry: Any) -> Any:
+    """A parameter, or a group whose parameters can be looked at more than once."""
+    if not isinstance(entry, dict) or isinstance(entry["params"], torch.Tensor):
+        return entry
+    return {**entry, "params": list(entry["params"])}
+
+
+def _tensors(entries: list[Any]) -> Iterator[torch.Tensor]:
+    """The parameters of entries; those with names are pairs."""
+    for entry in entries:
+        given = entry["params"] if isinstance(entry, dict) else entry
+        for one in given if isinstance(given, list) else [given]:
+            yield one[1] if isinstance(one, tuple) else one
