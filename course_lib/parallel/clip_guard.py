@@ -5,9 +5,9 @@ Source: torch.nn.utils.clip_grad, whose functions take parameters and look at th
 Costs nothing in a step: one look at an attribute of each parameter when torch clips.
 The production version (FSDP2) makes gradients DTensors, whose norm is a collective.
 
-Under ZeRO a parameter's `grad` is this rank's own, or None, until the step; under FSDP it is a piece
-of the average. Torch would clip by another norm on every rank. It has no hook before its clipping,
-so the functions that its decorator calls are replaced once by ones that look for a mark.
+Under ZeRO a parameter's `grad` is this rank's own, or None, until the step; under FSDP it is a
+piece of the average. Torch would clip by another norm on every rank. It has no hook before its
+clipping, so the functions that its decorator calls are replaced once by ones that look for a mark.
 """
 
 from __future__ import annotations
