@@ -21,8 +21,8 @@ from torch.optim import Optimizer
 from course_lib.comm import CommError, Group, all_gather
 from course_lib.parallel.clip_guard import BY_NORM, refuse_clipping
 from course_lib.parallel.guard import guard_steps, refuse_missing
+from course_lib.parallel.optimizer_probe import refuse_whole_tensor
 from course_lib.parallel.shared_memory import refuse_shared_memory
-from course_lib.parallel.zero.guard import refuse_whole_tensor
 from course_lib.parallel.zero.unit import Unit
 from course_lib.trace.ledger import Counted
 
@@ -122,6 +122,7 @@ class ShardGuard:
 
     def watch(self, owner: nn.Module, module: nn.Module) -> None:
         """Begins to look at optimizers, at torch's clipping, and at who saves or loads a state."""
+        self._tried: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         guard_steps(owner, self._check_step)
         pieces = [p for unit in self._units for shard in unit.shards for p in shard.parameters]
         found = f"pieces, whose other parts {self._group} has"
@@ -224,7 +225,7 @@ class ShardGuard:
 
     def _check_step(self, optimizer: Optimizer, touched: list[nn.Parameter]) -> None:
         asked = f"an optimizer's step on rank {self._rank}"
-        refuse_whole_tensor(asked, optimizer)
+        self._try_once(asked, optimizer)
         for unit in self._units:
             if any(shard.unsynchronised for shard in unit.shards):
                 raise CommError(
@@ -244,6 +245,13 @@ class ShardGuard:
                         f"{tuple(parameter.shape)}",
                         "the optimizer was built and used before FSDP: build it after",
                     )
+
+    def _try_once(self, asked: str, optimizer: Optimizer) -> None:
+        """Tries an optimizer at its first step, and again where groups have been added to it."""
+        tried, groups = self._tried.get(optimizer, 0), len(optimizer.param_groups)
+        if tried < groups:
+            refuse_whole_tensor(asked, optimizer, tried)
+            self._tried[optimizer] = groups
 
     def _refuse_half_a_backward(self, asked: str) -> None:
         if getattr(self._owner(), "unfinished", "") == "backward":
