@@ -183,10 +183,11 @@ class FlatShard:
         """Begins to average the full gradients, of which this rank gets its shard."""
         full = self._full.new_zeros(self.layout.padded, dtype=self._reduce_dtype)
         for parameter, view in zip(self.parameters, self.layout.views(full), strict=True):
-            if parameter.grad is not None:
-                dense = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
-                view.copy_(dense)
+            grad = parameter.grad
             parameter.grad = None
+            if grad is not None:
+                view.copy_(grad.to_dense() if grad.is_sparse else grad)
+            del grad  # its memory is wanted for the messages
         self.unsynchronised = False
         self.group.ledger.add_memory("gradients", full.nbytes)
         mine = torch.empty_like(self.shard)
