@@ -220,7 +220,7 @@ def test_server_ends_with_its_owner() -> None:
         "print(server.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
-    root = str(Path(HERE).parents[1])
+    root = str(Path(HERE).parents[2])
     owner = subprocess.Popen(
         [sys.executable, "-c", script, str(family.write)], pass_fds=[family.write],
         stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join([root, HERE])},
