@@ -1,0 +1,69 @@
+"""Ctrl-C at a moment of our choosing: work that must not be left half done is done first.
+
+Python raises KeyboardInterrupt between any two lines, also between taking bytes out of a socket and
+keeping them. Where that would lose something, an interrupt is `held`; where such work has to wait
+for somebody else, it is `interruptible` again.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class _Hold:
+    """The handler of SIGINT in a `held` block: it notes that one came, or raises it in a wait."""
+
+    def __init__(self) -> None:
+        self.came = self.waits = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        if not self.waits:
+            self.came = True
+            return
+        self.waits = False  # before a second one can come
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """An interrupt in this block is raised at its end, or in an `interruptible` wait inside.
+
+    Only the main thread is ever interrupted: in other threads nothing changes. In a block of a
+    block, the outer one holds.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if not _in_main_thread() or isinstance(before, _Hold) or not callable(before):
+        yield
+        return
+    hold = _Hold()
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if hold.came:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """In a `held` block: here an interrupt is raised at once, also one that came before."""
+    hold = signal.getsignal(signal.SIGINT)
+    if not _in_main_thread() or not isinstance(hold, _Hold):
+        yield
+        return
+    hold.waits = True
+    try:
+        if hold.came:
+            hold.came = hold.waits = False
+            raise KeyboardInterrupt
+        yield
+    finally:
+        hold.waits = False
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
