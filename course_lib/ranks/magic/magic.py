@@ -21,6 +21,7 @@ from course_lib.ranks.pool.outcome import Outcome, RanksError
 from course_lib.ranks.pool.pool import Pool
 from course_lib.ranks.pool.run import run_on_ranks
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied
+from course_lib.ranks.system.interrupts import held
 from course_lib.trace import FlightLog, Refusal, Timeline
 
 DEFAULT_RANKS = 4
@@ -75,12 +76,13 @@ class RanksMagics(Magics):
 
     def server(self) -> ForkServer:
         """The preloaded process; another one if it has ended."""
-        try:
-            self._server.collect()
-        except ServerDied:
-            self._server.close()
-            self._server = ForkServer()
-        return self._server
+        with held():
+            try:
+                self._server.collect()
+            except ServerDied:
+                self._server.close()
+                self._server = ForkServer()
+            return self._server
 
     def pull(self, name: str, rank: int | None = None) -> Any:
         """The value of a variable in the ranks: a list in rank order, or one rank's value."""
@@ -204,20 +206,31 @@ class RanksMagics(Magics):
 
     # --- inside ----------------------------------------------------------------------------------
     def _sized(self, asked: argparse.Namespace, fresh: bool) -> Pool:
-        """The pool that is asked for: the one there is, or a new one if that has another form."""
+        """The pool that is asked for: the one there is, or a new one if that has another form.
+
+        Raises:
+            UsageError: there can be no such pool.
+            RanksFailed: an interrupt came.
+        """
+        try:
+            with held():
+                return self._resized(asked, fresh)
+        except Refusal as error:
+            raise UsageError(str(error)) from None
+        except KeyboardInterrupt:
+            raise RanksFailed("Interrupted.") from None
+
+    def _resized(self, asked: argparse.Namespace, fresh: bool) -> Pool:
         now, wanted = self._form, self._form.changed(asked)
         if self._pool is not None and wanted == now and not fresh:
             return self._pool
-        try:
-            pool = Pool(wanted.world_size, self.server(), hosts=wanted.hosts, mbit=wanted.mbit)
-        except Refusal as error:
-            raise UsageError(str(error)) from None
-        if self._pool is not None:
-            if self._pool.running and not fresh:
+        pool = Pool(wanted.world_size, self.server(), hosts=wanted.hosts, mbit=wanted.mbit)
+        before, self._pool, self._form = self._pool, pool, wanted
+        if before is not None:
+            if before.running and not fresh:
                 change = wanted.words_after(now)
                 print(f"{change}: all start anew, their variables are gone.")
-            self._pool.close()
-        self._pool, self._form = pool, wanted
+            before.close()
         return pool
 
     def _show(self, outcome: Outcome, shown: LiveText, asked: argparse.Namespace) -> None:
@@ -240,6 +253,7 @@ class RanksMagics(Magics):
 
     def close(self) -> None:
         """Ends the ranks and the preloaded process."""
-        if self._pool is not None:
-            self._pool.close()
-        self._server.close()
+        with held():
+            if self._pool is not None:
+                self._pool.close()
+            self._server.close()

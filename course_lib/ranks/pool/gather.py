@@ -17,6 +17,7 @@ from course_lib.ranks.pool.pack import load_object
 from course_lib.ranks.pool.rank import RankEnd
 from course_lib.ranks.start.channel import ChannelClosed
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied
+from course_lib.ranks.system.interrupts import interruptible
 from course_lib.ranks.system.processes import PROCESSES
 from course_lib.trace import FlightLog, Ledger
 
@@ -74,7 +75,7 @@ class Gathering:
 
     def until_done(self) -> None:
         """Returns when there is nothing more to wait for; sets the verdict if ranks are stuck."""
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # the one that needs no file number itself
             selector.register(self.server, selectors.EVENT_READ, (self.endings, -1))
             for index in self.waiting:
                 rank = self.ranks[index]
@@ -83,7 +84,9 @@ class Gathering:
                 selector.register(rank.output, selectors.EVENT_READ, (drain, index))
             while self.waiting and not self.outcome.verdict:
                 pause = max(0.0, min(self.next_look, self.next_watch) - time.monotonic())
-                for key, _ in selector.select(pause):
+                with interruptible():
+                    ready = selector.select(pause)
+                for key, _ in ready:
                     take, index = key.data
                     take()
                     if index not in (-1, *self.waiting):
@@ -117,9 +120,11 @@ class Gathering:
                 kept += data[: max(0, MOST_OUTPUT - len(kept))]
 
     def answer(self, rank: RankEnd) -> None:
-        """Takes one message of a rank."""
+        """Takes one message of a rank, if it has come whole."""
         try:
-            message, raw, fds = rank.channel.receive()
+            message, raw, fds = rank.channel.receive(0)
+        except TimeoutError:
+            return
         except ChannelClosed:
             try:
                 self.server.collect(1.0, until=lambda: rank.child.status is not None)
@@ -151,7 +156,8 @@ class Gathering:
     ) -> dict[str, Any]:
         """Takes in a value; what it adds to the rank's report: nothing, or why it failed."""
         try:
-            self.outcome.values[rank.index] = load_object(message, raw, fds)
+            with interruptible():  # the program's own classes may take as long as they like
+                self.outcome.values[rank.index] = load_object(message, raw, fds)
         except Exception as error:
             text = f"the value cannot be unpacked here: {type(error).__name__}: {error}"
             return {"state": "raised", "error": text, "trace": text}
@@ -186,8 +192,7 @@ class Gathering:
         """Asks every rank that has not answered where it is; calls it a deadlock if none moves."""
         asked = time.monotonic()
         for index in self.waiting:
-            with suppress(ChannelClosed):
-                self.ranks[index].questions.send({"do": "where", "asked": asked})
+            self._ask(index, "where", asked)
         for index in self.waiting:
             if PROCESSES.is_stopped(self.ranks[index].child.pid):
                 self.outcome.reports[index] = {**self.seen.get(index, {}), "state": "stopped"}
@@ -223,9 +228,8 @@ class Gathering:
     def _take_flights(self) -> None:
         """Asks every rank for its last calls, also those that have answered or failed."""
         asked = time.monotonic()
-        for rank in self.ranks.values():
-            with suppress(ChannelClosed):
-                rank.questions.send({"do": "flight", "asked": asked})
+        for index in self.ranks:
+            self._ask(index, "flight", asked)
         for index in self.ranks:
             with suppress(ChannelClosed, TimeoutError):
                 log = FlightLog.from_dict(self._told(index, asked, GRACE))
@@ -239,6 +243,11 @@ class Gathering:
     def _hurry(self) -> None:
         """A rank failed: whether the others wait for it is worth a look soon."""
         self.next_look = min(self.next_look, time.monotonic() + HASTE)
+
+    def _ask(self, index: int, what: str, asked: float) -> None:
+        """Asks a rank; one that takes no more questions is not waited for."""
+        with suppress(ChannelClosed, TimeoutError):
+            self.ranks[index].questions.send({"do": what, "asked": asked}, timeout=0)
 
     def _told(self, index: int, asked: float, within: float) -> dict[str, Any]:
         """A rank's answer to the question of that time; late answers to older ones are dropped."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from course_lib.ranks.hosts.hosts import network_of
@@ -15,9 +16,11 @@ from course_lib.ranks.pool.pack import Packed, by_value, packed
 from course_lib.ranks.pool.rank import RankEnd
 from course_lib.ranks.start.channel import ChannelClosed
 from course_lib.ranks.start.forkserver import MEET_WITHIN, ForkServer, ServerDied
+from course_lib.ranks.system.interrupts import held, interruptible
 from course_lib.trace import Refusal
 
 MOST_RANKS = 64
+SLICE = 0.1  # seconds between two looks whether an interrupt ends the wait for another thread
 MEETING = 2.0  # seconds that ranks get to show that they can still meet
 ANEW = "All ranks were started anew; their variables are gone"
 
@@ -51,8 +54,8 @@ class Pool:
         mbit: float | None = None,
     ) -> None:
         device = device or os.environ.get("COURSE_DEVICE", "auto")
-        if not 1 <= world_size <= MOST_RANKS:
-            raise Refusal(f"{world_size} ranks", f"room for 1 to {MOST_RANKS}", "each is a process")
+        if not (isinstance(world_size, int) and 1 <= world_size <= MOST_RANKS):
+            raise Refusal(f"{world_size!r} ranks", f"room for 1 to {MOST_RANKS}", "each is a process")
         if device not in ("auto", "cpu", "cuda"):
             raise Refusal(f"the device {device!r}", "auto, cpu and cuda", "one of these is meant")
         self.network = network_of(world_size, hosts, mbit)
@@ -65,6 +68,7 @@ class Pool:
         self._ranks: list[RankEnd] = []
         self._calls: dict[int, int] = {}
         self._met: dict[int, int] = {}
+        self._turn = threading.RLock()
 
     # --- life ------------------------------------------------------------------------------------
     @property
@@ -84,8 +88,23 @@ class Pool:
             RanksError: they did not come up.
             HostsError: their hosts cannot be emulated here.
         """
-        if self._ranks:
-            return
+        with self._my_turn():
+            if not self._ranks:
+                self._start()
+
+    @contextmanager
+    def _my_turn(self) -> Iterator[None]:
+        """One thread at a time, and no interrupt in it but where the ranks are waited for."""
+        with held():
+            while not self._turn.acquire(timeout=SLICE):
+                with interruptible():
+                    pass  # one that came meanwhile is raised here
+            try:
+                yield
+            finally:
+                self._turn.release()
+
+    def _start(self) -> None:
         if self.network is not None:
             self.network.start()
         try:
@@ -100,6 +119,10 @@ class Pool:
             outcome = self._gather(Outcome(), set(range(self.world_size)), MEET_WITHIN, stall=None)
             if outcome.verdict:
                 raise RanksError(outcome)
+        except ServerDied as error:
+            self.stop()
+            asked, why = f"start {self.world_size} ranks", "all ranks come from that process"
+            raise Refusal(asked, str(error), why) from None
         except BaseException:  # an interrupt, most likely: half a pool is none
             self.stop()
             raise
@@ -113,18 +136,20 @@ class Pool:
                 self._ranks.append(rank)
 
     def stop(self) -> None:
-        """Ends the ranks; what they held is gone."""
-        for rank in self._ranks:
-            rank.end()
-        self._ranks = []
+        """Ends the ranks; what they held is gone. It can be repeated, and called at any time."""
+        with held():
+            ranks, self._ranks = self._ranks, []  # first: nothing may be closed twice
+            for rank in ranks:
+                rank.end()
 
     def close(self) -> None:
         """Ends the ranks, and the preloaded process if the pool started it."""
-        self.stop()
-        if self.network is not None:
-            self.network.close()
-        if self._owns_server:
-            self.server.close()
+        with held():
+            self.stop()
+            if self.network is not None:
+                self.network.close()
+            if self._owns_server:
+                self.server.close()
 
     def __enter__(self) -> Pool:
         return self
@@ -229,12 +254,13 @@ class Pool:
         watch: Callable[[Outcome], None] | None = None,
     ) -> Outcome:
         outcome = Outcome()
-        dead = self._dead()
-        if dead:
-            self.stop()
-            outcome.restarted = f"{dead} since the last cell. {ANEW}."
-        with packed(value) as parcel:
-            self.start()
+        with packed(value) as parcel, self._my_turn():
+            dead = self._dead()
+            if dead:
+                self.stop()
+                outcome.restarted = f"{dead} since the last cell. {ANEW}."
+            if not self._ranks:
+                self._start()
             try:
                 self._send(ranks, message, parcel)
                 return self._after(self._gather(outcome, ranks, timeout, watch, stall=self.stall))

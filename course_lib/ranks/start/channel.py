@@ -12,6 +12,7 @@ import struct
 import tempfile
 import time
 from array import array
+from contextlib import suppress
 from typing import Any
 
 from course_lib.ranks.system.interrupts import held, interruptible
@@ -140,8 +141,17 @@ class Channel:
             raise ChannelClosed("closed in the middle of a message" if self._begun else "closed")
         self._begun += piece
 
+    def wait(self, timeout: float) -> None:
+        """Waits until something has come, the other side has closed, or the time is over."""
+        with suppress(TimeoutError):
+            self._wait(select.POLLIN, _deadline(timeout))
+
     def _wait(self, event: int, deadline: float) -> None:
-        """Waits until there is something to read, or room to write; not beyond the deadline."""
+        """Waits until there is something to read, or room to write.
+
+        Raises:
+            TimeoutError: the deadline has come first.
+        """
         poller = select.poll()  # `select` itself knows no file number beyond 1023
         poller.register(self._sock, event)
         left = None if deadline == math.inf else max(0.0, deadline - time.monotonic()) * 1000
