@@ -5,7 +5,9 @@ Everything here is a function of reports (`where.report` of each rank), so it is
 
 from __future__ import annotations
 
+import math
 import re
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +16,8 @@ Report = dict[str, Any]
 LOST = re.compile("Connection (closed|reset|refused)|Broken pipe|Connect timeout")
 
 IDLE_WAKEUPS = 200  # per second: gloo's own thread looks around 100 times a second while idle
+
+MOST_LETTERS = 72  # of a row's first part: a long message must not push all places to the right
 
 PAIRED = ("send", "recv", "isend", "irecv")
 
@@ -61,12 +65,17 @@ def _same(earlier: Report, later: Report, seconds: float) -> bool:
 
 # --- in words ------------------------------------------------------------------------------------
 def table(reports: Mapping[int, Report]) -> list[str]:
-    """One line a rank: what it does, where, and in which call."""
-    doing = {rank: _doing(report) for rank, report in sorted(reports.items())}
-    width = max(map(len, doing.values()), default=0)
+    """What each rank does, where, and in which call; ranks of which all is the same stand once."""
+    same: dict[tuple[str, str], list[int]] = {}
+    for rank, report in sorted(reports.items()):
+        text = textwrap.shorten(_doing(report), MOST_LETTERS, placeholder=" …")
+        same.setdefault((text, _place(report)), []).append(rank)
+    who = [names(ranks) for ranks in same.values()]
+    first = max(map(len, who), default=0)
+    width = max((len(text) for text, _ in same), default=0)
     return [
-        f"  rank {rank}  {text:<{width}}  {_place(reports[rank])}".rstrip()
-        for rank, text in doing.items()
+        f"  {ranks:<{first}}  {text:<{width}}  {place}".rstrip()
+        for ranks, (text, place) in zip(who, same, strict=True)
     ]
 
 
@@ -165,9 +174,39 @@ def _explain_alike(waiting: Mapping[int, Report]) -> str:
         return f"{names(waiting)} {verb} for {names(missing)}, which did not run this cell."
     shapes = {tuple(rep.get("shape", ())) for rep in waiting.values()}
     if len(shapes) > 1:
-        each = "; ".join(f"rank {r} {list(rep.get('shape', ()))}" for r, rep in waiting.items())
+        each = sizes(waiting) or "; ".join(
+            f"rank {r} {list(rep.get('shape', ()))}" for r, rep in waiting.items()
+        )
         return f"Every rank is in the same call, with tensors of different shapes: {each}."
     return f"{_wait_in(waiting)} and nobody moves."
+
+
+def sizes(reports: Mapping[int, Report]) -> str:
+    """`rank 0: all_reduce of 20 elements, rank 1: of 12`; "" if no ranks' tensors differ.
+
+    Asked for ranks that a backend has ended or refused: what each was in is in its report.
+    """
+    known = {r: rep for r, rep in sorted(reports.items()) if rep.get("call") and "shape" in rep}
+    same: dict[tuple[str, str], list[int]] = {}
+    for rank, report in known.items():
+        peer = report.get("peer", -1) if report["call"] in PAIRED else -1
+        way = "" if peer < 0 else f" {'to' if 'send' in report['call'] else 'from'} rank {peer}"
+        same.setdefault((report["call"] + way, _size(report, known)), []).append(rank)
+    if len({size for _, size in same}) < 2:
+        return ""
+    one_call = len({call for call, _ in same}) == 1
+    each = [
+        f"{names(ranks)}: {'' if one_call and at else f'{call} '}of {size}"
+        for at, ((call, size), ranks) in enumerate(same.items())
+    ]
+    return ", ".join(each)
+
+
+def _size(report: Report, all_reports: Mapping[int, Report]) -> str:
+    count = math.prod(report["shape"])
+    dtypes = {other.get("dtype", "") for other in all_reports.values()}
+    dtype = f" in {report.get('dtype')}" if len(dtypes) > 1 else ""
+    return f"{count} element{'' if count == 1 else 's'}{dtype}"
 
 
 def _explain_mismatch(waiting: Mapping[int, Report]) -> str:

@@ -15,6 +15,7 @@ from course_lib.ranks.pool import autopsy
 from course_lib.ranks.pool.outcome import Outcome, ending
 from course_lib.ranks.pool.pack import load_object
 from course_lib.ranks.pool.rank import RankEnd
+from course_lib.ranks.pool.waiting import Waits
 from course_lib.ranks.start.channel import ChannelClosed
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied
 from course_lib.ranks.system.interrupts import interruptible
@@ -28,6 +29,7 @@ STOPPED = 3.0  # seconds after which a rank that a signal stopped is given up, a
 GRACE = 0.8  # seconds that ranks get to answer an interrupt, or to tell their last calls
 MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
 OTHER_SIZE = ": a message did not fit its tensor, so the shapes of the ranks differ"
+CALL = ("call", "axis", "group", "seq", "peer", "shape", "dtype")  # of a report: in which call
 PIPE = 1 << 20  # bytes that a pipe can hold at most
 READ = 1 << 16  # bytes read at a time
 
@@ -68,6 +70,7 @@ class Gathering:
         self.lost = ""  # how the preloaded process ended, if it did
         self.stopped = 0.0  # seconds for which a rank has been stopped
         self.seen: dict[int, dict[str, Any]] = {}
+        self.waits = Waits()
         for index in waiting:
             outcome.reports[index] = {"state": "running"}
         for index in self.ranks:
@@ -132,9 +135,13 @@ class Gathering:
                 self.lost = f" with {error}"
             self._killed(rank)
             return
+        if message["did"] == "aborts":
+            self._last_words(rank.index, message)
+            return
         if message["did"] == "display":
             self.outcome.displays.append((rank.index, message["data"]))
             return
+        self.outcome.broken = self.outcome.broken or message.get("broken", "")
         report: dict[str, Any] = {"state": "finished", "made": message.get("seq", -1)}
         if message["did"] == "ready":
             self.outcome.device = message["device"]
@@ -175,15 +182,26 @@ class Gathering:
             if self.ranks[index].child.status is not None:
                 self._killed(self.ranks[index])
 
+    def _last_words(self, index: int, message: dict[str, Any]) -> None:
+        """A library has aborted a rank: where it was, and its last calls."""
+        self.seen[index] = message["where"]
+        log = FlightLog.from_dict(message["flight"])
+        log.state = "killed"
+        self.outcome.flight_logs.append(log)
+
     def _killed(self, rank: RankEnd) -> None:
         self.drain(rank)
+        with suppress(ChannelClosed, TimeoutError):
+            while (message := rank.channel.receive(0)[0])["did"] != "aborts":
+                pass
+            self._last_words(rank.index, message)
         where = self.seen.get(rank.index, {})
         at = f" (last seen at line {where['line']}: {where['source']})" if where.get("line") else ""
         if b"gloo::EnforceNotMet" in self.outcome.output[rank.index]:
             at += OTHER_SIZE
-        self.outcome.reports[rank.index] = {
-            "state": "killed", "error": ending(rank.child.status) + self.lost + at,
-        }  # fmt: skip
+        called = {part: where[part] for part in CALL if part in where} if where.get("call") else {}
+        error = ending(rank.child.status) + self.lost + at
+        self.outcome.reports[rank.index] = {"state": "killed", "error": error, **called}
         self.waiting.discard(rank.index)
         self._hurry()
 
@@ -201,6 +219,8 @@ class Gathering:
                 told = self._told(index, asked, LOOK)
                 self.outcome.reports[index] = {**told, "state": "running"}
         now, reports = time.monotonic(), dict(self.outcome.reports)
+        self.waits.look(reports)
+        self.outcome.waits = self.waits.line(now)
         self._judge(now, reports)
 
     def _judge(self, now: float, reports: dict[int, dict[str, Any]]) -> None:

@@ -14,6 +14,7 @@ from course_lib.ranks.pool.gather import Gathering
 from course_lib.ranks.pool.outcome import Outcome, RanksError, ending
 from course_lib.ranks.pool.pack import Packed, by_value, packed
 from course_lib.ranks.pool.rank import RankEnd
+from course_lib.ranks.pool.waiting import Told
 from course_lib.ranks.start.channel import ChannelClosed
 from course_lib.ranks.start.forkserver import MEET_WITHIN, ForkServer, ServerDied
 from course_lib.ranks.system.interrupts import held, interruptible
@@ -55,7 +56,9 @@ class Pool:
     ) -> None:
         device = device or os.environ.get("COURSE_DEVICE", "auto")
         if not (isinstance(world_size, int) and 1 <= world_size <= MOST_RANKS):
-            raise Refusal(f"{world_size!r} ranks", f"room for 1 to {MOST_RANKS}", "each is a process")
+            raise Refusal(
+                f"{world_size!r} ranks", f"room for 1 to {MOST_RANKS}", "each is a process"
+            )
         if device not in ("auto", "cpu", "cuda"):
             raise Refusal(f"the device {device!r}", "auto, cpu and cuda", "one of these is meant")
         self.network = network_of(world_size, hosts, mbit)
@@ -289,22 +292,27 @@ class Pool:
             reason = "They could not go on"
         elif any(report["state"] in ("running", "stopped") for report in reports.values()):
             reason = "Some did not stop"
-        elif self._in_step():
+        elif outcome.broken:
+            reason = outcome.broken
+        elif self._in_step(sure=not outcome.verdict):
             return outcome
         else:
             outcome.verdict = outcome.verdict or "out of step"
             reason = "They made different numbers of collective calls and cannot meet any more"
+            if self._alike():
+                reason = "They cannot reach each other any more"
         self.stop()
         outcome.restarted = f"{reason}. {ANEW}."
         return outcome
 
-    def _in_step(self) -> bool:
+    def _in_step(self, sure: bool) -> bool:
         """Whether all ranks are at the same collective call of their world group.
 
         The backend counts messages as well, which some ranks may send and others not. So a
-        difference is only a suspicion; the proof is whether they can meet in a barrier.
+        difference is only a suspicion; the proof is whether they can meet in a barrier. They have
+        to prove it as well after a failure (not `sure`), which may have broken a connection.
         """
-        if len({self._calls[rank] - self._met.get(rank, 0) for rank in self._calls}) <= 1:
+        if sure and self._alike():
             return True
         everyone = set(range(self.world_size))
         with packed(None) as nothing:
@@ -312,6 +320,10 @@ class Pool:
         met = self._gather(Outcome(), everyone, MEETING, stall=MEETING / 4)
         self._met = dict(self._calls)
         return not met.verdict
+
+    def _alike(self) -> bool:
+        """Whether all ranks have made equally many calls since they last met."""
+        return len({self._calls[rank] - self._met.get(rank, 0) for rank in self._calls}) <= 1
 
     # --- the loop --------------------------------------------------------------------------------
     def _gather(
@@ -324,6 +336,8 @@ class Pool:
         stall: float | None,
     ) -> Outcome:
         """Waits until every rank in `waiting` has answered, died or was judged stuck."""
+        told = Told()
+        watch = watch or (lambda outcome: told(outcome.waits))
         gather = Gathering(
             self.server, {rank.index: rank for rank in self._ranks}, outcome, waiting,
             timeout=timeout, stall=stall, watch=watch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import traceback
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import Any
 
 import cloudpickle
 
-# Frames of these files are ours, not the reader's: who runs a cell, and who packs its values.
+# Frames of these files are not the reader's: who parses and runs a cell, and packs its values.
 HIDDEN = (
     str(Path(__file__).with_name("worker.py")),
     str(Path(__file__).parents[1] / "pool" / "pack.py"),
     str(Path(cloudpickle.__file__).parent),
+    ast.__file__,
     "<frozen",
 )
 
