@@ -15,6 +15,7 @@ from course_lib.ranks.hosts.recorded import Run, live_or_recorded
 from course_lib.ranks.magic import torchrun
 from course_lib.ranks.magic.asked import Form, Parser, cell_parser, pool_parser, torchrun_parser
 from course_lib.ranks.magic.live import LiveText
+from course_lib.ranks.magic.plain import plain
 from course_lib.ranks.magic.render import text_of
 from course_lib.ranks.pool.autopsy import names
 from course_lib.ranks.pool.outcome import Outcome, RanksError
@@ -43,6 +44,11 @@ def _asked(parser: Parser, line: str) -> argparse.Namespace:
         return parser.read(line)
     except Refusal as error:
         raise UsageError(str(error)) from None
+
+
+def _so_far(outcome: Outcome) -> str:
+    """What a cell that runs has printed last, and whom its ranks have long waited for."""
+    return "\n".join(filter(None, [text_of(outcome.output, 0, 30), outcome.waits]))
 
 
 @magics_class
@@ -178,12 +184,12 @@ class RanksMagics(Magics):
         """
         asked = _asked(cell_parser(), line)
         pool = self._sized(asked, asked.fresh)
-        source = "\n" + cell  # so that line numbers are the editor's: the magic stands on line 1
+        source = "\n" + plain(cell)  # line numbers are the editor's: the magic stands on line 1
         shown = LiveText()
         try:
             self._last = pool.run_cell(
                 source, f"Cell In[{self._shell.execution_count}]", asked.only, asked.timeout,
-                asked.ledger, watch=lambda outcome: shown.update(text_of(outcome.output, 0, 30)),
+                asked.ledger, watch=lambda outcome: shown.update(_so_far(outcome)),
             )  # fmt: skip
         except Refusal as error:
             raise UsageError(str(error)) from None
@@ -197,7 +203,7 @@ class RanksMagics(Magics):
     def torchrun(self, line: str, cell: str) -> None:
         """`%%torchrun [N] [--timeout S]`: runs the cell as a script under the real torchrun."""
         asked = _asked(torchrun_parser(), line)
-        result = torchrun.run(cell, asked.world_size, asked.timeout)
+        result = self._or_story(lambda: torchrun.run(cell, asked.world_size, asked.timeout))
         text = text_of(result.output)
         if text:
             display({"text/plain": text}, raw=True)

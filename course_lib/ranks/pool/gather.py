@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import signal
 import time
@@ -30,6 +31,7 @@ GRACE = 0.8  # seconds that ranks get to answer an interrupt, or to tell their l
 MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
 OTHER_SIZE = ": a message did not fit its tensor, so the shapes of the ranks differ"
 CALL = ("call", "axis", "group", "seq", "peer", "shape", "dtype")  # of a report: in which call
+BYTES = re.compile(rb"length <= op\.nbytes\. (\d+) vs (\d+)")  # gloo's words before it aborts
 PIPE = 1 << 20  # bytes that a pipe can hold at most
 READ = 1 << 16  # bytes read at a time
 
@@ -146,7 +148,8 @@ class Gathering:
         if message["did"] == "ready":
             self.outcome.device = message["device"]
         if message["did"] in ("raised", "interrupted"):
-            report = {**message, "state": message["did"] if self.interrupted else "raised"}
+            report = {**message.pop("called"), **message}
+            report["state"] = message["did"] if self.interrupted else "raised"
             report["error"] = f"{message['error']}: {message['text']}".splitlines()[0][:200]
             self._hurry()
         elif "pickle" in message:
@@ -197,8 +200,10 @@ class Gathering:
             self._last_words(rank.index, message)
         where = self.seen.get(rank.index, {})
         at = f" (last seen at line {where['line']}: {where['source']})" if where.get("line") else ""
-        if b"gloo::EnforceNotMet" in self.outcome.output[rank.index]:
+        if b"gloo::EnforceNotMet" in (printed := self.outcome.output[rank.index]):
             at += OTHER_SIZE
+            if where.get("call") in autopsy.PAIRED and (sizes := BYTES.search(printed)):
+                at += f" ({int(sizes[1])} bytes came for {int(sizes[2])})"
         called = {part: where[part] for part in CALL if part in where} if where.get("call") else {}
         error = ending(rank.child.status) + self.lost + at
         self.outcome.reports[rank.index] = {"state": "killed", "error": error, **called}

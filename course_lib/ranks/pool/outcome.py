@@ -80,8 +80,8 @@ class Outcome:
             dead = [r for r, report in self.reports.items() if report["state"] == "killed"]
             each = "; ".join(f"rank {r} {self.reports[r]['error']}" for r in dead)
             sizes = autopsy.sizes(self._ended())
-            why = [f"The sizes differ: {sizes}."] if sizes else []
-            return [f"A rank ended: {each}.", *why, *autopsy.table(self.reports)]
+            parted = f"The sizes differ: {sizes}." if sizes else self._parted()
+            return [f"A rank ended: {each}.", *filter(None, [parted]), *autopsy.table(self.reports)]
         if self.verdict == "stopped":
             halted = [r for r, report in self.reports.items() if report["state"] == "stopped"]
             verb = "was" if len(halted) == 1 else "were"

@@ -12,7 +12,7 @@ import cloudpickle
 
 # Frames of these files are not the reader's: who parses and runs a cell, and packs its values.
 HIDDEN = (
-    str(Path(__file__).with_name("worker.py")),
+    *(str(Path(__file__).with_name(name)) for name in ("worker.py", "shell.py")),
     str(Path(__file__).parents[1] / "pool" / "pack.py"),
     str(Path(cloudpickle.__file__).parent),
     ast.__file__,

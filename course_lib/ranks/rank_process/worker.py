@@ -26,6 +26,7 @@ from course_lib.ranks.pool.pack import Packed, load_object
 from course_lib.ranks.rank_process import where
 from course_lib.ranks.rank_process.last_words import LastWords
 from course_lib.ranks.rank_process.rendezvous import meet
+from course_lib.ranks.rank_process.shell import Shell
 from course_lib.ranks.rank_process.show import mime_bundle, own_line, own_traceback, text_of
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.trace import Ledger, Refusal, flight_log
@@ -109,10 +110,11 @@ class Worker:
         )  # fmt: skip
         self.group = Group.world(self.ledger, self.device)
         self._meet_on_gpus()  # NCCL takes a second to connect: here, and not in the first cell
+        shell = Shell(self.module.__dict__)
         self.module.__dict__.update(
             rank=self.rank, world_size=self.world_size, device=self.device, dist=dist,
             torch=torch, group=self.group,
-            comm=comm, display=self.display, __builtins__=builtins,
+            comm=comm, display=self.display, get_ipython=lambda: shell, __builtins__=builtins,
         )  # fmt: skip
         self.everybody = dist.group.WORLD
         dist.init_process_group = _refuse_second(dist.init_process_group)
@@ -286,7 +288,7 @@ class Worker:
         interrupted = isinstance(error, KeyboardInterrupt)
         self._reply(
             "interrupted" if interrupted else "raised", seq=where.calls_made(),
-            broken=self._broken(), **where.failed_call(error, self.ledger),
+            broken=self._broken(), called=where.failed_call(error, self.ledger),
             error=type(error).__name__, text=text_of(error), trace=own_traceback(error),
             line=own_line(error),
         )  # fmt: skip

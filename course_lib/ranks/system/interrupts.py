@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+SLICE = 0.1  # seconds between two looks whether an interrupt ends the wait for another thread
+
 
 class _Hold:
     """The handler of SIGINT in a `held` block: it notes that one came, or raises it in a wait."""
@@ -63,6 +65,25 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         hold.waits = False
+
+
+class Turns:
+    """A lock under which interrupts are held: one thread at a time, and no work left half done."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Waits for the turn, which an interrupt may end, and gives it back after the block."""
+        with held():
+            while not self._lock.acquire(timeout=SLICE):
+                with interruptible():
+                    pass  # one that came meanwhile is raised here
+            try:
+                yield
+            finally:
+                self._lock.release()
 
 
 def _in_main_thread() -> bool:

@@ -154,7 +154,7 @@ def test_different_groups_with_the_same_members() -> None:
 def test_different_shapes() -> None:
     assert said(waits(), waits(), waits(shape=[5]), waits()) == (
         "Every rank is in the same call, with tensors of different shapes: "
-        "rank 0 [4]; rank 1 [4]; rank 2 [5]; rank 3 [4]."
+        "ranks 0, 1 and 3: all_reduce of 4 elements, rank 2: of 5."
     )
 
 

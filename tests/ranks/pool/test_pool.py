@@ -49,7 +49,6 @@ def gone_within(pids: list[int], seconds: float = 5) -> bool:
 @contextmanager
 def interrupt_after(seconds: float) -> Iterator[None]:
     """Ctrl-C in this process."""
-
     before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
