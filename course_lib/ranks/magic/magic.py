@@ -188,7 +188,7 @@ class RanksMagics(Magics):
         shown = LiveText()
         try:
             self._last = pool.run_cell(
-                source, f"Cell In[{self._shell.execution_count}]", asked.only, asked.timeout,
+                source, f"Cell In[{self._number()}]", asked.only, asked.timeout,
                 asked.ledger, watch=lambda outcome: shown.update(_so_far(outcome)),
             )  # fmt: skip
         except Refusal as error:
@@ -209,6 +209,12 @@ class RanksMagics(Magics):
             display({"text/plain": text}, raw=True)
         if result.failure:
             raise RanksFailed(result.failure)
+
+    def _number(self) -> int:
+        """The number of the cell that runs; the shell's own is the next one's by then, or not."""
+        result = self._shell.displayhook.exec_result
+        own = None if result is None else result.execution_count
+        return int(self._shell.execution_count if own is None else own)
 
     # --- inside ----------------------------------------------------------------------------------
     def _sized(self, asked: argparse.Namespace, fresh: bool) -> Pool:

@@ -43,7 +43,13 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
             socket of the store; with several hosts, the network of this rank's.
     """
     network = fds.pop() if args["hosts"] > 1 else None
-    worker = Worker(Channel.from_fd(fds[0]), fds[2], args)
+    channel = Channel.from_fd(fds[0])
+    try:
+        worker = Worker(channel, fds[2], args)
+    except Refusal as error:
+        words = {"error": "Refusal", "text": str(error), "trace": str(error), "line": 0}
+        channel.send({"did": "raised", "rank": args["rank"], "called": {}, **words})
+        return
     worker.take_output()
     threading.Thread(
         target=worker.answer, args=(Channel.from_fd(fds[1]),), daemon=True, name="questions"

@@ -88,6 +88,10 @@ class ForkServer:
     Args:
         channel: a channel to a server that already runs; None starts one.
 
+    Attributes:
+        ready: whether it has imported what it preloads.
+        pid: its process id once it is ready; 0 before, and for a server that already ran.
+
     Raises:
         Refusal: COURSE_START names no way to start processes, or this process's working folder
             has been deleted.
@@ -95,7 +99,7 @@ class ForkServer:
 
     def __init__(self, channel: Channel | None = None) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self.ready = channel is not None
+        self.ready, self.pid = channel is not None, 0
         self._children: dict[int, Child] = {}
         self._asked = 0
         self._forked: dict[int, Child] = {}
@@ -211,7 +215,7 @@ class ForkServer:
 
     def _take(self, message: dict[str, Any]) -> None:
         if message["did"] == "ready":
-            self.ready = True
+            self.ready, self.pid = True, message["pid"]
         elif message["did"] == "wait":
             say(message["text"])
         elif message["did"] == "fork":
@@ -249,11 +253,6 @@ class ForkServer:
                 except subprocess.TimeoutExpired:
                     self._process.kill()
                     self._process.wait()
-
-    @property
-    def pid(self) -> int:
-        """Process id of the server; 0 for a client that did not start it."""
-        return self._process.pid if self._process else 0
 
     def __enter__(self) -> ForkServer:
         return self
