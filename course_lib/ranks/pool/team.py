@@ -163,38 +163,44 @@ class Team:
 
     def _after(self, outcome: Outcome) -> Outcome:
         """Starts the ranks anew where they cannot go on together."""
-        reports = outcome.reports
+        reports, alike = outcome.reports, self._alike()
         if outcome.verdict in ("deadlock", "timeout", "died", "stopped"):
             reason = "They could not go on"
         elif any(report["state"] in ("running", "stopped") for report in reports.values()):
             reason = "Some did not stop"
         elif outcome.broken:
             reason = outcome.broken
-        elif self._in_step(sure=not outcome.verdict):
+        elif self._in_step(outcome):
             return outcome
         else:
             outcome.verdict = outcome.verdict or "out of step"
             reason = "They made different numbers of collective calls and cannot meet any more"
-            if self._alike():
+            if alike:
                 reason = "They cannot reach each other any more"
         self.stop()
         outcome.restarted = f"{reason}. {ANEW}."
         return outcome
 
-    def _in_step(self, sure: bool) -> bool:
+    def _in_step(self, outcome: Outcome) -> bool:
         """Whether all ranks are at the same collective call of their world group.
 
         The backend counts messages as well, which some ranks may send and others not. So a
         difference is only a suspicion; the proof is whether they can meet in a barrier. They have
-        to prove it as well after a failure (not `sure`), which may have broken a connection.
+        to prove it as well after a call that failed, which may have broken a connection. An
+        interrupt meanwhile becomes the verdict.
         """
-        if sure and self._alike():
+        failed = any(
+            rep["state"] == "raised" and rep.get("call") for rep in outcome.reports.values()
+        )
+        if self._alike() and not failed:
             return True
         everyone = set(range(self.world_size))
         with packed(None) as nothing:
             self._send(everyone, {"do": "meet"}, nothing)
         met = self._gather(Outcome(), everyone, MEETING, stall=MEETING / 4)
         self._met = dict(self._calls)
+        if met.verdict == "interrupted":
+            outcome.verdict = met.verdict
         return not met.verdict
 
     def _alike(self) -> bool:
