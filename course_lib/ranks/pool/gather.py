@@ -97,8 +97,15 @@ class Gathering:
                     if index not in (-1, *self.waiting):
                         selector.unregister(key.fileobj)
                 self._now_and_then()
-        if self.outcome.verdict and not self.interrupted:
+        if self.interrupted:
+            return
+        if not self.outcome.verdict and self._died():
+            self.outcome.verdict = "died"
+        if self.outcome.verdict:
             self._take_flights()
+
+    def _died(self) -> bool:
+        return any(report["state"] == "killed" for report in self.outcome.reports.values())
 
     def _now_and_then(self) -> None:
         now = time.monotonic()

@@ -31,6 +31,7 @@ from course_lib.ranks.rank_process.show import mime_bundle, own_line, own_traceb
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.trace import Ledger, Refusal, flight_log
 
+OUTPUTS = (("stdout", 1), ("stderr", 2))
 LAST_CALLS = 16  # in the flight log that a rank tells of itself
 
 
@@ -69,7 +70,6 @@ class Worker:
 
     def __init__(self, channel: Channel, output: int, args: dict[str, Any]) -> None:
         self.channel, self.output = channel, output
-        self.streams: dict[str, io.TextIOWrapper] = {}
         self.rank, self.world_size = args["rank"], args["world_size"]
         self.port, self.hosts = args["port"], args["hosts"]
         self.device = self._device(args["device"])
@@ -95,14 +95,13 @@ class Worker:
     # --- start -----------------------------------------------------------------------------------
     def take_output(self) -> None:
         """Makes Python's output streams write to the pipe at once, whole lines at a time."""
-        for name, fd in (("stdout", 1), ("stderr", 2)):
-            raw = io.FileIO(fd, "w", closefd=False)
-            stream = io.TextIOWrapper(
-                io.BufferedWriter(raw), "utf-8", "replace", line_buffering=True,
-                write_through=name == "stderr",
-            )  # fmt: skip
-            setattr(sys, name, stream)
-            self.streams[name] = stream
+        for name, fd in OUTPUTS:
+            setattr(sys, name, self._stream(name, fd))
+
+    def _stream(self, name: str, fd: int) -> io.TextIOWrapper:
+        raw = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
+        at_once = name == "stderr"
+        return io.TextIOWrapper(raw, "utf-8", "replace", line_buffering=True, write_through=at_once)
 
     def join(self, listen_fd: int | None, network: int | None) -> None:
         """Meets the other ranks, and reports that this one is ready."""
@@ -260,13 +259,13 @@ class Worker:
 
     def _flush(self) -> None:
         """Brings out what was printed; streams that the program has broken work again after it."""
-        for name, fd in (("stdout", 1), ("stderr", 2)):
+        for name, fd in OUTPUTS:
             if not self._leads_out(fd):
                 os.dup2(self.output, fd)
                 self._say(f"File number {fd} ({name}) was closed or led elsewhere; it is back.")
             stream = getattr(sys, name)
             if stream is None or getattr(stream, "closed", False):
-                setattr(sys, name, self.streams[name])
+                setattr(sys, name, self._stream(name, fd))
                 self._say(f"sys.{name} was closed or None; it is back.")
             with suppress(Exception):  # the program may have put something of its own there
                 getattr(sys, name).flush()

@@ -9,24 +9,35 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 SLICE = 0.1  # seconds between two looks whether an interrupt ends the wait for another thread
 
 
 class _Hold:
-    """The handler of SIGINT in a `held` block: it notes that one came, or raises it in a wait."""
+    """The handler of SIGINT in a `held` block: it notes that one came, or passes it on in a wait.
 
-    def __init__(self) -> None:
+    Args:
+        before: the handler outside of the block. It raises KeyboardInterrupt, or decides not to.
+    """
+
+    def __init__(self, before: Callable[[int, FrameType | None], object]) -> None:
+        self._before = before
         self.came = self.waits = False
 
-    def __call__(self, number: int, frame: object) -> None:
-        if not self.waits:
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.waits:
+            self.pass_on(frame)
+        else:
             self.came = True
-            return
-        self.waits = False  # before a second one can come
-        raise KeyboardInterrupt
+
+    def pass_on(self, frame: FrameType | None = None) -> None:
+        """Calls the handler outside; until it has returned, another interrupt only counts."""
+        self.came = self.waits = False
+        self._before(signal.SIGINT, frame)
+        self.waits = True
 
 
 @contextmanager
@@ -40,7 +51,7 @@ def held() -> Iterator[None]:
     if not _in_main_thread() or isinstance(before, _Hold) or not callable(before):
         yield
         return
-    hold = _Hold()
+    hold = _Hold(before)
     signal.signal(signal.SIGINT, hold)
     try:
         yield
@@ -60,8 +71,7 @@ def interruptible() -> Iterator[None]:
     hold.waits = True
     try:
         if hold.came:
-            hold.came = hold.waits = False
-            raise KeyboardInterrupt
+            hold.pass_on()
         yield
     finally:
         hold.waits = False
