@@ -102,6 +102,6 @@ def test_the_next_cell_can_always_be_used() -> None:
             seen[name] += 1
         assert open_files(kernel) - before < 8, "files stay open"
     finally:
+        print(f"{seen.total()} interrupts were well: {dict(seen)}")
         kernel.close()
-    print(dict(seen))
     assert kernels.gone_within(kernel.tag, 20) == []

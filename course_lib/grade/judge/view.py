@@ -21,8 +21,8 @@ NEEDED: dict[str, set[str]] = {
 }  # fmt: skip
 PARTS: dict[str, Any] = {
     "line": int, "seq": int, "peer": int, "made": int, "source": str, "call": str, "axis": str,
-    "dtype": str, "error": str, "kind": str, "group": list, "shape": list, "tampering": list, "calls": list,
-    "ledger": dict, "threads": (list, dict), "at": (int, float), "carried": int,
+    "dtype": str, "error": str, "kind": str, "group": list, "shape": list, "tampering": list,
+    "calls": list, "ledger": dict, "threads": (list, dict), "at": (int, float), "carried": int,
 }  # fmt: skip
 
 CALL = ("call", "axis", "group", "seq", "peer", "shape", "dtype")  # out of which an error came
