@@ -23,7 +23,7 @@ from course_lib.ranks.system.descend import die_with_parent, kill_family, strays
 from course_lib.ranks.system.processes import LINUX
 from course_lib.ranks.system.scratch import sweep
 
-LAST_SECONDS = 5.0  # that a server gets to end what it has started, once its owner is gone
+LAST_SECONDS = 2.0  # for a server to end what it has started; its owner waits a little longer
 
 
 class Server:
