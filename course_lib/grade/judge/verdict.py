@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from course_lib.grade import faults
@@ -17,6 +19,7 @@ FIRST = (
     "tampering", "syntax", "no_function", "not_written", "import", "memory", "process", "network",
     "cpu", "killed", "exit", "exception",
 )  # fmt: skip
+SIZES = "all ranks of a group must bring tensors of the same size to a collective"
 CAUSES = {
     "exit": "sys.exit ends the process; return from the function instead",
     "memory": "a rank may use 2 GiB more than at its start",
@@ -50,7 +53,12 @@ def of_ended(ranks: Sequence[RankView], path: str) -> Fault:
     origin = [fault for fault in found if not autopsy.LOST.search(fault.message)] or found
     first = min(origin, key=lambda fault: FIRST.index(fault.kind))
     same = [f for f in origin if (f.kind, f.line) == (first.kind, first.line)]
-    return _merged(same, first, len(ranks))
+    merged = _merged(same, first, len(ranks))
+    aborted = any(view.child.status == -signal.SIGABRT for view in ranks)
+    sizes = autopsy.sizes({view.index: view.report() for view in ranks if view.state != "finished"})
+    if first.kind != "killed" or not aborted or not sizes:
+        return merged
+    return replace(merged, message=f"{merged.message}: the sizes differ: {sizes}", cause=SIZES)
 
 
 def _of_rank(view: RankView) -> Fault:
