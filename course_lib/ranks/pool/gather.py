@@ -161,7 +161,7 @@ class Gathering:
             report = {**message.pop("called"), **message}
             report["state"] = message["did"] if self.interrupted else "raised"
             report["error"] = f"{message['error']}: {message['text']}".splitlines()[0][:200]
-            self._hurry()
+            self.next_look = min(self.next_look, time.monotonic() + HASTE)  # do others wait for it?
         elif "pickle" in message:
             report |= self._unpacked(rank, message, raw, fds)
         if message.get("ledger"):
@@ -218,7 +218,7 @@ class Gathering:
         error = ending(rank.child.status) + self.lost + at
         self.outcome.reports[rank.index] = {"state": "killed", "error": error, **called}
         self.waiting.discard(rank.index)
-        self._hurry()
+        self.next_look = min(self.next_look, time.monotonic() + HASTE)  # do others wait for it?
 
     # --- what does not come ----------------------------------------------------------------------
     def look(self) -> None:
@@ -286,9 +286,6 @@ class Gathering:
 
     def _failed(self) -> bool:
         return any(r["state"] in ("raised", "killed") for r in self.outcome.reports.values())
-
-    def _hurry(self) -> None:  # a rank failed: do the others wait for it?
-        self.next_look = min(self.next_look, time.monotonic() + HASTE)
 
     def _ask(self, index: int, what: str, asked: float) -> None:
         """Asks a rank; one that takes no more questions is not waited for."""
