@@ -1,6 +1,7 @@
 """Plain records of what happened on the ranks, and what they tell: traces, flight logs, costs."""
 
 from course_lib.trace.alpha_beta import AlphaBeta, bus_bandwidth, fit
+from course_lib.trace.calls import Calls
 from course_lib.trace.chrome import open_traces, read_traces
 from course_lib.trace.desync import Finding, find_desync
 from course_lib.trace.event import Event, Span
@@ -17,6 +18,7 @@ from course_lib.trace.wire import chunk_sizes, formula_text, wire_bytes
 
 __all__ = [
     "AlphaBeta",
+    "Calls",
     "Event",
     "Explanation",
     "Finding",
