@@ -2,7 +2,7 @@
 
 from course_lib.lesson.gap import largest_gap
 from course_lib.lesson.held import memory_by_class
-from course_lib.lesson.learn import learn
+from course_lib.lesson.learn import learn, loss_curve
 from course_lib.lesson.prove import Proof, prove
 from course_lib.lesson.show import Source, show
 from course_lib.lesson.strategy import Strategy, one_process, train_step
@@ -13,6 +13,7 @@ __all__ = [
     "Strategy",
     "largest_gap",
     "learn",
+    "loss_curve",
     "memory_by_class",
     "one_process",
     "prove",

@@ -41,25 +41,53 @@ def learn(
         The mean loss of every step, for `one process` and for each strategy; the same on every
         rank.
     """
-    make = partial(torch.optim.AdamW, lr=rate)
-    alone = torch.zeros(steps, dtype=torch.float64)
+    alone = [0.0] * steps
     if group.index == 0:
-        alone = _losses(one_process, None, make, steps, batch)
-    alone = alone.to(group.device)
-    broadcast(alone, 0, group)
-    curves = {ALONE: alone.tolist()}
+        alone = _losses(one_process, None, steps, batch, rate, seed=0)
+    shared = torch.tensor(alone, dtype=torch.float64, device=group.device)
+    broadcast(shared, 0, group)
+    curves = {ALONE: shared.tolist()}
     for name, strategy in strategies.items():
-        losses = _losses(strategy, group, make, steps, batch).to(group.device)
-        all_reduce(losses, group, "avg")
-        curves[name] = losses.tolist()
+        curves[name] = loss_curve(strategy, group, steps=steps, batch=batch, rate=rate)
     return curves
 
 
+def loss_curve(
+    strategy: Strategy,
+    group: Group,
+    *,
+    steps: int = 40,
+    batch: int = 16,
+    rate: float = 3e-3,
+    seed: int = 0,
+) -> list[float]:
+    """The mean loss over the ranks of every step of one training; collective.
+
+    Args:
+        strategy: how it trains.
+        group: the ranks that train together.
+        steps: how many updates are made.
+        batch: windows of 64 tokens in a global batch; divides by the group's size.
+        rate: AdamW's learning rate.
+        seed: of the weights and of the order of the data; a claim takes more than one.
+    """
+    losses = _losses(strategy, group, steps, batch, rate, seed)
+    shared = torch.tensor(losses, dtype=torch.float64, device=group.device)
+    all_reduce(shared, group, "avg")
+    return shared.tolist()
+
+
 def _losses(
-    strategy: Callable[..., Any], group: Group | None, make: Any, steps: int, batch: int
-) -> torch.Tensor:
+    strategy: Callable[..., Any],
+    group: Group | None,
+    steps: int,
+    batch: int,
+    rate: float,
+    seed: int,
+) -> list[float]:
     index, size = (group.index, group.size) if group else (0, 1)
-    windows = WindowSampler(load_corpus(limit=TEXT).train, CONFIG.sequence, batch, index, size)
-    model, optimizer = strategy(Transformer(CONFIG), group, make)
-    found = [train_step(model, optimizer, *next(windows)) for _ in range(steps)]
-    return torch.tensor(found, dtype=torch.float64)
+    text = load_corpus(limit=TEXT).train
+    windows = WindowSampler(text, CONFIG.sequence, batch, index, size, seed)
+    make = partial(torch.optim.AdamW, lr=rate)
+    model, optimizer = strategy(Transformer(CONFIG, seed), group, make)
+    return [train_step(model, optimizer, *next(windows)) for _ in range(steps)]

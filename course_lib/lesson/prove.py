@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.comm import Group
+from course_lib.comm import Group, all_reduce
 from course_lib.lesson.gap import largest_gap
 from course_lib.lesson.strategy import Reduces, Sharded, Strategy, backward, one_process
 from course_lib.model import ModelConfig, Transformer
@@ -23,11 +23,13 @@ RATE = 0.05
 
 @dataclass(frozen=True)
 class Gap:
-    """How far a strategy is from one process, as a part of the largest value that it has.
+    """How far a strategy is from one process, on the rank where it is farthest.
 
     Attributes:
-        gradients: before the first step; None where no rank has whole gradients to look at.
-        weights: after the last step.
+        gradients: before the first step, the largest difference as a part of the largest value;
+            None where no rank has whole gradients to look at.
+        weights: after the last step, the distance of all weights from where they should be, as a
+            part of the way that they should have gone.
     """
 
     gradients: float | None
@@ -90,8 +92,8 @@ def prove(
         exact = _train(one_process, None, make, steps)
         for name, strategy in strategies.items():
             found = _train(strategy, group, make, steps)
-            gradients, weights = (_gap(f, e, group) for f, e in zip(found, exact, strict=True))
-            gaps[name, optimizer] = Gap(gradients, weights or 0.0)
+            gaps[name, optimizer] = Gap(_gap(found[0], exact[0], group),
+                                        _off_the_way(found[1], exact[1], group))  # fmt: skip
     ordered = {(n, o): gaps[n, o] for n in strategies for o in optimizers}
     return Proof(ordered, steps)
 
@@ -136,3 +138,16 @@ def _gap(found: Tensors, exact: Tensors, group: Group) -> float | None:
     if not found:
         return None
     return largest_gap([found[name] for name in exact], exact.values(), group)
+
+
+def _off_the_way(found: Tensors, exact: Tensors, group: Group) -> float:
+    """The distance from where one process has gone, as a part of how far that was."""
+    start = Transformer(CONFIG).double().state_dict()
+    off = _length([found[name] - exact[name] for name in exact])
+    way = _length([exact[name] - start[name] for name in exact])
+    all_reduce(off, group, "max")
+    return (off / way).item()
+
+
+def _length(tensors: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack([tensor.norm() for tensor in tensors]).norm()
