@@ -63,7 +63,7 @@ notebooks: .venv/ready  ## run every notebook and keep its outputs
 
 browser: .venv/ready  ## the course in a real JupyterLab; needs Chromium, or Chrome, of the system
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PLAYWRIGHT)
-	$(BIN)/python -m pytest tests/browser tests/plot/test_player_browser.py
+	$(BIN)/python -m pytest tests/browser tests/plot/player/test_player_browser.py
 
 site: .venv/ready  ## the executed course as pages to read, in site/; every link is checked
 	$(BIN)/python -m course_lib.site

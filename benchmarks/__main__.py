@@ -14,11 +14,12 @@ from benchmarks.row import Row, table
 
 
 def found() -> dict[str, ModuleType]:
-    """Name to module of every benchmark: the modules here that have `rows`."""
-    names = [info.name for info in pkgutil.iter_modules(benchmarks.__path__)]
-    names.sort(key=lambda name: name == "goals")  # last: it reads what the others have written
-    modules = {n: importlib.import_module(f"benchmarks.{n}") for n in names if n != "__main__"}
-    return {name: module for name, module in modules.items() if hasattr(module, "rows")}
+    """Name to module of every benchmark: the modules here and in folders that have `rows`."""
+    paths = [info.name for info in pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")]
+    modules = {p.split(".")[-1]: importlib.import_module(p) for p in paths if p[-2:] != "__"}
+    there = sorted(name for name, module in modules.items() if hasattr(module, "rows"))
+    there.sort(key=lambda name: name == "goals")  # last: it reads what the others have written
+    return {name: modules[name] for name in there}
 
 
 def run(name: str, module: ModuleType, *, as_json: bool, write: bool) -> None:

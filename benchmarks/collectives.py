@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.row import Row
-from benchmarks.turns import time_calls
+from benchmarks.training.turns import time_calls
 from course_lib.comm import (
     Group,
     all_reduce_from_messages,

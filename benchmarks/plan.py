@@ -15,8 +15,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from benchmarks.own_runs import RUNS, measured
 from benchmarks.row import Row
+from benchmarks.training.own_runs import RUNS, measured
 from course_lib.layout import Layout
 from course_lib.model import ModelConfig
 from course_lib.plan import Memory, memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,9 @@ TALKERS = (
     "grade/rank/",
     "checkpoint/formats/torch_reader.py",
 )
+# Where no folder has more than 15 files, and those of them that are still to be divided.
+DIVIDED = ("course_lib", "grading", "tests", "benchmarks", "docs")
+TO_DIVIDE = {"course_lib/train", "tests/ranks"}
 # Notebook software, and the only places that may know it.
 FRONT_END = {"IPython", "ipywidgets", "matplotlib"}
 FRONT_ROOMS = ("ranks/magic/", "grade/magic.py",
@@ -132,3 +136,14 @@ def test_a_file_is_one_idea(path: Path) -> None:
             length = (node.end_lineno or 0) - node.lineno + 1
             body = length - len((ast.get_docstring(node, clean=False) or "").splitlines())
             assert body <= 60, f"{path.name}: {node.name} has {body} lines"
+
+
+@pytest.mark.parametrize("part", DIVIDED)
+def test_a_folder_has_at_most_fifteen_files(part: str) -> None:
+    folders = Counter(
+        str(path.parent.relative_to(ROOT))
+        for path in (ROOT / part).rglob("*")
+        if path.is_file() and not ({"__pycache__", ".ipynb_checkpoints"} & set(path.parts))
+    )
+    crowded = {folder: count for folder, count in folders.items() if count > 15}
+    assert crowded.keys() <= TO_DIVIDE, crowded

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import goals, results, train
+from benchmarks import goals, results
 from benchmarks.__main__ import found
 from benchmarks.collectives import medians
 from benchmarks.row import Row, table
-from benchmarks.turns import WireBytes, random_batches, time_calls
+from benchmarks.training import train
+from benchmarks.training.turns import WireBytes, random_batches, time_calls
 from course_lib.comm import Group, Mesh
 from course_lib.model import ModelConfig
 from course_lib.ranks import ForkServer, Pool

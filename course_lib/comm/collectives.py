@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from course_lib.comm.booking import book
 from course_lib.comm.carry import by_host, carried, place_for, wire_view
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
@@ -245,18 +246,10 @@ def _book(
     """Opens the event of a collective, with the bytes that its formula says."""
     index = group.index if root is None else (group.index - root) % group.size
     sent, received = wire_bytes(op, payload, group.size, index, tensor.element_size())
-    return group.ledger.begin(
-        op,
-        axis=group.axis,
-        group=group.ranks,
-        payload=payload,
-        sent=sent,
-        received=received,
-        shape=tuple(tensor.shape),
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        item=tensor.element_size(),
-        peer=-1 if root is None else group.ranks[root],
-        by_host=by_host(tensor, group),
+    peer = -1 if root is None else group.ranks[root]
+    away = by_host(tensor, group)
+    return book(
+        op, tensor, group, payload=payload, sent=sent, received=received, peer=peer, by_host=away
     )
 
 

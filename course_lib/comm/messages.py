@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from course_lib.comm.booking import book
 from course_lib.comm.carry import HOST, wire_view
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
@@ -176,10 +177,10 @@ def _peer(index: int, group: Group, asked: str) -> int:
 
 def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chunk: int) -> Event:
     count = tensor.numel() * tensor.element_size()
-    return group.ledger.begin(
+    return book(
         op,
-        axis=group.axis,
-        group=group.ranks,
+        tensor,
+        group,
         payload=count,
         peer=peer,
         step=step,
@@ -187,7 +188,4 @@ def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chu
         by_host=tensor.device != HOST,
         sent=count if op == "send" else 0,
         received=count if op == "recv" else 0,
-        shape=tuple(tensor.shape),
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        item=tensor.element_size(),
     )

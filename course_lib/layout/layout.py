@@ -26,8 +26,9 @@ class Layout:
         ep: ranks that share the experts; they have other tokens too.
         cp: ranks that share each sequence.
         tp: ranks that share each layer.
-        rows: sequences in a micro-batch.
-        micro_batches: of one data rank in a step; the global batch is rows · micro_batches · dp·ep.
+        micro_batch_size: sequences in a micro-batch.
+        micro_batches: of one data rank in a step; the global batch is micro_batch_size ·
+            micro_batches · dp · ep.
         schedule: of the pipeline, by its name in `course_lib.schedule`.
         chunks: stages on each rank of the pipeline, more than one if interleaved.
         zero: 0 for replicas, 1 cuts optimizer state, 2 gradients too, 3 parameters too (FSDP).
@@ -44,7 +45,7 @@ class Layout:
     ep: int = 1
     cp: int = 1
     tp: int = 1
-    rows: int = 1
+    micro_batch_size: int = 1
     micro_batches: int = 1
     schedule: str = "1F1B"
     chunks: int = 1
@@ -54,13 +55,14 @@ class Layout:
     precision: str = "bf16"
 
     def __post_init__(self) -> None:
-        counts = (self.pp, self.dp, self.ep, self.cp, self.tp, self.rows, self.micro_batches)
+        degrees = (self.pp, self.dp, self.ep, self.cp, self.tp)
+        least = min(*degrees, self.micro_batch_size, self.micro_batches, self.chunks)
         known = self.recompute in RECOMPUTE and self.precision in PRECISIONS and 0 <= self.zero <= 3
-        if min(*counts, self.chunks) < 1 or not known:
+        if least < 1 or not known:
             raise Refusal(
                 str(self),
                 f"recompute {self.recompute!r}, precision {self.precision!r}, "
-                f"zero {self.zero}, smallest degree {min(*counts, self.chunks)}",
+                f"zero {self.zero}, smallest degree {least}",
                 f"degrees are 1 or more, zero is 0 to 3, recompute one of {', '.join(RECOMPUTE)}, "
                 f"precision one of {', '.join(PRECISIONS)}",
             )
@@ -78,4 +80,4 @@ class Layout:
     @property
     def batch(self) -> int:
         """Sequences in a step."""
-        return self.rows * self.micro_batches * self.dp * self.ep
+        return self.micro_batch_size * self.micro_batches * self.dp * self.ep

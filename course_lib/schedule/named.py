@@ -28,12 +28,17 @@ class Kind:
         chunks: stages on each rank; 0 for as many as are asked for.
         halves: whether backwards come in halves, so that messages travel beside computation. In
             the others, as they were first written, a rank waits for each message.
+        wait: how long p ranks wait, in (p-1)/m of their work and over the chunks; 0 where the
+            planner's search leaves the schedule out.
+        published: what tables of published runs call it, if not by its name here.
     """
 
     make: Callable[[int, int, int], Schedule]
     word: str = ""
     chunks: int = 1
     halves: bool = False
+    wait: float = 0.0
+    published: str = ""
 
     def __call__(self, p: int, m: int, v: int = 1) -> Schedule:
         """The schedule of these sizes."""
@@ -46,10 +51,12 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = MappingProxyType({
     "GPipe": Kind(lambda p, m, v: gpipe(p, m), "gpipe"),
-    "1F1B": Kind(lambda p, m, v: one_f_one_b(p, m), "1f1b"),
-    "interleaved 1F1B": Kind(interleaved_1f1b, "interleaved", chunks=0),
-    "ZB-H1": Kind(lambda p, m, v: zb_h1(p, m), "zb-h1", halves=True),
-    "ZB-H2": Kind(lambda p, m, v: zb_h2(p, m), halves=True),
+    "1F1B": Kind(lambda p, m, v: one_f_one_b(p, m), "1f1b", wait=1.0),
+    "interleaved 1F1B": Kind(interleaved_1f1b, "interleaved", chunks=0, wait=1.0,
+                             published="1F1B-I"),
+    "ZB-H1": Kind(lambda p, m, v: zb_h1(p, m), "zb-h1", halves=True, wait=1 / 3,
+                  published="ZB-1p"),
+    "ZB-H2": Kind(lambda p, m, v: zb_h2(p, m), halves=True, published="ZB-2p"),
     "ZB-V": Kind(lambda p, m, v: zb_v(p, m), "zb-v", chunks=2, halves=True),
     "DualPipeV": Kind(lambda p, m, v: dualpipe_v(p, m), "dualpipe-v", chunks=2, halves=True),
 })  # fmt: skip

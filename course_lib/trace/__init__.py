@@ -1,19 +1,19 @@
 """Plain records of what happened on the ranks, and what they tell: traces, flight logs, costs."""
 
 from course_lib.trace.alpha_beta import AlphaBeta, bus_bandwidth, fit
+from course_lib.trace.analysis.explanation import Explanation, Flops, explain
+from course_lib.trace.analysis.stretches import Stretch, Trace
 from course_lib.trace.calls import Calls
-from course_lib.trace.chrome import open_traces, read_traces
-from course_lib.trace.desync import Finding, find_desync
 from course_lib.trace.event import Event, Span
-from course_lib.trace.explanation import Explanation, Flops, explain
-from course_lib.trace.flight import FlightLog, Record, flight_log
+from course_lib.trace.hangs.desync import Finding, find_desync
+from course_lib.trace.hangs.flight import FlightLog, Record, flight_log
 from course_lib.trace.ledger import Ledger
 from course_lib.trace.program_order import program_order
+from course_lib.trace.readers.chrome import open_traces, read_traces
+from course_lib.trace.readers.torch_flight import read_torch_flight
 from course_lib.trace.refusal import Refusal
 from course_lib.trace.rounds import rounds
-from course_lib.trace.stretches import Stretch, Trace
 from course_lib.trace.timeline import Timeline, spread
-from course_lib.trace.torch_flight import read_torch_flight
 from course_lib.trace.wire import chunk_sizes, formula_text, wire_bytes
 
 __all__ = [

@@ -113,7 +113,7 @@ class RunConfig:
             sequence=self.sequence_parallel,
             recompute=self.recompute,
             precision=self.precision,
-            rows=max(1, self.batch // (self.dp * self.ep * self.micro_batches)),
+            micro_batch_size=max(1, self.batch // (self.dp * self.ep * self.micro_batches)),
         )
 
     def make_schedule(self) -> Schedule:

@@ -25,7 +25,7 @@ Bytes of each parameter, as programs have them:
 
 Activations: what a forward keeps for its backward. A value has 2 bytes in bf16 and 4 in fp32, and
 the mask of a dropout 1. After Korthikanti et al. (2022), a block keeps of each token of a
-micro-batch, which has b = `rows` sequences of s = `sequence` tokens:
+micro-batch, which has b = `micro_batch_size` sequences of s = `sequence` tokens:
 - the inputs of both norms, and the norms' results, which products take: 4·D values;
 - after attention and after the network a mask of D numbers;
 - query, key, value and what attention returns: 2·D + 2·E values. In the network 3·F values if it

@@ -25,7 +25,7 @@ Bytes of each parameter, as programs have them:
 
 Activations: what a forward keeps for its backward. A value has 2 bytes in bf16 and 4 in fp32, and
 the mask of a dropout 1. After Korthikanti et al. (2022), a block keeps of each token of a
-micro-batch, which has b = `rows` sequences of s = `sequence` tokens:
+micro-batch, which has b = `micro_batch_size` sequences of s = `sequence` tokens:
 - the inputs of both norms, and the norms' results, which products take: 4·D values;
 - after attention and after the network a mask of D numbers;
 - query, key, value and what attention returns: 2·D + 2·E values. In the network 3·F values if it
@@ -75,7 +75,7 @@ def memory_model(config: ModelConfig, layout: Layout, stage: int) -> dict[str, i
     each = (2, 4, 12) if item == 2 and layout.zero < 3 else (4, 4, 8)
     held = [piece if layout.zero >= level else count for level in (3, 2, 1)]
 
-    tokens = layout.rows * c.sequence
+    tokens = layout.micro_batch_size * c.sequence
     outside = (tokens // tp if layout.sequence else tokens) * c.hidden
     scores = (2 * item + 1) * tokens * c.heads * c.sequence // tp
     block = (4 * item + 2) * outside + item * tokens * wide // tp + scores

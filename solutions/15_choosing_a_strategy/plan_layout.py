@@ -132,7 +132,13 @@ def plan(
                 continue
             for recompute in RECOMPUTE:
                 way = Layout(
-                    pp, dp, tp=tp, rows=rows, micro_batches=m, zero=zero, recompute=recompute
+                    pp,
+                    dp,
+                    tp=tp,
+                    micro_batch_size=rows,
+                    micro_batches=m,
+                    zero=zero,
+                    recompute=recompute,
                 )
                 if max(stage.total for stage in memory(way)) <= room:
                     found.append(way)

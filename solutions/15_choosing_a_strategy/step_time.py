@@ -8,7 +8,8 @@ the same order as `course_lib.plan.simulate`, which knows far more.
 The model (`ModelConfig`, without experts) has L blocks, each with w = D·(2·D + 2·E) + D·F·(3 if it
 is `gated`, else 2) weights, E = `kv_heads` · `head_width`; an embedding and an output layer of V·D
 each, which are one weight if the model is `tied`. The layout (`Layout`) has L/pp blocks on each
-stage, and tp cuts all of these weights. A micro-batch has n = `rows` · `sequence` tokens.
+stage, and tp cuts all of these weights. A micro-batch has `micro_batch_size` sequences, which are
+n = `micro_batch_size` · `sequence` tokens.
 
 Computing. A pass over W weights (what tp left of them) with f FLOPs takes as long as the slower of
 two: f/(efficiency · peak), and moving its bytes at the GPU's `bandwidth`. A forward moves 2 bytes a
@@ -84,7 +85,7 @@ def step_time(
     """
     # BEGIN SOLUTION: five terms
     c, m, pp, tp = config, layout.micro_batches, layout.pp, layout.tp
-    own, tokens = c.layers // pp, layout.rows * c.sequence
+    own, tokens = c.layers // pp, layout.micro_batch_size * c.sequence
     again = layout.recompute == "full"
     rate, bandwidth = efficiency * cluster.gpu.peak[layout.precision], cluster.gpu.bandwidth
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.lab import Missing, Notebook, Server, chromium, jupyter_path
+from benchmarks.notebook.lab import Missing, Notebook, Server, chromium, jupyter_path
 
 ROOT = Path(__file__).resolve().parents[2]
 

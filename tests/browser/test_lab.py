@@ -10,7 +10,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from benchmarks.lab import Notebook, Server
+from benchmarks.notebook.lab import Notebook, Server
 from course_lib.grade.catalog import find
 from course_lib.site.pages import notebook_page
 

@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks import browser, lab
-from benchmarks.browser import HOLD, PEER, held_rows, lost, move_rows, never_painted, to_and_fro
+from benchmarks.notebook import browser, lab
+from benchmarks.notebook.browser import (
+    HOLD,
+    PEER,
+    held_rows,
+    lost,
+    move_rows,
+    never_painted,
+    to_and_fro,
+)
 from course_lib.trace import Refusal
 
 

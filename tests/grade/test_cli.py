@@ -178,6 +178,11 @@ def test_zoo_and_mutate(course: Entry, capsys: pytest.CaptureFixture[str]) -> No
     out = capsys.readouterr().out
     assert "✓ double: mutant   square.py" in out
     assert "✗ double: mutant   wrongly_named.py" in out and "1 of 4 verdicts are wrong" in out
+    assert cli.main(["dev", "zoo", "double", "square"]) == 0
+    out = capsys.readouterr().out
+    assert "mutant   square.py" in out and "0 of 1 verdicts are wrong" in out
+    assert cli.main(["dev", "zoo", "double", "cube"]) == 2
+    assert "found: 3 others in grading/mutants/99_test/double.py" in capsys.readouterr().err
     assert cli.main(["dev", "zoo", "--right", "--seeds", "0-1,5", "--jobs", "2", "double"]) == 0
     out = capsys.readouterr().out
     assert [line.split("seed ")[1] for line in out.splitlines()[:-1]] == [

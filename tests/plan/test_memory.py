@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import course_lib.plan
-from benchmarks.own_runs import DENSE, EXPERTS, RUNS, TIED, measured
+from benchmarks.training.own_runs import DENSE, EXPERTS, RUNS, TIED, measured
 from course_lib.layout import Layout
 from course_lib.model import ModelConfig, parameter_count
 from course_lib.plan.inputs.recipe import COURSE, DEEPSPEED, FP8, FP32, FSDP, KORTHIKANTI, MEGATRON
@@ -49,7 +49,7 @@ def of_korthikanti(model: str, tp: int = 8) -> tuple[ModelConfig, Layout]:
         vocabulary=51200, sequence=2048,
     )  # fmt: skip
     how = {"schedule": "interleaved 1F1B", "chunks": 3} if pp > 1 else {}
-    return config, Layout(pp=pp, tp=tp, rows=rows_, micro_batches=64, **how)  # type: ignore[arg-type]
+    return config, Layout(pp=pp, tp=tp, micro_batch_size=rows_, micro_batches=64, **how)  # type: ignore[arg-type]
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -71,7 +71,7 @@ def block_bytes(model: str, way: str) -> float:
 def test_activation_formulas_of_korthikanti(model: str) -> None:
     """Table 2 of the paper, term by term."""
     config, layout = of_korthikanti(model)
-    whole = config.sequence * layout.rows * config.hidden
+    whole = config.sequence * layout.micro_batch_size * config.hidden
     scores, t = 5 * config.heads * config.sequence / config.hidden, layout.tp
     expected = {
         "none": 10 + 24 / t + scores / t,
@@ -117,8 +117,9 @@ def of_run(row: dict[str, str]) -> tuple[ModelConfig, Layout]:
         sequence=value["seq"],
     )  # fmt: skip
     layout = Layout(
-        pp=value["pp"], dp=value["dp"], tp=value["tp"], rows=value["mbs"], zero=value["zero"],
-        micro_batches=value["gbs"] // value["dp"], sequence=bool(value["sp"]),
+        pp=value["pp"], dp=value["dp"], tp=value["tp"], zero=value["zero"],
+        micro_batch_size=value["mbs"], micro_batches=value["gbs"] // value["dp"],
+        sequence=bool(value["sp"]),
     )  # fmt: skip
     return config, layout
 
@@ -201,14 +202,14 @@ def test_recipes() -> None:
 
 def test_less_is_kept_the_more_is_computed_again() -> None:
     def kept(**how: Any) -> Memory:
-        return memory(DENSE, Layout(rows=4, **how), recipe=KORTHIKANTI)
+        return memory(DENSE, Layout(micro_batch_size=4, **how), recipe=KORTHIKANTI)
 
     none, selective, full = (kept(recompute=how) for how in ("none", "selective", "full"))
     assert none.activations > selective.activations > full.activations
     assert none.working < full.working
     scores = DENSE.layers * 4 * DENSE.heads * DENSE.sequence**2 * 5
     assert none.activations - selective.activations == scores
-    assert memory(DENSE, Layout(rows=4)).activations < selective.activations + scores
+    assert memory(DENSE, Layout(micro_batch_size=4)).activations < selective.activations + scores
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def test_less_is_kept_the_more_is_computed_again() -> None:
         (Layout(tp=3), "heads"),
         (Layout(ep=2), "no experts for ep 2"),
         (Layout(cp=DENSE.sequence + 1), "fewer than cp"),
-        (Layout(tp=4, cp=4, sequence=True, rows=2), "divide over cp"),
+        (Layout(tp=4, cp=4, sequence=True, micro_batch_size=2), "divide over cp"),
         (Layout(pp=5), "stages"),
         (Layout(schedule="1F2B"), "1F2B"),
         (Layout(pp=4, micro_batches=6, schedule="interleaved 1F1B"), "multiple of 4"),

@@ -26,8 +26,8 @@ def seconds(config: ModelConfig, layout: Layout) -> float:
     again = {"none": 3.0, "selective": 3.0, "full": 4.0}[layout.recompute]
     blocks = config.layers / layout.pp * block_parameters(config, active=True)
     own = (blocks + config.vocabulary * config.hidden) / layout.tp  # of the last stage
-    tokens = layout.rows * config.sequence / layout.cp
-    work = 2 * again * own * tokens * (1 + 0.1 / layout.rows) / 4e14
+    tokens = layout.micro_batch_size * config.sequence / layout.cp
+    work = 2 * again * own * tokens * (1 + 0.1 / layout.micro_batch_size) / 4e14
     tensor = 8 * config.layers / layout.pp * tokens * config.hidden * (layout.tp > 1) / 2e11
     gathers = 3 if layout.zero == 3 else 2
     replicas = gathers * own * 2 / 4e10 * (layout.replicas > 1)

@@ -73,7 +73,7 @@ def step(group: Group) -> dict[str, int]:
 def test_a_real_run(ranks: Callable[..., list[Any]]) -> None:
     """In numbers: there they have eight bytes, here two. tp also has embedding and loss."""
     found = ranks(step, 8)
-    layout = Layout(pp=2, dp=2, tp=2, rows=2, micro_batches=2)
+    layout = Layout(pp=2, dp=2, tp=2, micro_batch_size=2, micro_batches=2)
     predicted = traffic(SMALL, layout, parse_cluster("8xH100"))
     mean = {axis: sum(one[axis] for one in found) / 8 / 8 for axis in ("tp", "pp")}
     # Each of tp sends all of the activation: only a program that cuts sequences sends its part.

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import torch
 
+from course_lib.comm.booking import book
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 from course_lib.comm.messages import Stream, irecv, isend
@@ -38,17 +39,8 @@ def built(
     Yields:
         The tensor as one row of elements, to be changed in place (see `as_row`).
     """
-    event = group.ledger.begin(
-        op,
-        algorithm=algorithm,
-        axis=group.axis,
-        group=group.ranks,
-        payload=tensor.nbytes,
-        shape=tuple(tensor.shape),
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        item=tensor.element_size(),
-        peer=-1 if root is None else group.ranks[root],
-    )
+    peer = -1 if root is None else group.ranks[root]
+    event = book(op, tensor, group, payload=tensor.nbytes, algorithm=algorithm, peer=peer)
     with group.ledger.within(event):
         if tensor.is_contiguous():
             yield tensor.detach().view(-1)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import torch
 
 from course_lib.comm.algorithms.assembly import swap
+from course_lib.comm.booking import book
 from course_lib.comm.carry import by_host, carried, wire_view
 from course_lib.comm.collectives import reduce_scatter
 from course_lib.comm.errors import CommError
@@ -79,17 +80,14 @@ def pairwise_reduce_scatter(
     sent, received = wire_bytes(
         "reduce_scatter", input.nbytes, group.size, group.index, input.element_size()
     )
-    event = group.ledger.begin(
+    event = book(
         "reduce_scatter",
-        algorithm="pairwise",
-        axis=group.axis,
-        group=group.ranks,
+        input,
+        group,
         payload=input.nbytes,
+        algorithm="pairwise",
         sent=sent,
         received=received,
-        shape=tuple(input.shape),
-        dtype=str(input.dtype).removeprefix("torch."),
-        item=input.element_size(),
         by_host=by_host(input, group),
     )
     data = carried(input, group).view(group.size, -1)
@@ -106,17 +104,8 @@ def pairwise_reduce_scatter(
 
 def _book(inputs: Sequence[torch.Tensor], group: Group) -> Event:
     """Opens the event; its payload is all that this member has to give, its own part included."""
-    mine = inputs[group.index]
-    return group.ledger.begin(
-        "all_to_all",
-        algorithm="pairwise",
-        axis=group.axis,
-        group=group.ranks,
-        payload=sum(part.nbytes for part in inputs),
-        shape=tuple(mine.shape),
-        dtype=str(mine.dtype).removeprefix("torch."),
-        item=mine.element_size(),
-    )
+    payload = sum(part.nbytes for part in inputs)
+    return book("all_to_all", inputs[group.index], group, payload=payload, algorithm="pairwise")
 
 
 def _check(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], group: Group) -> None:

@@ -25,7 +25,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     ):
         parsers[name] = commands.add_parser(name, help=text, description=text)
         parsers[name].set_defaults(do=do)
-    for name in ("build", "zoo", "mutate"):
+    for name in ("build", "mutate"):
         parsers[name].add_argument("names", nargs="*", metavar="NAME", help="default: all")
     parsers["build"].add_argument(
         "--force", action="store_true", help="overwrite files that were worked on"
@@ -37,6 +37,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parsers["show"].add_argument("name", metavar="NAME")
     parsers["show"].add_argument("answer", nargs="?", metavar="ANSWER", help="default: list them")
     graded = parsers["zoo"]
+    graded.add_argument(
+        "names", nargs="*", metavar="NAME", help="default: all; after one name, answers of it"
+    )
     graded.add_argument("--right", action="store_true", help="only solutions and variants")
     graded.add_argument(
         "--seeds",
@@ -84,7 +87,7 @@ def do_build(args: argparse.Namespace) -> int:
 
 def do_zoo(args: argparse.Namespace) -> int:
     """Whether each file with a known verdict gets it."""
-    known = [answer for entry in with_solutions(args.names) for answer in zoo.answers_of(entry)]
+    known = _chosen(args.names)
     known = zoo.right_answers(known) if args.right else known
     wrong = count = 0
     with ExitStack() as stack:
@@ -95,6 +98,36 @@ def do_zoo(args: argparse.Namespace) -> int:
             _tell(verdict)
     print(f"{wrong} of {count} verdicts are wrong")
     return 1 if wrong else 0
+
+
+def _chosen(names: Sequence[str]) -> list[zoo.KnownAnswer]:
+    """The answers of the exercises named, or of one exercise those named after it.
+
+    Raises:
+        Refusal: what follows the first name is neither an exercise nor an answer.
+    """
+    if len(names) < 2 or {entry.name for entry in entries()} >= set(names):
+        return [answer for entry in with_solutions(names) for answer in zoo.answers_of(entry)]
+    [entry] = with_solutions(names[:1])
+    return [answer for name in names[1:] for answer in _named(entry, name)]
+
+
+def _named(entry: Entry, name: str) -> list[zoo.KnownAnswer]:
+    """The answers of that name: the starter and the solution have the exercise's.
+
+    Raises:
+        Refusal: there is none.
+    """
+    known = zoo.answers_of(entry)
+    found = [answer for answer in known if answer.name.removesuffix(".py") == name]
+    if not found:
+        others = len({answer.name for answer in known})
+        raise Refusal(
+            f"the answer {name!r} of {entry.name}",
+            f"{others} others in {entry.mutants.relative_to(entry.root)}",
+            f"`course dev show {entry.name}` lists them",
+        )
+    return found
 
 
 def _tell(verdict: zoo.Verdict) -> None:
@@ -110,18 +143,11 @@ def _tell(verdict: zoo.Verdict) -> None:
 def do_show(args: argparse.Namespace) -> int:
     """One answer, as the grader gets it; their names, if none is said."""
     [entry] = with_solutions([args.name])
-    found = {answer.name.removesuffix(".py"): answer for answer in zoo.answers_of(entry)}
-    if args.answer is None:
-        for name, answer in found.items():
-            print(f"{answer.kind:<8}  {name}")
-    elif args.answer in found:
-        print(found[args.answer].source, end="")
-    else:
-        raise Refusal(
-            f"the answer {args.answer!r} of {entry.name}",
-            f"{len(found)} others in {entry.mutants.relative_to(entry.root)}",
-            f"`course dev show {entry.name}` lists them",
-        )
+    if args.answer is not None:
+        print(_named(entry, args.answer)[-1].source, end="")  # the solution, not the starter
+        return 0
+    for name, answer in {a.name.removesuffix(".py"): a for a in zoo.answers_of(entry)}.items():
+        print(f"{answer.kind:<8}  {name}")
     return 0
 
 

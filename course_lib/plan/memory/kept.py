@@ -131,7 +131,7 @@ def _eager(config: ModelConfig, layout: Layout, share: Share, recipe: Recipe) ->
 
 def _rotary(config: ModelConfig, layout: Layout, share: Share) -> float:
     """Cosines and sines of half a head, for queries and for keys, the same for all rows."""
-    return share.tokens / layout.rows * 2 * config.head_width
+    return share.tokens / layout.micro_batch_size * 2 * config.head_width
 
 
 def _eager_ffn(config: ModelConfig, share: Share, recipe: Recipe) -> float:

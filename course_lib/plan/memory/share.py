@@ -47,7 +47,7 @@ def share_of(config: ModelConfig, layout: Layout) -> Share:
     for refusal in misfits(config, layout):
         raise refusal
     tp = layout.tp
-    tokens = layout.rows * max(tokens_of_ranks(config.sequence, layout.cp))
+    tokens = layout.micro_batch_size * max(tokens_of_ranks(config.sequence, layout.cp))
     return Share(
         heads=config.heads // tp,
         kv_heads=max(1, config.kv_heads // tp),

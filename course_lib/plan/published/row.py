@@ -17,6 +17,7 @@ from course_lib.model.config import ModelConfig
 from course_lib.plan.inputs.hardware import Cluster, cluster
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import flops
+from course_lib.schedule import KINDS
 from course_lib.trace import Refusal
 
 Row = Mapping[str, object]  # texts or numbers by column; what is not known is empty or missing
@@ -29,7 +30,6 @@ GPU_NAMES = {
     "H200": "H200",
     "B200": "B200",
 }
-SCHEDULES = {"ZB-2p": "ZB-H2", "ZB-1p": "ZB-H1", "1F1B-I": "interleaved 1F1B"}
 UNKNOWN_VOCABULARY = 32_000  # of a sentencepiece model, which such programs come with
 
 
@@ -121,7 +121,10 @@ def _schedule(row: Texts, chunks: int) -> str:
     """Named in the notes, or told by the chunks."""
     named = re.search(r"\bschedule ([\w-]+);", row.get("notes", ""))
     if named:
-        return SCHEDULES.get(named[1], named[1])
+        for name, kind in KINDS.items():
+            if named[1] in (name, kind.published):
+                return name
+        raise Declined(f"the schedule {named[1]} is not in the table of known ones")
     return "interleaved 1F1B" if chunks > 1 else "1F1B"
 
 
@@ -133,16 +136,17 @@ def _layout(row: Texts) -> Layout:
     if precision not in PRECISIONS:
         raise Declined(f"the precision is {precision or 'not published'!r}")
     pp, tp, cp, chunks = (_whole(row, name, 1) for name in ("pp", "tp", "cp", "vpp"))
-    gpus, rows, batch = (_whole(row, name) for name in ("n_gpus", "mbs", "gbs"))
+    gpus, size, batch = (_whole(row, name) for name in ("n_gpus", "mbs", "gbs"))
     dp = gpus // (pp * tp * cp)
-    if dp * pp * tp * cp != gpus or batch % (rows * dp):
+    if dp * pp * tp * cp != gpus or batch % (size * dp):
         raise Declined(f"{batch} sequences on {gpus} GPUs do not come out even")
     name = _schedule(row, chunks) if pp > 1 else "1F1B"
-    micro_batches = batch // (rows * dp)
+    micro_batches = batch // (size * dp)
     if name == "interleaved 1F1B" and micro_batches % pp:
         raise Declined("interleaved stages need as many micro-batches as a multiple of pp")
     return Layout(
-        pp=pp, dp=dp, cp=cp, tp=tp, rows=rows, micro_batches=micro_batches, schedule=name,
+        pp=pp, dp=dp, cp=cp, tp=tp, micro_batch_size=size, micro_batches=micro_batches,
+        schedule=name,
         chunks=chunks if name == "interleaved 1F1B" else 1, zero=_whole(row, "zero", 0),
         sequence=_whole(row, "sp", 0) == 1, recompute=recompute, precision=precision,
     )  # fmt: skip

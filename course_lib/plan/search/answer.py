@@ -24,7 +24,7 @@ from course_lib.plan.search.planner import Plan, Problem, Refused, plan
 from course_lib.plan.time.simulate import Step, simulate
 from course_lib.trace import Refusal
 
-HEAD = ("pp", "dp", "ep", "cp", "tp", "rows", "micro", "schedule", "ZeRO", "recompute",
+HEAD = ("pp", "dp", "ep", "cp", "tp", "mbs", "micro", "schedule", "ZeRO", "recompute",
         "memory", "step", "TFLOP/s", "MFU", "bubble", "exposed")  # fmt: skip
 
 LONGEST = 2**27  # tokens of a sequence; cuts of longer ones are too many to be tried
@@ -106,7 +106,8 @@ class Answer:
             schedule = way.schedule if way.pp > 1 else "–"
             schedule += f" ×{way.chunks}" if way.chunks > 1 else ""
             yield (
-                *map(str, (way.pp, way.dp, way.ep, way.cp, way.tp, way.rows, way.micro_batches)),
+                *map(str, (way.pp, way.dp, way.ep, way.cp, way.tp)),
+                *map(str, (way.micro_batch_size, way.micro_batches)),
                 schedule, str(way.zero), way.recompute, f"{choice.memory.total / 1e9:.1f} GB",
                 f"{step.seconds:.3g} s", f"{step.tflops:.0f}", f"{step.mfu:.1%}",
                 f"{step.bubble:.1%}", f"{exposed:.1%}",

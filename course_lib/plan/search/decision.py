@@ -32,7 +32,7 @@ from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.memory.memory import memory
 
 MANY = 100  # GPUs, from which on it pays to gather less between nodes
-ROWS = 4  # sequences in a micro-batch: longer ones seldom help
+SIZE = 4  # sequences in a micro-batch: longer ones seldom help
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _enough_tokens(case: Case) -> float:
 
 def _tokens(case: Case, data_ranks: int) -> float:
     """Tokens that a data rank can compute with at once."""
-    return min(ROWS, case.batch / data_ranks) * case.config.sequence
+    return min(SIZE, case.batch / data_ranks) * case.config.sequence
 
 
 # --- questions -----------------------------------------------------------------------------------
@@ -264,4 +264,6 @@ def _rows(case: Case, words: set[str], recompute: str) -> int:
     layout = Layout(dp=ranks, zero=3 if ranks > 1 else 0, recompute=recompute)
     counts = range(1, 1 + min(max(1, case.batch // gpus), sys.maxsize - 1))
     # More sequences never take less: it is enough to halve, however many are asked for.
-    return bisect_right(counts, _room(case), key=lambda n: _bytes(case, replace(layout, rows=n)))
+    return bisect_right(
+        counts, _room(case), key=lambda n: _bytes(case, replace(layout, micro_batch_size=n))
+    )

@@ -19,13 +19,12 @@ from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.inputs.recipe import Recipe
 from course_lib.plan.memory.memory import Memory, memory
 from course_lib.plan.time.stages import Stages, enough_micro_batches, even_stages, schedule_of
+from course_lib.schedule import KINDS, kind_of
 
 Seconds = Callable[[ModelConfig, Layout], float]
-ROWS = (1, 2, 4, 8)
+SIZES = (1, 2, 4, 8)  # of a micro-batch
 CHUNKS = (2, 4)
 SHORTEST = 2048  # tokens of a sequence that are worth a rank of cp
-# How long a pipeline of p ranks waits, in (p-1)/m of its work; over the chunks if interleaved.
-WAITS = {"1F1B": 1.0, "ZB-H1": 1 / 3, "interleaved 1F1B": 1.0}
 
 
 @dataclass(frozen=True)
@@ -128,8 +127,8 @@ class Problem:
         if key not in self._rough:
             part = replace(self.config, layers=-(-self.config.layers // layout.pp))
             self._rough[key] = self.seconds(part, alone)
-        wait = WAITS[layout.schedule] / layout.chunks * (layout.pp - 1) / layout.micro_batches
-        return self._rough[key] * (1 + wait)
+        wait = kind_of(layout.schedule).wait / layout.chunks
+        return self._rough[key] * (1 + wait * (layout.pp - 1) / layout.micro_batches)
 
 
 def plan(problem: Problem, keep: int = 8) -> Plan:
@@ -186,7 +185,7 @@ def _divisors(count: int, most: int) -> list[int]:
     return [n for n in range(1, min(count, most) + 1) if count % n == 0]
 
 
-def _with_batch(problem: Problem, degrees: Layout, rows: int = 1) -> Layout:
+def _with_batch(problem: Problem, degrees: Layout, size: int = 1) -> Layout:
     """The same with its part of the batch, ZeRO-1, and sequence parallelism where it can be.
 
     Both cost nothing: they send as many bytes.
@@ -195,8 +194,8 @@ def _with_batch(problem: Problem, degrees: Layout, rows: int = 1) -> Layout:
     even = config.moe is None and config.sequence % (2 * degrees.cp * degrees.tp) == 0
     return replace(
         degrees,
-        rows=rows,
-        micro_batches=max(1, problem.batch // (degrees.dp * degrees.ep * rows)),
+        micro_batch_size=size,
+        micro_batches=max(1, problem.batch // (degrees.dp * degrees.ep * size)),
         sequence=degrees.tp > 1 and even,
         zero=1 if degrees.replicas > 1 else 0,
         precision=problem.precision,
@@ -213,7 +212,7 @@ def breaks_a_rule(problem: Problem, layout: Layout) -> str:
         return f"tp {layout.tp} does not divide a node of {node}: a group would lie on two"
     for refusal in misfits(config, layout):
         return refusal.why
-    if uneven := uneven_batch(problem.batch, layout, layout.rows):
+    if uneven := uneven_batch(problem.batch, layout, layout.micro_batch_size):
         return uneven.why
     if layout.micro_batches < layout.pp:
         return f"{layout.micro_batches} micro-batches leave some of {layout.pp} stages idle"
@@ -247,8 +246,8 @@ def _ways(problem: Problem, degrees: Layout) -> Iterator[Layout]:
     for (schedule, chunks), zero, recompute in product(
         _schedules(problem, degrees), _zero_stages(degrees), RECOMPUTE
     ):
-        for rows in ROWS:
-            base = _with_batch(problem, degrees, rows)
+        for size in SIZES:
+            base = _with_batch(problem, degrees, size)
             way = replace(base, schedule=schedule, chunks=chunks, zero=zero, recompute=recompute)
             if breaks_a_rule(problem, way) or not problem.fits(way):
                 break  # longer micro-batches are fewer, and hold more
@@ -260,7 +259,8 @@ def _schedules(problem: Problem, degrees: Layout) -> Iterator[tuple[str, int]]:
     yield "1F1B", 1
     if degrees.pp == 1:
         return
-    yield "ZB-H1", 1
-    for chunks in CHUNKS:
-        if problem.config.layers % (degrees.pp * chunks) == 0:
-            yield "interleaved 1F1B", chunks
+    for name, kind in KINDS.items():
+        if kind.wait and name != "1F1B":
+            for chunks in (kind.chunks,) if kind.chunks else CHUNKS:
+                if chunks == 1 or problem.config.layers % (degrees.pp * chunks) == 0:
+                    yield name, chunks

@@ -81,7 +81,7 @@ class Passes:
 
 def tokens(config: ModelConfig, layout: Layout) -> float:
     """n, tokens of a micro-batch on a rank."""
-    return layout.rows * config.sequence / layout.cp
+    return layout.micro_batch_size * config.sequence / layout.cp
 
 
 def _matrices(config: ModelConfig, layout: Layout) -> tuple[Product, ...]:
@@ -121,8 +121,8 @@ def _core(config: ModelConfig, layout: Layout, software: Software) -> tuple[Work
     if software.flash:
         flops = 4 * scores * d / 2
         return Work(attention=flops), Work(attention=2.5 * flops, backward=True)
-    heads = layout.rows * config.heads / layout.tp
-    rows = tokens(config, layout) / layout.rows
+    heads = layout.micro_batch_size * config.heads / layout.tp
+    rows = tokens(config, layout) / layout.micro_batch_size
     one = Product(rows, d, config.sequence, heads)
     two = Product(rows, config.sequence, d, heads)
     softmax, drop = (4, 6), (5, 5) if software.dropout else (0, 0)

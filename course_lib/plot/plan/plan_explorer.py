@@ -12,14 +12,15 @@ from course_lib.plan.inputs.hardware import GPUS
 from course_lib.plot.plan.plan_board import LayoutBoard
 from course_lib.plot.player.explorer import Explorer, live_html, refusal_html, rules, still_html
 from course_lib.plot.player.picture import Picture
+from course_lib.schedule import KINDS
 
 DEGREES = (1, 2, 4, 8, 16, 32)
 SEQUENCES = tuple(2**n for n in range(10, 18))
 COUNTS = tuple(2**n for n in range(15))
-SCHEDULES = ("1F1B", "interleaved 1F1B", "ZB-H1")
+SCHEDULES = tuple(name for name, kind in KINDS.items() if kind.wait)  # that a plan can have
 START: dict[str, Any] = {
     "model": "llama3-70b", "sequence": 8192, "gpu": "H100", "gpus": 512, "batch": 1024,
-    "tp": 8, "pp": 4, "cp": 1, "ep": 1, "rows": 1, "zero": 1, "recompute": "none",
+    "tp": 8, "pp": 4, "cp": 1, "ep": 1, "micro_batch_size": 1, "zero": 1, "recompute": "none",
     "schedule": "1F1B", "chunks": 1, "precision": "bf16",
 }  # fmt: skip
 STILL = "cp-plan-still"
@@ -39,16 +40,16 @@ def board(at: dict[str, Any]) -> LayoutBoard:
         at["model"], f"{at['gpus']}x{at['gpu']}", at["batch"], at["sequence"], at["precision"]
     )
     others = at["tp"] * at["pp"] * at["cp"] * at["ep"]
-    pieces = at["gpus"] // others * at["ep"] * at["rows"]
+    pieces = at["gpus"] // others * at["ep"] * at["micro_batch_size"]
     if others > at["gpus"] or at["gpus"] % others or pieces > at["batch"]:
         raise ValueError(
             f"{at['gpus']} GPUs and {at['batch']} sequences cannot be cut so: tp · pp · cp · ep is "
-            f"{others}, and every rank of dp and ep needs {at['rows']} sequences"
+            f"{others}, and every rank of dp and ep needs {at['micro_batch_size']} sequences"
         )
     split = at["schedule"] == "interleaved 1F1B"
     layout = Layout(
         pp=at["pp"], dp=at["gpus"] // others, ep=at["ep"], cp=at["cp"], tp=at["tp"],
-        rows=at["rows"], micro_batches=at["batch"] // pieces,
+        micro_batch_size=at["micro_batch_size"], micro_batches=at["batch"] // pieces,
         schedule=at["schedule"] if at["pp"] > 1 else "1F1B",
         chunks=max(2, at["chunks"]) if split and at["pp"] > 1 else 1,
         zero=at["zero"], recompute=at["recompute"], precision=at["precision"],
@@ -80,7 +81,7 @@ def best(at: dict[str, Any]) -> dict[str, Any]:
     if found.plan.best is None:
         raise ValueError("no layout fits: more GPUs, or larger ones, or offload")
     way = found.plan.best.layout
-    names = ("tp", "pp", "cp", "ep", "rows", "zero", "recompute", "schedule", "chunks")
+    names = ("tp", "pp", "cp", "ep", "micro_batch_size", "zero", "recompute", "schedule", "chunks")
     return {**at, **{name: getattr(way, name) for name in names}}
 
 
@@ -93,14 +94,14 @@ class PlanControls:
     """
 
     def __init__(self) -> None:
-        look = {"layout": {"width": "290px"}, "style": {"description_width": "96px"}}
+        look = {"layout": {"width": "290px"}, "style": {"description_width": "116px"}}
         slide, choose = ipywidgets.SelectionSlider, ipywidgets.Dropdown
         options = {
             "model": (choose, tuple(MODELS)), "sequence": (slide, SEQUENCES),
             "gpu": (choose, tuple(GPUS)),
             "gpus": (slide, COUNTS), "batch": (slide, COUNTS), "tp": (slide, DEGREES),
             "pp": (slide, (*DEGREES, 10, 20)), "cp": (slide, DEGREES), "ep": (slide, DEGREES),
-            "rows": (slide, (1, 2, 4, 8)), "zero": (slide, (0, 1, 2, 3)),
+            "micro_batch_size": (slide, (1, 2, 4, 8)), "zero": (slide, (0, 1, 2, 3)),
             "recompute": (choose, RECOMPUTE), "schedule": (choose, SCHEDULES),
             "chunks": (slide, (1, 2, 4)), "precision": (choose, PRECISIONS),
         }  # fmt: skip

@@ -19,7 +19,7 @@ from course_lib.plot.player.style import (
     text_on,
 )
 from course_lib.trace import FlightLog, Record, find_desync, program_order
-from course_lib.trace.flight import Channel
+from course_lib.trace.hangs.flight import Channel
 
 LEFT, TOP, CELL, ROW, FOOT = 86.0, 76.0, 112.0, 50.0, 30.0
 COLORS = (BLUE, ORANGE, GREEN, SKY, PURPLE, YELLOW, VERMILLION)

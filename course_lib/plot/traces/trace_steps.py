@@ -9,8 +9,8 @@ from course_lib.plot.player.figure import nothing_recorded
 from course_lib.plot.player.player import Frame, Player
 from course_lib.plot.player.style import GREEN, PURPLE, VERMILLION, format_time, rank_color, text_on
 from course_lib.trace import Explanation, Trace, explain
+from course_lib.trace.analysis.meetings import waits
 from course_lib.trace.intervals import Interval, intersect, union
-from course_lib.trace.meetings import waits
 
 LEFT, TOP, WIDE, LANE = 78.0, 52.0, 690.0, 62.0
 FOOT = 40.0  # below the lanes: the axis

@@ -138,7 +138,7 @@ def memory_model(config: ModelConfig, layout: Layout, stage: int) -> dict[str, i
     each = (2, 4, 12) if item == 2 and layout.zero < 3 else (4, 4, 8)
     held = [piece if layout.zero >= level else count for level in (3, 2, 1)]
 
-    tokens = layout.rows * c.sequence
+    tokens = layout.micro_batch_size * c.sequence
     outside = (tokens // tp if layout.sequence else tokens) * c.hidden
     scores = (2 * item + 1) * tokens * c.heads * c.sequence // tp
     block = (10 if item == 2 else 18) * outside + (2 if item == 2 else 4) * (tokens * wide // tp) + scores
@@ -176,7 +176,7 @@ def memory_model(config: ModelConfig, layout: Layout, stage: int) -> dict[str, i
     each = (2, 4, 12) if item == 2 and layout.zero < 3 else (4, 4, 8)
     held = [piece if layout.zero >= level else count for level in (3, 2, 1)]
 
-    tokens = layout.rows * c.sequence
+    tokens = layout.micro_batch_size * c.sequence
     outside = (tokens // tp if layout.sequence else tokens) * c.hidden
     scores = (2 * item + 1) * tokens * c.heads * c.sequence // tp
     block = (4 * item + 2) * outside + item * tokens * wide // tp + scores
@@ -226,7 +226,7 @@ def memory_model(config: ModelConfig, layout: Layout, stage: int) -> dict[str, i
         weight, gradient, state = 4, 4, 8
     else:
         weight, gradient, state = 2, 4, 12
-    tokens = layout.rows * c.sequence
+    tokens = layout.micro_batch_size * c.sequence
     stream = tokens * c.hidden // (tp if layout.sequence else 1)
     kept = 4 * stream * value + 2 * stream
     kept += tokens * (2 * c.hidden + 2 * c.kv_heads * c.head_width) // tp * value

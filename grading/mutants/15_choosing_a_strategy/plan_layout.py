@@ -244,7 +244,8 @@ def plan(
                 continue
             for recompute in RECOMPUTE:
                 way = Layout(
-                    pp, dp, tp=tp, rows=rows, micro_batches=m, zero=zero, recompute=recompute
+                    pp, dp, tp=tp, micro_batch_size=rows, micro_batches=m, zero=zero,
+                    recompute=recompute,
                 )
                 if max(stage.total for stage in memory(way)) <= room:
                     found.append(way)
@@ -350,7 +351,8 @@ def plan(
                 continue
             for recompute in RECOMPUTE:
                 way = Layout(
-                    pp, dp, tp=tp, rows=rows, micro_batches=m, zero=zero, recompute=recompute
+                    pp, dp, tp=tp, micro_batch_size=rows, micro_batches=m, zero=zero,
+                    recompute=recompute,
                 )
                 if max(stage.total for stage in memory(way)) <= room:
                     found.append(way)
@@ -467,7 +469,8 @@ def plan(
                     continue
                 for zero in ZERO:
                     way = Layout(
-                        pp=pp, dp=dp, tp=tp, rows=rows, micro_batches=batch // dp // rows, zero=zero
+                        pp=pp, dp=dp, tp=tp, zero=zero,
+                        micro_batch_size=rows, micro_batches=batch // dp // rows,
                     )
                     for again in (way, Layout(**{**vars(way), "recompute": "full"})):
                         if all(m.total <= USABLE * cluster.gpu.memory for m in memory(again)):

@@ -131,7 +131,7 @@ def step_time(
     """Seconds of a step, term by term.
 """
     c, m, pp, tp = config, layout.micro_batches, layout.pp, layout.tp
-    own, tokens = c.layers // pp, layout.rows * c.sequence
+    own, tokens = c.layers // pp, layout.micro_batch_size * c.sequence
     again = layout.recompute == "full"
     rate, bandwidth = efficiency * cluster.gpu.peak[layout.precision], cluster.gpu.bandwidth
 
@@ -183,7 +183,7 @@ def step_time(
     """Seconds of a step, term by term.
 """
     c, m, pp, tp = config, layout.micro_batches, layout.pp, layout.tp
-    own, tokens = c.layers // pp, layout.rows * c.sequence
+    own, tokens = c.layers // pp, layout.micro_batch_size * c.sequence
     again = layout.recompute == "full"
     rate, bandwidth = efficiency * cluster.gpu.peak[layout.precision], cluster.gpu.bandwidth
 
@@ -237,7 +237,7 @@ def step_time(
     """Seconds of a step, term by term.
 """
     c, m, pp, tp = config, layout.micro_batches, layout.pp, layout.tp
-    own, tokens = c.layers // pp, layout.rows * c.sequence
+    own, tokens = c.layers // pp, layout.micro_batch_size * c.sequence
     again = layout.recompute == "full"
     rate, bandwidth = efficiency * cluster.gpu.peak[layout.precision], cluster.gpu.bandwidth
 

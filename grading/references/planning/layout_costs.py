@@ -149,7 +149,9 @@ def ways(family: Family, batch: int) -> Iterator[Layout]:
     for rows, zero, again in product(ROWS, ZERO, RECOMPUTE):
         m, left = divmod(batch // dp, rows)
         if not left and m >= pp:
-            yield Layout(pp, dp, tp=tp, rows=rows, micro_batches=m, zero=zero, recompute=again)
+            yield Layout(
+                pp, dp, tp=tp, micro_batch_size=rows, micro_batches=m, zero=zero, recompute=again
+            )
 
 
 @lru_cache(64)
@@ -252,7 +254,7 @@ def search(question: Question) -> Search:
 
 HABITS: Mapping[str, Callable[[Layout], bool]] = MappingProxyType(
     {  # what alone may have been tried
-        "only micro-batches of one row were tried": lambda way: way.rows == 1,
+        "only micro-batches of one row were tried": lambda way: way.micro_batch_size == 1,
         "only ZeRO-1 was tried": lambda way: way.zero == 1,
         "only ZeRO-3 was tried": lambda way: way.zero == 3,
         "only layouts without recomputation were tried": lambda way: way.recompute == "none",
@@ -271,23 +273,26 @@ def misfit(question: Question, layout: Layout) -> str:
         return f"its family cannot be used: {why}{extra}"
     if layout.batch != question.batch:
         return (
-            f"the batch is not kept: rows · micro_batches · dp is {layout.batch}, "
+            f"the batch is not kept: micro_batch_size · micro_batches · dp is {layout.batch}, "
             f"not {question.batch}"
         )
     if layout.micro_batches < p:
         return f"{FEW}: {layout.micro_batches} for {p}; longer micro-batches are fewer"
-    tried = (layout.rows in ROWS, layout.zero in ZERO, layout.recompute in RECOMPUTE)
+    tried = (layout.micro_batch_size in ROWS, layout.zero in ZERO, layout.recompute in RECOMPUTE)
     plain = Layout(
         p,
         layout.dp,
         tp=layout.tp,
-        rows=layout.rows,
+        micro_batch_size=layout.micro_batch_size,
         zero=layout.zero,
         micro_batches=layout.micro_batches,
         recompute=layout.recompute,
     )
     if not all(tried) or plain != layout:
-        return "rows, zero and recompute are one of ROWS, ZERO, RECOMPUTE; all else stays as it is"
+        return (
+            "micro_batch_size, zero and recompute are one of ROWS, ZERO, RECOMPUTE; all else stays "
+            "as it is"
+        )
     return ""
 
 
@@ -310,5 +315,5 @@ def show(layout: Layout) -> str:
     again = ", recomputed" if layout.recompute == "full" else ""
     return (
         f"pp {layout.pp} dp {layout.dp} tp {layout.tp}, {layout.micro_batches} micro-batches "
-        f"of {layout.rows}, ZeRO-{layout.zero}{again}"
+        f"of {layout.micro_batch_size}, ZeRO-{layout.zero}{again}"
     )

@@ -83,7 +83,11 @@ def _kept_once(config: ModelConfig, layout: Layout, stage: int) -> int:
     dtype = torch.bfloat16 if layout.precision == "bf16" else torch.float32
     weights = cut_model(config, layout, stage)
     rank = _Forward(config, layout, {n: w.to(dtype).requires_grad_() for n, w in weights.items()})
-    shape = (layout.rows, config.sequence // (layout.tp if layout.sequence else 1), config.hidden)
+    shape = (
+        layout.micro_batch_size,
+        config.sequence // (layout.tp if layout.sequence else 1),
+        config.hidden,
+    )
     with LiveMemory() as live:
         inputs = (torch.ones(shape, dtype=dtype) for _ in range(_in_flight(layout, stage)))
         graphs = [rank(x.requires_grad_(), last=stage == layout.pp - 1) for x in inputs]
@@ -102,7 +106,7 @@ class _Forward:
 
     def __init__(self, config: ModelConfig, layout: Layout, weights: Weights) -> None:
         self.config, self.layout, self.weights = config, layout, weights
-        self.targets = torch.zeros(layout.rows * config.sequence, dtype=torch.int64)
+        self.targets = torch.zeros(layout.micro_batch_size * config.sequence, dtype=torch.int64)
 
     def __call__(self, x: torch.Tensor, *, last: bool) -> object:
         """All blocks, and the head; returns the end of the graph, without the values there."""

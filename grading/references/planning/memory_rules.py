@@ -31,7 +31,7 @@ class Rank:
         self.first, self.last = stage == 0, stage == layout.pp - 1
         self.own = config.layers // layout.pp
         self.item = 2 if layout.precision == "bf16" else 4
-        self.tokens = layout.rows * config.sequence
+        self.tokens = layout.micro_batch_size * config.sequence
 
     # --- parameters ------------------------------------------------------------------------------
     @cached_property
@@ -216,8 +216,8 @@ def activations(r: Rank) -> Answer:
         "`selective` keeps all but the scores": other(recompute="full"),
         "of a stage's blocks, L/pp": right * layout.pp,
         "of all of the stage's blocks, L/pp": right / r.own,
-        "of `rows` sequences": right / layout.rows,
-        "`rows` are one rank's: dp has cut the batch already": right / layout.dp,
+        "of `micro_batch_size` sequences": right / layout.micro_batch_size,
+        "`micro_batch_size` is one rank's: dp has cut the batch already": right / layout.dp,
         "in bytes, not in GiB": right / GIB,
     }
 

@@ -91,7 +91,7 @@ class Priced:
         self.tp = rules.get("tp", layout.tp)
         self.m = rules.get("m", layout.micro_batches)
         self.own = config.layers // rules.get("stages", layout.pp)
-        self.tokens = layout.rows * config.sequence
+        self.tokens = layout.micro_batch_size * config.sequence
         self.again: float = rules.get("again", layout.recompute == "full")
 
     def passes(self, flops: float, weights: float) -> tuple[float, float]:

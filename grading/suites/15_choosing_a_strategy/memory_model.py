@@ -90,7 +90,7 @@ def _case(
         "kv_heads": heads[1], "ffn": tp * run.number(11, 37), "tied": tied, "gated": gated,
         "vocabulary": tp * run.number(31, 97), "sequence": 4 * tp * run.number(3, 9),
     }  # fmt: skip
-    return shape, {"rows": run.number(2, 5), **spread}
+    return shape, {"micro_batch_size": run.number(2, 5), **spread}
 
 
 def _cases(run: Run) -> list[Any]:

@@ -36,9 +36,9 @@ EXERCISE = Exercise(
     hints=(
         "Go from the cheap question to the dear one: which families are there (divisors), which "
         "of them break a rule, which layouts fit, and only then how long a step takes.",
-        "For each pp and tp of the divisors, dp is what is left. For each rows and zero: the "
-        "micro-batches are batch // dp // rows, if that divides and is at least pp; without "
-        "recomputation if the fullest stage fits so, else with it if that fits.",
+        "For each pp and tp of the divisors, dp is what is left. For each micro-batch size and "
+        "zero: the micro-batches are batch // dp // size, if that divides and is at least pp; "
+        "without recomputation if the fullest stage fits so, else with it if that fits.",
         "`room = cluster.gpu.memory * USABLE`; `max(stage.total for stage in memory(way)) <= "
         "room`; try `for recompute in RECOMPUTE` and `break` after the first that fits. If there "
         "are ways, append the least of `Choice(way, seconds(way))`, else refuse with "
@@ -184,7 +184,7 @@ def check_families(run: Run) -> None:
     "every layout keeps the rules and the batch",
     points=3,
     code="S",
-    diagnosis="rows · micro_batches · dp is the batch",
+    diagnosis="micro_batch_size · micro_batches · dp is the batch",
 )
 def check_rules(run: Run) -> None:
     """S: memory aside."""

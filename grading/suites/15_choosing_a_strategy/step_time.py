@@ -122,14 +122,15 @@ def _case(
 def _cases(run: Run) -> list[list[Any]]:
     """Groups in a node and across; few tokens and many; each way to recompute."""
     return [
-        _case(run, (8, 0.02), 60, (16, 8), dp=8, tp=4, micro_batches=3, rows=2),
+        _case(run, (8, 0.02), 60, (16, 8), dp=8, tp=4, micro_batches=3, micro_batch_size=2),
         _case(run, (8, 0.1), 60, (32, 8), pp=4, dp=3, tp=8, micro_batches=5, recompute="full"),
         _case(run, (8, 0.1), 8, (16, 4), tied=True, pp=2, dp=2, tp=2, micro_batches=3),
         _case(run, (8, 0.05), 40, (32, 32), gated=False, pp=2, dp=2, tp=16, micro_batches=4,
               sequence=True, zero=1),
         _case(run, (4, 0.03), 2, (16, 8), pp=3, dp=5, micro_batches=7, recompute="selective"),
         _case(run, (4, 0.8), 3, (16, 16), tied=True, dp=6, tp=2, micro_batches=2, zero=2),
-        _case(run, (6, 0.2), 4, (16, 2), dp=4, micro_batches=2, rows=2, recompute="full"),
+        _case(run, (6, 0.2), 4, (16, 2), dp=4, micro_batches=2, micro_batch_size=2,
+              recompute="full"),
         _case(run, (8, 0.2), 30, (16, 2), micro_batches=2, precision="fp32"),
     ]  # fmt: skip
 
@@ -158,7 +159,7 @@ def _words(case: list[Any]) -> str:
             f"pp {layout.pp} × dp {layout.dp} × tp {layout.tp}",
             f"{hardware['node']} GPUs a node",
             f"{layout.micro_batches} micro-batches",
-            f"{layout.rows} × {shape['sequence']} tokens",
+            f"{layout.micro_batch_size} × {shape['sequence']} tokens",
             *more,
         ]
     )
@@ -183,7 +184,7 @@ def _layouts(config: ModelConfig, count: int, batch: int) -> Iterator[dict[str, 
                 "pp": pp,
                 "dp": dp,
                 "tp": tp,
-                "rows": rows,
+                "micro_batch_size": rows,
                 "recompute": recompute,
                 "micro_batches": batch // (dp * rows),
                 "zero": 1,

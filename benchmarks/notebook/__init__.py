@@ -1,0 +1,1 @@
+"""The notebook: what a cell costs on ranks, and what a picture costs in the browser."""

@@ -1,0 +1,1 @@
+"""The last calls of each rank, and where the ranks of a group went different ways."""

@@ -1,0 +1,1 @@
+"""What other tools recorded, read as our traces and flight logs."""
