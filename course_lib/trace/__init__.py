@@ -3,6 +3,7 @@
 from course_lib.trace.alpha_beta import AlphaBeta, bus_bandwidth, fit
 from course_lib.trace.analysis.explanation import Explanation, Flops, explain
 from course_lib.trace.analysis.stretches import Stretch, Trace
+from course_lib.trace.calls import Calls
 from course_lib.trace.event import Event, Span
 from course_lib.trace.hangs.agreement import Witness, find_disagreement, may_differ
 from course_lib.trace.hangs.desync import Finding, find_desync
@@ -18,6 +19,7 @@ from course_lib.trace.wire import chunk_sizes, formula_text, wire_bytes
 
 __all__ = [
     "AlphaBeta",
+    "Calls",
     "Event",
     "Explanation",
     "Finding",

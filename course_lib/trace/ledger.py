@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from course_lib.trace.calls import Calls
 from course_lib.trace.event import Event, Span
 from course_lib.trace.own_line import own_line
 from course_lib.trace.refusal import Refusal
@@ -202,6 +203,15 @@ class Ledger:
     def received(self, op: str | None = None, axis: str | None = None) -> int:
         """Bytes this rank took from the wire, all or for one operation or one axis."""
         return sum(event.received for event in self.calls(op, axis))
+
+    @contextmanager
+    def record(self) -> Iterator[Calls]:
+        """Gathers the calls that begin in the block; read them after it, or while it runs."""
+        calls = Calls(self.events)
+        try:
+            yield calls
+        finally:
+            calls.end()
 
     def place(self) -> Place:
         """Where the book is now: what is recorded from here on is `to_dict(place)`."""
