@@ -34,10 +34,10 @@ from course_lib.data import WindowSampler, load_corpus
 from course_lib.model import AdamW, Transformer
 from course_lib.precision import DynamicLossScaler
 from course_lib.trace import Ledger, Timeline
-from course_lib.train.check import check
-from course_lib.train.config import RunConfig
+from course_lib.train.command.check import check
+from course_lib.train.command.config import RunConfig
 from course_lib.train.layout import lay_out, make_optimizers
-from course_lib.train.log import JsonLines, Log, Progress, TensorBoard
+from course_lib.train.command.log import JsonLines, Log, Progress, TensorBoard
 from course_lib.train.mesh_checkpoint import mesh_training
 from course_lib.train.step import StepReport, own_micro_batches, train_step
 

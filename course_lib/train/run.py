@@ -26,8 +26,8 @@ import torch
 from course_lib.checkpoint import CheckpointError
 from course_lib.comm import Group
 from course_lib.comm.start import start_from_environment
-from course_lib.train.check import ConfigError, check
-from course_lib.train.config import RunConfig
+from course_lib.train.command.check import ConfigError, check
+from course_lib.train.command.config import RunConfig
 from course_lib.train.loop import train
 
 

@@ -18,7 +18,7 @@ from course_lib.grade.catalog import Entry
 from course_lib.plan.search import decision
 from course_lib.ranks import doctor
 from course_lib.train import run as train_run
-from course_lib.train.config import RunConfig
+from course_lib.train.command.config import RunConfig
 
 MOST_LINES = 12
 STARTS = ("os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "subprocess.Popen",

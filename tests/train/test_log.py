@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.train.log import JsonLines, Progress, TensorBoard, read_log
+from course_lib.train.command.log import JsonLines, Progress, TensorBoard, read_log
 
 
 def row(step: int, loss: float = 1.0) -> dict[str, float]:

@@ -17,7 +17,7 @@ from typing import Any
 from course_lib.layout import misfits, uneven_batch
 from course_lib.schedule import ScheduleError
 from course_lib.trace import Refusal
-from course_lib.train.config import PRECISIONS, RECOMPUTE, WORDS, RunConfig
+from course_lib.train.command.config import PRECISIONS, RECOMPUTE, WORDS, RunConfig
 from course_lib.train.mesh_model import zero_refusal
 
 MOST_RANKS = 4096  # and micro-batches; beyond this the nearest run that can work is not searched

@@ -2,7 +2,7 @@
 
 Notebook: 13 3D parallelism, 16 Capstone.
 Source: the words are those of Megatron-LM's and torchtitan's command lines, shortened.
-Costs nothing; `train/check.py` says what can be combined.
+Costs nothing; `train/command/check.py` says what can be combined.
 The production version (Megatron-LM) has hundreds of them.
 """
 
