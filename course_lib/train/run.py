@@ -23,11 +23,13 @@ from dataclasses import MISSING, fields
 
 import torch
 
-from course_lib.checkpoint import CheckpointError
 from course_lib.comm import Group
 from course_lib.comm.start import start_from_environment
+from course_lib.trace import Refusal
+from course_lib.train.command.agent import end_with_agent
 from course_lib.train.command.check import ConfigError, check
 from course_lib.train.command.config import RunConfig
+from course_lib.train.command.full_disk import full_disk
 from course_lib.train.loop import train
 
 
@@ -38,13 +40,15 @@ def parse(words: Sequence[str]) -> tuple[RunConfig, bool]:
     parser = argparse.ArgumentParser("course_lib.train.run", usage=usage, description=about)
     for each in fields(RunConfig):
         assert each.default is not MISSING
-        name, about = f"--{each.name.replace('_', '-')}", each.metadata["about"]
+        name = f"--{(each.metadata['flag'] or each.name).replace('_', '-')}"
+        about = each.metadata["about"]
         if isinstance(each.default, bool):
-            parser.add_argument(name, action="store_true", help=about)
+            parser.add_argument(name, dest=each.name, action="store_true", help=about)
         else:
             choices = each.metadata["choices"] or None
             parser.add_argument(
                 name,
+                dest=each.name,
                 type=type(each.default),
                 default=each.default,
                 choices=choices,
@@ -61,9 +65,10 @@ def main(words: Sequence[str] | None = None) -> int:
     """Runs the command; every rank under torchrun calls it.
 
     Returns:
-        The exit code: 0, 1 if a checkpoint stands in the way, 2 if the run cannot work.
+        The exit code: 0, 1 if the run could not go on, 2 if it cannot work.
     """
     config, only = parse(sys.argv[1:] if words is None else words)
+    end_with_agent()
     rank = int(os.environ.get("RANK", "0"))
     world = os.environ.get("WORLD_SIZE")
     try:
@@ -81,8 +86,8 @@ def main(words: Sequence[str] | None = None) -> int:
 def _train(config: RunConfig, group: Group) -> int:
     try:
         train(config, group)
-    except CheckpointError as error:  # the same on every rank
-        return _refuse(str(error), group.rank, 1)
+    except Refusal as error:  # the same on every rank
+        return _refuse(full_disk(error, config.folder) or str(error), group.rank, 1)
     return 0
 
 

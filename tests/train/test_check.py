@@ -14,7 +14,8 @@ import pytest
 from course_lib.comm import CommError, Group, Mesh
 from course_lib.model import Transformer
 from course_lib.train import ConfigError, RunConfig, check, lay_out
-from course_lib.train.command.check import find_problems, nearest
+from course_lib.train.command.nearest import nearest
+from course_lib.train.command.problems import find_problems
 from course_lib.train.run import main, parse
 
 ROOT = Path(__file__).resolve().parents[2]
