@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import torch
 
@@ -80,7 +80,7 @@ def map_half(folder: Path, half: str) -> tuple[torch.Tensor, torch.Tensor]:
     return _map(folder / f"{half}.tokens", dtype), _map(folder / f"{half}.documents", torch.int64)
 
 
-def _about(folder: Path) -> dict[str, object]:
+def _about(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads((folder / ABOUT).read_text())
         return {"vocabulary": int(found["vocabulary"]), "dtype": found["dtype"]}

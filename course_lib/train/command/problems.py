@@ -51,7 +51,11 @@ def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Refus
         yield Refusal(f"--zero {config.zero}", *reason)
 
 
+SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "tied", "experts")  # of a model
+
+
 def wrong_words(c: RunConfig) -> Iterator[Refusal]:
+    """Options whose words are not known, or that need another or exclude it."""
     known: dict[str, tuple[Any, ...]] = {
         "schedule": tuple(WORDS),
         "recompute": RECOMPUTE,
@@ -66,3 +70,7 @@ def wrong_words(c: RunConfig) -> Iterator[Refusal]:
         yield Refusal(
             "checkpoints or traces", "no --folder", "they are files, and must go somewhere"
         )
+    shaped = [name for name in SHAPE if getattr(c, name) != getattr(RunConfig, name)]
+    if c.model_file and shaped:
+        found = ", ".join(f"--{name.replace('_', '-')}" for name in shaped)
+        yield Refusal(f"--model {c.model_file}", found, "the file says the model's shape")
