@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "plan": {"model", "trace", "schedule", "layout"},
     "ranks": {"comm", "trace"},
-    "grade": {"ranks", "comm", "trace", "plan"},
+    "grade": {"ranks", "comm", "trace", "plan", "plot"},
     "plot": {"trace", "plan", "schedule", "layout"},
     "site": set(),
 }
