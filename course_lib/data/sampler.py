@@ -111,8 +111,9 @@ class WindowSampler:
         both = self.tokens[places].long()
         inputs, targets = both[:, :-1].contiguous(), both[:, 1:].contiguous()
         if self.starts is not None:
-            near = torch.searchsorted(self.starts, places[:, 1:]).clamp(max=len(self.starts) - 1)
-            targets[self.starts[near] == places[:, 1:]] = UNCOUNTED
+            begins = places[:, 1:].contiguous()
+            near = torch.searchsorted(self.starts, begins).clamp(max=len(self.starts) - 1)
+            targets[self.starts[near] == begins] = UNCOUNTED
         return inputs, targets
 
     def __next__(self) -> tuple[torch.Tensor, torch.Tensor]:

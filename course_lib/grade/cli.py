@@ -1,4 +1,4 @@
-"""The command `course`: grade, watch, hints, progress, doctor, plan, runs; for instructors and authors.
+"""The command `course`: grade, watch, hints, progress, doctor, plan, runs; for authors too.
 
 Exit codes: 0 full marks, 1 failed checks, 2 refused, 3 a file does not load, 4 the grader
 broke, 5 evidence of tampering, 130 interrupted.
