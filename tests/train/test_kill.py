@@ -30,8 +30,8 @@ pytestmark = pytest.mark.slow
 
 
 def start(config: RunConfig, *more: str) -> subprocess.Popen[str]:
-    launcher = [] if "--launch" in more else ["torch.distributed.run", "--standalone",
-                                               f"--nproc-per-node={config.world}", "-m"]  # fmt: skip
+    agent = ["torch.distributed.run", "--standalone", f"--nproc-per-node={config.world}", "-m"]
+    launcher = [] if "--launch" in more else agent
     return subprocess.Popen(
         [sys.executable, "-m", *launcher, "course_lib.train.run", *shlex.split(config.options()),
          *more],
