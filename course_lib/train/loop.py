@@ -162,6 +162,7 @@ def train(config: RunConfig, group: Group, *, bar: bool | None = None) -> list[d
                 rows[-1]["validation"] = run.validate()
             report.add(rows[-1], saver)
             if saver is not None and (step % config.save_every == 0 or step == config.steps):
+                saver.wait()  # first: an error below must not leave a save under way
                 report.settle()  # where a checkpoint is, the log has all steps before it
                 save_training(run.training(), saver, group, step=step)
         if saver is not None:
