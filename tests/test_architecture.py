@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "plan": {"model", "trace", "schedule", "layout"},
     "ranks": {"comm", "trace"},
-    "grade": {"ranks", "comm", "trace", "plan"},
+    "grade": {"ranks", "comm", "trace", "plan", "plot"},
     "lesson": {"trace", "comm", "data", "model"},
     "plot": {"trace", "plan", "schedule", "layout"},
     "site": set(),

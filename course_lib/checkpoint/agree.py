@@ -51,19 +51,28 @@ def together(asked: str, work: Callable[[], Any], group: Group) -> list[Any]:
     Raises:
         CheckpointError: `work` failed on a rank; it has the first such rank's reason.
     """
-    result, error = None, ""
+    result: Any = None
+    error: list[str] = []
     try:
         result = work()
         json.dumps(result, allow_nan=False)
     except Exception as reason:  # whatever it is, the others must hear of it
-        result = None
-        error = " ".join(f"{type(reason).__name__}: {reason}".split("\n"))
+        result, error = None, _told(asked, reason)
     answers = gather_json([result, error], group)
-    failed = [rank for rank, (_, text) in enumerate(answers) if text]
+    failed = [rank for rank, (_, told) in enumerate(answers) if told]
     if failed:
+        wanted, found, why = answers[failed[0]][1]
+        ranks = "1 rank" if len(failed) == 1 else f"{len(failed)} ranks"
         raise CheckpointError(
-            asked,
-            f"on index {failed[0]} of {group.size} ranks: {answers[failed[0]][1]}",
-            f"{len(failed)} ranks could not do their part, and it takes all of them",
+            wanted,
+            f"on index {failed[0]} of {group.size} ranks: {found}",
+            why or f"{ranks} failed, and it takes all of them",
         )
     return [answer for answer, _ in answers]
+
+
+def _told(asked: str, reason: Exception) -> list[str]:
+    """What was asked, found and why, of an error; a refusal says so itself, once."""
+    if isinstance(reason, CheckpointError):
+        return [reason.asked, reason.found, reason.why]
+    return [asked, " ".join(f"{type(reason).__name__}: {reason}".split("\n")), ""]

@@ -31,14 +31,18 @@ class Corpus:
     Attributes:
         train: uint8, one dimension; each byte of the text is a token.
         validation: the same, of other files.
-        files: how many files the text comes from.
+        files: how many files, or documents, the text comes from.
+        vocabulary: how many tokens there are.
+        train_starts: where the documents of `train` begin, int64; None if that is not known.
+        validation_starts: the same for `validation`.
     """
 
     train: torch.Tensor
     validation: torch.Tensor
     files: int
-
     vocabulary: int = 256
+    train_starts: torch.Tensor | None = None
+    validation_starts: torch.Tensor | None = None
 
 
 def load_corpus(root: Path | None = None, limit: int = 12 << 20) -> Corpus:

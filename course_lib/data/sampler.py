@@ -14,6 +14,8 @@ import torch
 
 from course_lib.trace import Refusal
 
+UNCOUNTED = -100  # a target that no loss counts, as in torch's cross_entropy
+
 
 def shard_indices(
     count: int, index: int, size: int, epoch: int = 0, seed: int = 0, drop_last: bool = False
@@ -66,6 +68,7 @@ class WindowSampler:
         index: this rank's index on the dp axis.
         size: size of the dp axis.
         seed: the same on every rank.
+        starts: where documents begin in `tokens`, sorted; their first tokens are no targets.
 
     Raises:
         Refusal: the batch does not divide by `size`, or the text is shorter than a global batch.
@@ -79,6 +82,7 @@ class WindowSampler:
         index: int = 0,
         size: int = 1,
         seed: int = 0,
+        starts: torch.Tensor | None = None,
     ) -> None:
         windows = (tokens.numel() - 1) // sequence
         if global_batch % size or not 0 <= index < size or windows < global_batch:
@@ -87,22 +91,30 @@ class WindowSampler:
                 f"a text of {tokens.numel()} tokens, which is {windows} windows",
                 "the parts of a batch are equal, and a batch does not repeat a window",
             )
-        self.tokens, self.sequence, self.seed = tokens, sequence, seed
+        self.tokens, self.sequence, self.seed, self.starts = tokens, sequence, seed, starts
         self.global_batch, self.index, self.size = global_batch, index, size
         self.steps_per_epoch = windows // global_batch
         self.step = 0
 
     def batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The inputs and targets of a step: int64 [B, T] each, B = global_batch / size."""
+        """The inputs and targets of a step: int64 [B, T] each, B = global_batch / size.
+
+        A target is -100, and is not counted, where another document begins.
+        """
         epoch, place = divmod(step, self.steps_per_epoch)
         windows = (self.tokens.numel() - 1) // self.sequence
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         order = torch.randperm(windows, generator=generator)
         begin = place * self.global_batch
         mine = order[begin : begin + self.global_batch].chunk(self.size)[self.index]
-        starts = mine[:, None] * self.sequence + torch.arange(self.sequence + 1)
-        both = self.tokens[starts].long()
-        return both[:, :-1].contiguous(), both[:, 1:].contiguous()
+        places = mine[:, None] * self.sequence + torch.arange(self.sequence + 1)
+        both = self.tokens[places].long()
+        inputs, targets = both[:, :-1].contiguous(), both[:, 1:].contiguous()
+        if self.starts is not None:
+            begins = places[:, 1:].contiguous()
+            near = torch.searchsorted(self.starts, begins).clamp(max=len(self.starts) - 1)
+            targets[self.starts[near] == begins] = UNCOUNTED
+        return inputs, targets
 
     def __next__(self) -> tuple[torch.Tensor, torch.Tensor]:
         inputs_and_targets = self.batch(self.step)

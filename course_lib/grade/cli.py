@@ -1,4 +1,4 @@
-"""The command `course`: grade, watch, hints, progress, doctor, plan; for instructors and authors.
+"""The command `course`: grade, watch, hints, progress, doctor, plan, runs; for authors too.
 
 Exit codes: 0 full marks, 1 failed checks, 2 refused, 3 a file does not load, 4 the grader
 broke, 5 evidence of tampering, 130 interrupted.
@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from course_lib.grade import runs
 from course_lib.grade.author import build, dev
 from course_lib.grade.catalog import (
     Entry,
@@ -103,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--seq", type=int, help="tokens in a sequence; the model's own if not said")
     ask.add_argument("--precision", default="bf16", help="of products: bf16 (default), fp8, ...")
     ask.add_argument("--json", action="store_true", help="the answer for programs")
+    runs.add_to(commands)
     teach.add_to(commands)
     dev.add_to(command("dev", None, "for authors: build, zoo, mutate, show, origin"))
     return parser

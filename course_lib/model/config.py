@@ -70,6 +70,7 @@ class ModelConfig:
         tied: whether the output layer is the embedding, transposed.
         rope_base: base of the rotary embedding's wavelengths.
         moe: a mixture of experts, each of inner width F, in place of every feed-forward network.
+        norm_epsilon: what RMSNorm adds to the mean square.
 
     Raises:
         Refusal: the sizes do not fit together.
@@ -86,6 +87,7 @@ class ModelConfig:
     tied: bool = False
     rope_base: float = 10_000.0
     moe: MoEConfig | None = None
+    norm_epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads or self.heads % self.kv_heads or self.head_width % 2:

@@ -28,17 +28,19 @@ class RMSNorm(nn.Module):
 
     Args:
         width: D.
+        epsilon: added to the mean square.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, epsilon: float = 1e-5) -> None:
         super().__init__()
+        self.epsilon = epsilon
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
         """Normalised in float32 whatever the dtype of the input is."""
-        scale = torch.rsqrt(x_BTD.float().pow(2).mean(-1, keepdim=True) + 1e-5)
+        scale = torch.rsqrt(x_BTD.float().pow(2).mean(-1, keepdim=True) + self.epsilon)
         if x_BTD.dtype == torch.float64:
-            scale = torch.rsqrt(x_BTD.pow(2).mean(-1, keepdim=True) + 1e-5)
+            scale = torch.rsqrt(x_BTD.pow(2).mean(-1, keepdim=True) + self.epsilon)
         return x_BTD * scale.to(x_BTD.dtype) * self.weight
 
 
@@ -112,9 +114,9 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.attention_norm = RMSNorm(config.hidden)
+        self.attention_norm = RMSNorm(config.hidden, config.norm_epsilon)
         self.attention = Attention(config)
-        self.ffn_norm = RMSNorm(config.hidden)
+        self.ffn_norm = RMSNorm(config.hidden, config.norm_epsilon)
         self.ffn = FeedForward(config) if config.moe is None else MoE(config)
 
     def forward(self, x_BTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -137,7 +139,7 @@ class Transformer(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.hidden)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.norm = RMSNorm(config.hidden)
+        self.norm = RMSNorm(config.hidden, config.norm_epsilon)
         self.head = nn.Linear(config.hidden, config.vocabulary, bias=False)
         if config.tied:
             self.head.weight = self.embedding.weight

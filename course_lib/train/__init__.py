@@ -1,11 +1,12 @@
 """The one room that knows both a model and a parallelism."""
 
-from course_lib.train.check import ConfigError, check, find_problems
-from course_lib.train.config import RunConfig
+from course_lib.train.command.check import ConfigError, check
+from course_lib.train.command.config import RunConfig
+from course_lib.train.command.log import read_log
+from course_lib.train.command.problems import find_problems
 from course_lib.train.copies import tensor_copies
 from course_lib.train.grad_norm import clip_grad_norm_nd, grad_norm_nd
 from course_lib.train.layout import lay_out, make_optimizers
-from course_lib.train.log import read_log
 from course_lib.train.loop import Run, rate_at, train
 from course_lib.train.mesh_checkpoint import mesh_training, whole_model
 from course_lib.train.mesh_model import MeshModel

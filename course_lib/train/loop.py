@@ -3,8 +3,8 @@
 Notebook: 13 3D parallelism, 16 Capstone.
 Paper: Narayanan et al., "Megatron-LM" (2021); Loshchilov & Hutter, "SGDR" (2017), for the cosine.
 Costs what `train_step` costs, and for a checkpoint what `save_sharded` does.
-The production version (torchtitan's train.py) also reads data in the background, counts its FLOP/s,
-and watches for ranks that are slow.
+The production version (torchtitan's train.py) also reads data in the background. What surrounds a
+run (options, its folder, what it reports) is in `command/`.
 """
 
 from __future__ import annotations
@@ -12,37 +12,29 @@ from __future__ import annotations
 import json
 import math
 import time
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from course_lib.checkpoint import (
-    AsyncSaver,
-    CheckpointError,
-    Stateful,
-    complete_steps,
-    resume_training,
-    save_training,
-)
-from course_lib.checkpoint.agree import gather_json, together
+from course_lib.checkpoint import AsyncSaver, Stateful, resume_training, save_training
+from course_lib.checkpoint.agree import gather_json
 from course_lib.comm import Group, Mesh
-from course_lib.data import WindowSampler, load_corpus
+from course_lib.data import WindowSampler, load_data
 from course_lib.model import AdamW, Transformer
+from course_lib.parallel.data.accumulate import Batch
 from course_lib.precision import DynamicLossScaler
 from course_lib.trace import Ledger, Timeline
-from course_lib.train.check import check
-from course_lib.train.config import RunConfig
+from course_lib.train.command.check import check
+from course_lib.train.command.config import RunConfig
+from course_lib.train.command.folder import CHECKPOINTS, LEDGERS, TRACE, open_folder
+from course_lib.train.command.hugging_face import load_weights
+from course_lib.train.command.report import Reporter
+from course_lib.train.evaluate import evaluate
 from course_lib.train.layout import lay_out, make_optimizers
-from course_lib.train.log import JsonLines, Log, Progress, TensorBoard
 from course_lib.train.mesh_checkpoint import mesh_training
 from course_lib.train.step import StepReport, own_micro_batches, train_step
-
-CHECKPOINTS = "checkpoints"  # folders and files inside a run's folder
-CONFIG, LOG, LEDGERS, TRACE = "config.json", "log.jsonl", "ledgers.json", "trace.json"
 
 
 def rate_at(config: RunConfig, step: int) -> float:
@@ -67,6 +59,7 @@ class Run:
         model: on its mesh.
         optimizers: the model's.
         sampler: gives the windows of the whole batch, the same on every rank.
+        other: the same of the text to validate on.
         scaler: of the loss, for fp16.
         training: makes the record of all this, for checkpoints.
 
@@ -79,6 +72,8 @@ class Run:
         self.config, self.group = config, group
         dtype = torch.float64 if config.weights == "fp64" else torch.float32
         whole = Transformer(config.model, config.seed).to(group.device, dtype)
+        if config.weights_from:
+            load_weights(whole, Path(config.weights_from))
         self.model = lay_out(
             whole,
             Mesh(group, config.degrees),
@@ -88,15 +83,29 @@ class Run:
             recompute=config.recompute,
             zero=config.zero,
         )
-        options = {"lr": config.rate, "weight_decay": config.decay, "betas": (0.9, 0.95)}
-        self.optimizers = make_optimizers(self.model, AdamW, **options)
-        tokens = load_corpus(limit=config.corpus_mib << 20).train
-        self.sampler = WindowSampler(tokens, config.sequence, config.batch, seed=config.seed)
-        self.scaler = DynamicLossScaler(group) if config.precision == "fp16" else None
+        betas = config.beta1, config.beta2
+        options = {"lr": config.rate, "weight_decay": config.decay, "betas": betas}
+        cap = {"cap": config.bucket_mib << 20} if config.zero in (1, 2) else {}
+        self.optimizers = make_optimizers(self.model, AdamW, **options, **cap)
+        text = load_data(config.data, config.corpus_mib << 20)
+        self.sampler, self.other = (
+            WindowSampler(tokens, config.sequence, config.batch, seed=config.seed, starts=starts)
+            for tokens, starts in (
+                (text.train, text.train_starts),
+                (text.validation, text.validation_starts),
+            )
+        )
+        self.scaler = self._make_scaler()
         parts: dict[str, Stateful] = {"sampler": self.sampler}
         if self.scaler is not None:
             parts["scaler"] = self.scaler
         self.training = partial(mesh_training, self.model, self.optimizers, parts)
+
+    def _make_scaler(self) -> DynamicLossScaler | None:
+        if self.config.precision != "fp16":
+            return None
+        init, interval = 2.0**self.config.scale_power, self.config.scale_window
+        return DynamicLossScaler(self.group, init, interval=interval)
 
     def step(self) -> StepReport:
         """Makes the next update."""
@@ -104,9 +113,19 @@ class Run:
         for optimizer in self.optimizers:
             for options in optimizer.param_groups:
                 options["lr"] = rate
-        inputs, targets = (t.to(self.group.device) for t in next(self.sampler))
-        batches = own_micro_batches(inputs, targets, self.model)
+        batches = self._own(next(self.sampler))
         return train_step(self.model, batches, self.optimizers, self.config.max_norm, self.scaler)
+
+    def validate(self) -> float:
+        """The loss of the other text: the same windows every time, on every mesh."""
+        batches = [self.other.batch(number) for number in range(self.config.validate_batches)]
+        losses = [evaluate(self.model, self._own(batch)) for batch in batches]
+        return sum(losses) / len(losses)
+
+    def _own(self, batch: Batch) -> list[Batch]:
+        """This rank's micro-batches of a batch that every rank has whole."""
+        inputs, targets = (t.to(self.group.device) for t in batch)
+        return own_micro_batches(inputs, targets, self.model)
 
 
 def train(config: RunConfig, group: Group, *, bar: bool | None = None) -> list[dict[str, float]]:
@@ -119,39 +138,38 @@ def train(config: RunConfig, group: Group, *, bar: bool | None = None) -> list[d
             in ten lines; None asks the terminal.
 
     Returns:
-        For each step made here: step (from 1), loss, norm, rate, tokens, made, seconds. The same on
-        every rank, but for the seconds.
+        For each step made here: step (from 1), loss, norm, rate, tokens, made, seconds, and what
+        `command/meter.py` measured. The same on every rank, but for the seconds.
 
     Raises:
         ConfigError: the run cannot work on so many ranks; nothing has been started.
-        CheckpointError: checkpoints are in the folder already and it should not resume, or the one
-            to go on from is damaged or of another run.
+        CheckpointError: checkpoints are in the folder already and it should not resume, another job
+            is at work there, or the one to go on from is damaged or of another run.
+        NotFinite: a loss is no number.
     """
     check(config, group.size)
-    folder = Path(config.folder)
-    _open_folder(config, group)
-    run = Run(config, group)
-    start = 0
-    if config.resume:
-        resumed = resume_training(run.training(), folder / CHECKPOINTS, group)
-        start = resumed.step if resumed else 0
-    saver = AsyncSaver(folder / CHECKPOINTS, group, keep=config.keep) if config.save_every else None
-    logs = _open_logs(config, group, start, bar)
-    rows = []
-    for step in range(start + 1, config.steps + 1):
-        if step <= config.steps - config.trace_steps + 1:
-            group.ledger.forget()
-        rows.append(_make(run, step))
-        for log in logs:
-            log.add(rows[-1])
-        if saver is not None and (step % config.save_every == 0 or step == config.steps):
-            save_training(run.training(), saver, group, step=step)
-    if saver is not None:
-        saver.wait()
-    for log in logs:
-        log.close()
-    if config.trace_steps:
-        _write_trace(folder, group)
+    with open_folder(config, group):
+        run = Run(config, group)
+        start = _begin(run)
+        report = Reporter(run.model, run.optimizers, config, start, bar)
+        saver = _saver(config, group)
+        rows = []
+        for step in range(start + 1, config.steps + 1):
+            if step <= config.steps - config.trace_steps + 1:
+                group.ledger.forget()
+            rows.append(_make(run, step))
+            if config.validate_every and step % config.validate_every == 0:
+                rows[-1]["validation"] = run.validate()
+            report.add(rows[-1], saver)
+            if saver is not None and (step % config.save_every == 0 or step == config.steps):
+                saver.wait()  # first: an error below must not leave a save under way
+                report.settle()  # where a checkpoint is, the log has all steps before it
+                save_training(run.training(), saver, group, step=step)
+        if saver is not None:
+            saver.wait()
+        report.close()
+        if config.trace_steps:
+            _write_trace(Path(config.folder), group)
     return rows
 
 
@@ -168,39 +186,18 @@ def _make(run: Run, step: int) -> dict[str, float]:
     }
 
 
-def _open_folder(config: RunConfig, group: Group) -> None:
-    """Makes the run's folder; refuses one whose checkpoints a new run would mix with its own."""
-    if not config.folder:
-        return
-    folder = Path(config.folder)
-
-    def look() -> None:
-        if group.index:
-            return
-        steps = complete_steps(folder / CHECKPOINTS) if (folder / CHECKPOINTS).exists() else {}
-        if steps and not config.resume:
-            raise CheckpointError(
-                f"a new run in {folder}",
-                f"checkpoints of another, up to step {max(steps)}",
-                "pass --resume to go on from there, or another --folder",
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / CONFIG).write_text(json.dumps(asdict(config), indent=1))
-
-    together(f"open the folder {folder}", look, group)
+def _begin(run: Run) -> int:
+    """The step after which it goes on; 0 at the beginning."""
+    if not run.config.resume:
+        return 0
+    resumed = resume_training(run.training(), Path(run.config.folder) / CHECKPOINTS, run.group)
+    return resumed.step if resumed else 0
 
 
-def _open_logs(config: RunConfig, group: Group, start: int, bar: bool | None) -> list[Log]:
-    """What index 0 writes; the others write nothing."""
-    if group.index:
-        return []
-    logs: list[Log] = [Progress(config.steps, anew=bar)]
-    if config.folder:
-        folder = Path(config.folder)
-        logs.append(JsonLines(folder / LOG, start))
-        with suppress(ImportError):  # not installed, and the lines of JSON have the same numbers
-            logs.append(TensorBoard(folder / "tensorboard", start))
-    return logs
+def _saver(config: RunConfig, group: Group) -> AsyncSaver | None:
+    if not config.save_every:
+        return None
+    return AsyncSaver(Path(config.folder) / CHECKPOINTS, group, keep=config.keep)
 
 
 def _write_trace(folder: Path, group: Group) -> None:
@@ -210,9 +207,3 @@ def _write_trace(folder: Path, group: Group) -> None:
         (folder / LEDGERS).write_text(json.dumps(books))
         timeline = Timeline(map(Ledger.from_dict, books))
         (folder / TRACE).write_text(timeline.chrome_trace())
-
-
-def read_config(folder: Path | str) -> RunConfig:
-    """The config of the run in a folder, as it was last started."""
-    saved: dict[str, Any] = json.loads((Path(folder) / CONFIG).read_text())
-    return RunConfig(**saved)

@@ -19,32 +19,68 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 
 import torch
 
-from course_lib.checkpoint import CheckpointError
 from course_lib.comm import Group
 from course_lib.comm.start import start_from_environment
-from course_lib.train.check import ConfigError, check
-from course_lib.train.config import RunConfig
+from course_lib.trace import Refusal
+from course_lib.train.command.agent import end_with_agent
+from course_lib.train.command.check import check
+from course_lib.train.command.config import RunConfig
+from course_lib.train.command.deepspeed import read_deepspeed
+from course_lib.train.command.full_disk import full_disk
+from course_lib.train.command.launch import launch
+from course_lib.train.command.print_as import PRINT_AS
 from course_lib.train.loop import train
 
 
-def parse(words: Sequence[str]) -> tuple[RunConfig, bool]:
-    """The run that a command line asks for, and whether it is only to be checked."""
+@dataclass(frozen=True)
+class Asked:
+    """What a command line asks for, beside the run itself.
+
+    Attributes:
+        check: only say whether it can work.
+        launch: start the ranks here.
+        print_as: only print it in the words of another tool; "" for none.
+    """
+
+    check: bool = False
+    launch: bool = False
+    print_as: str = ""
+
+
+def parse(words: Sequence[str]) -> tuple[RunConfig, Asked]:
+    """The run that a command line asks for, and what is to be done with it.
+
+    Raises:
+        Refusal: the file of --deepspeed is none, or has what is not known here.
+    """
+    parser = _parser()
+    given = vars(parser.parse_args(words))
+    asked = Asked(given.pop("check"), given.pop("launch"), given.pop("print_as"))
+    file = given.pop("deepspeed")
+    config = RunConfig(**given)
+    return (read_deepspeed(Path(file), config) if file else config), asked
+
+
+def _parser() -> argparse.ArgumentParser:
     about = (__doc__ or "").split("\n\n")[0]
-    usage = "%(prog)s [--check] [--OPTION N ...]; --help lists the options"
+    usage = "%(prog)s [--check | --launch] [--OPTION N ...]; --help lists the options"
     parser = argparse.ArgumentParser("course_lib.train.run", usage=usage, description=about)
     for each in fields(RunConfig):
         assert each.default is not MISSING
-        name, about = f"--{each.name.replace('_', '-')}", each.metadata["about"]
+        name = f"--{(each.metadata['flag'] or each.name).replace('_', '-')}"
+        about = each.metadata["about"]
         if isinstance(each.default, bool):
-            parser.add_argument(name, action="store_true", help=about)
+            parser.add_argument(name, dest=each.name, action="store_true", help=about)
         else:
             choices = each.metadata["choices"] or None
             parser.add_argument(
                 name,
+                dest=each.name,
                 type=type(each.default),
                 default=each.default,
                 choices=choices,
@@ -52,27 +88,38 @@ def parse(words: Sequence[str]) -> tuple[RunConfig, bool]:
                 help=f"{about} (%(default)s)",
             )
     parser.add_argument("--check", action="store_true", help="only say whether it can work")
-    given = vars(parser.parse_args(words))
-    only = given.pop("check")
-    return RunConfig(**given), only
+    parser.add_argument("--launch", action="store_true", help="start the ranks, without torchrun")
+    parser.add_argument("--deepspeed", default="", metavar="FILE", help="options from a ds_config")
+    parser.add_argument(
+        "--print-as", default="", choices=[*PRINT_AS], help="only say what it would be there"
+    )
+    return parser
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs the command; every rank under torchrun calls it.
 
     Returns:
-        The exit code: 0, 1 if a checkpoint stands in the way, 2 if the run cannot work.
+        The exit code: 0, 1 if the run could not go on, 2 if it cannot work.
     """
-    config, only = parse(sys.argv[1:] if words is None else words)
-    rank = int(os.environ.get("RANK", "0"))
-    world = os.environ.get("WORLD_SIZE")
+    end_with_agent()
+    words = sys.argv[1:] if words is None else words
+    rank, world = int(os.environ.get("RANK", "0")), os.environ.get("WORLD_SIZE")
     try:
-        check(config, None if only else int(world or config.world))
-    except ConfigError as error:
+        config, asked = parse(words)
+        alone = asked.check or asked.launch or asked.print_as
+        check(config, None if alone else int(world or config.world))
+    except Refusal as error:
         return _refuse(str(error), rank, 2)
-    if only or (world is None and config.world > 1):
+    if asked.print_as:
+        print(PRINT_AS[asked.print_as](config))
+        return 0
+    if asked.launch and world is None and not asked.check:
+        return launch([word for word in words if word != "--launch"], config.world)
+    if asked.check or (world is None and config.world > 1):
         print(f"this run can work, on {config.world} ranks:\n{config.command()}")
-        return 0 if only else _refuse("start it with that line: each rank is a process", rank, 2)
+        start = "start it with that line, or with --launch: each rank is a process"
+        return 0 if asked.check else _refuse(start, rank, 2)
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
     with start_from_environment() as group:
         return _train(config, group)
@@ -81,8 +128,8 @@ def main(words: Sequence[str] | None = None) -> int:
 def _train(config: RunConfig, group: Group) -> int:
     try:
         train(config, group)
-    except CheckpointError as error:  # the same on every rank
-        return _refuse(str(error), group.rank, 1)
+    except Refusal as error:  # the same on every rank
+        return _refuse(full_disk(error, config.folder) or str(error), group.rank, 1)
     return 0
 
 

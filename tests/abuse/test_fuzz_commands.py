@@ -18,7 +18,7 @@ from course_lib.grade.catalog import Entry
 from course_lib.plan.search import decision
 from course_lib.ranks import doctor
 from course_lib.train import run as train_run
-from course_lib.train.config import RunConfig
+from course_lib.train.command.config import RunConfig
 
 MOST_LINES = 12
 STARTS = ("os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "subprocess.Popen",
@@ -203,7 +203,7 @@ def test_many_problems_of_a_run_are_three_and_a_number() -> None:
 @pytest.mark.parametrize("name", ["--pp", "--dp", "--micro-batches", "--batch"])
 def test_a_run_of_any_size_is_refused_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nearest that can work was looked for among all divisors of 10³⁰."""
-    module = sys.modules[RunConfig.__module__.replace("config", "check")]
+    module = sys.modules[RunConfig.__module__.replace("config", "nearest")]
     looked, before = [], module.replace
     monkeypatch.setattr(module, "replace", lambda *a, **k: looked.append(0) or before(*a, **k))
     code, _, said = answer(lambda: train_run.main([name, str(10**30), "--check"]), [name])

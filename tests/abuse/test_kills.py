@@ -80,7 +80,7 @@ print("saved")
 )
 TRAINS = """%%ranks 4
 from course_lib.checkpoint import complete_steps
-from course_lib.train.config import RunConfig
+from course_lib.train.command.config import RunConfig
 from course_lib.train.loop import train
 done = max(complete_steps("run/checkpoints"), default=0)
 dist.barrier()

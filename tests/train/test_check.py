@@ -14,7 +14,8 @@ import pytest
 from course_lib.comm import CommError, Group, Mesh
 from course_lib.model import Transformer
 from course_lib.train import ConfigError, RunConfig, check, lay_out
-from course_lib.train.check import find_problems, nearest
+from course_lib.train.command.nearest import nearest
+from course_lib.train.command.problems import find_problems
 from course_lib.train.run import main, parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REFUSED = [
     ({"pp": 2, "dp": 2, "tp": 2}, 4, "a world of 4 ranks", "--dp 2 --tp 2"),
     ({"tp": 8}, None, "4 query and 4 key-value heads", "--dp 2 --tp 4"),
-    ({"tp": 3, "heads": 6, "kv_heads": 2, "hidden": 96}, None, "6 query and 2 key-value", "--cp 3"),
+    ({"tp": 3, "heads": 6, "kv_heads": 2, "hidden": 96}, None, "6 query and 2 key-value", "--tp 2"),
     ({"pp": 8}, None, "4 layers", "--pp 4 --dp 2"),
     ({"pp": 2, "schedule": "interleaved", "chunks": 4, "micro_batches": 2}, None, "4 layers",
      "--pp 2"),
@@ -33,7 +34,10 @@ REFUSED = [
      "both ends of a tied embedding on one rank", "--pp 2 --zero 3 --micro-batches 4 --tied"),
     ({"ep": 2}, None, "a dense model", "--dp 2"),
     ({"ep": 8, "experts": 4}, None, "4 experts", "--ep 4"),
-    ({"dp": 3}, None, "3 ranks (dp × ep)", "--cp 3"),
+    ({"dp": 3}, None, "3 ranks (dp × ep)", "--batch 33"),
+    ({"dp": 3, "batch": 16}, None, "3 ranks (dp × ep)", "--dp 3 --batch 15"),
+    ({"pp": 5}, None, "4 layers", "--nproc-per-node 4 -m course_lib.train.run --pp 4"),
+    ({"pp": 5}, 5, "4 layers", "--pp 4"),
     ({"cp": 2, "tp": 2, "sequence": 126, "sequence_parallel": True}, None, "63 tokens", "--tp 2"),
     ({"tp": 2, "experts": 4, "sequence_parallel": True}, None, "4 experts", "--tp 2 --experts"),
     ({"pp": 4, "layers": 8, "schedule": "interleaved", "micro_batches": 2}, None,
@@ -50,7 +54,7 @@ def test_refuses(options: dict[str, Any], world: int | None, found: str, near: s
     assert f"the nearest that can: {'torchrun' if world != 1 else 'python'}" in said
     assert near in said
     assert caught.value.nearest is not None
-    check(caught.value.nearest, world)
+    check(caught.value.nearest)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +64,18 @@ def test_refuses(options: dict[str, Any], world: int | None, found: str, near: s
         ({"schedule": "2f2b"}, "gpipe, 1f1b"),
         ({"precision": "fp4"}, "fp32, bf16"),
         ({"zero": 4}, "0, 1, 2, 3"),
-        ({"rate": -1.0}, "not both above 0"),
+        ({"rate": -1.0}, "not above 0"),
         ({"save_every": 5}, "no --folder"),
         ({"hidden": 100, "heads": 3}, "a width of 100"),
         ({"experts": 2, "top_k": 3}, "2 experts"),
+        ({"seed": 99999999999999999999999}, "a number above"),
+        ({"seed": -1}, "a number below 0"),
+        ({"rate": float("inf")}, "no finite number"),
+        ({"decay": float("nan")}, "no finite number"),
+        ({"decay": -0.1}, "a number below 0"),
+        ({"max_norm": float("nan")}, "no finite number"),
+        ({"model_file": "x.json", "layers": 3}, "--layers"),
+        ({"data": "/no/such/folder"}, "no such folder"),
     ],
     ids=str,
 )
@@ -122,7 +134,7 @@ def test_command_line() -> None:
     config = RunConfig(pp=2, tp=2, zero=1, precision="bf16", sequence_parallel=True, rate=0.01)
     words = shlex.split(config.command())
     assert words[:5] == ["torchrun", "--nproc-per-node", "4", "-m", "course_lib.train.run"]
-    assert parse(words[5:]) == (config, False)
+    assert parse(words[5:])[0] == config
     assert RunConfig().command() == "python -m course_lib.train.run"
 
 

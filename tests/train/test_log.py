@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.train.log import JsonLines, Progress, TensorBoard, read_log
+from course_lib.train.command.log import JsonLines, TensorBoard, read_log
+from course_lib.train.command.progress import Progress
 
 
 def row(step: int, loss: float = 1.0) -> dict[str, float]:

@@ -16,7 +16,7 @@ import pytest
 from course_lib.comm import Group
 from course_lib.ranks.hosts.hosts import LINK, SUBNET, EmulatedHosts, enter, why_not
 from course_lib.train import RunConfig, read_log, train
-from course_lib.train.loop import LEDGERS, LOG
+from course_lib.train.command.folder import LEDGERS, LOG
 
 ROOT = Path(__file__).resolve().parents[2]
 REASON = why_not()

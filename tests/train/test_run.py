@@ -19,7 +19,8 @@ import torch
 from course_lib.checkpoint import CheckpointError, complete_steps
 from course_lib.comm import Group
 from course_lib.train import ConfigError, RunConfig, loop, read_log, train, whole_model
-from course_lib.train.loop import CHECKPOINTS, LEDGERS, LOG, TRACE, rate_at, read_config
+from course_lib.train.command.folder import CHECKPOINTS, LEDGERS, LOG, TRACE, read_config
+from course_lib.train.loop import rate_at
 from course_lib.train.run import parse
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,20 @@ LONGEST_HEADER = 100_000_000  # bytes, the format's own limit
 METADATA = "__metadata__"
 
 
-def export_safetensors(checkpoint: Checkpoint, path: Path | str, *, prefix: str = "model.") -> None:
+def export_safetensors(
+    checkpoint: Checkpoint,
+    path: Path | str,
+    *,
+    prefix: str = "model.",
+    rename: Callable[[str], str] = str,
+) -> None:
     """Writes the whole tensors of a sharded checkpoint as one file, on one process.
 
     Args:
         checkpoint: of any layout.
         path: of the file, which appears when it is complete.
         prefix: tensors whose names begin so are exported, without it.
+        rename: gives each its name in the file, from that without the prefix.
 
     Raises:
         CheckpointError: nothing to export, a dtype that the format does not have, or a damaged
@@ -70,7 +77,7 @@ def export_safetensors(checkpoint: Checkpoint, path: Path | str, *, prefix: str 
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(unfinished, "xb") as file:
-            file.write(_header({name.removeprefix(prefix): tensors[name] for name in names}))
+            file.write(_header({rename(n.removeprefix(prefix)): tensors[n] for n in names}))
             for name in names:
                 file.write(raw_bytes(_whole(checkpoint, name)))
             file.flush()

@@ -1,4 +1,4 @@
-"""What a run says while it goes on: a bar, a line of JSON for each step, curves for TensorBoard.
+"""What a run writes while it goes on: a line of JSON for each step, curves for TensorBoard.
 
 Notebook: 13 3D parallelism.
 Source: JSON Lines (jsonlines.org); TensorBoard's event files through torch.utils.tensorboard.
@@ -9,9 +9,8 @@ The production version (Weights & Biases, MLflow) sends them to a server.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 
 class Log(Protocol):
@@ -32,10 +31,15 @@ class JsonLines:
     Args:
         path: of the file.
         after: the last step whose line stays.
+
+    Attributes:
+        cut: how many lines were removed.
     """
 
     def __init__(self, path: Path, after: int) -> None:
-        kept = [row for row in read_log(path) if row["step"] <= after] if path.exists() else []
+        there = read_log(path) if path.exists() else []
+        kept = [row for row in there if row["step"] <= after]
+        self.cut = len(there) - len(kept)
         lines = "".join(f"{json.dumps(row)}\n" for row in kept)
         beside = path.with_suffix(".new")
         beside.write_text(lines)
@@ -89,37 +93,3 @@ class TensorBoard:
     def close(self) -> None:
         """Closes the file."""
         self._writer.close()
-
-
-class Progress:
-    """How far a run is, in a line that is overwritten, or in ten lines where that cannot be.
-
-    Args:
-        steps: in all.
-        out: where to.
-        anew: whether a carriage return goes back to the beginning of the line, as in a terminal.
-    """
-
-    WIDTH = 24
-
-    def __init__(self, steps: int, out: TextIO | None = None, *, anew: bool | None = None) -> None:
-        self.steps, self.out = steps, sys.stdout if out is None else out
-        self.anew = self.out.isatty() if anew is None else anew
-        self._lines = 0
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Shows a step, if it is time to."""
-        step = row["step"]
-        text = f"step {step:{len(str(self.steps))}}/{self.steps}  loss {row['loss']:.3f}"
-        if self.anew:
-            full = step * self.WIDTH // self.steps
-            bar = "█" * full + "·" * (self.WIDTH - full)
-            print(f"\r{bar} {text}", end="", file=self.out, flush=True)
-        elif step * 10 // self.steps > self._lines:
-            self._lines = step * 10 // self.steps
-            print(text, file=self.out, flush=True)
-
-    def close(self) -> None:
-        """Ends the line."""
-        if self.anew:
-            print(file=self.out, flush=True)

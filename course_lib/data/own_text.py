@@ -1,0 +1,78 @@
+"""One's own text: every file of a folder that is text, a byte a token, a document a file.
+
+Source: byte-level tokens as in ByT5 (Xue et al., 2021).
+Costs reading the files in every rank; `python -m course_lib.data.pack_folder` packs them once.
+The production version tokenises beforehand, on other machines.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from course_lib.trace import Refusal
+
+VALIDATION = 10  # one file in this many, or of a single file so much of its end
+
+
+def text_documents(root: Path, limit: int) -> dict[str, list[torch.Tensor]]:
+    """Documents to train and to validate on: by file, so that none stands in both halves.
+
+    Where that leaves a half empty, as for a single file, the end of each file is for validation.
+
+    Args:
+        root: folder, or one file.
+        limit: bytes at which to stop.
+
+    Raises:
+        Refusal: there is no text.
+    """
+    halves: dict[str, list[torch.Tensor]] = {"train": [], "validation": []}
+    found: list[torch.Tensor] = []
+    total = 0
+    for name, text in _files(root):
+        if total >= limit:
+            break
+        document = torch.frombuffer(bytearray(text[: limit - total]), dtype=torch.uint8)
+        found.append(document)
+        halves[_half(name)].append(document)
+        total += len(document)
+    if not total:
+        raise Refusal(
+            f"text from {root}", "no file of text", "files are UTF-8, with or without .txt"
+        )
+    if not halves["train"] or not halves["validation"]:
+        cuts = [len(document) - len(document) // VALIDATION for document in found]
+        halves["train"] = [d[:cut] for d, cut in zip(found, cuts, strict=True)]
+        halves["validation"] = [d[cut:] for d, cut in zip(found, cuts, strict=True)]
+    return halves
+
+
+def _half(name: str) -> str:
+    return "train" if zlib.crc32(name.encode()) % VALIDATION else "validation"
+
+
+def _files(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the files that are text, in an order that is the same everywhere."""
+    if root.is_file():
+        yield root.name, root.read_bytes()
+        return
+    for folder, inner, names in os.walk(root):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(folder, name)
+            text = path.read_bytes() if path.is_file() else b""
+            if text and _is_text(text):
+                yield path.relative_to(root).as_posix(), text
+
+
+def _is_text(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in text

@@ -1,0 +1,1 @@
+"""Curves of training runs, from the logs that they left."""

@@ -1,0 +1,108 @@
+"""A run's folder: what lies in it, and that one job at a time writes there.
+
+Source: flock(2), whose lock goes with the process that holds it, however that ends.
+Costs one small file that stays; the lock is taken on index 0 alone.
+The production version has a service that knows which job owns which name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from course_lib.checkpoint import CheckpointError, complete_steps
+from course_lib.checkpoint.agree import together
+from course_lib.comm import Group
+from course_lib.train.command.config import RunConfig
+
+CHECKPOINTS = "checkpoints"  # folders and files inside a run's folder
+CONFIG, LOG, LEDGERS, TRACE = "config.json", "log.jsonl", "ledgers.json", "trace.json"
+LOCK = "job.lock"
+PATIENCE = 10.0  # seconds: ranks of a job that was killed end within one
+
+
+@contextmanager
+def open_folder(config: RunConfig, group: Group) -> Iterator[None]:
+    """Makes the run's folder and keeps other jobs out of it while the block runs; collective.
+
+    Args:
+        config: without a folder, nothing is done.
+        group: all ranks.
+
+    Raises:
+        CheckpointError: another job is at work there; there are checkpoints, which a new run would
+            mix with its own; or the folder cannot be written. The same on every rank.
+    """
+    if not config.folder:
+        yield
+        return
+    folder, held = Path(config.folder), list[TextIO]()
+
+    def take() -> None:
+        if group.index == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.append(_lock(folder))
+            _refuse_to_mix(folder, config)
+            (folder / CONFIG).write_text(json.dumps(asdict(config), indent=1))
+
+    try:
+        together(f"open the folder {folder}", take, group)
+        yield
+    finally:
+        for file in held:
+            file.close()  # and with it the lock
+
+
+def _lock(folder: Path) -> TextIO:
+    """The open file that holds the lock."""
+    file = (folder / LOCK).open("a+")
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                file.seek(0)
+                holder = file.read().strip() or "another job"
+                file.close()
+                raise CheckpointError(
+                    f"train in {folder}",
+                    f"{holder}, which trains there",
+                    "one job at a time writes to a folder: wait for its end, or give another",
+                ) from None
+            time.sleep(0.2)
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    file.flush()
+    return file
+
+
+def _refuse_to_mix(folder: Path, config: RunConfig) -> None:
+    saved = last_checkpoint(folder)
+    if saved and not config.resume:
+        raise CheckpointError(
+            f"a new run in {folder}",
+            f"checkpoints of another, up to step {saved}",
+            "pass --resume to go on from there, or another --folder",
+        )
+
+
+def last_checkpoint(folder: Path) -> int:
+    """The step of the newest complete checkpoint of a run's folder; 0 if there is none."""
+    saves = folder / CHECKPOINTS
+    return max(complete_steps(saves), default=0) if saves.exists() else 0
+
+
+def read_config(folder: Path | str) -> RunConfig:
+    """The config of the run in a folder, as it was last started."""
+    saved: dict[str, Any] = json.loads((Path(folder) / CONFIG).read_text())
+    return RunConfig(**saved)

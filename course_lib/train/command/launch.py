@@ -1,0 +1,45 @@
+"""Starts the ranks of a run on this machine, as torchrun does, and says an error once.
+
+Source: torch.distributed.run, which is what torchrun calls; it is called here.
+Costs what torchrun costs.
+
+torchrun ends with a traceback of its own when a rank ends with a code that is not 0, after the rank
+has said why. With --launch, this process is the agent: the rank's words are the last ones.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+
+RUNNER = "torch.distributed.run"
+FAILED = "ChildFailedError"
+
+
+def launch(words: Sequence[str], world: int) -> int:
+    """Runs the training command on so many ranks of this machine.
+
+    Args:
+        words: of its command line.
+        world: how many.
+
+    Returns:
+        The exit code of the first rank that failed; 0 if none did.
+    """
+    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # the agent's own log repeats the exit codes
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    before = sys.argv
+    sys.argv = [RUNNER, "--standalone", f"--nproc-per-node={world}", "-m", "course_lib.train.run"]
+    sys.argv += words
+    try:
+        runpy.run_module(RUNNER, run_name="__main__", alter_sys=True)
+    except Exception as error:
+        if type(error).__name__ != FAILED:
+            raise
+        _, failure = error.get_first_failure()  # type: ignore[attr-defined]
+        return abs(int(failure.exitcode))
+    finally:
+        sys.argv = before
+    return 0

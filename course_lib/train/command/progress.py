@@ -1,0 +1,57 @@
+"""How far a run is, in one live line on a terminal, and in ten lines elsewhere.
+
+Notebook: 13 3D parallelism.
+Costs a line of text a step, on one rank.
+The production version (tqdm) also knows how wide the terminal is.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO
+
+
+class Progress:
+    """How far a run is: a line that is overwritten, with the time left, or ten lines without.
+
+    Args:
+        steps: in all.
+        out: where to.
+        anew: whether a carriage return goes back to the beginning of the line, as in a terminal.
+    """
+
+    WIDTH = 24
+
+    def __init__(self, steps: int, out: TextIO | None = None, *, anew: bool | None = None) -> None:
+        self.steps, self.out = steps, sys.stdout if out is None else out
+        self.anew = self.out.isatty() if anew is None else anew
+        self._lines = 0
+        self._seconds = self._made = 0.0
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Shows a step, if it is time to."""
+        step = row["step"]
+        text = f"step {step:{len(str(self.steps))}}/{self.steps}  loss {row['loss']:.3f}"
+        if self.anew:
+            full = step * self.WIDTH // self.steps
+            bar = "█" * full + "·" * (self.WIDTH - full)
+            print(f"\r{bar} {text}{self._rest(row)}", end="", file=self.out, flush=True)
+        elif step * 10 // self.steps > self._lines:
+            self._lines = step * 10 // self.steps
+            print(text, file=self.out, flush=True)
+
+    def _rest(self, row: dict[str, Any]) -> str:
+        """How fast it is, and how long it will take; nothing where no step was timed."""
+        if "tokens_per_second" not in row:
+            return ""
+        self._seconds, self._made = self._seconds + row["seconds"], self._made + 1
+        left = int((self.steps - row["step"]) * self._seconds / self._made)
+        hours, minutes, seconds = left // 3600, left // 60 % 60, left % 60
+        return (
+            f"  {row['tokens_per_second']:,.0f} tokens/s  {hours}:{minutes:02}:{seconds:02} left "
+        )
+
+    def close(self) -> None:
+        """Ends the line."""
+        if self.anew:
+            print(file=self.out, flush=True)
