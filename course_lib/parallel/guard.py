@@ -34,20 +34,30 @@ def guard_steps(owner: nn.Module, check: Check) -> None:
         check: a method of the owner, or of what only the owner holds; called with the optimizer and
             those of the parameters that it would change; raises to stop the step.
     """
-    known, check = weakref.ref(owner), weakly(check)
+    handle = register_optimizer_step_pre_hook(_StepGuard(owner, weakly(check)))
+    # Guards whose owner is gone go here and not in a finalizer: Python's collector may run while
+    # torch walks through the hooks, and a dict must not change its size meanwhile.
+    hooks = handle.hooks_dict_ref()
+    for number, hook in list(hooks.items()):
+        if isinstance(hook, _StepGuard) and hook.owner() is None:
+            del hooks[number]
 
-    def before_step(optimizer: Optimizer, *_: Any) -> None:
-        alive = known()
-        if alive is None:
+
+class _StepGuard:
+    """A hook before every optimizer step, with an owner that it does not keep alive."""
+
+    def __init__(self, owner: nn.Module, check: Callable[..., None]) -> None:
+        self.owner, self._check = weakref.ref(owner), check
+
+    def __call__(self, optimizer: Optimizer, *_: Any) -> None:
+        owner = self.owner()
+        if owner is None:
             return
-        mine = {id(p) for p in alive.parameters()}
+        mine = {id(p) for p in owner.parameters()}
         given = [p for options in optimizer.param_groups for p in options["params"]]
         touched = [p for p in given if id(p) in mine]
         if touched:
-            check(optimizer, touched)
-
-    handle = register_optimizer_step_pre_hook(before_step)
-    weakref.finalize(owner, handle.remove)
+            self._check(optimizer, touched)
 
 
 def weakly(method: Callable[..., None]) -> Callable[..., None]:
