@@ -39,7 +39,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ranks": {"comm", "trace"},
     "grade": {"ranks", "comm", "trace", "plan"},
     "plot": {"trace", "plan", "schedule", "layout"},
-    "site": set(),
 }
 # The same for rooms in a room, which may also import the named files of the room's own level.
 INSIDE: dict[str, dict[str, set[str]]] = {
@@ -62,8 +61,7 @@ TALKERS = (
 )
 # Notebook software, and the only places that may know it.
 FRONT_END = {"IPython", "ipywidgets", "matplotlib"}
-FRONT_ROOMS = ("ranks/magic/", "grade/magic.py",
-               "grade/report/", "plot/", "site/pages.py")  # fmt: skip
+FRONT_ROOMS = ("ranks/magic/", "grade/magic.py", "grade/report/", "plot/")
 
 
 def imports(path: Path) -> set[str]:
