@@ -51,8 +51,9 @@ def outside(site: Path) -> list[str]:
 
 
 def _pages(site: Path) -> dict[Path, _Page]:
-    return {path.resolve(): _Page(path.read_text(encoding="utf-8"))
-            for path in sorted(site.rglob("*.html"))}  # fmt: skip
+    """Every page; what themes keep in `_static` are templates."""
+    paths = (path for path in sorted(site.rglob("*.html")) if "_static" not in path.parts)
+    return {path.resolve(): _Page(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def _faults(path: Path, pages: dict[Path, _Page], site: Path) -> Iterator[str]:

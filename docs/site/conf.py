@@ -25,7 +25,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
-    "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "docs.site.mathml",
     "docs.site.docstrings",
@@ -58,14 +57,14 @@ html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False
-html_last_updated_fmt = None
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_theme_options = {
     "use_download_button": False,
     "use_fullscreen_button": False,
     "show_navbar_depth": 1,
     "show_toc_level": 2,
     "home_page_in_toc": False,
-    "extra_footer": "",
+    "navbar_persistent": [],  # the search field is in the sidebar
 }
 if KNOWN:
     owner, repository = KNOWN[1].split("/")

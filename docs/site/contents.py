@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -13,6 +14,7 @@ BUILD = (
     "CONTRIBUTING.md", "AGENTS.md", "benchmarks/RESULTS.md", "CHANGELOG.md",
 )  # fmt: skip
 BUILT = ("README.md", *READ, *BUILD)
+MADE = ("About <README.md>", "exercises/index.md", "reference/index.md")
 # Rooms from the bottom up, as docs/architecture.md has them.
 ROOMS = (
     "trace", "schedule", "layout", "data", "model", "comm", "parallel", "precision", "recompute",
@@ -29,21 +31,26 @@ AUTO = """```{{eval-rst}}
 
 .. automodule:: {module}
    :members:
+
+{constants}
 ```
+"""
+CONSTANT = """.. autodata:: {name}
+   :no-value:
 """
 
 
 def contents(root: Path, lessons: list[Path]) -> dict[str, str]:
     """The first page, with the order of all pages."""
     parts = {
-        "The course": ["README.md", *READ],
+        "The course": [MADE[0], *READ],
         "Lessons": [lesson.relative_to(root).as_posix() for lesson in lessons],
-        "To look up": ["exercises/index.md", "reference/index.md"],
+        "To look up": list(MADE[1:]),
         "How it is built": list(BUILD),
     }
     text = (HERE / "index.md").read_text(encoding="utf-8")
     for caption, pages in parts.items():
-        there = [page for page in pages if page.endswith("index.md") or (root / page).is_file()]
+        there = [page for page in pages if page in MADE or (root / page).is_file()]
         text += "\n" + TOCTREE.format(caption=caption, entries="\n".join(there))
     return {"index.md": text}
 
@@ -76,8 +83,13 @@ def reference(root: Path) -> dict[str, str]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         about = (ast.get_docstring(tree) or "").split("\n\n")[0]
         rows.append(f"| [{room}]({room}.md) | {' '.join(about.split())} |")
-        names = "\n".join(f"   {name}" for name in _public(tree))
-        auto = AUTO.format(module=f"course_lib.{room}", names=names)
+        names = _public(tree)
+        constants = [name for name in names if _constant(root, tree, name)]
+        auto = AUTO.format(
+            module=f"course_lib.{room}",
+            names="\n".join(f"   {name}" for name in names if name not in constants),
+            constants="\n".join(CONSTANT.format(name=name) for name in constants),
+        )
         made[f"reference/{room}.md"] = f"# {room}\n\n{auto}"
     rows += ["", TOCTREE.format(caption="Reference", entries="\n".join(ROOMS))]
     return made | {"reference/index.md": "\n".join(rows)}
@@ -89,6 +101,16 @@ def _public(tree: ast.Module) -> list[str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return sorted(ast.literal_eval(node.value), key=str.lower)
     return []
+
+
+def _constant(root: Path, tree: ast.Module, name: str) -> bool:
+    """Whether a public name is neither a class nor a function; `FSDP` is one, `AXES` is not."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+            path = root / f"{(node.module or '').replace('.', '/')}.py"
+            text = path.read_text(encoding="utf-8") if path.is_file() else ""
+            return bool(re.search(rf"^{name}\b.*=", text, re.M))
+    return False
 
 
 def _title(notebook: Path) -> str:

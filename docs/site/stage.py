@@ -16,10 +16,16 @@ from typing import Any
 from docs.site.contents import BUILT, contents, exercise_list, reference
 
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)(?P<to>[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))")
+HREF = re.compile(r'(?<=href=")(?!\w+:)(?P<to>[^"#]+)(?P<kind>\.py|\.ipynb)(?=")')  # in outputs
 PAGES, PICTURES = {".md", ".ipynb"}, {".png", ".svg"}
 LANGUAGE = {".py": "python", ".sbatch": "bash"}
 HIDDEN = "remove-input"  # what MyST-NB calls a cell of which only the output is shown
 LESSON = "Write your answer into this file, then grade it: `%grade {name}` in lesson {lesson}."
+
+
+def _page(found: re.Match[str]) -> str:
+    """Where an output's link to a lesson or an exercise leads on the site."""
+    return found["to"] + (".html" if found["kind"] == ".ipynb" else ".py.html")
 
 
 class Stage:
@@ -72,6 +78,9 @@ class Stage:
                 cell["source"] = self._linked("".join(cell["source"]), source)
             elif cell["metadata"].get("jupyter", {}).get("source_hidden"):  # the answer is in it
                 cell["metadata"]["tags"] = [*cell["metadata"].get("tags", []), HIDDEN]
+            for output in cell.get("outputs", []):
+                if "text/html" in (data := output.get("data", {})):
+                    data["text/html"] = HREF.sub(_page, "".join(data["text/html"]))
         return notebook
 
     def _code(self, source: Path) -> str:

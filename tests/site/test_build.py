@@ -17,9 +17,10 @@ PROJECT = '[project.urls]\nRepository = "https://github.com/{}"\n'
 
 def write_course(root: Path) -> None:
     """A course of two lessons, an exercise and a picture."""
-    for folder in ("notebooks/images", "exercises/01_first", "course_lib/comm"):
+    for folder in ("notebooks/images", "exercises/01_first", "course_lib/comm", "docs"):
         (root / folder).mkdir(parents=True)
     (root / "pyproject.toml").write_text(PROJECT.format("OWNER/REPO"))
+    (root / "docs" / "install.md").write_text("# Installing\n")
     (root / "README.md").write_text(
         "# A course\n\n## Lessons\n\n[one](notebooks/01_first.ipynb), "
         "[picture](notebooks/images/ring.png)\n\n## Train\n\nNothing yet.\n"
