@@ -33,7 +33,7 @@ nb_execution_mode = "off"  # the committed outputs are shown
 nb_merge_streams = True
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # widgets need a kernel; their still picture shows
 myst_enable_extensions = ["dollarmath"]
-myst_dmath_allow_digits = False  # 5 $ is a price
+myst_dmath_allow_space = myst_dmath_allow_digits = False  # 5 $ is a price
 myst_dmath_double_inline = True
 myst_heading_anchors = 4
 autosummary_generate = False
