@@ -53,6 +53,7 @@ html_theme = "sphinx_book_theme"
 html_math_renderer = "mathml"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_favicon = "static/icon.svg"
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
