@@ -27,7 +27,7 @@ lint: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/mypy grading/suites  # and the references that they import
 	$(BIN)/mypy solutions  # by itself: its modules have the suites' names
-	$(BIN)/mypy -p benchmarks
+	$(BIN)/mypy -p benchmarks -p docs.site
 
 unit: .venv/ready
 	$(PYTEST) $(BESIDE) tests
@@ -66,8 +66,11 @@ browser: .venv/ready  ## the course in a real JupyterLab; needs Chromium, or Chr
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PLAYWRIGHT)
 	$(BIN)/python -m pytest tests/browser tests/plot/player/test_player_browser.py
 
-site: .venv/ready  ## the executed course as pages to read, in site/; every link is checked
-	$(BIN)/python -m course_lib.site
+site: .venv/ready  ## the executed course as pages to read, in site/, by Sphinx; links are checked
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r docs/site/requirements.txt \
+		$(PLAYWRIGHT)
+	$(BIN)/python -m docs.site.build
+	COURSE_SITE=site $(PYTEST) -m '' tests/site
 
 gpu: .venv/ready  ## what needs GPUs; says what it skipped, and why
 	$(BIN)/python -m pytest tests/gpu -rs

@@ -41,7 +41,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "grade": {"ranks", "comm", "trace", "plan", "plot"},
     "lesson": {"trace", "comm", "data", "model"},
     "plot": {"trace", "plan", "schedule", "layout"},
-    "site": set(),
 }
 # The same for rooms in a room, which may also import the named files of the room's own level.
 INSIDE: dict[str, dict[str, set[str]]] = {
@@ -67,8 +66,7 @@ DIVIDED = ("course_lib", "grading", "tests", "benchmarks", "docs")
 TO_DIVIDE = {"course_lib/train", "tests/ranks"}
 # Notebook software, and the only places that may know it.
 FRONT_END = {"IPython", "ipywidgets", "matplotlib"}
-FRONT_ROOMS = ("ranks/magic/", "grade/magic.py",
-               "grade/report/", "plot/", "site/pages.py")  # fmt: skip
+FRONT_ROOMS = ("ranks/magic/", "grade/magic.py", "grade/report/", "plot/")
 
 
 def imports(path: Path) -> set[str]:

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
 from benchmarks.notebook.lab import Notebook, Server
 from course_lib.grade.catalog import find
-from course_lib.site.pages import notebook_page
 
 ROOT = Path(__file__).resolve().parents[2]
 Open = Callable[[str], Notebook]
@@ -136,31 +134,3 @@ def test_ending_the_server_ends_kernels_and_ranks(
     finally:
         left = server.close()
     assert left == []
-
-
-def test_a_page_of_the_site_steps_without_a_kernel_or_a_network(
-    browser: Any, tmp_path: Path
-) -> None:
-    source = ROOT / "notebooks" / "01_collectives.ipynb"
-    made = sum(
-        "cp-player" in output.get("data", {}).get("text/html", "")
-        for cell in nbformat.read(source, as_version=4).cells
-        for output in cell.get("outputs", [])
-    )
-    (tmp_path / "lesson.html").write_text(notebook_page(source, ""), encoding="utf-8")
-    context = browser.new_context(offline=True)
-    page, faults = context.new_page(), []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)
-    page.on("request", lambda r: None if r.url.startswith(("file:", "data:"))
-            else faults.append(r.url))  # fmt: skip
-    page.goto((tmp_path / "lesson.html").as_uri())
-    players = page.locator(".cp-player")
-    assert players.count() == made >= 1
-    for player in players.all():
-        player.get_by_role("slider").press("Home")
-        with redrawn(page, player.locator(".cp-stage")):
-            page.keyboard.press("ArrowRight")
-        assert player.locator(".cp-count").inner_text().startswith("2 / ")
-    context.close()
-    assert faults == []

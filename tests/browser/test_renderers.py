@@ -17,8 +17,6 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook
 
-from course_lib.site.pages import notebook_page
-
 EXPLORERS = ("schedule_explorer", "explore_mesh", "explore_plan")
 QUESTION = 'How many </script> "tags"?'
 CELLS = [
@@ -127,11 +125,6 @@ def in_place(page: Any, path: Path) -> None:
     page.set_content("<!doctype html><meta charset=utf-8><body>" + "".join(outputs(path)))
 
 
-def on_the_site(page: Any, path: Path) -> None:
-    """A page of `make site`."""
-    page.set_content(notebook_page(path, ""))
-
-
 WAYS = {
     "VS Code": rendered(VS_CODE),
     "JupyterLab": rendered(JUPYTERLAB),
@@ -140,7 +133,6 @@ WAYS = {
     "nbconvert lab": exported("lab"),
     "nbconvert classic": exported("classic"),
     "nbconvert basic": exported("basic"),
-    "site": on_the_site,
 }
 
 
