@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import TypedDict
 
 from course_lib.plan.inputs.calibration import FITTED, Fitted, band
-from course_lib.plan.inputs.recipe import KORTHIKANTI, Recipe
 from course_lib.plan.memory.memory import memory
 from course_lib.plan.published.row import Declined, Row, Run, read
 from course_lib.plan.time.simulate import Step, simulate
@@ -82,7 +81,7 @@ def speed(run: Run, row: Row, fitted: Fitted | None = None) -> tuple[float, floa
     if "shapes filled in from memory" in str(row.get("notes", "")):
         raise Declined("its shape is not from the source")
     sharded = run.layout.zero == 3
-    if sharded and not (run.software.flash and gpu.startswith("A100")):
+    if sharded and not (run.software.recipe.flash and gpu.startswith("A100")):
         raise Declined("parameters are gathered block by block, and what hides that is not known")
     if sharded and (mem_gib(run) or 0) * GIB > FULL * run.cluster.gpu.memory:
         raise Declined("memory is so full that the allocator decides")
@@ -106,10 +105,9 @@ def _check_step(run: Run, step: Step) -> None:
 
 def mem_gib(run: Run) -> float | None:
     """GiB on the fullest rank, the blocks spread evenly over stages; None if it cannot be told."""
-    old: Recipe | None = KORTHIKANTI if run.software.dropout else None
     try:
         schedule = schedule_of(run.layout, enough_micro_batches(run.layout))
         stages = Stages(schedule, even_stages(run.config, schedule.stages))
-        return memory(run.config, run.layout, recipe=old, stages=stages).total / GIB
+        return memory(run.config, run.layout, recipe=run.software.recipe, stages=stages).total / GIB
     except Refusal:
         return None

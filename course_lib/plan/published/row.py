@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from course_lib.layout import PRECISIONS, RECOMPUTE, Layout
 from course_lib.model.config import ModelConfig
 from course_lib.plan.inputs.hardware import Cluster, cluster
+from course_lib.plan.inputs.recipe import usual_recipe
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import flops
 from course_lib.schedule import KINDS
@@ -165,10 +166,11 @@ def _software(row: Texts, layout: Layout) -> Software:
     if layout.precision == "fp16":  # Megatron-LM of those years waits for every message
         overlap.discard("pp")
     flash = _whole(row, "flash", 0) == 1
+    # Programs without fused attention had dropout, but for gated networks, as LLaMA's.
+    dropout = not flash and _whole(row, "gated", 0) == 0
     return Software(
-        flash=flash,
+        recipe=replace(usual_recipe(layout), flash=flash, dropout=dropout),
         first=flash and layout.zero == 3,  # PyTorch programs of early 2023
-        dropout=not flash and _whole(row, "gated", 0) == 0,
         overlap=frozenset(overlap),
         activations=2 if "Nemotron" in row.get("model", "") else 1,
     )

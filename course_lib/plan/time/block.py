@@ -118,14 +118,14 @@ def _core(config: ModelConfig, layout: Layout, software: Software) -> tuple[Work
     reads and writes all scores: softmax with scale and mask, dropout, and the products themselves.
     """
     scores, d = _scores(config, layout), config.head_width
-    if software.flash:
+    if software.recipe.flash:
         flops = 4 * scores * d / 2
         return Work(attention=flops), Work(attention=2.5 * flops, backward=True)
     heads = layout.micro_batch_size * config.heads / layout.tp
     rows = tokens(config, layout) / layout.micro_batch_size
     one = Product(rows, d, config.sequence, heads)
     two = Product(rows, config.sequence, d, heads)
-    softmax, drop = (4, 6), (5, 5) if software.dropout else (0, 0)
+    softmax, drop = (4, 6), (5, 5) if software.recipe.dropout else (0, 0)
     return (
         Work((one, two), traffic=scores * (softmax[0] + drop[0])),
         Work((one, one, two, two), traffic=scores * (softmax[1] + drop[1])),
@@ -145,9 +145,11 @@ def _between(config: ModelConfig, layout: Layout, software: Software) -> tuple[f
     stream = n * c.hidden / (layout.tp if layout.sequence else 1)
     inner = n * c.ffn / layout.tp * (c.moe.top_k if c.moe else 1)
     turned = n * (c.hidden + c.kv_heads * c.head_width) / layout.tp if c.gated else 0
-    copied = 0 if software.flash else n * 2 * (c.hidden + c.kv_heads * c.head_width) / layout.tp
-    drop = (1, 5) if software.dropout else (0, 0)
-    biases = 2 * (2 * stream + inner + copied) if software.dropout else 0
+    copied = (
+        0 if software.recipe.flash else n * 2 * (c.hidden + c.kv_heads * c.head_width) / layout.tp
+    )
+    drop = (1, 5) if software.recipe.dropout else (0, 0)
+    biases = 2 * (2 * stream + inner + copied) if software.recipe.dropout else 0
     act = (6, 10) if c.gated else (4 * software.activations, 6 * software.activations)
     forward = stream * 2 * (4 + 6 + drop[0]) + inner * act[0] + 4 * (turned + copied)
     backward = stream * 2 * (10 + 6 + drop[1]) + inner * act[1] + 4 * (turned + copied) + biases
@@ -168,7 +170,7 @@ def block(config: ModelConfig, layout: Layout, software: Software) -> Passes:
     forward, backward = _between(config, layout, software)
     cast, weights = _casts(products, layout), sum(p.inner * p.columns * p.copies for p in products)
     whole = Work(products + core.products, core.attention, core.traffic + forward + cast)
-    again = {"none": Work(), "selective": Work() if software.flash else core, "full": whole}
+    again = {"none": Work(), "selective": Work() if software.recipe.flash else core, "full": whole}
     return Passes(
         forward=whole,
         again=again[layout.recompute],
@@ -204,7 +206,7 @@ def embedding(config: ModelConfig, layout: Layout, software: Software) -> Passes
     values = tokens(config, layout) * config.hidden
     table = config.vocabulary * config.hidden / layout.tp
     return Passes(
-        forward=Work(traffic=values * (9 if software.dropout else 4)),
+        forward=Work(traffic=values * (9 if software.recipe.dropout else 4)),
         again=Work(),
         input=Work(backward=True),
         weight=Work(traffic=4 * values + 8 * table, backward=True),
