@@ -18,7 +18,7 @@ from typing import TypedDict
 from course_lib.plan.inputs.calibration import FITTED, Fitted, band
 from course_lib.plan.memory.memory import memory
 from course_lib.plan.published.row import Declined, Row, Run, read
-from course_lib.plan.time.simulate import Step, simulate
+from course_lib.plan.time.simulate import PredictedStep, simulate
 from course_lib.plan.time.stages import Stages, enough_micro_batches, even_stages, schedule_of
 from course_lib.schedule import ScheduleError
 from course_lib.trace import Refusal
@@ -93,7 +93,7 @@ def speed(run: Run, row: Row, fitted: Fitted | None = None) -> tuple[float, floa
     return run.tflops(step.seconds), band(gpu, run.layout)
 
 
-def _check_step(run: Run, step: Step) -> None:
+def _check_step(run: Run, step: PredictedStep) -> None:
     """Declines what a look at the simulated step shows to be beyond the model."""
     layout = run.layout
     blocks = run.config.layers / layout.pp * layout.micro_batches

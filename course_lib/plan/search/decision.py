@@ -225,8 +225,8 @@ def _long(case: Case, words: set[str]) -> list[Advice]:
     limit = _room(case) / 2 if "PP" in words else _room(case) - found.states - found.buffers
     if moving <= limit or cluster.count == 1 or "offload" in words:
         return []
-    tokens = case.config.sequence
-    why = f"one sequence of {tokens} tokens takes {moving / 1e9:.0f} GB of {limit / 1e9:.0f} left"
+    taken = f"{moving / 1e9:.0f} GB of {limit / 1e9:.0f} left"
+    why = f"one sequence of {case.config.sequence} tokens takes {taken}"
     more = [] if "recomputation" in words else [Advice("recomputation", "as each rank's part is")]
     return [Advice("CP", why), *more]
 

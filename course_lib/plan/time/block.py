@@ -79,14 +79,14 @@ class Passes:
     weight: Work
 
 
-def tokens(config: ModelConfig, layout: Layout) -> float:
+def token_count(config: ModelConfig, layout: Layout) -> float:
     """n, tokens of a micro-batch on a rank."""
     return layout.micro_batch_size * config.sequence / layout.cp
 
 
 def _matrices(config: ModelConfig, layout: Layout) -> tuple[Product, ...]:
     """The products of a block with a weight in each."""
-    c, t, n = config, layout.tp, tokens(config, layout)
+    c, t, n = config, layout.tp, token_count(config, layout)
     keys = 2 * c.kv_heads * c.head_width
     attention = (
         Product(n, c.hidden, (c.hidden + keys) / t),
@@ -107,7 +107,7 @@ def _matrices(config: ModelConfig, layout: Layout) -> tuple[Product, ...]:
 
 def _scores(config: ModelConfig, layout: Layout) -> float:
     """Entries of the T×T matrices of all heads of a rank."""
-    return tokens(config, layout) * config.sequence * config.heads / layout.tp
+    return token_count(config, layout) * config.sequence * config.heads / layout.tp
 
 
 def _core(config: ModelConfig, layout: Layout, software: Software) -> tuple[Work, Work]:
@@ -122,7 +122,7 @@ def _core(config: ModelConfig, layout: Layout, software: Software) -> tuple[Work
         flops = 4 * scores * d / 2
         return Work(attention=flops), Work(attention=2.5 * flops, backward=True)
     heads = layout.micro_batch_size * config.heads / layout.tp
-    rows = tokens(config, layout) / layout.micro_batch_size
+    rows = token_count(config, layout) / layout.micro_batch_size
     one = Product(rows, d, config.sequence, heads)
     two = Product(rows, config.sequence, d, heads)
     softmax, drop = (4, 6), (5, 5) if software.recipe.dropout else (0, 0)
@@ -141,7 +141,7 @@ def _between(config: ModelConfig, layout: Layout, software: Software) -> tuple[f
     fused copies queries, keys and values and its result into the order its products need, and
     programs of that age have biases, whose gradients read every gradient once more.
     """
-    c, n = config, tokens(config, layout)
+    c, n = config, token_count(config, layout)
     stream = n * c.hidden / (layout.tp if layout.sequence else 1)
     inner = n * c.ffn / layout.tp * (c.moe.top_k if c.moe else 1)
     turned = n * (c.hidden + c.kv_heads * c.head_width) / layout.tp if c.gated else 0
@@ -191,7 +191,7 @@ def head(config: ModelConfig, layout: Layout) -> Passes:
     The loss: cast (2 + 4 bytes), maximum, difference and exponential, sum (4 + 8 + 4); backward:
     the difference to the target and the cast back (8 + 6).
     """
-    n, columns = tokens(config, layout), config.vocabulary / layout.tp
+    n, columns = token_count(config, layout), config.vocabulary / layout.tp
     product = Product(n, config.hidden, columns)
     return Passes(
         forward=Work((product,), traffic=n * columns * 22),
@@ -203,7 +203,7 @@ def head(config: ModelConfig, layout: Layout) -> Passes:
 
 def embedding(config: ModelConfig, layout: Layout, software: Software) -> Passes:
     """Rows of a table: read and written, and in the backward added to the table's gradient."""
-    values = tokens(config, layout) * config.hidden
+    values = token_count(config, layout) * config.hidden
     table = config.vocabulary * config.hidden / layout.tp
     return Passes(
         forward=Work(traffic=values * (9 if software.recipe.dropout else 4)),

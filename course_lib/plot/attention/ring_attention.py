@@ -30,16 +30,21 @@ def ring_attention_steps(timeline: Timeline, call: int = -1) -> Player:
     Raises:
         Refusal: there is no such call.
     """
-    board = Board(read_tiles(timeline, call))
-    frames = [board.frame(hop) for hop in range(-1, board.story.hops)]
+    drawing = RingAttentionDrawing(read_tiles(timeline, call))
+    frames = [drawing.frame(hop) for hop in range(-1, drawing.story.hops)]
     return Player(
-        board.size, board.background(), board.places(), frames,
-        title=f"ring attention of {board.story.length} tokens on {len(board.story.ranks)} ranks",
-        alt=_alt(board.story), still=len(frames) - 1,
-    )  # fmt: skip
+        drawing.size,
+        drawing.background(),
+        drawing.places(),
+        frames,
+        title=f"ring attention of {drawing.story.length} tokens on "
+        f"{len(drawing.story.ranks)} ranks",
+        alt=_alt(drawing.story),
+        still=len(frames) - 1,
+    )
 
 
-class Board:
+class RingAttentionDrawing:
     """Where the grid and the rows of the ranks are.
 
     Args:

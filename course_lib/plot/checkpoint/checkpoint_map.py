@@ -53,15 +53,15 @@ def checkpoint_map(
     """
     story = Story(tensors, held, stored, wanted, manifest)
     check_story(story)
-    board = Board(story)
+    drawing = CheckpointDrawing(story)
     said = zip(titles(story), captions(story), strict=True)
-    frames = [board.frame(number, *words) for number, words in enumerate(said)]
+    frames = [drawing.frame(number, *words) for number, words in enumerate(said)]
     title = f"a checkpoint, saved by {len(story.savers)} ranks, loaded by {len(story.loaders)}"
-    return Player(board.size, board.background(), board.places(), frames, title=title,
+    return Player(drawing.size, drawing.background(), drawing.places(), frames, title=title,
                   alt=describe(story), still=MANIFEST)  # fmt: skip
 
 
-class Board:
+class CheckpointDrawing:
     """Where tensors, ranks and files are.
 
     Args:

@@ -37,16 +37,16 @@ def bucket_steps(timeline: Timeline, rank: int = 0) -> Player:
             f"the buckets of a backward on rank {rank}",
             f"{len(story.ready)} marks `ready`, no mark `launch`",
         )
-    board = Board(story)
-    frames = [board.frame(moment) for moment in range(len(story.marks) + 1)]
+    drawing = BucketDrawing(story)
+    frames = [drawing.frame(moment) for moment in range(len(story.marks) + 1)]
     return Player(
-        board.size, board.background(), board.places(), frames,
+        drawing.size, drawing.background(), drawing.places(), frames,
         title=f"gradients of one backward on rank {rank}, bucket by bucket", alt=_alt(story, rank),
         still=max(story.ready.values(), default=0),
     )  # fmt: skip
 
 
-class Board:
+class BucketDrawing:
     """Where buckets, cells and lanes are.
 
     Args:

@@ -42,15 +42,15 @@ def dispatch_steps(
     Raises:
         Refusal: choices are missing, twice, out of range or too many, or none is left.
     """
-    board = Board(Routes(choices, experts, dropped))
+    drawing = DispatchDrawing(Routes(choices, experts, dropped))
     return Player(
-        board.size, board.background(), board.places(), board.frames(),
-        title=f"{experts} experts on {many(len(board.routes.ranks), 'rank')}",
-        alt=describe(board.routes), still=THERE,
+        drawing.size, drawing.background(), drawing.places(), drawing.frames(),
+        title=f"{experts} experts on {many(len(drawing.routes.ranks), 'rank')}",
+        alt=describe(drawing.routes), still=THERE,
     )  # fmt: skip
 
 
-class Board:
+class DispatchDrawing:
     """Where the ranks' lanes are, and what they show.
 
     Args:
@@ -103,7 +103,7 @@ class Board:
     def _at_home(self, rank: int, done: bool) -> str:
         """A rank's tokens, each with the experts that it chose, or with their results."""
         out = []
-        for token in range(self.routes.tokens[rank]):
+        for token in range(self.routes.token_counts[rank]):
             rows = self.routes.of_token(rank, token)
             for row in rows:
                 x, y = TOKEN * token + CHIP + 4, _stacked(row, rows) - 9
@@ -117,7 +117,7 @@ class Board:
 
     def _tokens(self, rank: int) -> str:
         """A rank's tokens at home."""
-        at = [(TOKEN * token, token) for token in range(self.routes.tokens[rank])]
+        at = [(TOKEN * token, token) for token in range(self.routes.token_counts[rank])]
         return _chips(rank, at, -CHIP / 2) if at else _nothing("no tokens of its own")
 
     def _sorted(self, rank: int, done: bool) -> str:
@@ -181,7 +181,7 @@ class Board:
     def _outputs(self, rank: int) -> str:
         """A rank's tokens and the sums that they become."""
         out = [self._tokens(rank)]
-        for token in range(self.routes.tokens[rank]):
+        for token in range(self.routes.token_counts[rank]):
             rows = [row for row in self.routes.of_token(rank, token) if row in self.routes.rows]
             x = TOKEN * token
             out.append(svg.box(x, -CHIP / 2, CHIP, CHIP, kind="ink-edge", edge=2))

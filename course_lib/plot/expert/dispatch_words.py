@@ -32,7 +32,7 @@ def captions(routes: Routes) -> list[str]:
 def describe(routes: Routes) -> str:
     """The whole story: all captions, and where the rows of each expert come from."""
     head = (
-        f"{many(sum(routes.tokens), 'token')} on {many(len(routes.ranks), 'rank')}, "
+        f"{many(sum(routes.token_counts), 'token')} on {many(len(routes.ranks), 'rank')}, "
         f"{many(len(routes.experts), 'expert')}, drawn from the choices of a router."
     )
     experts = []
@@ -62,8 +62,8 @@ def mean(values: Sequence[int]) -> float:
 def _chosen(routes: Routes) -> str:
     """How many tokens, experts and choices there are."""
     words = (
-        f"{many(sum(routes.tokens), 'token')} on {many(len(routes.ranks), 'rank')}; each chose "
-        f"{routes.top_k} of {many(len(routes.experts), 'expert')}: "
+        f"{many(sum(routes.token_counts), 'token')} on {many(len(routes.ranks), 'rank')}; each "
+        f"chose {routes.top_k} of {many(len(routes.experts), 'expert')}: "
         f"{many(len(routes.rows + routes.lost), 'choice')}. "
     )
     sizes = ", ".join(map(str, routes.sizes))
@@ -162,7 +162,7 @@ def _back(routes: Routes) -> str:
 
 def _home(routes: Routes) -> str:
     """What the inverse is."""
-    results = [len(routes.rows), sum(routes.tokens)]
+    results = [len(routes.rows), sum(routes.token_counts)]
     words = (
         f"The inverse of the permutation of step 2 puts {many(results[0], 'result')} to "
         f"{many(results[1], 'token')}"
@@ -183,7 +183,7 @@ def _summed(routes: Routes) -> str:
     """What is added up."""
     words = (
         "Each token adds up its results with the router's weights w, which stayed at home: "
-        f"{many(len(routes.rows), 'result')}, {many(sum(routes.tokens), 'output')}."
+        f"{many(len(routes.rows), 'result')}, {many(sum(routes.token_counts), 'output')}."
     )
     if unheard(routes):
         words += " Where all was dropped it is 0: the token goes on with the residual stream alone."

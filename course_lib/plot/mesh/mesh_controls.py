@@ -6,7 +6,7 @@ from typing import Any
 
 import ipywidgets
 
-from course_lib.plot.mesh.mesh_explorer import Board
+from course_lib.plot.mesh.mesh_explorer import MeshDrawing
 from course_lib.plot.mesh.mesh_groups import AXES, MeshGroups
 from course_lib.plot.player.explorer import Explorer, live_html, refusal_html, rules, still_html
 from course_lib.plot.player.picture import Picture
@@ -32,13 +32,13 @@ def draw(at: dict[str, Any]) -> tuple[Picture, str]:
     """
     order = [axis for axis in AXES if axis != at["innermost"]] + [at["innermost"]]
     mesh = MeshGroups({axis: at[axis] for axis in order}, at["per_node"])
-    board = Board(mesh, min(at["rank"], mesh.world - 1), {})
+    drawing = MeshDrawing(mesh, min(at["rank"], mesh.world - 1), {})
     axes = mesh.named(at["shown"]) if at["shown"] != PLACES else ()
-    frame = board.frame(axes) if axes else board.first()
+    frame = drawing.frame(axes) if axes else drawing.first()
     words = frame.caption
     if not axes and at["shown"] != PLACES:
         words = f"{at['shown'].replace('_', ' × ')} has size 1: no groups to show. {words}"
-    player = board.player([frame])
+    player = drawing.player([frame])
     return Picture(player.frame_svg(0), words, player.title), words
 
 

@@ -54,12 +54,12 @@ def mesh_explorer(
             f"a mesh of {shape_words(sizes)}",
             f"its ranks are 0 to {mesh.world - 1}",
         )
-    board = Board(mesh, rank, by_axes(bytes_by_axis or {}, mesh))
-    frames = [board.first(), *map(board.frame, board.axes)]
-    return board.player(frames, still=min(1, len(board.axes)))
+    drawing = MeshDrawing(mesh, rank, by_axes(bytes_by_axis or {}, mesh))
+    frames = [drawing.first(), *map(drawing.frame, drawing.axes)]
+    return drawing.player(frames, still=min(1, len(drawing.axes)))
 
 
-class Board:
+class MeshDrawing:
     """The nodes at the left, facts and bytes at the right.
 
     Args:

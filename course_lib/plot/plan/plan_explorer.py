@@ -9,7 +9,7 @@ import ipywidgets
 from course_lib.layout import PRECISIONS, RECOMPUTE, Layout
 from course_lib.plan import MODELS, answer, problem
 from course_lib.plan.inputs.hardware import GPUS
-from course_lib.plot.plan.plan_board import LayoutBoard
+from course_lib.plot.plan.plan_drawing import LayoutDrawing
 from course_lib.plot.player.explorer import Explorer, live_html, refusal_html, rules, still_html
 from course_lib.plot.player.picture import Picture
 from course_lib.schedule import KINDS
@@ -27,8 +27,8 @@ STILL = "cp-plan-still"
 LINES = 3.6  # of the longest caption
 
 
-def board(at: dict[str, Any]) -> LayoutBoard:
-    """The board for some settings.
+def drawing(at: dict[str, Any]) -> LayoutDrawing:
+    """The drawing for some settings.
 
     Args:
         at: by the names of START; dp is what is left of the GPUs.
@@ -57,7 +57,7 @@ def board(at: dict[str, Any]) -> LayoutBoard:
     )  # fmt: skip
     if layout.batch != at["batch"]:
         raise ValueError(f"{at['batch']} sequences do not divide into pieces of {pieces}")
-    return LayoutBoard(asked, layout)
+    return LayoutDrawing(asked, layout)
 
 
 def draw(at: dict[str, Any]) -> tuple[Picture, str]:
@@ -66,7 +66,7 @@ def draw(at: dict[str, Any]) -> tuple[Picture, str]:
     Raises:
         ValueError: there is no such layout.
     """
-    picture = board(at).picture()
+    picture = drawing(at).picture()
     return picture, picture.alt
 
 
@@ -182,4 +182,4 @@ def show_layout(name: str, gpus: str, layout: Layout, sequence: int | None = Non
         layout: how the model is spread.
         sequence: tokens in a sequence; the model's own if None.
     """
-    return LayoutBoard(problem(name, gpus, layout.batch, sequence), layout).picture()
+    return LayoutDrawing(problem(name, gpus, layout.batch, sequence), layout).picture()

@@ -63,11 +63,13 @@ def gradient_histogram(
             "a scale that is not a power of two, or none",
             "a power of two changes no digit of a gradient, and there is a frame for each",
         )
-    board = Histograms(counts, read_formats(formats, saturate), [float(scale) for scale in scales])
-    frames = [board.frame(scale) for scale in board.scales]
+    drawing = Histograms(
+        counts, read_formats(formats, saturate), [float(scale) for scale in scales]
+    )
+    frames = [drawing.frame(scale) for scale in drawing.scales]
     return Player(
-        board.size, board.background(), board.places(), frames,
-        title=f"gradients in {', '.join(formats)}", alt=board.alt(),
+        drawing.size, drawing.background(), drawing.places(), frames,
+        title=f"gradients in {', '.join(formats)}", alt=drawing.alt(),
     )  # fmt: skip
 
 

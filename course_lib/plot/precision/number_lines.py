@@ -52,15 +52,15 @@ def number_lines(
             ", ".join(map(str, samples)) or "none",
             "a logarithmic axis shows positive finite numbers, and a player has a frame for each",
         )
-    board = NumberBoard(ranges, [float(x) for x in samples])
-    frames = [board.frame(x) for x in board.samples]
+    drawing = NumberDrawing(ranges, [float(x) for x in samples])
+    frames = [drawing.frame(x) for x in drawing.samples]
     return Player(
-        board.size, board.background(), board.places(), frames,
-        title=f"number lines of {', '.join(formats)}", alt=board.alt(), still=len(frames[:2]) - 1,
+        drawing.size, drawing.background(), drawing.places(), frames,
+        title=f"number lines of {', '.join(formats)}", alt=drawing.alt(), still=len(frames[:2]) - 1,
     )  # fmt: skip
 
 
-class NumberBoard:
+class NumberDrawing:
     """Where the lines are.
 
     Args:

@@ -40,16 +40,16 @@ def flight_steps(logs: Iterable[FlightLog]) -> Player:
     Raises:
         Refusal: no calls were recorded.
     """
-    board = Board(sorted(logs, key=lambda log: log.rank))
-    frames = [board.frame(count) for count in range(1, len(board.columns) + 1)]
+    drawing = FlightDrawing(sorted(logs, key=lambda log: log.rank))
+    frames = [drawing.frame(count) for count in range(1, len(drawing.columns) + 1)]
     return Player(
-        board.size, board.background(), [(0, 0)], [*frames, board.last()],
-        title=f"the last calls of {len(board.logs)} ranks",
-        alt=board.verdict(), still=len(frames),
+        drawing.size, drawing.background(), [(0, 0)], [*frames, drawing.last()],
+        title=f"the last calls of {len(drawing.logs)} ranks",
+        alt=drawing.verdict(), still=len(frames),
     )  # fmt: skip
 
 
-class Board:
+class FlightDrawing:
     """Where ranks and calls are.
 
     Args:

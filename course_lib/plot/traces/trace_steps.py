@@ -29,16 +29,16 @@ def trace_steps(trace: Trace) -> Player:
     """
     if not trace.ranks or trace.seconds <= 0:
         raise nothing_recorded("a trace", "no stretch with a duration")
-    board = Board(trace)
-    frames = [board.happened(), board.counted(), board.waited(), board.critical()]
+    drawing = TraceDrawing(trace)
+    frames = [drawing.happened(), drawing.counted(), drawing.waited(), drawing.critical()]
     return Player(
-        board.size, board.background(), [(0, 0)], frames,
+        drawing.size, drawing.background(), [(0, 0)], frames,
         title=f"a trace of {len(trace.ranks)} ranks",
         alt=" ".join(frame.caption for frame in frames), still=1,
     )  # fmt: skip
 
 
-class Board:
+class TraceDrawing:
     """Where the lanes are, and what each look puts on them.
 
     Args:
