@@ -122,8 +122,11 @@ def _read(card: Card, path: Path) -> None:
         ast.parse(card.source)
     except FileNotFoundError:
         how = f"course reset {card.entry.name}"
-        card.fault = Fault("missing_file", f"there is no file {path.name}",
-                           cause=f"`{how}` brings the starter back")  # fmt: skip
+        card.fault = Fault(
+            "missing_file",
+            f"there is no file {path.name}",
+            cause=f"`{how}` brings the starter back",
+        )
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 0
         text = (getattr(error, "text", "") or "").strip()
@@ -196,13 +199,19 @@ class Judging:
         entry = self._card.entry
         root = entry.root
         subject = {
-            "name": entry.name, "defines": entry.defines, "path": str(self._path),
-            "source": self._card.source, "suite": str(entry.suite), "root": str(root),
+            "name": entry.name,
+            "defines": entry.defines,
+            "path": str(self._path),
+            "source": self._card.source,
+            "suite": str(entry.suite),
+            "root": str(root),
             "protected": [
-                str(PACKAGE), *(str(root / name) for name in PROTECTED + HIDDEN), *self._private
+                str(PACKAGE),
+                *(str(root / name) for name in PROTECTED + HIDDEN),
+                *self._private,
             ],
             "hidden": [*(str(root / name) for name in HIDDEN), *self._private],
-        }  # fmt: skip
+        }
         return {"subject": subject, "seed": self._card.seed, "folder": self._folder}
 
     def _listen(self, channel: Channel, child: Child, each: Watcher) -> None:

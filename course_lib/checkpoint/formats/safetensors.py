@@ -94,8 +94,10 @@ def _header(tensors: Mapping[str, TensorEntry]) -> bytes:
     for name, entry in tensors.items():
         end = at + Box.whole(entry.shape).count * entry.item
         header[name] = {
-            "dtype": NAMES[entry.dtype], "shape": list(entry.shape), "data_offsets": [at, end]
-        }  # fmt: skip
+            "dtype": NAMES[entry.dtype],
+            "shape": list(entry.shape),
+            "data_offsets": [at, end],
+        }
         at = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # data that begins at a multiple of 8 can be mapped

@@ -159,10 +159,20 @@ def open_torch_checkpoint(folder: Path | str) -> Checkpoint:
 
 # What the readers of pickles and zips raise if the bytes are no such thing.
 _BROKEN = (
-    pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, IndexError, ValueError,
-    TypeError, AttributeError, RecursionError, NotImplementedError, struct.error, MemoryError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+    EOFError,
+    KeyError,
+    IndexError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    NotImplementedError,
+    struct.error,
+    MemoryError,
     OverflowError,
-)  # fmt: skip
+)
 
 
 def _unpickle(raw: bytes) -> Any:
@@ -252,8 +262,17 @@ def _check_contiguous(tensor: Any, box: Box, name: str) -> None:
 def _manifest(folder: Path, tensors: dict[str, Any], pieces: list[Any]) -> Manifest:
     names = {piece[3] for piece in pieces}
     sizes = {name: (folder / name).stat().st_size for name in names}
-    manifest = parse({"format": FORMAT, "step": 0, "tensors": tensors, "files": sizes,
-                      "pieces": pieces, "extra": None, "per_rank": []})  # fmt: skip
+    manifest = parse(
+        {
+            "format": FORMAT,
+            "step": 0,
+            "tensors": tensors,
+            "files": sizes,
+            "pieces": pieces,
+            "extra": None,
+            "per_rank": [],
+        }
+    )
     plain = [dataclasses.replace(p, checksums=None) for p in manifest.pieces if p.length]
     manifest = dataclasses.replace(manifest, pieces=plain)
     check_pieces(manifest)

@@ -16,14 +16,30 @@ from course_lib.ranks.system.processes import PROCESSES
 TAIL = 4096  # bytes of printed output that are kept
 # What a message must have, and of which kind the parts are that the judge looks at.
 NEEDED: dict[str, set[str]] = {
-    "ready": set(), "where": {"line", "source"}, "fault": {"kind", "error"},
+    "ready": set(),
+    "where": {"line", "source"},
+    "fault": {"kind", "error"},
     "done": {"output", "ledger", "calls", "threads"},
-}  # fmt: skip
+}
 PARTS: dict[str, Any] = {
-    "line": int, "seq": int, "peer": int, "made": int, "source": str, "call": str, "axis": str,
-    "error": str, "kind": str, "group": list, "shape": list, "tampering": list, "calls": list,
-    "ledger": dict, "threads": (list, dict), "at": (int, float), "carried": int,
-}  # fmt: skip
+    "line": int,
+    "seq": int,
+    "peer": int,
+    "made": int,
+    "source": str,
+    "call": str,
+    "axis": str,
+    "error": str,
+    "kind": str,
+    "group": list,
+    "shape": list,
+    "tampering": list,
+    "calls": list,
+    "ledger": dict,
+    "threads": (list, dict),
+    "at": (int, float),
+    "carried": int,
+}
 
 
 @dataclass

@@ -61,8 +61,11 @@ def submissions(folder: Path) -> list[Submission]:
     Raises:
         Refusal: there are none, or a student has two.
     """
-    found = [Submission(path.stem if path.suffix == ".zip" else path.name, path)
-             for path in sorted(folder.iterdir()) if _may_be_one(path)]  # fmt: skip
+    found = [
+        Submission(path.stem if path.suffix == ".zip" else path.name, path)
+        for path in sorted(folder.iterdir())
+        if _may_be_one(path)
+    ]
     names = [each.student for each in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not found:

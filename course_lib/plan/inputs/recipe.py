@@ -63,9 +63,7 @@ FSDP = Recipe(weight=4, state=8)
 FP8 = Recipe(copy=2, product_input=1)
 FP32 = Recipe(weight=4, state=8, gathered=4, activation=4, product_input=4)
 # The course's own model in fp32.
-COURSE = Recipe(
-    weight=4, state=8, gathered=4, activation=4, product_input=4, eager=True
-)  # fmt: skip
+COURSE = Recipe(weight=4, state=8, gathered=4, activation=4, product_input=4, eager=True)
 
 
 def usual_recipe(layout: Layout) -> Recipe:

@@ -146,11 +146,19 @@ def _layout(row: Texts) -> Layout:
     if name == "interleaved 1F1B" and micro_batches % pp:
         raise Declined("interleaved stages need as many micro-batches as a multiple of pp")
     return Layout(
-        pp=pp, dp=dp, cp=cp, tp=tp, micro_batch_size=size, micro_batches=micro_batches,
+        pp=pp,
+        dp=dp,
+        cp=cp,
+        tp=tp,
+        micro_batch_size=size,
+        micro_batches=micro_batches,
         schedule=name,
-        chunks=chunks if name == "interleaved 1F1B" else 1, zero=_whole(row, "zero", 0),
-        sequence=_whole(row, "sp", 0) == 1, recompute=recompute, precision=precision,
-    )  # fmt: skip
+        chunks=chunks if name == "interleaved 1F1B" else 1,
+        zero=_whole(row, "zero", 0),
+        sequence=_whole(row, "sp", 0) == 1,
+        recompute=recompute,
+        precision=precision,
+    )
 
 
 def _software(row: Texts, layout: Layout) -> Software:

@@ -24,8 +24,24 @@ from course_lib.plan.search.planner import Plan, Problem, Refused, plan
 from course_lib.plan.time.simulate import PredictedStep, simulate
 from course_lib.trace import Refusal
 
-HEAD = ("pp", "dp", "ep", "cp", "tp", "mbs", "micro", "schedule", "ZeRO", "recompute",
-        "memory", "step", "TFLOP/s", "MFU", "bubble", "exposed")  # fmt: skip
+HEAD = (
+    "pp",
+    "dp",
+    "ep",
+    "cp",
+    "tp",
+    "mbs",
+    "micro",
+    "schedule",
+    "ZeRO",
+    "recompute",
+    "memory",
+    "step",
+    "TFLOP/s",
+    "MFU",
+    "bubble",
+    "exposed",
+)
 
 LONGEST = 2**27  # tokens of a sequence; cuts of longer ones are too many to be tried
 
@@ -108,10 +124,16 @@ class Answer:
             yield (
                 *map(str, (way.pp, way.dp, way.ep, way.cp, way.tp)),
                 *map(str, (way.micro_batch_size, way.micro_batches)),
-                schedule, str(way.zero), way.recompute, f"{choice.memory.total / 1e9:.1f} GB",
-                f"{step.seconds:.3g} s", f"{step.tflops:.0f}", f"{step.mfu:.1%}",
-                f"{step.bubble:.1%}", f"{exposed:.1%}",
-            )  # fmt: skip
+                schedule,
+                str(way.zero),
+                way.recompute,
+                f"{choice.memory.total / 1e9:.1f} GB",
+                f"{step.seconds:.3g} s",
+                f"{step.tflops:.0f}",
+                f"{step.mfu:.1%}",
+                f"{step.bubble:.1%}",
+                f"{exposed:.1%}",
+            )
 
     def _worth(self) -> Iterable[str]:
         """How far predictions may be off, and how many of the others that leaves as good."""

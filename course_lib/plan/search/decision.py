@@ -172,9 +172,11 @@ def _shard(case: Case, states: float) -> list[Advice]:
     few = case.batch < cluster.count
     if (cluster.count < MANY and not few) or _experts(case):
         return [fsdp]
-    share = f"{case.batch} sequences are fewer than {cluster.count} GPUs" if few else (
-        f"on {cluster.count} GPUs, each node gathers once instead of each GPU"
-    )  # fmt: skip
+    share = (
+        f"{case.batch} sequences are fewer than {cluster.count} GPUs"
+        if few
+        else (f"on {cluster.count} GPUs, each node gathers once instead of each GPU")
+    )
     return [fsdp, Advice("TP", f"inside a node: {share}")]
 
 
@@ -216,9 +218,12 @@ def _long(case: Case, words: set[str]) -> list[Advice]:
     sharded = bool(words & {"FSDP", "HSDP"})
     others = cluster.node if "HSDP" in words else max(1, cluster.count // tp)
     layout = Layout(
-        dp=others if sharded else 1, tp=tp, zero=3 if sharded else 0, sequence=tp > 1 and even,
+        dp=others if sharded else 1,
+        tp=tp,
+        zero=3 if sharded else 0,
+        sequence=tp > 1 and even,
         recompute="full",
-    )  # fmt: skip
+    )
     found = memory(case.config, layout)
     moving = found.total - found.states - found.buffers
     # A pipeline shares states, and its first rank holds as many micro-batches as it has ranks.

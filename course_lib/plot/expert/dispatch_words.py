@@ -25,8 +25,16 @@ TITLES = (
 
 def captions(routes: Routes) -> list[str]:
     """A caption for each frame."""
-    return [_chosen(routes), _sorted(routes), _counts(routes), _there(routes), _work(routes),
-            _back(routes), _home(routes), _summed(routes)]  # fmt: skip
+    return [
+        _chosen(routes),
+        _sorted(routes),
+        _counts(routes),
+        _there(routes),
+        _work(routes),
+        _back(routes),
+        _home(routes),
+        _summed(routes),
+    ]
 
 
 def describe(routes: Routes) -> str:
@@ -37,10 +45,14 @@ def describe(routes: Routes) -> str:
     )
     experts = []
     for expert in routes.experts:
-        from_whom = [f"{count} from rank {home}" for home in routes.ranks
-                     if (count := routes.count(home, expert))]  # fmt: skip
-        experts.append(f"expert {expert} on rank {routes.owner[expert]}: "
-                       f"{', '.join(from_whom) or 'none'}")  # fmt: skip
+        from_whom = [
+            f"{count} from rank {home}"
+            for home in routes.ranks
+            if (count := routes.count(home, expert))
+        ]
+        experts.append(
+            f"expert {expert} on rank {routes.owner[expert]}: {', '.join(from_whom) or 'none'}"
+        )
     return " ".join([head, *captions(routes), f"Rows: {'; '.join(experts)}."])
 
 
@@ -87,8 +99,11 @@ def _sorted(routes: Routes) -> str:
 
 def _dropped(routes: Routes) -> str:
     """`The 2 dropped choices are`."""
-    return "The dropped choice is" if len(routes.lost) == 1 else (
-        f"The {len(routes.lost)} dropped choices are")  # fmt: skip
+    return (
+        "The dropped choice is"
+        if len(routes.lost) == 1
+        else (f"The {len(routes.lost)} dropped choices are")
+    )
 
 
 def _counts(routes: Routes) -> str:
@@ -106,9 +121,11 @@ def _counts(routes: Routes) -> str:
 def _moved(routes: Routes) -> str:
     """`18 of 24 rows go over the wire, 6 stay`."""
     stay = len(routes.rows) - routes.travelling
-    return (f"{routes.travelling} of {many(len(routes.rows), 'row')} "
-            f"go{'es' * (routes.travelling == 1)} over the wire, "
-            f"{stay} stay{'s' * (stay == 1)}")  # fmt: skip
+    return (
+        f"{routes.travelling} of {many(len(routes.rows), 'row')} "
+        f"go{'es' * (routes.travelling == 1)} over the wire, "
+        f"{stay} stay{'s' * (stay == 1)}"
+    )
 
 
 def _there(routes: Routes) -> str:

@@ -168,7 +168,8 @@ class Stacks:
         bars = self.frames[label]
         if list(bars) == [""]:
             return f"{label}: {self.write(_total(bars['']))} in all, {self._parts(bars[''])}." + (
-                " Over the budget." if self._over(_total(bars[""])) else "")  # fmt: skip
+                " Over the budget." if self._over(_total(bars[""])) else ""
+            )
         sums = ", ".join(f"{name} {self.write(_total(bar))}" for name, bar in bars.items())
         over = [name for name, bar in bars.items() if self._over(_total(bar))]
         return f"{label}: {sums}." + (f" Over the budget: {', '.join(over)}." if over else "")
@@ -183,8 +184,10 @@ class Stacks:
 
     def alt(self) -> str:
         """Every frame's sums, and the classes of the first and of the last frame."""
-        out = [f"{self.title}: stacked bars of bytes by memory class, one frame each for "
-               f"{', '.join(self.frames)}."]  # fmt: skip
+        out = [
+            f"{self.title}: stacked bars of bytes by memory class, one frame each for "
+            f"{', '.join(self.frames)}."
+        ]
         if self.budget is not None:
             out.append(f"The budget is {self._budget_words()}.")
         out += [self._caption(label) for label in self.frames]

@@ -122,8 +122,11 @@ class ByteBars:
             if long:
                 out.append(svg.box(zero, y + below, long, BAR, fill=color, radius=1))
             words, kind = format_bytes(count), "ink" if count else "soft"
-            out.append(svg.text(zero + long + 5, y + below + 10.5, words, kind=kind, size=11,
-                                anchor="start"))  # fmt: skip
+            out.append(
+                svg.text(
+                    zero + long + 5, y + below + 10.5, words, kind=kind, size=11, anchor="start"
+                )
+            )
         return "".join(out)
 
     def _axis(self) -> str:
@@ -135,8 +138,9 @@ class ByteBars:
             out.append(svg.text(x, y + 15, format_bytes(count), kind="soft", size=10.5))
         if self.logarithmic:
             words = f"logarithmic: × {2 ** self._every():,} per line"
-            out.append(svg.text(self.place.left, y + 31, words, kind="soft", size=10.5,
-                                anchor="start"))  # fmt: skip
+            out.append(
+                svg.text(self.place.left, y + 31, words, kind="soft", size=10.5, anchor="start")
+            )
         return "".join(out)
 
     def ticks(self) -> list[float]:

@@ -15,8 +15,17 @@ from course_lib.trace import Refusal
 SIZES = (1, 2, 3, 4, 6, 8, 16)
 PLACES = "none: places alone"
 SHOWN = (PLACES, "tp", "cp", "ep", "dp", "pp", "dp_ep_cp", "dp_cp")
-START: dict[str, Any] = {"pp": 2, "dp": 2, "ep": 1, "cp": 1, "tp": 4, "per_node": 8,
-                         "innermost": "tp", "shown": "tp", "rank": 0}  # fmt: skip
+START: dict[str, Any] = {
+    "pp": 2,
+    "dp": 2,
+    "ep": 1,
+    "cp": 1,
+    "tp": 4,
+    "per_node": 8,
+    "innermost": "tp",
+    "shown": "tp",
+    "rank": 0,
+}
 STILL = "cp-mesh-still"
 LINES = 4.4  # of the longest caption
 
@@ -62,14 +71,18 @@ class MeshControls:
             axis: slide(options=SIZES, value=START[axis], description=axis, **look)
             for axis in reversed(AXES)
         }
-        self.sliders["innermost"] = choose(options=AXES[::-1], value=START["innermost"],
-                                           description="innermost axis", **look)  # fmt: skip
-        self.sliders["per_node"] = slide(options=(1, 2, 4, 8, 16), value=START["per_node"],
-                                         description="ranks per node", **look)  # fmt: skip
-        self.sliders["shown"] = choose(options=SHOWN, value=START["shown"],
-                                       description="groups of", **look)  # fmt: skip
-        self.sliders["rank"] = ipywidgets.IntSlider(value=START["rank"], min=0, max=15,
-                                                    description="rank", **look)  # fmt: skip
+        self.sliders["innermost"] = choose(
+            options=AXES[::-1], value=START["innermost"], description="innermost axis", **look
+        )
+        self.sliders["per_node"] = slide(
+            options=(1, 2, 4, 8, 16), value=START["per_node"], description="ranks per node", **look
+        )
+        self.sliders["shown"] = choose(
+            options=SHOWN, value=START["shown"], description="groups of", **look
+        )
+        self.sliders["rank"] = ipywidgets.IntSlider(
+            value=START["rank"], min=0, max=15, description="rank", **look
+        )
         self.view = ipywidgets.HTML()
         for slider in self.sliders.values():
             slider.observe(self.show, names="value")

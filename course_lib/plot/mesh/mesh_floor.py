@@ -134,8 +134,9 @@ class Floor:
         """A line round one rank."""
         (x, y), (wide, tall) = self.cell(rank), self.side
         far, edge = (1.0, 2.4) if self.worded else (1.2, 1.4)
-        return svg.box(x - far, y - far, wide + 2 * far, tall + 2 * far, kind="ink-edge",
-                       radius=2, edge=edge)  # fmt: skip
+        return svg.box(
+            x - far, y - far, wide + 2 * far, tall + 2 * far, kind="ink-edge", radius=2, edge=edge
+        )
 
 
 def pale(color: str) -> str:

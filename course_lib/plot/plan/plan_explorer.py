@@ -19,10 +19,22 @@ SEQUENCES = tuple(2**n for n in range(10, 18))
 COUNTS = tuple(2**n for n in range(15))
 SCHEDULES = tuple(name for name, kind in KINDS.items() if kind.wait)  # that a plan can have
 START: dict[str, Any] = {
-    "model": "llama3-70b", "sequence": 8192, "gpu": "H100", "gpus": 512, "batch": 1024,
-    "tp": 8, "pp": 4, "cp": 1, "ep": 1, "micro_batch_size": 1, "zero": 1, "recompute": "none",
-    "schedule": "1F1B", "chunks": 1, "precision": "bf16",
-}  # fmt: skip
+    "model": "llama3-70b",
+    "sequence": 8192,
+    "gpu": "H100",
+    "gpus": 512,
+    "batch": 1024,
+    "tp": 8,
+    "pp": 4,
+    "cp": 1,
+    "ep": 1,
+    "micro_batch_size": 1,
+    "zero": 1,
+    "recompute": "none",
+    "schedule": "1F1B",
+    "chunks": 1,
+    "precision": "bf16",
+}
 STILL = "cp-plan-still"
 LINES = 3.6  # of the longest caption
 
@@ -48,13 +60,20 @@ def drawing(at: dict[str, Any]) -> LayoutDrawing:
         )
     split = at["schedule"] == "interleaved 1F1B"
     layout = Layout(
-        pp=at["pp"], dp=at["gpus"] // others, ep=at["ep"], cp=at["cp"], tp=at["tp"],
-        micro_batch_size=at["micro_batch_size"], micro_batches=at["batch"] // pieces,
+        pp=at["pp"],
+        dp=at["gpus"] // others,
+        ep=at["ep"],
+        cp=at["cp"],
+        tp=at["tp"],
+        micro_batch_size=at["micro_batch_size"],
+        micro_batches=at["batch"] // pieces,
         schedule=at["schedule"] if at["pp"] > 1 else "1F1B",
         chunks=max(2, at["chunks"]) if split and at["pp"] > 1 else 1,
-        zero=at["zero"], recompute=at["recompute"], precision=at["precision"],
+        zero=at["zero"],
+        recompute=at["recompute"],
+        precision=at["precision"],
         sequence=at["tp"] > 1 and asked.config.moe is None,
-    )  # fmt: skip
+    )
     if layout.batch != at["batch"]:
         raise ValueError(f"{at['batch']} sequences do not divide into pieces of {pieces}")
     return LayoutDrawing(asked, layout)
@@ -97,19 +116,31 @@ class PlanControls:
         look = {"layout": {"width": "290px"}, "style": {"description_width": "116px"}}
         slide, choose = ipywidgets.SelectionSlider, ipywidgets.Dropdown
         options = {
-            "model": (choose, tuple(MODELS)), "sequence": (slide, SEQUENCES),
+            "model": (choose, tuple(MODELS)),
+            "sequence": (slide, SEQUENCES),
             "gpu": (choose, tuple(GPUS)),
-            "gpus": (slide, COUNTS), "batch": (slide, COUNTS), "tp": (slide, DEGREES),
-            "pp": (slide, (*DEGREES, 10, 20)), "cp": (slide, DEGREES), "ep": (slide, DEGREES),
-            "micro_batch_size": (slide, (1, 2, 4, 8)), "zero": (slide, (0, 1, 2, 3)),
-            "recompute": (choose, RECOMPUTE), "schedule": (choose, SCHEDULES),
-            "chunks": (slide, (1, 2, 4)), "precision": (choose, PRECISIONS),
-        }  # fmt: skip
+            "gpus": (slide, COUNTS),
+            "batch": (slide, COUNTS),
+            "tp": (slide, DEGREES),
+            "pp": (slide, (*DEGREES, 10, 20)),
+            "cp": (slide, DEGREES),
+            "ep": (slide, DEGREES),
+            "micro_batch_size": (slide, (1, 2, 4, 8)),
+            "zero": (slide, (0, 1, 2, 3)),
+            "recompute": (choose, RECOMPUTE),
+            "schedule": (choose, SCHEDULES),
+            "chunks": (slide, (1, 2, 4)),
+            "precision": (choose, PRECISIONS),
+        }
         self.sliders: dict[str, Any] = {
-            name: kind(options=sorted(values) if kind is slide else values, value=START[name],
-                       description=name, **look)
+            name: kind(
+                options=sorted(values) if kind is slide else values,
+                value=START[name],
+                description=name,
+                **look,
+            )
             for name, (kind, values) in options.items()
-        }  # fmt: skip
+        }
         self.view = ipywidgets.HTML()
         self.button = ipywidgets.Button(
             description="the planner's choice", layout={"width": "190px"}

@@ -144,12 +144,14 @@ class SplitDrawing:
         for (x, y), shape in zip(self.corners(), self.shapes, strict=True):
             middle, foot = x + self.side[shape[1]] / 2, y + self.side[shape[0]] + 15
             words = f"{count[shape[0]]}×{count[shape[1]]}"
-            out.append(svg.text(middle, foot + self.fan * (shape == "TH"), words,
-                                kind="soft", size=11))  # fmt: skip
+            out.append(
+                svg.text(middle, foot + self.fan * (shape == "TH"), words, kind="soft", size=11)
+            )
         heads = ("A and B kept", "each of Y, Z", "products so far", "sent so far")
         for x, words in zip(COLUMN, heads, strict=True):
-            out.append(svg.text(LEFT + x, self.table - 16, words, kind="soft", size=11,
-                                anchor="start"))  # fmt: skip
+            out.append(
+                svg.text(LEFT + x, self.table - 16, words, kind="soft", size=11, anchor="start")
+            )
         return "".join(out)
 
     # --- what changes ------------------------------------------------------------------------
@@ -283,8 +285,9 @@ def _strip(x: float, y: float, wide: float, tall: float, rank: int) -> str:
     color = rank_color(rank)
     out = svg.box(x, y, wide - 0.8, tall - 0.8, fill=color, radius=2)
     if min(wide, tall) > 13:
-        out += svg.text(x + wide / 2, y + tall / 2 + 4, str(rank), size=12, color=text_on(color),
-                        bold=True)  # fmt: skip
+        out += svg.text(
+            x + wide / 2, y + tall / 2 + 4, str(rank), size=12, color=text_on(color), bold=True
+        )
     return out
 
 

@@ -43,10 +43,14 @@ def flight_steps(logs: Iterable[FlightLog]) -> Player:
     drawing = FlightDrawing(sorted(logs, key=lambda log: log.rank))
     frames = [drawing.frame(count) for count in range(1, len(drawing.columns) + 1)]
     return Player(
-        drawing.size, drawing.background(), [(0, 0)], [*frames, drawing.last()],
+        drawing.size,
+        drawing.background(),
+        [(0, 0)],
+        [*frames, drawing.last()],
         title=f"the last calls of {len(drawing.logs)} ranks",
-        alt=drawing.verdict(), still=len(frames),
-    )  # fmt: skip
+        alt=drawing.verdict(),
+        still=len(frames),
+    )
 
 
 class FlightDrawing:
@@ -72,8 +76,16 @@ class FlightDrawing:
 
     def background(self) -> str:
         """The ranks, and how to read the boxes."""
-        out = [svg.text(16, 22, "A column is a call, by group and number", anchor="start",
-                        bold=True, size=13)]  # fmt: skip
+        out = [
+            svg.text(
+                16,
+                22,
+                "A column is a call, by group and number",
+                anchor="start",
+                bold=True,
+                size=13,
+            )
+        ]
         for place, log in enumerate(self.logs):
             color = rank_color(log.rank)
             out.append(
