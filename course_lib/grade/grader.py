@@ -26,7 +26,7 @@ ATTEMPTS = 2
 RUNNER = "course_lib.grade.suite.runner:main"  # what the trusted process runs
 LONGEST = 1 << 24  # bytes of an answer
 PROTECTED = ("exercises", "grading", "notebooks", ".course")  # no answer may write there
-HIDDEN = ("solutions", "grading/mutants", "tests")  # nor read here
+HIDDEN = ("solutions", "grading/mutants", "tests")  # an answer may not read these either
 
 Watcher = Callable[[Card], None]
 
@@ -137,7 +137,7 @@ def _read(card: Card, path: Path) -> None:
 
 
 def _text(path: Path) -> str:
-    """The text of a file; a pipe would never end, nor would a device.
+    """The text of a plain file; reading a pipe or a device would never end.
 
     Raises:
         OSError: it is no ordinary file, or too long to be an answer.
@@ -166,7 +166,7 @@ class Judging:
         card: what its reports are entered in.
         path: the learner's file.
         folder: for the files of this grading.
-        private: what the ranks may neither read nor change, besides the course's own.
+        private: what the ranks may neither read nor change, in addition to the course's own.
     """
 
     def __init__(

@@ -176,7 +176,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_file(path: Path, size: int) -> None:
-    """Refuses what is not an ordinary file of just so many bytes."""
+    """Refuses what is not an ordinary file of exactly `size` bytes."""
     try:
         found = path.lstat()
     except OSError as error:
@@ -232,7 +232,7 @@ def _numbers(value: Any, what: str) -> tuple[int, ...]:
 
 
 def parse(body: dict[str, Any]) -> Manifest:
-    """A manifest of what was read from a file: right types, no number or name out of bounds.
+    """The manifest that was read from a file, if types are right and no number is out of bounds.
 
     Raises:
         Wrong: it is not.

@@ -1,4 +1,4 @@
-"""The safetensors format by hand: a length, a JSON header, and the bytes of all tensors in a row.
+"""The safetensors format by hand: a length, a JSON header, then each tensor's bytes.
 
 Notebook: 11 Distributed checkpoint (what a model is handed over as).
 Source: the format's description in the README of huggingface/safetensors.

@@ -1,4 +1,4 @@
-"""Reads what torch.distributed.checkpoint saves: its index is a pickle, of which nothing is run.
+"""Reads what torch.distributed.checkpoint saves, and runs nothing of its index, a pickle.
 
 Notebook: 11 Distributed checkpoint (interchange).
 Source: torch.distributed.checkpoint, files metadata.py and filesystem.py (version 2.13); the zip

@@ -140,7 +140,7 @@ def _swapped(tree: ast.AST) -> Found:
 
 
 def _calls(tree: ast.AST) -> Found:
-    """Drop a `.clone()`, a `.wait()` and the like; drop a keyword argument."""
+    """Drop a call such as `.clone()` or `.wait()`; drop a keyword argument."""
     for node in _in_functions(tree, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr in TRANSPARENT:
             yield node.lineno, f"drop .{node.func.attr}()", _unwrap(tree, node)

@@ -127,7 +127,7 @@ def of_flood(view: RankView, limit: int) -> Fault:
 
 
 def of_cpu(busy: Sequence[RankView], limit: float, seconds: float) -> Fault:
-    """Ranks that have used up their processor time, or have got less of it for so many seconds."""
+    """Ranks that have used up their processor time, or that got less of it in `seconds`."""
     ranks = tuple(view.index for view in busy)
     rows = tuple(_last_seen(view.index, view.look) for view in busy)
     verb = "has" if len(ranks) == 1 else "have"
@@ -149,7 +149,7 @@ def of_cpu(busy: Sequence[RankView], limit: float, seconds: float) -> Fault:
 
 
 def of_wall(reports: Mapping[int, dict[str, Any]], limit: float) -> Fault:
-    """A run that neither ends nor stands still for certain."""
+    """A run that does not end, and that is not certainly standing still."""
     running = [rank for rank, report in reports.items() if report["state"] == "running"]
     rows = tuple(_last_seen(rank, reports[rank]) for rank in running)
     message = f"{autopsy.names(running)} gave no answer in {limit:g} s"

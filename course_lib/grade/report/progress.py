@@ -2,7 +2,7 @@
 
 `.course/progress.json` holds one record an exercise: best (points), points, attempts, finished,
 hints, source (SHA-256). `.course/passed/LESSON/NAME.py` is the file that passed. If the first is
-lost or damaged, it is set aside and made anew from the second.
+lost or damaged, it is set aside and rebuilt from the second.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Progress:
             }
 
     def take_hint(self, entry: Entry) -> int:
-        """Counts one more hint as shown; returns its number, from 1, the last one for ever."""
+        """Counts one more hint as shown; returns its number, from 1, and stays at the last one."""
         with self._locked() as exercises:
             record = exercises.setdefault(entry.name, _empty(entry))
             record["hints"] = min(record.get("hints", 0) + 1, len(entry.exercise.hints))

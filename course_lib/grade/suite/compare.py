@@ -102,7 +102,7 @@ def _names(keys: list[Any]) -> str:
 
 
 def _check_form(actual: Any, expected: torch.Tensor, what: str, rank: int | None) -> None:
-    """Type, shape and dtype, before any value is looked at."""
+    """Compares type, shape and dtype, before any value."""
     if not isinstance(actual, torch.Tensor):
         cause = "nothing is returned" if actual is None else ""
         raise CheckFailed(f"{what} is no tensor", rank, describe(expected), describe(actual), cause)

@@ -1,6 +1,6 @@
 """Grades a class: one student after the other, whatever they handed in.
 
-What is finished is on the disk before the next file is looked at, and is not graded again unless
+What is finished is on the disk before the next file is opened, and is not graded again unless
 the file, the suite or the seed has changed.
 """
 
@@ -115,4 +115,4 @@ def _known(entry: Entry, seed: int, data: bytes, old: dict[str, Any] | None) -> 
         )
         return Card.from_dict(entry, old, text) if same and old else None
     except (ValueError, LookupError, TypeError):
-        return None  # not text, or a record that somebody has changed: it is graded anew
+        return None  # not text, or a record that somebody has changed: it is graded again

@@ -56,7 +56,7 @@ def _say(lines: list[str], tree: ast.Module, hidden: Sequence[Check]) -> None:
 
 
 def _with_orphans(tree: ast.Module, hidden: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Hidden checks, and what nothing but they and their like makes use of."""
+    """Hidden checks, and what only hidden code uses."""
     gone = list(hidden)
     while True:
         left = [node for node in tree.body if node not in gone]

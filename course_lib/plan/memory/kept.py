@@ -48,7 +48,7 @@ def block_kept(config: ModelConfig, layout: Layout, share: Share, recipe: Recipe
         core = _core(config, share, recipe)
         return Kept(whole - core, core + made)
     products = entry + _products(config, share, recipe)
-    # All results but the last are let go as they are used again, in place of computing them.
+    # All results but the last are freed as soon as they have been used instead of computed again.
     unused = share.token_count * config.hidden * _choices(config) * recipe.activation
     return Kept(products, whole - products + unused + made)
 

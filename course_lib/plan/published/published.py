@@ -36,7 +36,7 @@ class Prediction(TypedDict):
 
     Keys:
         tflops_gpu: TFLOP/s of a GPU, by the row's own definition.
-        mem_gb: GiB on the fullest rank, None if it cannot be told.
+        mem_gb: GiB on the fullest rank, None if it cannot be predicted.
         band: the least and the most TFLOP/s to expect.
         reason: why there is no speed; None if there is.
     """
@@ -52,7 +52,7 @@ def predict(row: Row, fitted: Fitted | None = None) -> Prediction:
 
     Args:
         row: by column, as in data/runs.csv; what is not known is empty. What was measured
-            (value, step_s, tok_s_gpu, tflops_gpu, mfu_pct, mem_gb) is not looked at.
+            (value, step_s, tok_s_gpu, tflops_gpu, mfu_pct, mem_gb) is ignored.
         fitted: the two constants; by default those of the GPU.
     """
     try:
@@ -69,7 +69,7 @@ def predict(row: Row, fitted: Fitted | None = None) -> Prediction:
 
 
 def speed(run: Run, row: Row, fitted: Fitted | None = None) -> tuple[float, float]:
-    """TFLOP/s of a GPU, and the half width of its band in parts of it.
+    """TFLOP/s of a GPU, and how far it may be off, as a fraction of it.
 
     Raises:
         Declined: the model is known to fail on such runs.
@@ -104,7 +104,7 @@ def _check_step(run: Run, step: PredictedStep) -> None:
 
 
 def mem_gib(run: Run) -> float | None:
-    """GiB on the fullest rank, the blocks spread evenly over stages; None if it cannot be told."""
+    """GiB on the fullest rank of stages of equal size; None if it cannot be predicted."""
     try:
         schedule = schedule_of(run.layout, enough_micro_batches(run.layout))
         stages = Stages(schedule, even_stages(run.config, schedule.stages))

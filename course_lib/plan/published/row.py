@@ -57,7 +57,7 @@ class Run:
     flops: float
 
     def tflops(self, seconds: float) -> float:
-        """TFLOP/s of a GPU as the source would write it for a step of so many seconds."""
+        """TFLOP/s of a GPU as the source would state it for a step of `seconds`."""
         return self.flops * self.layout.batch / seconds / self.layout.gpus / 1e12
 
 

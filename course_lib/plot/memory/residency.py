@@ -164,7 +164,7 @@ class Chart:
         )
 
     def _count(self, number: int) -> str:
-        """`units resident: 2`, of which how many are still arriving, and the most so far."""
+        """`units resident: 2`, how many of them are still arriving, and the most so far."""
         arriving = sum(unit.place == ARRIVING for unit in self.states[number].values())
         held, most = self.held[number], max(self.held[: number + 1])
         some = f" ({arriving} arriving)" if arriving else ""

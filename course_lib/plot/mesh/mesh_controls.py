@@ -89,7 +89,7 @@ class MeshControls:
         self.show()
 
     def show(self, _: object = None) -> None:
-        """Draws anew, or says why there is nothing to draw."""
+        """Draws again, or says why there is nothing to draw."""
         at = {name: slider.value for name, slider in self.sliders.items()}
         try:
             picture, words = draw(at)

@@ -11,7 +11,7 @@ from course_lib.plot.player.style import BLUE
 from course_lib.trace import Refusal
 
 LARGEST, MOST_NODES = 512, 128  # ranks and nodes that can be drawn
-IN_WORDS = 64  # so many ranks are cells with words
+IN_WORDS = 64  # up to this many ranks, cells have words
 LEFT, WIDE = 16.0, 500.0  # of the nodes' field
 
 

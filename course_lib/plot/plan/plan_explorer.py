@@ -155,7 +155,7 @@ class PlanControls:
         return {name: slider.value for name, slider in self.sliders.items()}
 
     def show(self, _: object = None) -> None:
-        """Draws anew, or says why there is nothing to draw."""
+        """Draws again, or says why there is nothing to draw."""
         try:
             picture, words = draw(self.at())
         except ValueError as error:

@@ -52,15 +52,15 @@ class Split:
         return chunk_sizes(self.ffn, self.ranks)
 
     def weights(self, columns: int) -> int:
-        """Bytes of so many columns of A and rows of B."""
+        """Bytes of `columns` columns of A and as many rows of B."""
         return 2 * self.hidden * columns * self.item
 
     def inner(self, columns: int) -> int:
-        """Bytes of so many columns of Z (or of Y)."""
+        """Bytes of `columns` columns of Z, or of Y."""
         return self.token_count * columns * self.item
 
     def product(self, columns: int) -> int:
-        """FLOP of a product with so many columns of A, or rows of B."""
+        """FLOP of a product with `columns` columns of A, or as many rows of B."""
         return 2 * self.token_count * self.hidden * columns
 
     @property

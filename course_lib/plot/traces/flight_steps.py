@@ -96,7 +96,7 @@ class FlightDrawing:
         return "".join([*out, svg.text(LEFT, y, words, anchor="start", kind="soft", size=11)])
 
     def frame(self, count: int) -> Frame:
-        """The first so many columns."""
+        """The first `count` columns."""
         place = self.columns[count - 1]
         made = self.made[place]
         missing = [
