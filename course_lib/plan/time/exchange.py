@@ -91,7 +91,7 @@ def parameters(config: ModelConfig, layout: Layout) -> tuple[float, float]:
 
 
 def replicas(layout: Layout, cluster: Cluster, *, experts: bool = False) -> Span:
-    """The ranks that add up gradients: those with other tokens and the same dense part or experts."""
+    """The ranks that add up gradients: those with other tokens and the same parameters."""
     if experts:
         return span(layout.dp * layout.cp, layout.tp * layout.ep, cluster)
     return span(layout.replicas, layout.tp, cluster)
