@@ -46,12 +46,13 @@ cpu-default cpu-avx2 cpu-avx512: cpu-%: .venv/ready  ## verdicts and outputs on 
 	$(CPU_$*) $(PYTEST) $(NBVAL) $(BESIDE) notebooks
 
 # What reads /proc or starts ranks, and what a deadlock is taken for.
-PORTABLE := $(addprefix tests/ranks/test_,processes.py where.py no_false_alarm.py guard.py forkserver.py) \
+PORTABLE := $(addprefix tests/ranks/,system/test_processes.py system/test_guard.py \
+	rank_process/test_where.py pool/test_no_false_alarm.py start/test_forkserver.py) \
 	tests/grade/test_hostile.py
 
 portable: .venv/ready  ## what macOS does, on Linux: ranks that are spawned, and no /proc
 	COURSE_NO_PROC=1 $(PYTEST) $(BESIDE) $(PORTABLE)
-	COURSE_START=spawn $(PYTEST) $(BESIDE) $(PORTABLE) tests/ranks/test_spares.py tests/ranks/test_pool.py
+	COURSE_START=spawn $(PYTEST) $(BESIDE) $(PORTABLE) tests/ranks/start/test_spares.py tests/ranks/pool/test_pool.py
 
 newest-torch: .venv/ready  ## the library and the verdicts with the newest torch that PyPI has
 	$(BIN)/python install.py --venv .venv-newest

@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": {"model", "trace", "schedule", "layout"},
     "ranks": {"comm", "trace"},
     "grade": {"ranks", "comm", "trace", "plan"},
+    "lesson": {"trace", "comm", "data", "model"},
     "plot": {"trace", "plan", "schedule", "layout"},
     "site": set(),
 }

@@ -26,10 +26,8 @@ def book(op: str, tensor: torch.Tensor, group: Group, *, payload: int, **fields:
         payload: S of the formulas, in bytes.
         fields: further fields of `Event`: bytes sent and received, peer, algorithm.
     """
-    return group.ledger.begin(
+    return group.book(
         op,
-        axis=group.axis,
-        group=group.ranks,
         payload=payload,
         shape=tuple(tensor.shape),
         dtype=str(tensor.dtype).removeprefix("torch."),

@@ -52,7 +52,7 @@ def irecv(
     """Starts to receive into `tensor`; it holds the message after `wait`.
 
     Args:
-        tensor: filled in place; as many bytes as the sender sends.
+        tensor: filled in place; as many bytes as the sender sends, in its dtype or as uint8.
         source: index of the sender in `group`.
         group: the group.
         step: round of the algorithm that the message belongs to, for the ledger.

@@ -3,7 +3,9 @@
 from course_lib.trace.alpha_beta import AlphaBeta, bus_bandwidth, fit
 from course_lib.trace.analysis.explanation import Explanation, Flops, explain
 from course_lib.trace.analysis.stretches import Stretch, Trace
+from course_lib.trace.calls import Calls
 from course_lib.trace.event import Event, Span
+from course_lib.trace.hangs.agreement import Witness, find_disagreement, may_differ
 from course_lib.trace.hangs.desync import Finding, find_desync
 from course_lib.trace.hangs.flight import FlightLog, Record, flight_log
 from course_lib.trace.ledger import Ledger
@@ -17,6 +19,7 @@ from course_lib.trace.wire import chunk_sizes, formula_text, wire_bytes
 
 __all__ = [
     "AlphaBeta",
+    "Calls",
     "Event",
     "Explanation",
     "Finding",
@@ -29,13 +32,16 @@ __all__ = [
     "Stretch",
     "Timeline",
     "Trace",
+    "Witness",
     "bus_bandwidth",
     "chunk_sizes",
     "explain",
     "find_desync",
+    "find_disagreement",
     "fit",
     "flight_log",
     "formula_text",
+    "may_differ",
     "open_traces",
     "program_order",
     "read_torch_flight",

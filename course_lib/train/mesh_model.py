@@ -20,7 +20,7 @@ from course_lib.parallel import FSDP, Pipeline
 from course_lib.parallel.context.context_parallel import SequenceLayout
 from course_lib.parallel.data.accumulate import token_loss_sum
 from course_lib.parallel.tensor.vocab_parallel import vocab_parallel_cross_entropy
-from course_lib.parallel.zero.flat_shard import Precision
+from course_lib.parallel.zero.precision import Precision
 from course_lib.schedule import Schedule
 from course_lib.train.copies import tensor_copies
 from course_lib.train.stage import TransformerStage, tied_pair
@@ -146,8 +146,8 @@ class MeshModel:
         if tp.size == 1:
             wide = logits.float() if logits.dtype.itemsize < 4 else logits
             return token_loss_sum(wide, targets_BT, IGNORED)
-        losses_BT = vocab_parallel_cross_entropy(logits, targets_BT, self.config.vocabulary, tp)
-        return losses_BT.masked_fill(targets_BT == IGNORED, 0).sum()
+        vocabulary = self.config.vocabulary
+        return vocab_parallel_cross_entropy(logits, targets_BT, vocabulary, tp, IGNORED).sum()
 
     def handed_on(self, tokens_BT: torch.Tensor) -> torch.Tensor:
         """A tensor like those that stages hand on for a micro-batch."""

@@ -36,8 +36,8 @@ class Kind:
 
     Attributes:
         name: for the table.
-        role: who is killed: `rank`, `two ranks`, `server`, `trusted`, `guard`, `agent`, `worker`,
-            `owner`.
+        role: who is killed: `rank`, `two ranks`, `server`, `server's guard`, `trusted`,
+            `guard`, `agent`, `worker`, `owner`.
         cell: what runs meanwhile.
         signals: from which one is drawn.
         then: the next cell.
@@ -107,7 +107,10 @@ def victims(owner: int, role: str, dice: random.Random) -> list[int]:
         else:
             found = [p for p, c in under if words[role] in c]
         return found[:1]
-    servers = [pid for pid in PROCESSES.children(owner) if "preloaded" in command(pid)]
+    guards = [pid for pid in PROCESSES.children(owner) if "preloaded" in command(pid)]
+    if role == "server's guard":
+        return [dice.choice(guards)] if guards else []
+    servers = [pid for guard in guards for pid in PROCESSES.children(guard)]
     if role == "server":
         return [dice.choice(servers)] if servers else []
     forked = sorted(pid for server in servers for pid in PROCESSES.children(server))

@@ -61,6 +61,14 @@ HOSTILE: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "failed",
         ("killed by SIGSEGV",),
     ),
+    "sizes that differ": (
+        answer(
+            "all_reduce(torch.ones(20 if group.index == 0 else 12), group)",
+            "import torch\nfrom course_lib.comm import all_reduce",
+        ),
+        "failed",
+        ("the sizes differ: rank 0: all_reduce of 20 elements, rank 1: of 12", "the same size"),
+    ),
     "infinite loop": (
         answer("while True:\n    pass"),
         "failed",

@@ -25,7 +25,12 @@ AHEAD = 2  # receives posted ahead of the one that is waited for, each with a bu
 
 @contextmanager
 def built(
-    op: str, algorithm: str, tensor: torch.Tensor, group: Group, root: int | None = None
+    op: str,
+    algorithm: str,
+    tensor: torch.Tensor,
+    group: Group,
+    root: int | None = None,
+    reduction: str = "",
 ) -> Iterator[torch.Tensor]:
     """Books a collective: the messages sent in this block are its parts, their bytes its bytes.
 
@@ -35,12 +40,21 @@ def built(
         tensor: S of the formulas: its bytes are the payload.
         group: the group.
         root: index of the source or destination, if there is one.
+        reduction: `sum`, `avg` or `max`, if it reduces.
 
     Yields:
         The tensor as one row of elements, to be changed in place (see `as_row`).
     """
     peer = -1 if root is None else group.ranks[root]
-    event = book(op, tensor, group, payload=tensor.nbytes, algorithm=algorithm, peer=peer)
+    event = book(
+        op,
+        tensor,
+        group,
+        payload=tensor.nbytes,
+        algorithm=algorithm,
+        reduction=reduction,
+        peer=peer,
+    )
     with group.ledger.within(event):
         if tensor.is_contiguous():
             yield tensor.detach().view(-1)
@@ -75,6 +89,8 @@ def check_reduction(tensor: torch.Tensor, op: str, asked: str) -> None:
     found = f"a tensor of {tensor.dtype}, shape {tuple(tensor.shape)}"
     if op not in REDUCTIONS:
         raise CommError(f"{asked} with op={op!r}", f"known: {', '.join(REDUCTIONS)}", "no such op")
+    if tensor.is_complex() and op == "max":
+        raise CommError(f"{asked} with op='max'", found, "complex numbers have no order")
     if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
         raise CommError(f"{asked} with op='avg'", found, "an average of integers is no integer")
     if tensor.dtype.itemsize == 1 and tensor.is_floating_point():

@@ -86,6 +86,7 @@ def pairwise_reduce_scatter(
         group,
         payload=input.nbytes,
         algorithm="pairwise",
+        reduction=op,
         sent=sent,
         received=received,
         by_host=by_host(input, group),

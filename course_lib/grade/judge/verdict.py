@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from course_lib.grade import faults
@@ -27,6 +29,7 @@ FIRST = (
     "exit",
     "exception",
 )
+SIZES = "all ranks of a group must bring tensors of the same size to a collective"
 CAUSES = {
     "exit": "sys.exit ends the process; return from the function instead",
     "memory": "a rank may use 2 GiB more than at its start",
@@ -62,7 +65,12 @@ def of_ended(ranks: Sequence[RankView], path: str) -> Fault:
     origin = [fault for fault in found if not autopsy.LOST.search(fault.message)] or found
     first = min(origin, key=lambda fault: FIRST.index(fault.kind))
     same = [f for f in origin if (f.kind, f.line) == (first.kind, first.line)]
-    return _merged(same, first, len(ranks))
+    merged = _merged(same, first, len(ranks))
+    aborted = any(view.child.status == -signal.SIGABRT for view in ranks)
+    sizes = autopsy.sizes({view.index: view.report() for view in ranks if view.state != "finished"})
+    if first.kind != "killed" or not aborted or not sizes:
+        return merged
+    return replace(merged, message=f"{merged.message}: the sizes differ: {sizes}", cause=SIZES)
 
 
 def _of_rank(view: RankView) -> Fault:

@@ -22,24 +22,12 @@ NEEDED: dict[str, set[str]] = {
     "done": {"output", "ledger", "calls", "threads"},
 }
 PARTS: dict[str, Any] = {
-    "line": int,
-    "seq": int,
-    "peer": int,
-    "made": int,
-    "source": str,
-    "call": str,
-    "axis": str,
-    "error": str,
-    "kind": str,
-    "group": list,
-    "shape": list,
-    "tampering": list,
-    "calls": list,
-    "ledger": dict,
-    "threads": (list, dict),
-    "at": (int, float),
-    "carried": int,
-}
+    "line": int, "seq": int, "peer": int, "made": int, "source": str, "call": str, "axis": str,
+    "dtype": str, "error": str, "kind": str, "group": list, "shape": list, "tampering": list,
+    "calls": list, "ledger": dict, "threads": (list, dict), "at": (int, float), "carried": int,
+}  # fmt: skip
+
+CALL = ("call", "axis", "group", "seq", "peer", "shape", "dtype")  # out of which an error came
 
 
 @dataclass
@@ -107,7 +95,8 @@ class RankView:
 
     def report(self) -> dict[str, Any]:
         """Where it is, in the form that the autopsy reads."""
-        return {**self.look, "state": self.state, "error": self.answer.get("error", "")}
+        failed = {part: self.answer[part] for part in CALL if part in self.answer}
+        return {**self.look, **failed, "state": self.state, "error": self.answer.get("error", "")}
 
     def cpu(self) -> float:
         """Processor seconds it has used; 0 where the system does not tell."""

@@ -26,6 +26,7 @@ from course_lib.grade.rank import payload
 from course_lib.grade.rank.calls import CallTrace
 from course_lib.grade.rank.fence import Fence, Refused, Seal, set_limits
 from course_lib.ranks.rank_process import where
+from course_lib.ranks.rank_process.last_words import LastWords
 from course_lib.ranks.rank_process.rendezvous import meet
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.trace import Ledger
@@ -79,10 +80,8 @@ class Rank:
         roots = (args["root"], PACKAGE.parent)  # suites call the learner; their lines are no answer
         self._suites = tuple(os.path.join(root, "grading", "") for root in roots)
         self.job, self.raw, _ = channel.receive()
-        control = threading.Thread(
-            target=self._answer, args=(threading.get_ident(),), daemon=True, name="course control"
-        )
-        control.start()
+        self._program = threading.get_ident()
+        threading.Thread(target=self._answer, daemon=True, name="course control").start()
 
     def join(self, listen: int | None) -> None:
         """Joins the process group; rank 0 listens on a socket that the judge has bound."""
@@ -105,6 +104,7 @@ class Rank:
         self._fence.close()
         self._say({"say": "ready"})
         self._go.wait()  # for the others: one that ends early must not spoil their meeting
+        self._last_words = LastWords(self._tell_where)
         self._driving = True
         stage = "import"
         try:
@@ -157,6 +157,7 @@ class Rank:
                 "say": "fault",
                 "kind": self._kind(error, stage),
                 "line": line,
+                **where.failed_call(error, self.ledger),
                 "source": linecache.getline(self.args["path"], line).strip() if line else "",
                 "error": _describe(error),
                 "tampering": self._tampering(),
@@ -186,7 +187,7 @@ class Rank:
         with self._lock, suppress(ChannelClosed):
             self._channel.send(message, raw)
 
-    def _answer(self, thread: int) -> None:
+    def _answer(self) -> None:
         """Answers the judge's questions from a thread of its own."""
         while True:
             try:
@@ -198,10 +199,14 @@ class Rank:
             if question["ask"] == "go":
                 self._go.set()
                 continue
-            report: dict[str, Any] = {"talking": False, "line": 0, "source": "", "threads": {}}
-            if self._driving:
-                report = where.report(thread, self.ledger, self._suites)
-            self._say({"say": "where", **report})
+            self._tell_where()
+
+    def _tell_where(self) -> None:
+        """Says in which line and call the program is; also the last word of one that aborts."""
+        report: dict[str, Any] = {"talking": False, "line": 0, "source": "", "threads": {}}
+        if self._driving:
+            report = where.report(self._program, self.ledger, self._suites)
+        self._say({"say": "where", **report})
 
 
 class MissingName(Exception):

@@ -25,6 +25,7 @@ def memory_player(
     budget: float | None = None,
     title: str = "memory by class",
     decimal: bool = False,
+    still: str | None = None,
 ) -> Player:
     """A player of stacked bars, all on one scale, with the sum over each bar.
 
@@ -35,14 +36,24 @@ def memory_player(
         budget: bytes of the memory there is; a dashed line over all bars.
         title: what is shown, for the heading.
         decimal: write GB and not GiB, as papers and price lists do.
+        still: label of the frame to begin with; the first one by default.
 
     Raises:
-        Refusal: nothing is held in any frame, or a class is not one of the ledger's.
+        Refusal: nothing is held in any frame, a class is not one of the ledger's, or there is no
+            frame `still`.
     """
     chart = Stacks({label: _bars(bars) for label, bars in frames.items()}, budget, title, decimal)
-    pictures = [chart.frame(label) for label in chart.frames]
+    labels = list(chart.frames)
+    if still is not None and still not in labels:
+        raise Refusal(f"begin with the frame {still!r}", ", ".join(labels), "it is not among them")
     return Player(
-        chart.size, chart.background(), chart.places(), pictures, title=title, alt=chart.alt()
+        chart.size,
+        chart.background(),
+        chart.places(),
+        [chart.frame(label) for label in labels],
+        title=title,
+        alt=chart.alt(),
+        still=labels.index(still) if still else 0,
     )
 
 

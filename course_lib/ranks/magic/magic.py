@@ -15,12 +15,14 @@ from course_lib.ranks.hosts.recorded import Run, live_or_recorded
 from course_lib.ranks.magic import torchrun
 from course_lib.ranks.magic.asked import Form, Parser, cell_parser, pool_parser, torchrun_parser
 from course_lib.ranks.magic.live import LiveText
+from course_lib.ranks.magic.plain import plain
 from course_lib.ranks.magic.render import text_of
 from course_lib.ranks.pool.autopsy import names
 from course_lib.ranks.pool.outcome import Outcome, RanksError
 from course_lib.ranks.pool.pool import Pool
 from course_lib.ranks.pool.run import run_on_ranks
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied
+from course_lib.ranks.system.interrupts import held
 from course_lib.trace import FlightLog, Refusal, Timeline
 
 DEFAULT_RANKS = 4
@@ -42,6 +44,11 @@ def _asked(parser: Parser, line: str) -> argparse.Namespace:
         return parser.read(line)
     except Refusal as error:
         raise UsageError(str(error)) from None
+
+
+def _so_far(outcome: Outcome) -> str:
+    """What a cell that runs has printed last, and whom its ranks have long waited for."""
+    return "\n".join(filter(None, [text_of(outcome.output, 0, 30), outcome.waits]))
 
 
 @magics_class
@@ -75,12 +82,13 @@ class RanksMagics(Magics):
 
     def server(self) -> ForkServer:
         """The preloaded process; another one if it has ended."""
-        try:
-            self._server.collect()
-        except ServerDied:
-            self._server.close()
-            self._server = ForkServer()
-        return self._server
+        with held():
+            try:
+                self._server.collect()
+            except ServerDied:
+                self._server.close()
+                self._server = ForkServer()
+            return self._server
 
     def pull(self, name: str, rank: int | None = None) -> Any:
         """The value of a variable in the ranks: a list in rank order, or one rank's value."""
@@ -176,12 +184,12 @@ class RanksMagics(Magics):
         """
         asked = _asked(cell_parser(), line)
         pool = self._sized(asked, asked.fresh)
-        source = "\n" + cell  # so that line numbers are the editor's: the magic stands on line 1
+        source = "\n" + plain(cell)  # line numbers are the editor's: the magic stands on line 1
         shown = LiveText()
         try:
             self._last = pool.run_cell(
-                source, f"Cell In[{self._shell.execution_count}]", asked.only, asked.timeout,
-                asked.ledger, watch=lambda outcome: shown.update(text_of(outcome.output, 0, 30)),
+                source, f"Cell In[{self._number()}]", asked.only, asked.timeout,
+                asked.ledger, watch=lambda outcome: shown.update(_so_far(outcome)),
             )  # fmt: skip
         except Refusal as error:
             raise UsageError(str(error)) from None
@@ -195,29 +203,46 @@ class RanksMagics(Magics):
     def torchrun(self, line: str, cell: str) -> None:
         """`%%torchrun [N] [--timeout S]`: runs the cell as a script under the real torchrun."""
         asked = _asked(torchrun_parser(), line)
-        result = torchrun.run(cell, asked.world_size, asked.timeout)
+        result = self._or_story(lambda: torchrun.run(cell, asked.world_size, asked.timeout))
         text = text_of(result.output)
         if text:
             display({"text/plain": text}, raw=True)
         if result.failure:
             raise RanksFailed(result.failure)
 
+    def _number(self) -> int:
+        """The number of the cell that runs; the shell's own is the next one's by then, or not."""
+        result = self._shell.displayhook.exec_result
+        own = None if result is None else result.execution_count
+        return int(self._shell.execution_count if own is None else own)
+
     # --- inside ----------------------------------------------------------------------------------
     def _sized(self, asked: argparse.Namespace, fresh: bool) -> Pool:
-        """The pool that is asked for: the one there is, or a new one if that has another form."""
+        """The pool that is asked for: the one there is, or a new one if that has another form.
+
+        Raises:
+            UsageError: there can be no such pool.
+            RanksFailed: an interrupt came.
+        """
+        try:
+            with held():
+                return self._resized(asked, fresh)
+        except Refusal as error:
+            raise UsageError(str(error)) from None
+        except KeyboardInterrupt:
+            raise RanksFailed("Interrupted.") from None
+
+    def _resized(self, asked: argparse.Namespace, fresh: bool) -> Pool:
         now, wanted = self._form, self._form.changed(asked)
         if self._pool is not None and wanted == now and not fresh:
             return self._pool
-        try:
-            pool = Pool(wanted.world_size, self.server(), hosts=wanted.hosts, mbit=wanted.mbit)
-        except Refusal as error:
-            raise UsageError(str(error)) from None
-        if self._pool is not None:
-            if self._pool.running and not fresh:
+        pool = Pool(wanted.world_size, self.server(), hosts=wanted.hosts, mbit=wanted.mbit)
+        before, self._pool, self._form = self._pool, pool, wanted
+        if before is not None:
+            if before.running and not fresh:
                 change = wanted.words_after(now)
                 print(f"{change}: all start anew, their variables are gone.")
-            self._pool.close()
-        self._pool, self._form = pool, wanted
+            before.close()
         return pool
 
     def _show(self, outcome: Outcome, shown: LiveText, asked: argparse.Namespace) -> None:
@@ -240,6 +265,7 @@ class RanksMagics(Magics):
 
     def close(self) -> None:
         """Ends the ranks and the preloaded process."""
-        if self._pool is not None:
-            self._pool.close()
-        self._server.close()
+        with held():
+            if self._pool is not None:
+                self._pool.close()
+            self._server.close()

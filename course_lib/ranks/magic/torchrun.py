@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +16,12 @@ from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.ranks.start.forkserver import LOOPBACK, THREADS
 from course_lib.ranks.system.descend import kill_family
 from course_lib.ranks.system.guard import guarded
+from course_lib.ranks.system.interrupts import held
 from course_lib.ranks.system.scratch import scratch_folder
+from course_lib.trace import Refusal
 
+HOST = "127.0.0.1"  # or torchrun looks the machine's name up, which may have no answer for minutes
+SCARCE = 1 << 16  # bytes free on a disk that is called full
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -41,30 +47,46 @@ def run(source: str, world_size: int, timeout: float | None = None) -> TorchrunR
         timeout: seconds after which everything is killed; None for no limit.
 
     Raises:
-        KeyboardInterrupt: passed on, after all processes were ended.
+        Refusal: there is no room for the script.
     """
-    with scratch_folder() as folder:
-        script, logs, agent = folder / "script.py", folder / "logs", folder / "agent.log"
-        script.write_text(source)
-        command = [
-            sys.executable, "-m", "torch.distributed.run", "--standalone",
-            f"--nproc-per-node={world_size}", f"--log-dir={logs}", "--redirects=3", str(script),
-        ]  # fmt: skip
-        guard, channel = guarded(command, agent, _environment())
-        status, failure = _wait(guard, channel, timeout)
-        output = {rank: _printed(logs, rank) for rank in range(world_size)}
-        if status:
-            said = agent.read_text(errors="replace")
-            failure = f"torchrun {ending(status)}{_killed(said)}: see the ranks' output above"
-            if not any(output.values()):
-                failure += "\n" + said[-2000:]
-        return TorchrunResult(output, failure)
+    try:
+        with held(), scratch_folder() as folder:
+            return _run(folder, source, world_size, timeout)
+    except OSError as error:
+        raise Refusal(
+            f"run a script under torchrun in {tempfile.gettempdir()}",
+            f"{error.strerror or error}",
+            "the script and what its ranks print are files in the folder for temporary files",
+        ) from None
+
+
+def _run(folder: Path, source: str, world_size: int, timeout: float | None) -> TorchrunResult:
+    script, logs, agent = folder / "script.py", folder / "logs", folder / "agent.log"
+    script.write_text(source)
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", f"--local-addr={HOST}",
+        f"--nproc-per-node={world_size}", f"--log-dir={logs}", "--redirects=3", str(script),
+    ]  # fmt: skip
+    guard, channel = guarded(command, agent, _environment())
+    status, failure = _wait(guard, channel, timeout)
+    output = {rank: _printed(logs, rank) for rank in range(world_size)}
+    if shutil.disk_usage(folder).free < SCARCE:
+        failure = f"{failure or 'torchrun has ended'}; the folder for temporary files is full: "
+        failure += "what the ranks printed is not all here"
+    elif status:
+        said = agent.read_text(errors="replace")
+        failure = f"torchrun {ending(status)}{_killed(said)}: see the ranks' output above"
+        if not any(output.values()):
+            failure += "\n" + said[-2000:]
+    return TorchrunResult(output, failure)
 
 
 def _environment() -> dict[str, str]:
     """What the processes get: torchrun's own variables come on top of it."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    return {**os.environ, **THREADS, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": LOOPBACK}
+    own = {"PYTHONPATH": path, "GLOO_SOCKET_IFNAME": LOOPBACK}
+    # What is printed must be in the file when a rank is killed.
+    return {**os.environ, **THREADS, **own, "PYTHONUNBUFFERED": "1"}
 
 
 def _wait(
@@ -79,6 +101,8 @@ def _wait(
         return channel.receive(timeout)[0]["status"], ""
     except TimeoutError:
         return 0, f"torchrun was ended after {timeout:g} s"
+    except KeyboardInterrupt:
+        return 0, "Interrupted."
     except ChannelClosed:
         pass
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import signal
 import time
@@ -15,10 +16,12 @@ from course_lib.ranks.pool import autopsy
 from course_lib.ranks.pool.outcome import Outcome, ending
 from course_lib.ranks.pool.pack import load_object
 from course_lib.ranks.pool.rank import RankEnd
+from course_lib.ranks.pool.waiting import Waits
 from course_lib.ranks.start.channel import ChannelClosed
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied
+from course_lib.ranks.system.interrupts import interruptible
 from course_lib.ranks.system.processes import PROCESSES
-from course_lib.trace import FlightLog, Ledger
+from course_lib.trace import FlightLog, Ledger, find_disagreement, may_differ
 
 LOOK = 0.5  # seconds between two looks at ranks that take long
 HASTE = 0.1  # the same once a rank has failed
@@ -27,6 +30,9 @@ STOPPED = 3.0  # seconds after which a rank that a signal stopped is given up, a
 GRACE = 0.8  # seconds that ranks get to answer an interrupt, or to tell their last calls
 MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
 OTHER_SIZE = ": a message did not fit its tensor, so the shapes of the ranks differ"
+COMPARE = 5.0  # seconds that ranks get to tell the calls of a cell
+CALL = ("call", "axis", "group", "seq", "peer", "shape", "dtype")  # of a report: in which call
+BYTES = re.compile(rb"length <= op\.nbytes\. (\d+) vs (\d+)")  # gloo's words before it aborts
 PIPE = 1 << 20  # bytes that a pipe can hold at most
 READ = 1 << 16  # bytes read at a time
 
@@ -59,6 +65,7 @@ class Gathering:
         self.server, self.ranks = server, ranks
         self.outcome, self.waiting = outcome, waiting
         self.watch, self.stall = watch, stall
+        self.prints: dict[int, dict[str, Any]] = {}  # of the calls of each rank that has ended
         now = time.monotonic()
         self.deadline = now + timeout if timeout is not None else None
         self.next_look, self.next_watch = now + LOOK, now + LOOK / 2
@@ -67,6 +74,7 @@ class Gathering:
         self.lost = ""  # how the preloaded process ended, if it did
         self.stopped = 0.0  # seconds for which a rank has been stopped
         self.seen: dict[int, dict[str, Any]] = {}
+        self.waits = Waits()
         for index in waiting:
             outcome.reports[index] = {"state": "running"}
         for index in self.ranks:
@@ -74,7 +82,7 @@ class Gathering:
 
     def until_done(self) -> None:
         """Returns when there is nothing more to wait for; sets the verdict if ranks are stuck."""
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # the one that needs no file number itself
             selector.register(self.server, selectors.EVENT_READ, (self.endings, -1))
             for index in self.waiting:
                 rank = self.ranks[index]
@@ -83,14 +91,23 @@ class Gathering:
                 selector.register(rank.output, selectors.EVENT_READ, (drain, index))
             while self.waiting and not self.outcome.verdict:
                 pause = max(0.0, min(self.next_look, self.next_watch) - time.monotonic())
-                for key, _ in selector.select(pause):
+                with interruptible():
+                    ready = selector.select(pause)
+                for key, _ in ready:
                     take, index = key.data
                     take()
                     if index not in (-1, *self.waiting):
                         selector.unregister(key.fileobj)
                 self._now_and_then()
-        if self.outcome.verdict and not self.interrupted:
+        if self.interrupted:
+            return
+        if not self.outcome.verdict and self._died():
+            self.outcome.verdict = "died"
+        if self.outcome.verdict:
             self._take_flights()
+
+    def _died(self) -> bool:
+        return any(report["state"] == "killed" for report in self.outcome.reports.values())
 
     def _now_and_then(self) -> None:
         now = time.monotonic()
@@ -117,9 +134,11 @@ class Gathering:
                 kept += data[: max(0, MOST_OUTPUT - len(kept))]
 
     def answer(self, rank: RankEnd) -> None:
-        """Takes one message of a rank."""
+        """Takes one message of a rank, if it has come whole."""
         try:
-            message, raw, fds = rank.channel.receive()
+            message, raw, fds = rank.channel.receive(0)
+        except TimeoutError:
+            return
         except ChannelClosed:
             try:
                 self.server.collect(1.0, until=lambda: rank.child.status is not None)
@@ -127,16 +146,22 @@ class Gathering:
                 self.lost = f" with {error}"
             self._killed(rank)
             return
+        if message["did"] == "aborts":
+            self._last_words(rank.index, message)
+            return
         if message["did"] == "display":
             self.outcome.displays.append((rank.index, message["data"]))
             return
+        self.outcome.broken = self.outcome.broken or message.get("broken", "")
         report: dict[str, Any] = {"state": "finished", "made": message.get("seq", -1)}
+        self.prints[rank.index] = message.get("prints", {})
         if message["did"] == "ready":
             self.outcome.device = message["device"]
         if message["did"] in ("raised", "interrupted"):
-            report = {**message, "state": message["did"] if self.interrupted else "raised"}
+            report = {**message.pop("called"), **message}
+            report["state"] = message["did"] if self.interrupted else "raised"
             report["error"] = f"{message['error']}: {message['text']}".splitlines()[0][:200]
-            self._hurry()
+            self.next_look = min(self.next_look, time.monotonic() + HASTE)  # do others wait for it?
         elif "pickle" in message:
             report |= self._unpacked(rank, message, raw, fds)
         if message.get("ledger"):
@@ -151,7 +176,8 @@ class Gathering:
     ) -> dict[str, Any]:
         """Takes in a value; what it adds to the rank's report: nothing, or why it failed."""
         try:
-            self.outcome.values[rank.index] = load_object(message, raw, fds)
+            with interruptible():  # the program's own classes may take as long as they like
+                self.outcome.values[rank.index] = load_object(message, raw, fds)
         except Exception as error:
             text = f"the value cannot be unpacked here: {type(error).__name__}: {error}"
             return {"state": "raised", "error": text, "trace": text}
@@ -169,25 +195,37 @@ class Gathering:
             if self.ranks[index].child.status is not None:
                 self._killed(self.ranks[index])
 
+    def _last_words(self, index: int, message: dict[str, Any]) -> None:
+        """A library has aborted a rank: where it was, and its last calls."""
+        self.seen[index] = message["where"]
+        log = FlightLog.from_dict(message["flight"])
+        log.state = "killed"
+        self.outcome.flight_logs.append(log)
+
     def _killed(self, rank: RankEnd) -> None:
         self.drain(rank)
+        with suppress(ChannelClosed, TimeoutError):
+            while (message := rank.channel.receive(0)[0])["did"] != "aborts":
+                pass
+            self._last_words(rank.index, message)
         where = self.seen.get(rank.index, {})
         at = f" (last seen at line {where['line']}: {where['source']})" if where.get("line") else ""
-        if b"gloo::EnforceNotMet" in self.outcome.output[rank.index]:
+        if b"gloo::EnforceNotMet" in (printed := self.outcome.output[rank.index]):
             at += OTHER_SIZE
-        self.outcome.reports[rank.index] = {
-            "state": "killed", "error": ending(rank.child.status) + self.lost + at,
-        }  # fmt: skip
+            if where.get("call") in autopsy.PAIRED and (sizes := BYTES.search(printed)):
+                at += f" ({int(sizes[1])} bytes came for {int(sizes[2])})"
+        called = {part: where[part] for part in CALL if part in where} if where.get("call") else {}
+        error = ending(rank.child.status) + self.lost + at
+        self.outcome.reports[rank.index] = {"state": "killed", "error": error, **called}
         self.waiting.discard(rank.index)
-        self._hurry()
+        self.next_look = min(self.next_look, time.monotonic() + HASTE)  # do others wait for it?
 
     # --- what does not come ----------------------------------------------------------------------
     def look(self) -> None:
         """Asks every rank that has not answered where it is; calls it a deadlock if none moves."""
         asked = time.monotonic()
         for index in self.waiting:
-            with suppress(ChannelClosed):
-                self.ranks[index].questions.send({"do": "where", "asked": asked})
+            self._ask(index, "where", asked)
         for index in self.waiting:
             if PROCESSES.is_stopped(self.ranks[index].child.pid):
                 self.outcome.reports[index] = {**self.seen.get(index, {}), "state": "stopped"}
@@ -196,6 +234,8 @@ class Gathering:
                 told = self._told(index, asked, LOOK)
                 self.outcome.reports[index] = {**told, "state": "running"}
         now, reports = time.monotonic(), dict(self.outcome.reports)
+        self.waits.look(reports)
+        self.outcome.waits = self.waits.line(now)
         self._judge(now, reports)
 
     def _judge(self, now: float, reports: dict[int, dict[str, Any]]) -> None:
@@ -223,22 +263,34 @@ class Gathering:
     def _take_flights(self) -> None:
         """Asks every rank for its last calls, also those that have answered or failed."""
         asked = time.monotonic()
-        for rank in self.ranks.values():
-            with suppress(ChannelClosed):
-                rank.questions.send({"do": "flight", "asked": asked})
+        for index in self.ranks:
+            self._ask(index, "flight", asked)
         for index in self.ranks:
             with suppress(ChannelClosed, TimeoutError):
                 log = FlightLog.from_dict(self._told(index, asked, GRACE))
                 log.state = self.outcome.reports.get(index, {"state": "finished"})["state"]
                 self.outcome.flight_logs.append(log)
 
-    def _failed(self) -> bool:
-        states = (report["state"] for report in self.outcome.reports.values())
-        return any(state in ("raised", "killed") for state in states)
+    def compare(self) -> None:
+        """Once all have ended well: whether they made the same calls, by what their ledgers say."""
+        if not may_differ(self.prints.values()):
+            return
+        asked, calls = time.monotonic(), {}
+        for index in self.prints:
+            self._ask(index, "calls", asked)
+        with suppress(ChannelClosed, TimeoutError):
+            for index in self.prints:
+                calls[index] = self._told(index, asked, COMPARE)["calls"]
+        self.outcome.mismatch = find_disagreement(calls, self.prints)
+        self.outcome.verdict = "mismatch" if self.outcome.mismatch else ""
 
-    def _hurry(self) -> None:
-        """A rank failed: whether the others wait for it is worth a look soon."""
-        self.next_look = min(self.next_look, time.monotonic() + HASTE)
+    def _failed(self) -> bool:
+        return any(r["state"] in ("raised", "killed") for r in self.outcome.reports.values())
+
+    def _ask(self, index: int, what: str, asked: float) -> None:
+        """Asks a rank; one that takes no more questions is not waited for."""
+        with suppress(ChannelClosed, TimeoutError):
+            self.ranks[index].questions.send({"do": what, "asked": asked}, timeout=0)
 
     def _told(self, index: int, asked: float, within: float) -> dict[str, Any]:
         """A rank's answer to the question of that time; late answers to older ones are dropped."""

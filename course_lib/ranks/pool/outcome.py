@@ -44,8 +44,11 @@ class Outcome:
         calls: rank to the calls on world that its backend has counted since it started.
         device: where the ranks compute, if they said so.
         verdict: "" if all finished; else `raised`, `deadlock`, `timeout`, `died`, `stopped`,
-            `interrupted`.
+            `interrupted`; `mismatch`, if all finished, but calls were not the same on their ranks.
+        mismatch: what was not the same, in one sentence.
         restarted: why the ranks had to be started anew; "" if they go on.
+        broken: what the cell has done to its ranks so that they cannot run another; "" if nothing.
+        waits: while it runs, who has waited long for whom; "" if nobody has.
     """
 
     reports: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -57,7 +60,10 @@ class Outcome:
     calls: dict[int, int] = field(default_factory=dict)
     device: str = ""
     verdict: str = ""
+    mismatch: str = ""
     restarted: str = ""
+    broken: str = ""
+    waits: str = ""
 
     def timeline(self) -> Timeline:
         """The ledgers of all ranks of this cell."""
@@ -75,7 +81,9 @@ class Outcome:
         if self.verdict == "died":
             dead = [r for r, report in self.reports.items() if report["state"] == "killed"]
             each = "; ".join(f"rank {r} {self.reports[r]['error']}" for r in dead)
-            return [f"A rank ended: {each}.", *autopsy.table(self.reports)]
+            sizes = autopsy.sizes(self._ended())
+            parted = f"The sizes differ: {sizes}." if sizes else self._parted()
+            return [f"A rank ended: {each}.", *filter(None, [parted]), *autopsy.table(self.reports)]
         if self.verdict == "stopped":
             halted = [r for r, report in self.reports.items() if report["state"] == "stopped"]
             verb = "was" if len(halted) == 1 else "were"
@@ -89,9 +97,15 @@ class Outcome:
             why = [autopsy.explain(self.reports), self._parted()] if stuck else []
             sentence = f"{head}. {' '.join(why)}".rstrip()
             return [*textwrap.wrap(sentence, WIDTH), *autopsy.table(self.reports)]
+        if self.verdict == "mismatch":
+            return textwrap.wrap(self.mismatch, WIDTH)
         if self.verdict == "interrupted":
             return ["Interrupted.", *autopsy.table(self.reports)]
         return []
+
+    def _ended(self) -> dict[int, dict[str, Any]]:
+        """The ranks that could not go on: those that died, that lost a peer, or that wait."""
+        return {r: rep for r, rep in self.reports.items() if rep["state"] != "finished"}
 
     def _parted(self) -> str:
         """Where the ranks' calls first differed; "" if all wait just there: it is said already."""

@@ -60,7 +60,9 @@ class RankEnd:
         self.close()
 
     def close(self) -> None:
-        """Closes this side of it; a rank that is not busy ends then."""
+        """Closes this side of it, once; a rank that is not busy ends then."""
         self.channel.close()
         self.questions.close()
-        os.close(self.output)
+        output, self.output = self.output, -1
+        if output >= 0:
+            os.close(output)

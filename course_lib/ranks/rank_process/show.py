@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import base64
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
-# Frames of these files are ours, not the reader's: who runs a cell, and who packs its values.
+# Frames of these files are not the reader's: who parses and runs a cell, and packs its values.
 HIDDEN = (
-    str(Path(__file__).with_name("worker.py")),
+    *(str(Path(__file__).with_name(name)) for name in ("worker.py", "shell.py")),
     str(Path(__file__).parents[1] / "pool" / "pack.py"),
     str(Path(cloudpickle.__file__).parent),
+    ast.__file__,
     "<frozen",
 )
 
@@ -65,3 +68,10 @@ def mime_bundle(value: Any) -> dict[str, str]:
         if isinstance(content, str):
             bundle[mime] = content
     return bundle
+
+
+def show_figures() -> None:
+    """Shows the figures that a program has drawn with pyplot, if it has used it at all."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None and pyplot.get_fignums():
+        pyplot.show()

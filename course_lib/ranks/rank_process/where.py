@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import threading
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -40,7 +41,8 @@ def report(thread: int, ledger: Ledger, foreign: tuple[str, ...] = ()) -> dict[s
     Returns:
         `file`, `line`, `source`, `function`: the innermost line that is the program's own;
         `stack`: such lines, outermost first, at most 6; `talking`: whether the thread is inside a
-        communication call; `call`, `axis`, `group`, `seq`, `peer`, `shape`: which, as far as known;
+        communication call; `call`, `axis`, `group`, `seq`, `peer`, `shape`, `dtype`: which, as far
+        as known;
         `asks`: it asks a GPU again and again whether the call has ended, and so never sleeps long;
         `made`: how many calls on world this rank has begun, as the backend counts them;
         `at`: when this was, on the machine's clock; `carried`: bytes that its connections have;
@@ -74,6 +76,16 @@ def report(thread: int, ledger: Ledger, foreign: tuple[str, ...] = ()) -> dict[s
     beyond = chain[chain.index(inner) + 1 :] if inner else chain
     answer.update(_call(beyond, inner, ledger))
     return answer
+
+
+def failed_call(error: BaseException, ledger: Ledger) -> dict[str, Any]:
+    """The communication call that an error came out of: some of what `report` tells; {} if none."""
+    chain = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [frame for frame in chain if not _is_library(frame.f_code.co_filename, ())]
+    beyond = chain[chain.index(own[-1]) + 1 :] if own else chain
+    found = _call(beyond, None, ledger)
+    parts = ("call", "axis", "group", "seq", "peer", "shape", "dtype")
+    return {part: found[part] for part in parts if part in found}
 
 
 def calls_made() -> int:
@@ -130,7 +142,7 @@ def _call(beyond: list[FrameType], inner: FrameType | None, ledger: Ledger) -> d
             # What a GPU has not begun yet waits for its own work, and for no other rank.
             "talking": work is None or work.has_begun, "asks": work is not None and work.asks,
             "call": event.label, "axis": event.axis, "group": list(event.group),
-            "seq": event.seq, "peer": event.peer, "shape": list(event.shape),
+            "seq": event.seq, "peer": event.peer, "shape": list(event.shape), "dtype": event.dtype,
         }  # fmt: skip
     for frame in beyond:
         if frame.f_code.co_filename.startswith(TALK[0]) and not _is_plumbing(frame):
@@ -184,4 +196,5 @@ def _torch_call(frame: FrameType) -> dict[str, Any]:
     tensor: Any = next((given[n] for n in ("tensor", "input_tensor", "input") if n in given), None)
     if hasattr(tensor, "shape"):
         found["shape"] = list(tensor.shape)
+        found["dtype"] = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
     return found

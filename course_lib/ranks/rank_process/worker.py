@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import types
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -22,12 +23,14 @@ from course_lib import comm
 from course_lib.comm import Group, Work
 from course_lib.comm.start import choose_backend, choose_device
 from course_lib.ranks.pool.pack import Packed, load_object
-from course_lib.ranks.rank_process import where
+from course_lib.ranks.rank_process import show, where
+from course_lib.ranks.rank_process.last_words import LastWords
 from course_lib.ranks.rank_process.rendezvous import meet
-from course_lib.ranks.rank_process.show import mime_bundle, own_line, own_traceback, text_of
+from course_lib.ranks.rank_process.shell import Shell
 from course_lib.ranks.start.channel import Channel, ChannelClosed
-from course_lib.trace import Ledger, flight_log
+from course_lib.trace import Ledger, Refusal, Witness, flight_log
 
+OUTPUTS = (("stdout", 1), ("stderr", 2))
 LAST_CALLS = 16  # in the flight log that a rank tells of itself
 
 
@@ -40,7 +43,13 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
             socket of the store; with several hosts, the network of this rank's.
     """
     network = fds.pop() if args["hosts"] > 1 else None
-    worker = Worker(Channel.from_fd(fds[0]), args)
+    channel = Channel.from_fd(fds[0])
+    try:
+        worker = Worker(channel, fds[2], args)
+    except Refusal as error:
+        words = {"error": "Refusal", "text": str(error), "trace": str(error), "line": 0}
+        channel.send({"did": "raised", "rank": args["rank"], "called": {}, **words})
+        return
     worker.take_output()
     threading.Thread(
         target=worker.answer, args=(Channel.from_fd(fds[1]),), daemon=True, name="questions"
@@ -54,31 +63,45 @@ class Worker:
 
     Args:
         channel: where work comes from and results go to.
+        output: the pipe that leads what is printed to the notebook.
         args: as in `main`.
     """
 
-    def __init__(self, channel: Channel, args: dict[str, Any]) -> None:
-        self.channel = channel
+    def __init__(self, channel: Channel, output: int, args: dict[str, Any]) -> None:
+        self.channel, self.output = channel, output
         self.rank, self.world_size = args["rank"], args["world_size"]
         self.port, self.hosts = args["port"], args["hosts"]
-        self.device = choose_device(args["device"], self.rank, self.world_size)
+        self.device = self._device(args["device"])
         self.ledger = Ledger(self.rank)
+        self.witness = Witness(self.ledger)
         self.thread = threading.get_ident()
         self.busy = self.sending = self.interrupt_waits = False
         self.module = types.ModuleType("__main__")
         sys.modules["__main__"] = self.module
         signal.signal(signal.SIGINT, self._interrupted)
 
+    def _device(self, wanted: str) -> torch.device:
+        """Where this rank computes.
+
+        Raises:
+            Refusal: GPUs are wanted, and there is none.
+        """
+        found = choose_device(wanted, self.rank, self.world_size)
+        if wanted == "cuda" and found.type != "cuda":
+            why = "nothing is computed elsewhere in silence; leave COURSE_DEVICE unset for the CPU"
+            raise Refusal("the device cuda", "no GPU that torch can use here", why)
+        return found
+
     # --- start -----------------------------------------------------------------------------------
     def take_output(self) -> None:
         """Makes Python's output streams write to the pipe at once, whole lines at a time."""
-        for name, fd in (("stdout", 1), ("stderr", 2)):
-            raw = io.FileIO(fd, "w", closefd=False)
-            stream = io.TextIOWrapper(
-                io.BufferedWriter(raw), "utf-8", "replace", line_buffering=True,
-                write_through=name == "stderr",
-            )  # fmt: skip
-            setattr(sys, name, stream)
+        for name, fd in OUTPUTS:
+            setattr(sys, name, self._stream(name, fd))
+
+    def _stream(self, name: str, fd: int) -> io.TextIOWrapper:
+        raw = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
+        at_once = name == "stderr"
+        return io.TextIOWrapper(raw, "utf-8", "replace", line_buffering=True, write_through=at_once)
 
     def join(self, listen_fd: int | None, network: int | None) -> None:
         """Meets the other ranks, and reports that this one is ready."""
@@ -92,11 +115,15 @@ class Worker:
         )  # fmt: skip
         self.group = Group.world(self.ledger, self.device)
         self._meet_on_gpus()  # NCCL takes a second to connect: here, and not in the first cell
+        shell = Shell(self.module.__dict__)
         self.module.__dict__.update(
             rank=self.rank, world_size=self.world_size, device=self.device, dist=dist,
             torch=torch, group=self.group,
-            comm=comm, display=self.display, __builtins__=builtins,
+            comm=comm, display=self.display, get_ipython=lambda: shell, __builtins__=builtins,
         )  # fmt: skip
+        self.everybody = dist.group.WORLD
+        dist.init_process_group = _refuse_second(dist.init_process_group)
+        self.last_words = LastWords(self._abort)
         self._reply("ready", pid=os.getpid(), device=str(self.device), backend=backend)
 
     def _meet_on_gpus(self) -> None:
@@ -114,16 +141,19 @@ class Worker:
             if message["do"] == "stop":
                 os._exit(0)
             try:
-                self.interrupt_waits, self.busy = False, True
-                handler = getattr(self, f"do_{message['do']}")
-                handler(message, raw, fds)
+                self._carry_out(message, raw, fds)
             except ChannelClosed:
                 os._exit(0)
             except BaseException as error:  # also SystemExit: a cell must not end the rank
-                self.busy = False
                 self._reply_error(error)
-            finally:
-                self.busy = False
+
+    def _carry_out(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
+        """Does one thing; it is not busy any more when an error leaves this function."""
+        try:
+            self.interrupt_waits, self.busy = False, True
+            getattr(self, f"do_{message['do']}")(message, raw, fds)
+        finally:
+            self.busy = False
 
     def do_cell(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Runs the source of a cell; its last expression is shown, as in a notebook."""
@@ -142,16 +172,16 @@ class Worker:
             value = eval(code, self.module.__dict__)
             if value is not None and not isinstance(value, Work):
                 self.display(value)
-        self._show_figures()
+        show.show_figures()
         ledger = self.ledger.to_dict(since) if message.get("ledger") else None
-        self._finished(ledger=ledger)
+        self._finished(ledger=ledger, prints=self.witness.look())
 
     def do_call(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Calls a function with the group of all ranks, and sends back what it returns."""
         function, args = load_object(message, raw, fds)
         value = function(self.group, *args)
         with Packed(value) as packed:
-            self._finished(packed)
+            self._finished(packed, prints=self.witness.look())
 
     def do_pull(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Sends back the value of an expression over the rank's variables."""
@@ -178,25 +208,34 @@ class Worker:
         """Answers questions from a thread of its own; ends the rank with the kernel.
 
         `where` is asked now and then while a cell takes long; `flight`, for the last calls, once
-        when ranks had to be given up.
+        when ranks had to be given up; `calls`, for those of a cell, if ranks may have disagreed.
         """
+        answers = {"where": self._where, "flight": self._flight, "calls": self._calls}
         while True:
             try:
                 question, _, _ = questions.receive()
-                if question["do"] == "flight":
-                    found = flight_log(self.ledger, LAST_CALLS).to_dict()
-                else:
-                    found = self._where()
+                found = answers[question["do"]]()
                 questions.send({"rank": self.rank, "asked": question["asked"], **found})
             except ChannelClosed:
                 os._exit(0)
+
+    def _flight(self) -> dict[str, Any]:
+        return flight_log(self.ledger, LAST_CALLS).to_dict()
+
+    def _calls(self) -> dict[str, Any]:
+        return {"calls": self.witness.calls()}
+
+    def _abort(self) -> None:
+        """A library ends this process: says where it was, if that can be said at once."""
+        told = {"where": where.report(self.thread, self.ledger), "flight": self._flight()}
+        self.channel.send({"did": "aborts", "rank": self.rank, **told}, timeout=0)
 
     def _where(self) -> dict[str, Any]:
         return where.report(self.thread, self.ledger) if self.busy else {"talking": False}
 
     def display(self, value: Any) -> None:
         """Shows a value in the notebook: a picture or HTML if it has one, else its text."""
-        bundle = mime_bundle(value)
+        bundle = show.mime_bundle(value)
         if set(bundle) == {"text/plain"}:
             print(bundle["text/plain"])
         else:
@@ -207,19 +246,37 @@ class Worker:
             if self.interrupt_waits:
                 raise KeyboardInterrupt
 
-    def _show_figures(self) -> None:
-        pyplot = sys.modules.get("matplotlib.pyplot")
-        if pyplot is not None and pyplot.get_fignums():
-            pyplot.show()
-
     def _finished(self, packed: Packed | None = None, **more: Any) -> None:
         self._flush()
-        self._reply("done", packed, seq=where.calls_made(), **more)
+        self._reply("done", packed, seq=where.calls_made(), broken=self._broken(), **more)
+
+    def _broken(self) -> str:
+        """What the program has done to this rank so that it can run no other; "" if nothing."""
+        if dist.group.WORLD is self.everybody:
+            return ""
+        return "The cell has ended the process group of its ranks (destroy_process_group)"
 
     def _flush(self) -> None:
-        with suppress(Exception):  # the program may have closed or replaced them
-            sys.stdout.flush()
-            sys.stderr.flush()
+        """Brings out what was printed; streams that the program has broken work again after it."""
+        for name, fd in OUTPUTS:
+            if not self._leads_out(fd):
+                os.dup2(self.output, fd)
+                self._say(f"File number {fd} ({name}) was closed or led elsewhere; it is back.")
+            stream = getattr(sys, name)
+            if stream is None or getattr(stream, "closed", False):
+                setattr(sys, name, self._stream(name, fd))
+                self._say(f"sys.{name} was closed or None; it is back.")
+            with suppress(Exception):  # the program may have put something of its own there
+                getattr(sys, name).flush()
+
+    def _leads_out(self, fd: int) -> bool:
+        with suppress(OSError):
+            return os.path.sameopenfile(fd, self.output)
+        return False
+
+    def _say(self, text: str) -> None:
+        """Prints a line of the runtime's own, whatever the program did to the streams."""
+        os.write(self.output, f"{text}\n".encode())
 
     def _reply(self, did: str, packed: Packed | None = None, **more: Any) -> None:
         """The last word on a request: an interrupt comes too late from here on."""
@@ -235,8 +292,9 @@ class Worker:
         interrupted = isinstance(error, KeyboardInterrupt)
         self._reply(
             "interrupted" if interrupted else "raised", seq=where.calls_made(),
-            error=type(error).__name__, text=text_of(error), trace=own_traceback(error),
-            line=own_line(error),
+            broken=self._broken(), called=where.failed_call(error, self.ledger),
+            error=type(error).__name__, text=show.text_of(error), trace=show.own_traceback(error),
+            line=show.own_line(error),
         )  # fmt: skip
 
     def _interrupted(self, number: int, frame: object) -> None:
@@ -244,3 +302,18 @@ class Worker:
             self.interrupt_waits = True
         elif self.busy:
             raise KeyboardInterrupt
+
+
+def _refuse_second(start: Callable[..., None]) -> Callable[..., None]:
+    """`init_process_group` for ranks that have met already: a pasted script begins with it."""
+
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        if dist.is_initialized():
+            raise Refusal(
+                "init_process_group in a cell of %%ranks",
+                "ranks that have met already: `group`, and torch's default group",
+                "a process joins it once; leave the line out here, or use %%torchrun",
+            )
+        start(*args, **kwargs)
+
+    return init_process_group

@@ -7,10 +7,12 @@ torch is there; the process then keeps no torch but a stock of `spares`, and han
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any
 from course_lib.ranks.pool.outcome import ending
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.ranks.start.spares import PATIENCE
+from course_lib.ranks.system.interrupts import held
 from course_lib.trace import Refusal
 
 # One thread a rank: two ranks on one core each lose several times more by fighting over it.
@@ -29,6 +32,7 @@ THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS
 
 START = "from course_lib.ranks.start.preloaded import main; main()"
 WAYS = ("fork", "spawn")
+TURN = 0.2  # seconds between two looks whether another thread has taken one's message
 MEET_WITHIN = 300.0  # seconds that ranks get to meet at first: each may have to import torch
 
 
@@ -84,19 +88,26 @@ class ForkServer:
     Args:
         channel: a channel to a server that already runs; None starts one.
 
+    Attributes:
+        ready: whether it has imported what it preloads.
+        pid: its process id once it is ready; 0 before, and for a server that already ran.
+
     Raises:
-        Refusal: COURSE_START names no way to start processes.
+        Refusal: COURSE_START names no way to start processes, or this process's working folder
+            has been deleted.
     """
 
     def __init__(self, channel: Channel | None = None) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self.ready = channel is not None
+        self.ready, self.pid = channel is not None, 0
         self._children: dict[int, Child] = {}
         self._asked = 0
         self._forked: dict[int, Child] = {}
         self._unwanted: set[int] = set()
+        self._turn = threading.Lock()  # whoever has it reads or writes the channel
         if channel is None:
             way = start_method()
+            _check_folder()
             channel, theirs = Channel.pair()
             root = Path(__file__).resolve().parents[3]
             path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
@@ -135,18 +146,21 @@ class ForkServer:
             ServerDied: the server is gone.
             KeyboardInterrupt: passed on; the child, if it still comes, is killed.
         """
-        self._asked += 1
-        number = self._asked
-        self._send({"do": "fork", "target": target, "args": args, "number": number, **options}, fds)
-        try:
-            self.collect(PATIENCE, until=lambda: number in self._forked)
-            if number not in self._forked:
-                _say("Waiting for the preloaded process to import torch.")
-            self.collect(None, until=lambda: number in self._forked)
-        except KeyboardInterrupt:
-            self._unwanted.add(number)
-            raise
-        return self._forked.pop(number)
+        with held():
+            with self._turn:
+                self._asked += 1
+                number = self._asked
+            request = {"do": "fork", "target": target, "args": args, "number": number, **options}
+            self._send(request, fds)
+            try:
+                self.collect(PATIENCE, until=lambda: number in self._forked)
+                if number not in self._forked:
+                    say("Waiting for the preloaded process to import torch.")
+                self.collect(None, until=lambda: number in self._forked)
+            except KeyboardInterrupt:
+                self._unwanted.add(number)
+                raise
+            return self._forked.pop(number)
 
     def kill(self, child: Child, number: int = signal.SIGKILL) -> None:
         """Has the server signal a child, which it does only while the child is not reaped."""
@@ -164,17 +178,32 @@ class ForkServer:
         Raises:
             ServerDied: the server is gone; its children have the status -9 then.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while until is None or not until():
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        with held():
+            while until is None or not until():
+                if self._took_one():
+                    continue
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                # Another thread may take the message that this one waits for.
+                self._channel.wait(min(left, TURN))
+
+    def _took_one(self) -> bool:
+        """Takes in one message, if one has come whole.
+
+        Raises:
+            ServerDied: the server is gone.
+        """
+        with self._turn:
             try:
-                message, _, _ = self._channel.receive(left)
+                self._take(self._channel.receive(0)[0])
             except TimeoutError:
-                return
+                return False
             except (ChannelClosed, OSError):
                 self._bury()
                 raise self._died() from None
-            self._take(message)
+        return True
 
     def _bury(self) -> None:
         """The server is gone and its children with it: ends what they had started themselves."""
@@ -186,20 +215,24 @@ class ForkServer:
 
     def _take(self, message: dict[str, Any]) -> None:
         if message["did"] == "ready":
-            self.ready = True
+            self.ready, self.pid = True, message["pid"]
         elif message["did"] == "wait":
-            _say(message["text"])
+            say(message["text"])
         elif message["did"] == "fork":
-            child = self._children[message["pid"]] = Child(message["pid"], self)
-            self._forked[message["number"]] = child
-            if message["number"] in self._unwanted:
-                self._forked.pop(message["number"]).kill()
+            pid, number = message["pid"], message["number"]
+            child = self._children[pid] = Child(pid, self)
+            if number in self._unwanted:
+                with suppress(ChannelClosed):
+                    self._channel.send({"do": "kill", "pid": pid, "signal": int(signal.SIGKILL)})
+            else:
+                self._forked[number] = child
         elif message["did"] == "exit":
             self._children.pop(message["pid"]).status = message["status"]
 
     def _send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         try:
-            self._channel.send(message, fds=fds)
+            with self._turn:
+                self._channel.send(message, fds=fds)
         except (ChannelClosed, OSError):
             raise self._died() from None
 
@@ -212,18 +245,14 @@ class ForkServer:
 
     def close(self) -> None:
         """Ends the server, if this client started it, and every child that it forked for it."""
-        self._channel.close()
-        if self._process is not None:
-            try:
-                self._process.wait(3)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-
-    @property
-    def pid(self) -> int:
-        """Process id of the server; 0 for a client that did not start it."""
-        return self._process.pid if self._process else 0
+        with held():
+            self._channel.close()
+            if self._process is not None:
+                try:
+                    self._process.wait(3)
+                except subprocess.TimeoutExpired:
+                    self._process.kill()
+                    self._process.wait()
 
     def __enter__(self) -> ForkServer:
         return self
@@ -232,7 +261,19 @@ class ForkServer:
         self.close()
 
 
-def _say(text: str) -> None:
+def _check_folder() -> None:
+    """A process that is started where there is no folder cannot even find its own modules."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise Refusal(
+            "start processes",
+            "that this one's working folder has been deleted",
+            "they begin in the same folder; change to one that is there, in a notebook with %cd",
+        ) from None
+
+
+def say(text: str) -> None:
     """Tells whoever waits, unless what comes out is to be compared."""
     if os.environ.get("COURSE_LIVE", "1") != "0":
         print(text, file=sys.stderr, flush=True)

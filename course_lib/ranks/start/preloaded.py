@@ -20,7 +20,10 @@ from typing import Any, NoReturn
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.ranks.start.spares import Spare, Spares
 from course_lib.ranks.system.descend import die_with_parent, kill_family, strays, subreaper
+from course_lib.ranks.system.processes import LINUX
 from course_lib.ranks.system.scratch import sweep
+
+LAST_SECONDS = 2.0  # for a server to end what it has started; its owner waits a little longer
 
 
 class Server:
@@ -42,7 +45,7 @@ class Server:
     def run(self, wakeup: int) -> None:
         """Serves until the owner is gone."""
         if self.spares is None:
-            self.owner.send({"did": "ready"})
+            self.owner.send({"did": "ready", "pid": os.getpid()})
         while self.owner in self.clients and os.getppid() == self.parent:
             speakers = self.tend(self.spares) if self.spares is not None else []
             sources: list[Any] = [wakeup, *self.clients, *speakers]
@@ -63,7 +66,7 @@ class Server:
         """Keeps the stock full and the owner informed; returns those that may say something."""
         if spares.ready and not self.said_ready:
             self.said_ready = True
-            self.owner.send({"did": "ready"})
+            self.owner.send({"did": "ready", "pid": os.getpid()})
         if complaint := spares.complaint():
             self.owner.send({"did": "wait", "text": complaint})
         spares.refill()
@@ -219,10 +222,48 @@ def load(target: str) -> None:
             gc.freeze()
 
 
+def _leave_a_guard(owner: Channel) -> None:
+    """Forks, and returns in the child: the parent stays as its guard, and ends as the child does.
+
+    If the server is killed, what its ranks had started in sessions of their own falls to the guard,
+    the next subreaper above. It ends them before it ends itself; only then does the owner hear
+    that its channel is closed. If the guard is killed, the server notices by its parent.
+    """
+    subreaper()
+    with _wakeup_on_child() as wakeup:
+        server = os.fork()
+        if server == 0:
+            os.setsid()
+            signal.signal(signal.SIGHUP, lambda *_: None)  # it only has to wake the server up
+            die_with_parent(signal.SIGHUP)
+            return
+        looks = select.poll()
+        looks.register(wakeup, select.POLLIN)
+        looks.register(owner, 0)  # only its closing
+        patience: float | None = None
+        while not (ended := os.waitpid(server, os.WNOHANG))[0]:
+            if any(fd != wakeup for fd, _ in looks.poll(patience)):
+                looks.unregister(owner)
+                patience = LAST_SECONDS * 1000
+            elif patience is not None:
+                os.kill(server, signal.SIGKILL)  # it was stopped, most likely
+            with suppress(BlockingIOError):
+                os.read(wakeup, 4096)
+    kill_family(0)
+    code = os.waitstatus_to_exitcode(ended[1])
+    if code < 0:
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(max(0, code))
+
+
 def main() -> None:
     """Runs a server: arguments are the file number of its socket, and how children start."""
     owner, parent = Channel.from_fd(int(sys.argv[1])), os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client to handle
+    if LINUX:
+        _leave_a_guard(owner)
     subreaper()
     forks = sys.argv[2] == "fork"
     if forks:

@@ -38,7 +38,7 @@ class Portable:
         first = (FIRST_THREAD, os.getpid())
         try:
             all_threads = psutil.Process().threads()
-        except psutil.Error:  # the whole process, then
+        except (psutil.Error, OSError):  # the whole process, then
             return {"all": [0, time.process_time()]}, False
         return {
             "main" if one.id in first else str(one.id): [0, one.user_time + one.system_time]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,12 +28,22 @@ class Proc:
         return 0, 0
 
     def threads(self, program: int) -> tuple[dict[str, list[float]], bool]:
-        """Voluntary context switches count as sleeps; the thread that asks is left out."""
+        """Voluntary context switches count as sleeps; the thread that asks is left out.
+
+        Where no file can be opened any more, only the time of the whole process is known.
+        """
+        try:
+            return self._threads(program)
+        except OSError:
+            return {"all": [0, time.process_time()]}, False
+
+    def _threads(self, program: int) -> tuple[dict[str, list[float]], bool]:
         asking, runnable = threading.get_native_id(), False
         found: dict[str, list[float]] = {}
         main = str(_native_ids().get(program))
-        for entry in Path("/proc/self/task").glob("*"):
-            if entry.name == str(asking):
+        for name in os.listdir("/proc/self/task"):
+            entry = Path("/proc/self/task", name)
+            if name == str(asking):
                 continue
             with suppress(OSError, ValueError, IndexError, StopIteration):
                 fields = _fields(entry / "stat")

@@ -14,7 +14,7 @@ import pytest
 
 from course_lib.ranks.system.scratch import PREFIX, scratch_folder, sweep
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HOLD = (
     "import time\nfrom course_lib.ranks.system.scratch import scratch_folder\n"
     "with scratch_folder() as folder:\n"

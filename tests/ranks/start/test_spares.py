@@ -25,7 +25,7 @@ from course_lib.ranks.start.spares import Spares
 from course_lib.trace import Refusal
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 PATIENCE = 240  # seconds: on a machine with other work, an import of torch takes tens of them
 
 

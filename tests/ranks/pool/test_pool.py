@@ -49,11 +49,7 @@ def gone_within(pids: list[int], seconds: float = 5) -> bool:
 @contextmanager
 def interrupt_after(seconds: float) -> Iterator[None]:
     """Ctrl-C in this process."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield

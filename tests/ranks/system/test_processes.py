@@ -20,7 +20,7 @@ from course_lib.ranks.system.carried import bytes_carried
 from course_lib.ranks.system.portable import Portable
 from course_lib.ranks.system.processes import Processes
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MIB = 1 << 20
 
 

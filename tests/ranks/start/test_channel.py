@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -90,16 +90,67 @@ def test_time_out_and_then_a_message() -> None:
     assert there.receive(1)[0] == {"late": True}
 
 
-def test_a_slow_sender_is_waited_for_once_it_has_begun() -> None:
+def test_the_time_limit_is_for_all_of_a_message() -> None:
+    """A sender that was stopped in the middle must not be waited for; what came stays."""
     ours, theirs = socket.socketpair()
-    ours.sendall(b"\0\0\0\x02\0\0\0\x01{")
+    there = Channel(theirs)
+    for piece in (b"\0\0\0", b"\x02\0\0\0\x01", b"{", b"}"):
+        ours.sendall(piece)
+        with pytest.raises(TimeoutError):
+            there.receive(0.01)
+    ours.sendall(b"!")
+    assert there.receive(0) == ({}, b"!", [])
 
-    def rest() -> None:
-        time.sleep(0.2)
-        ours.sendall(b"}!")
 
-    threading.Thread(target=rest).start()
-    assert Channel(theirs).receive(0.05) == ({}, b"!", [])
+def test_a_message_that_nobody_takes() -> None:
+    """Whatever has gone out of it, no later one can follow."""
+    here, _there = Channel.pair()
+    with pytest.raises(TimeoutError, match="nobody takes it"):
+        here.send({}, raw=bytes(1 << 24), timeout=0.01)
+    with pytest.raises(ChannelClosed):
+        here.send({"next": True})
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that interrupts")
+def test_interrupts_at_any_moment_tear_no_message() -> None:
+    """The numbers come in order, and each whole; an interrupt may only drop one as a whole."""
+    here, there = Channel.pair()
+    count, listens = 20_000, False
+
+    def send_all() -> None:
+        for n in range(count):
+            here.send({"n": n}, raw=b"x" * (n % 97))
+        here.close()
+
+    def interrupt(*_: object) -> None:
+        nonlocal listens
+        signal.setitimer(signal.ITIMER_REAL, dice.uniform(1e-5, 1e-3))
+        if listens:
+            listens = False
+            signal.raise_signal(signal.SIGINT)
+
+    dice, got, interrupts = random.Random(3), list[int](), 0
+    before = signal.signal(signal.SIGALRM, interrupt)
+    threading.Thread(target=send_all, daemon=True).start()
+    signal.setitimer(signal.ITIMER_REAL, 1e-3)
+    try:
+        while True:
+            try:
+                listens = True
+                message, raw, _ = there.receive(20)
+                got.append(message["n"])
+                listens = False
+                assert raw == b"x" * (message["n"] % 97)
+            except KeyboardInterrupt:
+                interrupts += 1
+            except ChannelClosed:
+                break
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert got == sorted(set(got))
+    assert interrupts > 0
+    assert count - len(got) <= interrupts
 
 
 def test_an_anonymous_file_is_shared_or_private_and_has_no_name() -> None:
@@ -148,23 +199,16 @@ def test_an_object_is_packed_once_and_sent_to_several() -> None:
         assert got["c"] == "text"
 
 
-class Interrupt(Exception):
-    pass
-
-
 def test_an_interrupt_in_the_middle_of_a_message_loses_nothing_of_it() -> None:
     """What came before it waits for the next call; an open file that came along as well."""
     ours, theirs = socket.socketpair()
     there, fd = Channel(theirs), anonymous_file(5)
     socket.send_fds(ours, [b"\0\0\0\x02\0\0\0\x03{"], [fd])
 
-    def interrupt(*_: object) -> None:
-        raise Interrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
-        with pytest.raises(Interrupt):
+        with pytest.raises(KeyboardInterrupt):
             there.receive()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

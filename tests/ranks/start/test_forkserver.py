@@ -210,6 +210,31 @@ def test_killed_server_takes_its_children_along() -> None:
             server.fork("children:ends", {})
 
 
+@linux
+@pytest.mark.parametrize("who", ["server", "guard"])
+def test_what_hides_from_a_killed_server_ends_as_well(who: str) -> None:
+    """A program in a session of its own, whose rank and server are killed, falls to the guard."""
+    with ForkServer() as server:
+        family = Family()
+        child = family.fork(server, "hides")
+        family.says(3)
+        guard = psutil.Process(server.pid).ppid()
+        os.kill(server.pid if who == "server" else guard, signal.SIGKILL)
+        with pytest.raises(ServerDied, match="was killed by SIGKILL"):
+            child.wait(WAIT)
+        assert family.is_gone(), "before its owner hears of it, or soon after"
+
+
+@linux
+def test_a_stopped_server_does_not_outlive_its_owner() -> None:
+    family = Family()
+    with ForkServer() as server:
+        family.fork(server, "sleeps", subprocesses=1)
+        family.says(1)
+        os.kill(server.pid, signal.SIGSTOP)
+    assert family.is_gone()
+
+
 def test_server_ends_with_its_owner() -> None:
     family = Family()
     script = (
@@ -220,7 +245,7 @@ def test_server_ends_with_its_owner() -> None:
         "print(server.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
-    root = str(Path(HERE).parents[1])
+    root = str(Path(HERE).parents[2])
     owner = subprocess.Popen(
         [sys.executable, "-c", script, str(family.write)], pass_fds=[family.write],
         stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join([root, HERE])},
@@ -247,10 +272,7 @@ def test_closing_the_server_ends_its_children() -> None:
 
 @forks
 def test_an_interrupted_fork_leaves_no_child_and_no_mix_up() -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     with ForkServer() as server:
         assert not server.ready, "the server must still be importing when the interrupt comes"
         abandoned = Family()

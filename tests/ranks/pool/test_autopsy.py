@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from course_lib.ranks.pool.autopsy import explain, names, standstill, table
+from course_lib.ranks.pool.autopsy import explain, names, sizes, standstill, table
 
 Report = dict[str, Any]
 
@@ -154,7 +154,7 @@ def test_different_groups_with_the_same_members() -> None:
 def test_different_shapes() -> None:
     assert said(waits(), waits(), waits(shape=[5]), waits()) == (
         "Every rank is in the same call, with tensors of different shapes: "
-        "rank 0 [4]; rank 1 [4]; rank 2 [5]; rank 3 [4]."
+        "ranks 0, 1 and 3: all_reduce of 4 elements, rank 2: of 5."
     )
 
 
@@ -274,3 +274,32 @@ def test_the_table_says_what_each_rank_does_and_where() -> None:
 )
 def test_names(ranks: list[int], text: str) -> None:
     assert names(ranks) == text
+
+
+# --- the table -----------------------------------------------------------------------------------
+def test_many_ranks_that_do_the_same_stand_once() -> None:
+    reports = dict.fromkeys(range(16), waits()) | {5: FINISHED}
+    assert table(reports) == [
+        "  ranks 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14 and 15  "
+        "waits in all_reduce, call 0 on world [0,1,2,3]  line 3: all_reduce(...)",
+        "  rank 5                                                      finished",
+    ]
+
+
+def test_a_long_message_does_not_push_the_places_away() -> None:
+    long = {**RAISED, "error": "ValueError: " + "word " * 60, "source": "f()"}
+    rows = table({0: long, 1: waits()})
+    assert max(map(len, rows)) < 120
+    assert rows[0].endswith("…  line 2: f()")
+
+
+# --- sizes ---------------------------------------------------------------------------------------
+def test_sizes_of_calls_and_of_messages() -> None:
+    assert sizes({0: waits(shape=[4, 5]), 1: {**KILLED, "call": "all_reduce", "shape": [12]}}) == (
+        "rank 0: all_reduce of 20 elements, rank 1: of 12"
+    )
+    assert sizes({0: sends(1, shape=[20]), 1: receives(0, shape=[1])}) == (
+        "rank 0: send to rank 1 of 20 elements, rank 1: recv from rank 0 of 1 element"
+    )
+    assert sizes({0: waits(shape=[4]), 1: waits(shape=[2, 2]), 2: KILLED}) == ""
+    assert sizes({0: waits(shape=["x"]), 1: waits(shape=[2])}) == "", "an answer may tell anything"

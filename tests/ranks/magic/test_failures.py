@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+from course_lib.ranks.system.processes import LINUX
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 kernels = importlib.import_module("kernels")
 
 
@@ -139,7 +141,8 @@ def test_interrupt_while_the_ranks_start(spares_of: Callable[[int], list[int]]) 
         works_again(fresh, 3)
         there = {process.pid for process in fresh.processes()}
         spares = {spare for pid in there for spare in spares_of(pid)}
-        assert len(there - spares) == 5, "kernel, preloaded process and three ranks"
+        guards = int(LINUX)
+        assert len(there - spares) == 5 + guards, "kernel, preloaded process, three ranks, guard"
     finally:
         fresh.close()
     assert kernels.gone_within(fresh.tag, 5) == []
@@ -374,3 +377,50 @@ def test_ledger_under_a_cell(kernel: Any) -> None:
     line = next(line for line in answer.text.splitlines() if line.startswith("all_reduce"))
     assert line.split() == ["all_reduce", "world", "1", "4,000", "6,000", "2(N-1)/N·S", "6,000"]
     assert kernel.run("timeline().sent()").text == "[6000, 6000, 6000, 6000]"
+
+
+def test_syntax_of_ipython_in_a_cell(kernel: Any) -> None:
+    answer = kernel.run("%%ranks\n%time n = 7\n!echo shell\nx = !echo lines\nprint(n, x)")
+    assert answer.status == "ok", answer.text
+    assert "wall time" in answer.text
+    assert "ranks 0–3 │ shell" in answer.text
+    assert "ranks 0–3 │ 7 ['lines']" in answer.text
+    answer = kernel.run("%%ranks\n\n%matplotlib inline")
+    assert "asked: %matplotlib in a cell of %%ranks" in answer.text
+    assert "line 3" in answer.text
+
+
+def test_a_traceback_names_the_cell_by_its_number_and_no_file_of_ours(kernel: Any) -> None:
+    answer = kernel.run("%%ranks\nx = (")
+    shown = next(content for _, kind, content in answer.messages if kind == "execute_input")
+    assert f"Cell In[{shown['execution_count']}]" in answer.text
+    assert "ast.py" not in answer.text
+    assert "was never closed" in answer.text
+
+
+def test_an_interrupted_torchrun_keeps_what_was_printed(kernel: Any) -> None:
+    def tick(now: float) -> None:
+        if kernel_says.exists() and not pressed:
+            pressed.append(now)
+            kernel.interrupt()
+
+    pressed: list[float] = []
+    kernel_says = Path(kernel.run("import tempfile; print(tempfile.mkdtemp())").text.strip()) / "go"
+    answer = kernel.run(
+        f"%%torchrun 2\nimport os, pathlib, time\nprint('early', os.environ['RANK'])\n"
+        f"time.sleep(1)\npathlib.Path('{kernel_says}').touch()\ntime.sleep(600)",
+        timeout=200, tick=tick,
+    )  # fmt: skip
+    kernel_says.unlink()
+    kernel_says.parent.rmdir()
+    assert answer.status == "error"
+    assert "rank 0 │ early 0" in answer.text
+    assert answer.text.splitlines()[-1] == "Interrupted."
+    assert "Traceback" not in answer.text
+
+
+def test_a_folder_for_temporary_files_that_is_gone(kernel: Any) -> None:
+    kernel.run("import tempfile; tempfile.tempdir = '/nowhere'")
+    answer = kernel.run("%%torchrun 2\nprint('early')")
+    kernel.run("tempfile.tempdir = None")
+    assert answer.text.startswith("asked: run a script under torchrun in /nowhere")

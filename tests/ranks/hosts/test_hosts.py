@@ -30,7 +30,7 @@ from course_lib.ranks.hosts.recorded import Run, live_or_recorded
 from course_lib.ranks.magic.asked import Form, cell_parser
 from course_lib.trace import Ledger, Refusal
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 kernels = importlib.import_module("kernels")
 
 REASON = why_not()

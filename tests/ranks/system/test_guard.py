@@ -18,7 +18,7 @@ from course_lib.ranks.system.descend import kill_family
 from course_lib.ranks.system.guard import guarded
 from course_lib.ranks.system.processes import LINUX
 
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = str(Path(__file__).resolve().parents[3])
 PROGRAM = (
     "import os, subprocess, sys, time\n"
     "p = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"

@@ -1,0 +1,28 @@
+"""How far two lists of tensors are from each other, the largest gap on any rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from course_lib.comm import Group, all_reduce
+
+
+@torch.no_grad()
+def largest_gap(
+    found: Iterable[torch.Tensor], exact: Iterable[torch.Tensor], group: Group
+) -> float:
+    """The largest difference of any element, as a part of the largest value; collective.
+
+    Args:
+        found: what a strategy has computed.
+        exact: what one process has computed, in the same order and shapes.
+        group: over whose ranks the largest is taken, with an all-reduce of two numbers.
+    """
+    pairs = list(zip(found, exact, strict=True))
+    gap = torch.stack([(f - e).abs().max() for f, e in pairs]).max()
+    scale = torch.stack([e.abs().max() for _, e in pairs]).max()
+    both = torch.stack([gap, scale])
+    all_reduce(both, group, "max")
+    return (both[0] / both[1]).item()

@@ -1,0 +1,29 @@
+"""What a rank holds between two steps, by memory class, measured on the tensors themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from course_lib.trace.memory import held_bytes
+
+
+def memory_by_class(model: nn.Module, optimizer: Any) -> dict[str, int]:
+    """Bytes of this rank's parameters, gradients and optimizer state, each storage once.
+
+    Args:
+        model: as the strategy returned it.
+        optimizer: the same; one that wraps another (`Zero1`) is looked into, since the pieces that
+            it updates, their gradients and their state are the inner one's.
+    """
+    inner = getattr(optimizer, "inner", optimizer)
+    parameters = list(model.parameters())
+    pieces = [piece for options in inner.param_groups for piece in options["params"]]
+    gradients = [p.grad for p in (*parameters, *pieces) if p.grad is not None]
+    state = [t for entry in inner.state.values() for t in entry.values() if t.dim()]
+    return {
+        "parameters": held_bytes(parameters),
+        "gradients": held_bytes(gradients),
+        "optimizer state": held_bytes(state),
+    }

@@ -1,0 +1,139 @@
+"""What `prove`, `learn`, `memory_by_class` and `show` say of right and of wrong strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from course_lib.comm import Group
+from course_lib.lesson import largest_gap, learn, memory_by_class, prove, show
+from course_lib.parallel import FSDP, BucketedDDP, NaiveDDP, Zero1
+from course_lib.ranks import run_on_ranks
+from course_lib.trace import Refusal
+
+Make = Callable[..., Any]
+
+
+def ddp(model: nn.Module, group: Group, make: Make) -> tuple[nn.Module, Any]:
+    return BucketedDDP(model, group), make(model.parameters())
+
+
+def naive(model: nn.Module, group: Group, make: Make) -> tuple[nn.Module, Any]:
+    return NaiveDDP(model, group), make(model.parameters())
+
+
+def zero1(model: nn.Module, group: Group, make: Make) -> tuple[nn.Module, Any]:
+    return model, Zero1(model.parameters(), make, group)
+
+
+def zero3(model: nn.Module, group: Group, make: Make) -> tuple[nn.Module, Any]:
+    wrapped = FSDP(model, group, units=model.blocks)  # type: ignore[arg-type]
+    return wrapped, make(wrapped.parameters())
+
+
+def apart(model: nn.Module, group: Group, make: Make) -> tuple[nn.Module, Any]:
+    """Wrong: nothing is averaged."""
+    return model, make(model.parameters())
+
+
+class Summed(NaiveDDP):
+    """Wrong: the sum of the gradients, not their mean."""
+
+    def synchronize(self) -> None:
+        super().synchronize()
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                parameter.grad *= self.group.size
+
+
+def summed(model: nn.Module, group: Group, make: Make) -> tuple[nn.Module, Any]:
+    return Summed(model, group), make(model.parameters())
+
+
+RIGHT = {"DDP": ddp, "naive": naive, "ZeRO-1": zero1, "ZeRO-3": zero3}
+
+
+def proved(group: Group) -> tuple[Any, Any]:
+    right, wrong = prove(RIGHT, group, steps=2), prove({"apart": apart, "summed": summed}, group)
+    return (right.largest, repr(right)), wrong.gaps
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_right_strategies_are_one_process(world: int) -> None:
+    for (largest, words), _ in run_on_ranks(proved, world):
+        assert largest < 1e-9
+        assert len(words.splitlines()) == 2 * len(RIGHT)
+        assert words.count("gradients in parts only") == 2  # ZeRO-1 has no whole gradient
+
+
+def test_wrong_ones_are_not_and_every_rank_says_so() -> None:
+    found = [gaps for _, gaps in run_on_ranks(proved, 2)]
+    assert found[0] == found[1]
+    gaps = found[0]
+    assert gaps["summed", "SGD"].gradients == pytest.approx(1.0)  # twice what it should be
+    assert gaps["summed", "AdamW"].gradients == pytest.approx(1.0)
+    assert gaps["apart", "SGD"].gradients > 0.1
+    assert gaps["apart", "AdamW"].weights > 1e-3
+
+
+def curves(group: Group) -> dict[str, list[float]]:
+    return learn({"DDP": ddp, "apart": apart}, group, steps=6)
+
+
+def test_the_curve_of_ddp_is_that_of_one_process() -> None:
+    first, second = run_on_ranks(curves, 2)
+    assert first == second
+    assert first["DDP"] == pytest.approx(first["one process"], abs=1e-5)
+    assert first["apart"][-1] != pytest.approx(first["one process"][-1], abs=1e-4)
+
+
+def held(group: Group) -> dict[str, dict[str, int]]:
+    found = {}
+    for name, strategy in (("DDP", ddp), ("ZeRO-1", zero1), ("ZeRO-3", zero3)):
+        model = nn.Module()
+        model.blocks = nn.ModuleList([nn.Linear(8, 8, bias=False) for _ in range(2)])
+        model.forward = lambda x, m=model: m.blocks[1](m.blocks[0](x))  # type: ignore[assignment]
+        wrapped, optimizer = strategy(model, group, torch.optim.Adam)
+        for _ in range(2):
+            optimizer.zero_grad()
+            wrapped(torch.ones(2, 8)).sum().backward()
+            found[name] = memory_by_class(wrapped, optimizer)
+            optimizer.step()
+    return found
+
+
+def test_memory_by_class_is_the_formula() -> None:
+    whole = 2 * 8 * 8 * 4
+    for found in run_on_ranks(held, 2):
+        assert list(found["DDP"].values()) == [whole, whole, 2 * whole]
+        assert list(found["ZeRO-1"].values()) == [whole, whole, whole]
+        assert list(found["ZeRO-3"].values()) == [whole // 2, whole // 2, whole]
+
+
+def gap_of_one_rank(group: Group) -> float:
+    exact = [torch.zeros(3), torch.tensor([4.0])]
+    found = [tensor + (group.index == 1) for tensor in exact]
+    return largest_gap(found, exact, group)
+
+
+def test_the_gap_of_one_rank_is_everybodys() -> None:
+    assert run_on_ranks(gap_of_one_rank, 2) == [0.25, 0.25]
+
+
+def test_show_gives_the_librarys_lines_and_their_place() -> None:
+    source = show(NaiveDDP.synchronize)
+    assert source.text.startswith("@torch.no_grad()") or source.text.startswith("def synchronize")
+    assert source.file.startswith("course_lib/parallel/data/")
+    lines = (show.__code__.co_filename, source._repr_markdown_())
+    assert "```python" in lines[1]
+    assert source.file in repr(source)
+
+
+@pytest.mark.parametrize("thing", [len, nn.Linear, FSDP])
+def test_show_refuses_what_is_not_ours_or_too_long(thing: Any) -> None:
+    with pytest.raises(Refusal, match="show"):
+        show(thing)
