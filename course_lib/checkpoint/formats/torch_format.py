@@ -164,20 +164,10 @@ def open_torch_checkpoint(folder: Path | str) -> Checkpoint:
 
 # What the readers of pickles and zips raise if the bytes are no such thing.
 _BROKEN = (
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-    EOFError,
-    KeyError,
-    IndexError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-    NotImplementedError,
-    struct.error,
-    MemoryError,
+    pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, IndexError, ValueError,
+    TypeError, AttributeError, RecursionError, NotImplementedError, struct.error, MemoryError,
     OverflowError,
-)
+)  # fmt: skip
 
 
 def _unpickle(raw: bytes) -> Any:
