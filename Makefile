@@ -42,7 +42,7 @@ CPU_avx2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2
 CPU_avx512 := ATEN_CPU_CAPABILITY=avx512 ONEDNN_MAX_CPU_ISA=AVX512_CORE MKL_CBWR=AVX512
 
 cpu-default cpu-avx2 cpu-avx512: cpu-%: .venv/ready  ## verdicts and outputs on another processor
-	$(CPU_$*) $(PYTEST) $(BESIDE) tests/grade/test_zoo.py -k solution
+	$(CPU_$*) $(PYTEST) $(BESIDE) tests/grade/author/test_zoo.py -k solution
 	$(CPU_$*) $(PYTEST) $(NBVAL) $(BESIDE) notebooks
 
 # What reads /proc or starts ranks, and what a deadlock is taken for.

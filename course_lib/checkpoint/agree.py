@@ -41,7 +41,7 @@ def gather_json(value: Any, group: Group) -> list[Any]:
 def together(asked: str, work: Callable[[], Any], group: Group) -> list[Any]:
     """Each rank does its own part; all get all results, or all the same error. Collective.
 
-    A rank that raised by itself would leave the others waiting in their next collective.
+    A rank that raised alone would leave the others waiting in their next collective.
 
     Args:
         asked: first line of the error.

@@ -1,4 +1,4 @@
-"""A box is a rectangular part of a tensor: with it every layout is a list, and resharding is easy.
+"""A box is a rectangular part of a tensor. As lists of boxes, all layouts can be compared.
 
 Notebook: 11 Distributed checkpoint (save_sharded, load_resharded).
 Source: ChunkStorageMetadata of torch.distributed.checkpoint, which has offsets and sizes as well.
@@ -66,7 +66,7 @@ class Box:
         return tuple(slice(b, b + s) for b, s in zip(starts, self.sizes, strict=True))
 
     def moved(self, by: Sequence[int]) -> Box:
-        """The same box, `by` further along each dim."""
+        """The same box, moved by `by[d]` along each dim d."""
         return Box(tuple(o + d for o, d in zip(self.offsets, by, strict=True)), self.sizes)
 
     def range_in(self, outer: Box) -> range:

@@ -1,4 +1,4 @@
-"""How a checkpoint is refused: in three lines, of which one names the file or the tensor.
+"""How a checkpoint is refused: in three lines, one of which names the file or the tensor.
 
 Notebook: 11 Distributed checkpoint (all exercises).
 Source: the form of `trace.Refusal`, after einops.

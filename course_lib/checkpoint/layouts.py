@@ -89,7 +89,7 @@ def _whole(name: str, tensor: torch.Tensor, shape: Sequence[int]) -> Held:
 def hold_tensor_parallel(
     module: nn.Module, shapes: Mapping[str, Sequence[int]], group: Group
 ) -> list[Held]:
-    """Parameters of which each rank has some rows or columns, as `parallel.tensor` cuts.
+    """Parameters that `parallel.tensor` has cut, so that each rank has some rows or columns.
 
     A dim that is shorter than in the whole model is cut: as `own_range` does, or, if the ranks'
     parts are more than the whole, into parts that neighbours share (key-value heads).
@@ -193,7 +193,7 @@ def hold_zero(module: nn.Module, optimizer: ShardedOptimizer) -> list[Held]:
 
 
 def cut_by_zero(held: Iterable[Held], optimizer: ShardedOptimizer) -> list[Held]:
-    """The same of parameters that are cut already.
+    """The same for parameters that are cut already.
 
     Args:
         held: among others what the optimizer works on, one box each.
@@ -217,7 +217,7 @@ def model_pieces(held: Iterable[Held]) -> list[Piece]:
 
 
 def optimizer_pieces(held: Iterable[Held], optimizer: torch.optim.Optimizer) -> list[Piece]:
-    """The optimizer's state, to be saved or filled: `optimizer.NAME.exp_avg` and the like.
+    """The optimizer's state, to be saved or filled: `optimizer.NAME.exp_avg`, for instance.
 
     A state is cut as its parameter, or has no dim, as a count of steps, and is the same wherever it
     is.

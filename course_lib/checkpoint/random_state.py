@@ -1,4 +1,4 @@
-"""Where every source of random numbers of a rank is, so that it can go on from there.
+"""Where each of a rank's random generators stands, so that it can go on from there.
 
 Notebook: 11 Distributed checkpoint (resume_exact: rank-0 RNG everywhere).
 Source: torch.get_rng_state, random.getstate, numpy.random.get_state.
@@ -60,7 +60,7 @@ def restore_random(state: Mapping[str, Any], generators: Mapping[str, RandomStat
 
 
 def seed_random(*words: Any) -> None:
-    """Begins all default generators anew, from a number that depends on all words."""
+    """Seeds all default generators again, with a number that depends on all words."""
     seed = int.from_bytes(hashlib.sha256(repr(words).encode()).digest()[:7], "little")
     torch.manual_seed(seed)  # GPUs as well
     random.seed(seed)

@@ -11,7 +11,7 @@ the weights, the optimizer and `parts` are the same: the position in the data is
 whole job. Random numbers cannot be, since there are as many streams as ranks:
 
     an index that was there before    goes on with its default generators
-    a new index                       begins them anew, from the step, its index, and index 0's
+    a new index                       seeds them again, from the step, its index, and index 0's
     `generators` on every rank        stay as they were made: what they share depends on the layout
 """
 
@@ -156,7 +156,7 @@ class Resumed:
         step: after which step it was saved.
         exact: whether it goes on bit for bit: as many ranks as before, in the same layout. (Of
             buffers in which ranks differ, all have index 0's now.)
-        seeded: indices whose default random numbers had to begin anew.
+        seeded: indices whose default generators had to be seeded again.
     """
 
     step: int
@@ -194,7 +194,7 @@ def resume_training(training: Training, folder: Path | str, group: Group) -> Res
     making a schedule sets the learning rate.
 
     Args:
-        training: made anew, in any layout.
+        training: newly made, in any layout.
         folder: of all checkpoints.
         group: all ranks of the job.
 

@@ -135,8 +135,10 @@ def do_list(args: argparse.Namespace) -> int:
     for entry in entries():
         exercise = entry.exercise
         star = "★" if exercise.core else " "
-        print(f"{star} {exercise.lesson:<24} {exercise.name:<32} {entry.points:>3} points  "
-              f"{exercise.minutes:>3} min  {exercise.title}")  # fmt: skip
+        print(
+            f"{star} {exercise.lesson:<24} {exercise.name:<32} {entry.points:>3} points  "
+            f"{exercise.minutes:>3} min  {exercise.title}"
+        )
     return 0
 
 
@@ -166,8 +168,10 @@ def do_grade(args: argparse.Namespace) -> int:
         later = (
             " before hidden checks" if any(c.entry.exercise.hidden_checks for c in cards) else ""
         )
-        print(f"{sum(c.status == 'full' for c in cards)} of {len(cards)} exercises in full{later}, "
-              f"{got} of {most} points")  # fmt: skip
+        print(
+            f"{sum(c.status == 'full' for c in cards)} of {len(cards)} exercises in full{later}, "
+            f"{got} of {most} points"
+        )
     codes = {card.exit_code for card in cards}
     return next((code for code in SEVERITY if code in codes), 0)
 
@@ -235,8 +239,10 @@ def hint_text(entry: Entry) -> str:
     """One more hint than last time, with those before it."""
     hints = entry.exercise.hints
     count = Progress(entry.root).take_hint(entry)
-    lines = [textwrap.fill(f"hint {n} of {len(hints)}: {hint}", 96, subsequent_indent="  ")
-             for n, hint in enumerate(hints[:count], 1)]  # fmt: skip
+    lines = [
+        textwrap.fill(f"hint {n} of {len(hints)}: {hint}", 96, subsequent_indent="  ")
+        for n, hint in enumerate(hints[:count], 1)
+    ]
     return "\n".join([*lines, TOO_MANY_HINTS] if count == len(hints) else lines)
 
 

@@ -89,9 +89,11 @@ def ended(status: int, rank: int) -> Fault:
     where = f"rank {rank}"
     if status >= 0:
         return Fault(
-            "exit", f"{where} ended its process with code {status} before the function returned",
-            (rank,), cause="os._exit ends the process at once; a function returns or raises",
-        )  # fmt: skip
+            "exit",
+            f"{where} ended its process with code {status} before the function returned",
+            (rank,),
+            cause="os._exit ends the process at once; a function returns or raises",
+        )
     if -status == signal.SIGXCPU:
         return Fault("cpu", f"{where} used all its processor time", (rank,))
     name = signal.Signals(-status).name

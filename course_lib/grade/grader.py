@@ -26,7 +26,7 @@ ATTEMPTS = 2
 RUNNER = "course_lib.grade.suite.runner:main"  # what the trusted process runs
 LONGEST = 1 << 24  # bytes of an answer
 PROTECTED = ("exercises", "grading", "notebooks", ".course")  # no answer may write there
-HIDDEN = ("solutions", "grading/mutants", "tests")  # nor read here
+HIDDEN = ("solutions", "grading/mutants", "tests")  # an answer may not read these either
 
 Watcher = Callable[[Card], None]
 
@@ -122,8 +122,11 @@ def _read(card: Card, path: Path) -> None:
         ast.parse(card.source)
     except FileNotFoundError:
         how = f"course reset {card.entry.name}"
-        card.fault = Fault("missing_file", f"there is no file {path.name}",
-                           cause=f"`{how}` brings the starter back")  # fmt: skip
+        card.fault = Fault(
+            "missing_file",
+            f"there is no file {path.name}",
+            cause=f"`{how}` brings the starter back",
+        )
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 0
         text = (getattr(error, "text", "") or "").strip()
@@ -134,7 +137,7 @@ def _read(card: Card, path: Path) -> None:
 
 
 def _text(path: Path) -> str:
-    """The text of a file; a pipe would never end, nor would a device.
+    """The text of a plain file; reading a pipe or a device would never end.
 
     Raises:
         OSError: it is no ordinary file, or too long to be an answer.
@@ -163,7 +166,7 @@ class Judging:
         card: what its reports are entered in.
         path: the learner's file.
         folder: for the files of this grading.
-        private: what the ranks may neither read nor change, besides the course's own.
+        private: what the ranks may neither read nor change, in addition to the course's own.
     """
 
     def __init__(
@@ -196,13 +199,19 @@ class Judging:
         entry = self._card.entry
         root = entry.root
         subject = {
-            "name": entry.name, "defines": entry.defines, "path": str(self._path),
-            "source": self._card.source, "suite": str(entry.suite), "root": str(root),
+            "name": entry.name,
+            "defines": entry.defines,
+            "path": str(self._path),
+            "source": self._card.source,
+            "suite": str(entry.suite),
+            "root": str(root),
             "protected": [
-                str(PACKAGE), *(str(root / name) for name in PROTECTED + HIDDEN), *self._private
+                str(PACKAGE),
+                *(str(root / name) for name in PROTECTED + HIDDEN),
+                *self._private,
             ],
             "hidden": [*(str(root / name) for name in HIDDEN), *self._private],
-        }  # fmt: skip
+        }
         return {"subject": subject, "seed": self._card.seed, "folder": self._folder}
 
     def _listen(self, channel: Channel, child: Child, each: Watcher) -> None:

@@ -10,7 +10,7 @@ from course_lib.plan.memory.memory import Memory, memory
 from course_lib.plan.search.answer import Answer, answer, problem
 from course_lib.plan.search.decision import Case, decide
 from course_lib.plan.search.planner import Plan, Problem, plan
-from course_lib.plan.time.simulate import Step, simulate
+from course_lib.plan.time.simulate import PredictedStep, simulate
 from course_lib.plan.time.stages import Stages, even_stages, schedule_of
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "Problem",
     "Software",
     "Stages",
-    "Step",
+    "PredictedStep",
     "answer",
     "band",
     "cluster",

@@ -72,7 +72,7 @@ class Format:
 
     @property
     def smallest_subnormal(self) -> float:
-        """The smallest positive number; the half of it is rounded to zero."""
+        """The smallest positive number; half of it is rounded to zero."""
         return 2.0 ** (self.smallest_exponent - self.mantissa_bits)
 
     @property

@@ -1,4 +1,4 @@
-"""Weights that are computed with in 8 bits may as well be gathered in 8 bits: half of bfloat16.
+"""Weights that are used in 8 bits can be gathered in 8 bits, half the bytes of bfloat16.
 
 Notebook: 09 Mixed precision and FP8 (fp8_all_gather).
 Paper: Peng et al., "FP8-LM: Training FP8 Large Language Models" (2023), section 2.3; torchao's
@@ -23,7 +23,7 @@ from course_lib.precision.scaling import Scaled, block_amax, quantize, scale_for
 
 
 def fp8_all_gather(shard_RC: torch.Tensor, group: Group, format: Format = E4M3FN) -> Scaled:
-    """Collects a weight of which each rank has some rows, in 8 bits.
+    """Gathers a weight in 8 bits; each rank has some of its rows.
 
     All ranks must divide by the same scale, or rows of one weight would mean different things: it
     is agreed first. Quantizing the result again, as `fp8_linear` does, changes nothing: its largest
@@ -88,7 +88,7 @@ class Fp8Pack:
 
 
 def _agreed_scales(parts: Sequence[torch.Tensor], group: Group, format: Format) -> torch.Tensor:
-    """The scale of each weight, of which every rank has a part; collective, one all-reduce MAX."""
+    """The scale of each weight whose parts the ranks have; collective, one all-reduce MAX."""
     # A part has one largest number, or none if it is empty, and then 0.
     amax = torch.stack([block_amax(part, whole(part)).sum() for part in parts])
     all_reduce(amax, group, "max")

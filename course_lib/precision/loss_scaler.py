@@ -89,7 +89,7 @@ class DynamicLossScaler:
         Collective: an all-reduce MAX of four numbers over the group.
 
         Args:
-            parameters: those without a gradient, or of which this rank has no element, are left
+            parameters: those without a gradient, or without an element on this rank, are left
                 out.
 
         Returns:

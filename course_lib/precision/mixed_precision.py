@@ -104,7 +104,7 @@ class _CastForward(nn.Module):
         return _compute(self.module, self.module, self.policy, *args, **kwargs)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own: a checkpoint does not show in what it was computed."""
+        """The module's own: a checkpoint does not show which dtype computed it."""
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:

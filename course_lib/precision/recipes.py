@@ -1,4 +1,4 @@
-"""Which scale a tensor gets: of its largest number now, of the steps before, or block by block.
+"""Which scale a tensor gets: from its largest number now, or in earlier steps, or block by block.
 
 Notebook: 09 Mixed precision and FP8 (fp8_linear, delayed_scaling, blockwise_scaling).
 Paper: Micikevicius et al., "FP8 Formats for Deep Learning" (2022), section 4; DeepSeek-AI,
@@ -67,11 +67,11 @@ class CurrentScaling:
 
 @dataclass(frozen=True)
 class BlockScaling:
-    """One scale for each run of activations in a row and for each square of a weight.
+    """One scale for each stretch of activations in a row, and for each square of a weight.
 
     One outlier then costs its own block precision, not the whole tensor; and as all are close to
     their scale, E4M3 has enough range for gradients too. Runs go along the dim that is summed over,
-    so the transposed form of an activation is quantized anew.
+    so the transposed form of an activation is quantized again.
 
     Attributes:
         size: of a run, and of the side of a square.
@@ -133,7 +133,7 @@ class DelayedScaling:
             history.push(amax)
 
     def state_dict(self) -> dict[str, Any]:
-        """The histories, without which a resumed run would scale otherwise; plain numbers."""
+        """The histories as plain numbers. Without them a resumed run would scale differently."""
         return {"amax": [list(history.past) for history in self.histories]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

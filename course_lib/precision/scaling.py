@@ -101,7 +101,7 @@ def quantize_now(x_RC: torch.Tensor, format: Format, block: Block | None = None)
 
 
 def mx_quantize(x_RC: torch.Tensor, block: int = 32) -> Scaled:
-    """MXFP8: E4M3 numbers, and for each run of 32 in a row a power of two, kept in E8M0.
+    """MXFP8: E4M3 numbers, and a power of two, kept in E8M0, for each 32 neighbours in a row.
 
     Dividing by a power of two is exact, and needs no multiplier in hardware. The power is such that
     the largest magnitude comes to lie between 256 and 512; beyond 448 it is clipped, which costs up

@@ -16,11 +16,12 @@ A family is refused with the first of these reasons that holds, in this order:
   idle all the time;
 - `MEMORY`: none of its layouts fits.
 
-A layout of a family has micro-batches of 1, 2, 4 or 8 rows (`ROWS`), ZeRO stage 1 or 3 (`ZERO`),
-and computes blocks again in the backward or not (`RECOMPUTE`): 16 ways at most, for each of the dp
-ranks has `batch / dp` sequences, and cuts them into equal micro-batches, at least pp of them. All
-other fields of `course_lib.plan.Layout` stay as they are. It fits if a rank of its fullest stage
-holds at most `USABLE` of a GPU's memory; the rest is the driver's and NCCL's.
+A layout of a family has micro-batches of 1, 2, 4 or 8 sequences (`MICRO_BATCH_SIZES`) and ZeRO
+stage 1 or 3 (`ZERO`), and it computes blocks again in the backward or not (`RECOMPUTE`). These are
+at most 16 ways, for each of the dp ranks cuts its `batch / dp` sequences into equal micro-batches,
+at least pp of them. All other fields of `course_lib.layout.Layout` stay as they are. A layout fits
+if a rank of its fullest stage holds at most `USABLE` of a GPU's memory; the driver and NCCL need
+the rest.
 
 What it costs is not yours to work out. `plan` gets two functions, which predict it:
 
@@ -28,10 +29,10 @@ What it costs is not yours to work out. `plan` gets two functions, which predict
   the first stage first. Its `total` is what a rank of the stage holds at its worst moment, and has
   `parameters`, `gradients`, `optimizer` (which are 2, 4 and 12 bytes a parameter, before ZeRO cuts
   them), `activations` and some more. It is cheap.
-- `seconds(layout)` returns how long a step takes. It is dear: think of ten minutes on the cluster
-  for each call. So call it at most `CALLS` times for a family that can be used, on average, and
-  never for a layout that does not fit. Full recomputation never makes a step faster, it saves
-  memory: what fits without it need not be tried with it.
+- `seconds(layout)` returns how long a step takes. It is expensive: think of ten minutes on the
+  cluster for each call. So call it, on average, at most `CALLS` times for a family that can be
+  used, and never for a layout that does not fit. Full recomputation saves memory, and never makes
+  a step faster: what fits without it need not be tried with it.
 
 In a notebook the two are the library's own (`import course_lib.plan as library`); the grader's are
 made of the same, but take a pipeline's wait from the formula `(pp - 1) / micro_batches`:
@@ -53,7 +54,7 @@ from course_lib.layout import Layout
 from course_lib.model import ModelConfig
 from course_lib.plan import Cluster, Memory
 
-ROWS = (1, 2, 4, 8)
+MICRO_BATCH_SIZES = (1, 2, 4, 8)
 ZERO = (1, 3)
 RECOMPUTE = ("none", "full")
 USABLE = 0.9  # of a GPU's memory
@@ -126,8 +127,8 @@ def plan(
 
     def fitting(pp: int, dp: int, tp: int) -> list[Layout]:
         found = []
-        for rows, zero in product(ROWS, ZERO):
-            m, left = divmod(batch // dp, rows)
+        for size, zero in product(MICRO_BATCH_SIZES, ZERO):
+            m, left = divmod(batch // dp, size)
             if left or m < pp:
                 continue
             for recompute in RECOMPUTE:
@@ -135,7 +136,7 @@ def plan(
                     pp,
                     dp,
                     tp=tp,
-                    micro_batch_size=rows,
+                    micro_batch_size=size,
                     micro_batches=m,
                     zero=zero,
                     recompute=recompute,

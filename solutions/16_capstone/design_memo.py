@@ -21,9 +21,9 @@ Who has what
   over the replicas: of n parameters with r replicas a rank keeps the state of n/r, rounded up, and
   this once for what is no expert's and once for experts.
 
-What a rank sends in a step, of `micro_batches` micro-batches of `rows` sequences of T tokens each.
-Every number has `item` bytes. An all-reduce of S bytes over N ranks sends 2(N-1)/N·S; an
-all-to-all, a reduce-scatter and an all-gather send (N-1)/N·S.
+What a rank sends in a step, of `micro_batches` micro-batches of `micro_batch_size` sequences of T
+tokens each. Every number has `item` bytes. An all-reduce of S bytes over N ranks sends 2(N-1)/N·S;
+an all-to-all, a reduce-scatter and an all-gather send (N-1)/N·S.
 - `tp`: all-reduces of D numbers a token. In each block four: attention and network each have one
   forward, where their region ends, and one backward, where it begins. The embedding has one
   forward, the output layer one backward. With experts, each block has one more backward, of the
@@ -61,7 +61,7 @@ def rehearse(
     config: ModelConfig,
     sizes: Mapping[str, int],
     *,
-    rows: int,
+    micro_batch_size: int,
     micro_batches: int,
     schedule: str,
 ) -> dict[str, int]:
@@ -73,7 +73,7 @@ def rehearse(
     actions = {"GPipe": gpipe, "1F1B": one_f_one_b}[schedule](sizes["pp"], micro_batches)
     model = lay_out(Transformer(config).double(), Mesh(world, sizes), actions, zero=1)
     optimizers = make_optimizers(model, torch.optim.AdamW)
-    count = rows * micro_batches * sizes["dp"] * sizes["ep"]
+    count = micro_batch_size * micro_batches * sizes["dp"] * sizes["ep"]
     tokens = torch.arange(count * (config.sequence + 1)) % config.vocabulary
     tokens = tokens.view(count, -1)
     batches = own_micro_batches(tokens[:, :-1], tokens[:, 1:], model)
@@ -92,7 +92,7 @@ def design_memo(
     blocks: Sequence[int],
     stage: int,
     *,
-    rows: int,
+    micro_batch_size: int,
     micro_batches: int,
     schedule: str,
     item: int,
@@ -104,7 +104,7 @@ def design_memo(
         sizes: of the axes `pp`, `dp`, `ep` and `tp`.
         blocks: how many each stage has.
         stage: the rank's place on pp.
-        rows: sequences in a micro-batch of one rank; they are `config.sequence` tokens long.
+        micro_batch_size: sequences in a micro-batch of one rank, each of `config.sequence` tokens.
         micro_batches: of one rank, in a step.
         schedule: `GPipe` or `1F1B`.
         item: bytes of a number.
@@ -130,7 +130,7 @@ def design_memo(
     dense = own * (attention + inside + 2 * c.hidden) + ends * end + last * c.hidden
     experts = own * network * moe.experts // ep if moe else 0
     parts = [(-(-dense // (dp * ep)), dp * ep), (-(-experts // dp), dp)]
-    number = m * rows * c.sequence * item  # bytes of one number for each token
+    number = m * micro_batch_size * c.sequence * item  # bytes of one number for each token
     sums = own * 4 * c.hidden + (first + last) * c.hidden + 3 * last
     rows_out = counts = 0
     if moe:

@@ -40,11 +40,22 @@ BLOCK = 1 << 20  # bytes that one checksum is for, counted from a piece's first 
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
-        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn,
-        torch.float8_e5m2, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
-        torch.bool, torch.complex64, torch.complex128,
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+        torch.complex64,
+        torch.complex128,
     )
-}  # fmt: skip
+}
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,200}")
 
 
@@ -123,13 +134,20 @@ class Manifest:
             "tensors": {n: [list(t.shape), t.dtype] for n, t in self.tensors.items()},
             "files": dict(self.files),
             "pieces": [
-                [p.tensor, list(p.box.offsets), list(p.box.sizes), p.file, p.at, p.length,
-                 list(p.checksums or ())]
+                [
+                    p.tensor,
+                    list(p.box.offsets),
+                    list(p.box.sizes),
+                    p.file,
+                    p.at,
+                    p.length,
+                    list(p.checksums or ()),
+                ]
                 for p in self.pieces
             ],
             "extra": self.extra,
             "per_rank": list(self.per_rank),
-        }  # fmt: skip
+        }
         text = _canonical(body)
         return b'{"crc32":%d,"manifest":%s}\n' % (zlib.crc32(text), text)
 
@@ -158,7 +176,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_file(path: Path, size: int) -> None:
-    """Refuses what is not an ordinary file of just so many bytes."""
+    """Refuses what is not an ordinary file of exactly `size` bytes."""
     try:
         found = path.lstat()
     except OSError as error:
@@ -214,7 +232,7 @@ def _numbers(value: Any, what: str) -> tuple[int, ...]:
 
 
 def parse(body: dict[str, Any]) -> Manifest:
-    """A manifest of what was read from a file: right types, no number or name out of bounds.
+    """The manifest that was read from a file, if types are right and no number is out of bounds.
 
     Raises:
         Wrong: it is not.
@@ -254,9 +272,13 @@ def _piece(entry: Any, tensors: Mapping[str, TensorEntry]) -> StoredPiece:
         raise Wrong(f"a piece of {name!r}, a tensor that is not in the list")
     box = Box(_numbers(offsets, "offsets"), _numbers(sizes, "sizes"))
     return StoredPiece(
-        name, box, _typed(file, str, "file"), _whole(at, "place in the file"),
-        _whole(length, "length"), _numbers(checksums, "checksums"),
-    )  # fmt: skip
+        name,
+        box,
+        _typed(file, str, "file"),
+        _whole(at, "place in the file"),
+        _whole(length, "length"),
+        _numbers(checksums, "checksums"),
+    )
 
 
 def check_pieces(manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""Small state as JSON, from which it comes back as it was: a tuple a tuple, a tensor a tensor.
+"""Small state as JSON that comes back as it was: tuples as tuples, tensors as tensors.
 
 Notebook: 11 Distributed checkpoint (resume_exact).
 Source: the state_dict of torch's schedulers and optimizers, which JSON alone would change: tuples,

@@ -1,4 +1,4 @@
-"""The folder of checkpoints: complete ones have a name, unfinished ones another.
+"""The folder of checkpoints: unfinished ones have another name than complete ones.
 
 Notebook: 11 Distributed checkpoint (save_sharded: torn save accepted).
 Source: POSIX rename(2), which other processes see either before or after, and fsync(2).

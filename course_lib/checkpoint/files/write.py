@@ -81,7 +81,7 @@ def commit(
         tensors: all that is in it.
         about: step, extra and per_rank of the manifest.
         keep: as for `publish`.
-        given_up: sleeps for so many seconds; whether it makes no sense to wait on.
+        given_up: sleeps for the seconds it is given, and says whether waiting has become useless.
 
     Raises:
         CheckpointError: it was given up.

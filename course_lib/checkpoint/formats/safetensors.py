@@ -1,4 +1,4 @@
-"""The safetensors format by hand: a length, a JSON header, and the bytes of all tensors in a row.
+"""The safetensors format by hand: a length, a JSON header, then each tensor's bytes.
 
 Notebook: 11 Distributed checkpoint (what a model is handed over as).
 Source: the format's description in the README of huggingface/safetensors.
@@ -101,8 +101,10 @@ def _header(tensors: Mapping[str, TensorEntry]) -> bytes:
     for name, entry in tensors.items():
         end = at + Box.whole(entry.shape).count * entry.item
         header[name] = {
-            "dtype": NAMES[entry.dtype], "shape": list(entry.shape), "data_offsets": [at, end]
-        }  # fmt: skip
+            "dtype": NAMES[entry.dtype],
+            "shape": list(entry.shape),
+            "data_offsets": [at, end],
+        }
         at = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # data that begins at a multiple of 8 can be mapped

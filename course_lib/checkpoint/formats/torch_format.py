@@ -1,4 +1,4 @@
-"""Reads what torch.distributed.checkpoint saves: its index is a pickle, of which nothing is run.
+"""Reads what torch.distributed.checkpoint saves, and runs nothing of its index, a pickle.
 
 Notebook: 11 Distributed checkpoint (interchange).
 Source: torch.distributed.checkpoint, files metadata.py and filesystem.py (version 2.13); the zip
@@ -272,8 +272,8 @@ def _check_contiguous(tensor: Any, box: Box, name: str) -> None:
 def _manifest(folder: Path, tensors: dict[str, Any], pieces: list[Any]) -> Manifest:
     names = {piece[3] for piece in pieces}
     sizes = {name: (folder / name).stat().st_size for name in names}
-    manifest = parse({"format": FORMAT, "step": 0, "tensors": tensors, "files": sizes,
-                      "pieces": pieces, "extra": None, "per_rank": []})  # fmt: skip
+    held = {"tensors": tensors, "files": sizes, "pieces": pieces}
+    manifest = parse({"format": FORMAT, "step": 0, **held, "extra": None, "per_rank": []})
     plain = [dataclasses.replace(p, checksums=None) for p in manifest.pieces if p.length]
     manifest = dataclasses.replace(manifest, pieces=plain)
     check_pieces(manifest)

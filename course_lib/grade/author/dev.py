@@ -134,8 +134,11 @@ def _tell(verdict: zoo.Verdict) -> None:
     """A line for a verdict, and what is wrong with it."""
     answer = verdict.answer
     mark = "✗" if verdict.complaint else "✓"
-    print(f"{mark} {answer.entry.name}: {answer.kind:<8} {answer.name:<36} "
-          f"seed {verdict.seed}  {verdict.card.status}", flush=True)  # fmt: skip
+    print(
+        f"{mark} {answer.entry.name}: {answer.kind:<8} {answer.name:<36} "
+        f"seed {verdict.seed}  {verdict.card.status}",
+        flush=True,
+    )
     if verdict.complaint:
         print(f"    {verdict.complaint}".replace("\n", "\n    "), flush=True)
 

@@ -9,9 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 SWAPS = {
-    "sum": "max", "avg": "sum", "max": "min", "next": "previous", "previous": "next",
-    "isend": "irecv", "irecv": "isend", "ones": "zeros", "zeros": "ones", "rank": "size",
-}  # fmt: skip
+    "sum": "max",
+    "avg": "sum",
+    "max": "min",
+    "next": "previous",
+    "previous": "next",
+    "isend": "irecv",
+    "irecv": "isend",
+    "ones": "zeros",
+    "zeros": "ones",
+    "rank": "size",
+}
 TRANSPARENT = ("clone", "contiguous", "detach", "wait", "clone_", "float", "double")
 RANK = "__import__('torch').distributed.get_rank()"
 EQUIVALENT = "# mutate: same"  # a line with this comment is left alone
@@ -132,7 +140,7 @@ def _swapped(tree: ast.AST) -> Found:
 
 
 def _calls(tree: ast.AST) -> Found:
-    """Drop a `.clone()`, a `.wait()` and the like; drop a keyword argument."""
+    """Drop a call such as `.clone()` or `.wait()`; drop a keyword argument."""
     for node in _in_functions(tree, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr in TRANSPARENT:
             yield node.lineno, f"drop .{node.func.attr}()", _unwrap(tree, node)
@@ -188,8 +196,14 @@ def _numbers(tree: ast.AST) -> Found:
                     find(node).value = node.value + step  # type: ignore[attr-defined,operator]
 
                 yield node.lineno, f"{node.value + step} for {node.value}", shift
-    pairs = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
-             ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv}  # fmt: skip
+    pairs = {
+        ast.Add: ast.Sub,
+        ast.Sub: ast.Add,
+        ast.Mult: ast.Div,
+        ast.Div: ast.Mult,
+        ast.FloorDiv: ast.Mult,
+        ast.Mod: ast.FloorDiv,
+    }
     for node in _in_functions(tree, (ast.BinOp, ast.AugAssign)):
         other = pairs.get(type(node.op))
         if other is not None:

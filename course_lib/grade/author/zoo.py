@@ -95,7 +95,7 @@ def _whole(entry: Entry, solution: str, answer: Wrong) -> str:
 
 
 class Verdict(NamedTuple):
-    """The grader's word on one answer.
+    """What the grader says about one answer.
 
     Attributes:
         answer: which.
@@ -128,7 +128,7 @@ def verdicts(
         folder: for the files.
 
     Yields:
-        A verdict each, in the order asked for, as soon as it and all before it are there.
+        A verdict for each, in the order asked for, as soon as it and all before it are known.
     """
     free: SimpleQueue[Grader] = SimpleQueue()
     for each in graders:

@@ -112,6 +112,7 @@ def _printed(tails: Sequence[bytes]) -> str:
     texts = [tail.decode(errors="replace").strip() for tail in tails]
     if len(set(texts)) == 1:
         return "\n".join(texts[0].splitlines()[-3:])
-    lines = [f"rank {rank}: {line}" for rank, text in enumerate(texts)
-             for line in text.splitlines()[-1:]]  # fmt: skip
+    lines = [
+        f"rank {rank}: {line}" for rank, text in enumerate(texts) for line in text.splitlines()[-1:]
+    ]
     return "\n".join(lines[:4])

@@ -12,7 +12,7 @@ MOST = 1 << 29  # bytes of one message
 
 
 class Garbled(ValueError):
-    """What came is no message."""
+    """What came is not a message."""
 
 
 class Inbox:

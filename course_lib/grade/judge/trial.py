@@ -126,12 +126,22 @@ class Trial:
     def _fork(self, rank: int, world: int, listener: socket.socket) -> RankView:
         subject, limits = self._subject, self._limits
         args = {
-            "rank": rank, "world": world, "port": listener.getsockname()[1], "path": subject.path,
-            "suite": subject.suite, "root": subject.root, "name": subject.name,
-            "defines": subject.defines, "folder": self._folder, "protected": subject.protected,
-            "hidden": subject.hidden, "processes": subject.processes, "memory": limits.memory,
-            "cpu": limits.cpu, "longest": limits.longest,
-        }  # fmt: skip
+            "rank": rank,
+            "world": world,
+            "port": listener.getsockname()[1],
+            "path": subject.path,
+            "suite": subject.suite,
+            "root": subject.root,
+            "name": subject.name,
+            "defines": subject.defines,
+            "folder": self._folder,
+            "protected": subject.protected,
+            "hidden": subject.hidden,
+            "processes": subject.processes,
+            "memory": limits.memory,
+            "cpu": limits.cpu,
+            "longest": limits.longest,
+        }
         mine, theirs = Channel.pair()
         read, write = os.pipe()
         os.set_blocking(read, False)
@@ -205,8 +215,11 @@ class Trial:
     def _last_words(self) -> None:
         """Lets the other ranks fail as well, so that a fault of all is not called one of one."""
         clock = Clock([view for view in self.ranks if view.state == "running"])
-        while (clock.had < GRACE and clock.passed < STARVED * 4 * GRACE
-               and any(view.state == "running" for view in self.ranks)):  # fmt: skip
+        while (
+            clock.had < GRACE
+            and clock.passed < STARVED * 4 * GRACE
+            and any(view.state == "running" for view in self.ranks)
+        ):
             self._selector.select(0.02)
             self._take()
             clock.look()
@@ -229,8 +242,11 @@ class Trial:
             if view.printed > self._limits.output:
                 return verdict.of_flood(view, self._limits.output)
         late = clock.had > self._limits.wall or clock.passed > self._limits.longest
-        busy = [view for view in self.ranks if view.used() > self._limits.cpu
-                or (late and view.worked > clock.passed / 2)]  # fmt: skip
+        busy = [
+            view
+            for view in self.ranks
+            if view.used() > self._limits.cpu or (late and view.worked > clock.passed / 2)
+        ]
         for view in self.ranks:
             asked, present = view.grown()
             # Where fresh pages are slow, a clock runs out before the memory does.

@@ -16,9 +16,19 @@ if TYPE_CHECKING:
 
 # Which fault explains the others, where ranks end in different ways.
 FIRST = (
-    "tampering", "syntax", "no_function", "not_written", "import", "memory", "process", "network",
-    "cpu", "killed", "exit", "exception",
-)  # fmt: skip
+    "tampering",
+    "syntax",
+    "no_function",
+    "not_written",
+    "import",
+    "memory",
+    "process",
+    "network",
+    "cpu",
+    "killed",
+    "exit",
+    "exception",
+)
 SIZES = "all ranks of a group must bring tensors of the same size to a collective"
 CAUSES = {
     "exit": "sys.exit ends the process; return from the function instead",
@@ -38,9 +48,11 @@ def of_finished(ranks: Sequence[RankView]) -> Fault | None:
     if left:
         names = ", ".join(sorted({name for threads in left.values() for name in threads}))
         return Fault(
-            "threads", f"{autopsy.names(left)} left threads running: {names}", tuple(left),
+            "threads",
+            f"{autopsy.names(left)} left threads running: {names}",
+            tuple(left),
             cause="join every thread before the function returns",
-        )  # fmt: skip
+        )
     return None
 
 
@@ -99,9 +111,13 @@ def of_memory(view: RankView, held: int) -> Fault:
     line = int(view.look.get("line") or 0)
     message = f"rank {view.index} holds {held >> 20} MiB more than at its start"
     return Fault(
-        "memory", message, (view.index,), line,
-        (_last_seen(view.index, view.look),), "the inputs are small: what is kept, and why?",
-    )  # fmt: skip
+        "memory",
+        message,
+        (view.index,),
+        line,
+        (_last_seen(view.index, view.look),),
+        "the inputs are small: what is kept, and why?",
+    )
 
 
 def of_flood(view: RankView, limit: int) -> Fault:
@@ -109,29 +125,39 @@ def of_flood(view: RankView, limit: int) -> Fault:
     line = int(view.look.get("line") or 0)
     rows = (f"line {line}: {view.look['source']}",) if line else ()
     return Fault(
-        "flood", f"rank {view.index} printed more than {limit >> 20} MiB", (view.index,), line,
-        rows, "is a print inside an endless loop?",
-    )  # fmt: skip
+        "flood",
+        f"rank {view.index} printed more than {limit >> 20} MiB",
+        (view.index,),
+        line,
+        rows,
+        "is a print inside an endless loop?",
+    )
 
 
 def of_cpu(busy: Sequence[RankView], limit: float, seconds: float) -> Fault:
-    """Ranks that have used up their processor time, or have got less of it for so many seconds."""
+    """Ranks that have used up their processor time, or that got less of it in `seconds`."""
     ranks = tuple(view.index for view in busy)
     rows = tuple(_last_seen(view.index, view.look) for view in busy)
     verb = "has" if len(ranks) == 1 else "have"
     used = f"{verb} used {limit:g} s of processor time without an answer"
     most = max(view.used() for view in busy)
     if most < limit:
-        used = (f"{verb} used {most:.1f} s of processor time in {seconds:.0f} s on this busy "
-                "machine, without an answer")  # fmt: skip
+        used = (
+            f"{verb} used {most:.1f} s of processor time in {seconds:.0f} s on this busy "
+            "machine, without an answer"
+        )
     return Fault(
-        "cpu", f"{autopsy.names(ranks)} {used}", ranks, int(busy[0].look.get("line") or 0), rows,
+        "cpu",
+        f"{autopsy.names(ranks)} {used}",
+        ranks,
+        int(busy[0].look.get("line") or 0),
+        rows,
         "does the loop ever end?",
-    )  # fmt: skip
+    )
 
 
 def of_wall(reports: Mapping[int, dict[str, Any]], limit: float) -> Fault:
-    """A run that neither ends nor stands still for certain."""
+    """A run that does not end, and that is not certainly standing still."""
     running = [rank for rank, report in reports.items() if report["state"] == "running"]
     rows = tuple(_last_seen(rank, reports[rank]) for rank in running)
     message = f"{autopsy.names(running)} gave no answer in {limit:g} s"
@@ -142,14 +168,20 @@ def of_deadlock(reports: Mapping[int, dict[str, Any]]) -> Fault:
     """Ranks that wait for each other, one line each."""
     rows = []
     for rank in sorted(reports):
-        rows += [row.strip().removesuffix("the cell").rstrip() for row in
-                 autopsy.table({rank: reports[rank]})]  # fmt: skip
+        rows += [
+            row.strip().removesuffix("the cell").rstrip()
+            for row in autopsy.table({rank: reports[rank]})
+        ]
     waiting = tuple(r for r, report in reports.items() if report["state"] == "running")
     line = int(reports[waiting[0]].get("line") or 0)
     return Fault(
-        "deadlock", "the ranks wait for each other and nothing moves", waiting, line, tuple(rows),
+        "deadlock",
+        "the ranks wait for each other and nothing moves",
+        waiting,
+        line,
+        tuple(rows),
         autopsy.explain(reports),
-    )  # fmt: skip
+    )
 
 
 def _last_seen(rank: int, look: Mapping[str, Any]) -> str:

@@ -14,11 +14,13 @@ from course_lib.ranks.start.forkserver import Child
 from course_lib.ranks.system.processes import PROCESSES
 
 TAIL = 4096  # bytes of printed output that are kept
-# What a message must have, and of which kind the parts are that the judge looks at.
+# The parts of a message that the judge reads, and the type that each must have.
 NEEDED: dict[str, set[str]] = {
-    "ready": set(), "where": {"line", "source"}, "fault": {"kind", "error"},
+    "ready": set(),
+    "where": {"line", "source"},
+    "fault": {"kind", "error"},
     "done": {"output", "ledger", "calls", "threads"},
-}  # fmt: skip
+}
 PARTS: dict[str, Any] = {
     "line": int, "seq": int, "peer": int, "made": int, "source": str, "call": str, "axis": str,
     "dtype": str, "error": str, "kind": str, "group": list, "shape": list, "tampering": list,
@@ -125,7 +127,7 @@ def _program_time(look: dict[str, Any]) -> float:
 
 
 def _check_form(message: dict[str, Any]) -> None:
-    """Refuses what no rank of ours says: an answer that has found the channel may send anything.
+    """Refuses what none of our ranks says: an answer that has found the channel may send anything.
 
     Raises:
         Garbled: a part is missing, or of another kind.

@@ -16,9 +16,15 @@ from typing import Any
 from course_lib.ranks.system.processes import LINUX, PROCESSES
 
 PROCESS = (
-    "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "os.spawn",
-    "subprocess.Popen", "pty.spawn",
-)  # fmt: skip
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.exec",
+    "os.system",
+    "os.spawn",
+    "subprocess.Popen",
+    "pty.spawn",
+)
 CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 FILE_BYTES = 1 << 30
@@ -151,8 +157,9 @@ class Seal:
     def broken(self) -> list[str]:
         """Names that now mean something else, as sentences."""
         now = self._look()
-        return [f"replaced {name}" for name, thing in self._before.items()
-                if now.get(name) is not thing]  # fmt: skip
+        return [
+            f"replaced {name}" for name, thing in self._before.items() if now.get(name) is not thing
+        ]
 
     def _look(self) -> dict[str, Callable[..., Any]]:
         found = {}

@@ -46,8 +46,13 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
     """
     os.close(fds[1])  # it is already this process's standard output
     for name, fd in (("stdout", 1), ("stderr", 2)):
-        setattr(sys, name, io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), "utf-8", "replace",
-                                            write_through=True))  # fmt: skip
+        setattr(
+            sys,
+            name,
+            io.TextIOWrapper(
+                io.FileIO(fd, "w", closefd=False), "utf-8", "replace", write_through=True
+            ),
+        )
     sys.dont_write_bytecode = True
     rank = Rank(args, Channel.from_fd(fds[0]))
     rank.join(fds[2] if args["rank"] == 0 else None)
@@ -127,23 +132,37 @@ class Rank:
 
     # --- answers ---------------------------------------------------------------------------------
     def _finish(self, output: Any, trace: CallTrace, before: set[threading.Thread]) -> None:
-        left = [t.name for t in threading.enumerate()
-                if t not in before and not isinstance(t, threading._DummyThread)]  # fmt: skip
+        left = [
+            t.name
+            for t in threading.enumerate()
+            if t not in before and not isinstance(t, threading._DummyThread)
+        ]
         data, raw = payload.pack(output)
         self._say(
-            {"say": "done", "output": data, "ledger": self.ledger.to_dict(), "threads": left,
-             "calls": [call.to_dict() for call in trace.calls], "tampering": self._tampering()},
+            {
+                "say": "done",
+                "output": data,
+                "ledger": self.ledger.to_dict(),
+                "threads": left,
+                "calls": [call.to_dict() for call in trace.calls],
+                "tampering": self._tampering(),
+            },
             raw,
-        )  # fmt: skip
+        )
 
     def _fail(self, error: BaseException, stage: str) -> None:
         line = _learner_line(error, self.args["path"])
         self._say(
-            {"say": "fault", "kind": self._kind(error, stage), "line": line,
-             **where.failed_call(error, self.ledger),
-             "source": linecache.getline(self.args["path"], line).strip() if line else "",
-             "error": _describe(error), "tampering": self._tampering()}
-        )  # fmt: skip
+            {
+                "say": "fault",
+                "kind": self._kind(error, stage),
+                "line": line,
+                **where.failed_call(error, self.ledger),
+                "source": linecache.getline(self.args["path"], line).strip() if line else "",
+                "error": _describe(error),
+                "tampering": self._tampering(),
+            }
+        )
 
     def _kind(self, error: BaseException, stage: str) -> str:
         if isinstance(error, Refused):

@@ -6,6 +6,13 @@ from course_lib.grade.report.page import as_html
 from course_lib.grade.report.words import as_text, details, fault_lines
 
 __all__ = [
-    "Card", "CheckResult", "as_html", "as_junit", "as_text", "details", "fault_lines",
-    "write_atomically", "write_json",
-]  # fmt: skip
+    "Card",
+    "CheckResult",
+    "as_html",
+    "as_junit",
+    "as_text",
+    "details",
+    "fault_lines",
+    "write_atomically",
+    "write_json",
+]

@@ -30,9 +30,15 @@ from course_lib.grade.faults import LOAD, Fault
 
 SCHEMA = "course-grade/1"
 EXIT = {
-    "full": 0, "failed": 1, "not_written": 1, "no_load": 3, "broke": 4, "tampered": 5,
-    "interrupted": 130, "running": 4,
-}  # fmt: skip
+    "full": 0,
+    "failed": 1,
+    "not_written": 1,
+    "no_load": 3,
+    "broke": 4,
+    "tampered": 5,
+    "interrupted": 130,
+    "running": 4,
+}
 
 
 @dataclass
@@ -169,14 +175,21 @@ class Card:
         """As JSON-ready data (see the top of this file)."""
         exercise = self.entry.exercise
         return {
-            "schema": SCHEMA, "exercise": exercise.name, "lesson": exercise.lesson,
-            "title": exercise.title, "core": exercise.core, "seed": self.seed,
-            "source": self.digest, "status": self.status, "score": self.score,
+            "schema": SCHEMA,
+            "exercise": exercise.name,
+            "lesson": exercise.lesson,
+            "title": exercise.title,
+            "core": exercise.core,
+            "seed": self.seed,
+            "source": self.digest,
+            "status": self.status,
+            "score": self.score,
             "points": self.points,
             "hidden": {"checks": exercise.hidden_checks, "points": exercise.hidden_points},
             "fault": self.fault.to_dict() if self.fault else None,
-            "internal": self.internal, "checks": [result.to_dict() for result in self.checks],
-        }  # fmt: skip
+            "internal": self.internal,
+            "checks": [result.to_dict() for result in self.checks],
+        }
 
     @staticmethod
     def from_dict(entry: Entry, data: dict[str, Any], source: str) -> Card:
@@ -192,11 +205,15 @@ class Card:
         """
         said = {result["name"]: result for result in data["checks"]}
         return Card(
-            entry, data["seed"], source,
+            entry,
+            data["seed"],
+            source,
             [CheckResult.from_dict(check, said[check.name]) for check in entry.checks],
-            Fault.from_dict(data["fault"]) if data["fault"] else None, data["internal"],
-            interrupted=data["status"] == "interrupted", complete=True,
-        )  # fmt: skip
+            Fault.from_dict(data["fault"]) if data["fault"] else None,
+            data["internal"],
+            interrupted=data["status"] == "interrupted",
+            complete=True,
+        )
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -54,13 +54,17 @@ def payload(cards: Sequence[Card]) -> dict[str, Any]:
     worst = "error" if "error" in states else "fail" if "fail" in states else "pass"
     tests = [
         {
-            "name": card.entry.name, "status": state, "score": card.score or 0,
+            "name": card.entry.name,
+            "status": state,
+            "score": card.score or 0,
             "message": f"{headline(card)} {hidden_line(card)}".strip(),
-            "test_code": f"course grade {card.entry.name}", "filename": card.entry.path.name,
-            "line_no": 0, "duration": sum(result.seconds for result in card.checks),
+            "test_code": f"course grade {card.entry.name}",
+            "filename": card.entry.path.name,
+            "line_no": 0,
+            "duration": sum(result.seconds for result in card.checks),
         }
         for card, state in zip(cards, states, strict=True)
-    ]  # fmt: skip
+    ]
     most = sum(card.points for card in cards)
     return {"version": 1, "status": worst, "max_score": most, "tests": tests}
 

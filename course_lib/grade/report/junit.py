@@ -15,9 +15,12 @@ def as_junit(cards: Sequence[Card]) -> str:
     for card in cards:
         failed = [result for result in card.checks if result.state != "passed"]
         suite = ElementTree.SubElement(
-            top, "testsuite", name=card.entry.name, tests=str(len(card.checks)),
+            top,
+            "testsuite",
+            name=card.entry.name,
+            tests=str(len(card.checks)),
             failures=str(len(failed)),
-        )  # fmt: skip
+        )
         for number, result in enumerate(card.checks, 1):
             case = ElementTree.SubElement(
                 suite, "testcase", classname=card.entry.name, name=result.check.title

@@ -32,8 +32,13 @@ def as_html(card: Card, *, hint: str = "%hint") -> str:
         seen: dict[tuple[str, ...], int] = {}
         for number, result in enumerate(card.checks, 1):
             rows.append(_html_check(result, number, seen))
-    ends = (ending(card), hidden_line(card), card.internal[-600:], lacks_line(card),
-            hint_line(card, hint))  # fmt: skip
+    ends = (
+        ending(card),
+        hidden_line(card),
+        card.internal[-600:],
+        lacks_line(card),
+        hint_line(card, hint),
+    )
     foot = "".join(f"<div>{html.escape(line)}</div>" for line in ends if line)
     bar = _html_bar(card)
     return (

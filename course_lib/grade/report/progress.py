@@ -2,7 +2,7 @@
 
 `.course/progress.json` holds one record an exercise: best (points), points, attempts, finished,
 hints, source (SHA-256). `.course/passed/LESSON/NAME.py` is the file that passed. If the first is
-lost or damaged, it is set aside and made anew from the second.
+lost or damaged, it is set aside and rebuilt from the second.
 """
 
 from __future__ import annotations
@@ -71,8 +71,14 @@ class Progress:
         found = {}
         for copy in sorted((self.folder / "passed").glob("*/*.py")):
             digest = hashlib.sha256(copy.read_bytes()).hexdigest()
-            found[copy.stem] = {"best": 0, "points": 0, "attempts": 1, "finished": True,
-                                "hints": 0, "source": digest}  # fmt: skip
+            found[copy.stem] = {
+                "best": 0,
+                "points": 0,
+                "attempts": 1,
+                "finished": True,
+                "hints": 0,
+                "source": digest,
+            }
         return found
 
     def _set_aside(self) -> None:
@@ -93,15 +99,17 @@ class Progress:
             best = max(card.score, old.get("best", 0))
             better = card.score >= old.get("best", 0)
             exercises[card.entry.name] = {
-                **old, "best": best, "points": card.points,
+                **old,
+                "best": best,
+                "points": card.points,
                 "attempts": old.get("attempts", 0) + 1,
                 "finished": full or old.get("finished", False),
                 "hints": old.get("hints", 0),
                 "source": card.digest if better else old.get("source", ""),
-            }  # fmt: skip
+            }
 
     def take_hint(self, entry: Entry) -> int:
-        """Counts one more hint as shown; returns its number, from 1, the last one for ever."""
+        """Counts one more hint as shown; returns its number, from 1, and stays at the last one."""
         with self._locked() as exercises:
             record = exercises.setdefault(entry.name, _empty(entry))
             record["hints"] = min(record.get("hints", 0) + 1, len(entry.exercise.hints))
@@ -137,11 +145,15 @@ def rows(entries: Sequence[Entry], progress: Progress) -> list[dict[str, Any]]:
         mine = [entry for entry in entries if entry.exercise.lesson == lesson]
         states = {entry.name: _state(entry, records.get(entry.name, {})) for entry in mine}
         core = [entry.name for entry in mine if entry.exercise.core]
-        found.append({
-            "lesson": lesson, "states": states, "core": len(core),
-            "core_done": sum(states[name] == "done" for name in core),
-            "done": sum(state == "done" for state in states.values()),
-        })  # fmt: skip
+        found.append(
+            {
+                "lesson": lesson,
+                "states": states,
+                "core": len(core),
+                "core_done": sum(states[name] == "done" for name in core),
+                "done": sum(state == "done" for state in states.values()),
+            }
+        )
     return found
 
 

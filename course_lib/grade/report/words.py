@@ -66,8 +66,11 @@ def fault_lines(fault: Fault) -> list[str]:
 def _difference(result: CheckResult) -> list[str]:
     where = "" if result.rank is None else f"rank {result.rank}: "
     lines = _wrap(where, result.message)
-    for label, text in (("measured: ", result.measured), ("expected: ", result.expected),
-                        ("likely:   ", result.cause)):  # fmt: skip
+    for label, text in (
+        ("measured: ", result.measured),
+        ("expected: ", result.expected),
+        ("likely:   ", result.cause),
+    ):
         if text:
             lines += _wrap(label, text)
     return lines
@@ -94,8 +97,10 @@ def hidden_line(card: Card) -> str:
     if not count:
         return ""
     one = count == 1
-    return (f"{count} hidden check{'' if one else 's'} ({points} point{'s'[: points != 1]}) "
-            f"run{'s' if one else ''} when this is handed in.")  # fmt: skip
+    return (
+        f"{count} hidden check{'' if one else 's'} ({points} point{'s'[: points != 1]}) "
+        f"run{'s' if one else ''} when this is handed in."
+    )
 
 
 def lacks_line(card: Card) -> str:
@@ -132,8 +137,10 @@ def as_text(card: Card, *, colour: bool = False, hint: str = "course hint") -> s
     if card.status == "not_written" and not card.score:
         pass  # one sentence says it all
     elif card.fault is not None:
-        lines += [f"  {_paint(BAD, 'failed', colour)} {line}" if not i else f"    {line}"
-                  for i, line in enumerate(fault_lines(card.fault))]  # fmt: skip
+        lines += [
+            f"  {_paint(BAD, 'failed', colour)} {line}" if not i else f"    {line}"
+            for i, line in enumerate(fault_lines(card.fault))
+        ]
     else:
         lines += _check_lines(card, colour)
     ends = (

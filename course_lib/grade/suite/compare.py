@@ -61,9 +61,12 @@ def compare(
         return
     cause = next((why for why, other in likely.items() if _looks_like(actual, other, terms)), "")
     raise CheckFailed(
-        f"{what} has the wrong value", rank, describe(expected), f"{describe(actual)}{wrong}",
+        f"{what} has the wrong value",
+        rank,
+        describe(expected),
+        f"{describe(actual)}{wrong}",
         cause or _guess(actual, expected, terms),
-    )  # fmt: skip
+    )
 
 
 def _compare_items(
@@ -72,16 +75,18 @@ def _compare_items(
     """The same for containers; what is likely has the same form as what is expected."""
     is_dict = isinstance(expected, dict)
     if not isinstance(actual, dict if is_dict else (list, tuple)):
-        raise CheckFailed(f"{what} has the wrong type", rank, type(expected).__name__,
-                          describe(actual))  # fmt: skip
+        raise CheckFailed(
+            f"{what} has the wrong type", rank, type(expected).__name__, describe(actual)
+        )
     keys = list(expected) if is_dict else list(range(len(expected)))
     there = list(actual) if is_dict else list(range(len(actual)))
     if set(keys) != set(there):
         raise CheckFailed(f"{what} has the wrong items", rank, _names(keys), _names(there))
     for key in keys:
         others = {why: other[key] for why, other in likely.items() if _has(other, key)}
-        compare(actual[key], expected[key], f"{what}[{key!r}]", rank=rank, likely=others,
-                terms=terms)  # fmt: skip
+        compare(
+            actual[key], expected[key], f"{what}[{key!r}]", rank=rank, likely=others, terms=terms
+        )
 
 
 def _has(container: Any, key: Any) -> bool:
@@ -97,16 +102,25 @@ def _names(keys: list[Any]) -> str:
 
 
 def _check_form(actual: Any, expected: torch.Tensor, what: str, rank: int | None) -> None:
-    """Type, shape and dtype, before any value is looked at."""
+    """Compares type, shape and dtype, before any value."""
     if not isinstance(actual, torch.Tensor):
         cause = "nothing is returned" if actual is None else ""
         raise CheckFailed(f"{what} is no tensor", rank, describe(expected), describe(actual), cause)
     if actual.shape != expected.shape:
-        raise CheckFailed(f"{what} has the wrong shape", rank, str(tuple(expected.shape)),
-                          str(tuple(actual.shape)))  # fmt: skip
+        raise CheckFailed(
+            f"{what} has the wrong shape",
+            rank,
+            str(tuple(expected.shape)),
+            str(tuple(actual.shape)),
+        )
     if actual.dtype != expected.dtype:
-        raise CheckFailed(f"{what} has the wrong dtype", rank, _name(expected.dtype),
-                          _name(actual.dtype), "it was cast on its way")  # fmt: skip
+        raise CheckFailed(
+            f"{what} has the wrong dtype",
+            rank,
+            _name(expected.dtype),
+            _name(actual.dtype),
+            "it was cast on its way",
+        )
 
 
 def _first_wrong(actual: torch.Tensor, expected: torch.Tensor, terms: int) -> str | None:

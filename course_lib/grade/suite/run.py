@@ -150,8 +150,13 @@ class Run:
         if _same(actual, expected):
             return
         cause = next((why for why, other in (likely or {}).items() if _same(actual, other)), "")
-        self.fail(f"{what} is not what it should be", rank=rank, expected=describe(expected),
-                  measured=describe(actual), cause=cause)  # fmt: skip
+        self.fail(
+            f"{what} is not what it should be",
+            rank=rank,
+            expected=describe(expected),
+            measured=describe(actual),
+            cause=cause,
+        )
 
     def at_most(
         self,
@@ -165,9 +170,13 @@ class Run:
         """A number that must not be above `limit`."""
         if isinstance(actual, (int, float)) and actual <= limit:
             return
-        self.fail(f"{what} is too large", rank=rank, expected=f"at most {limit:,}",
-                  measured=f"{actual:,}" if isinstance(actual, (int, float)) else describe(actual),
-                  cause=cause)  # fmt: skip
+        self.fail(
+            f"{what} is too large",
+            rank=rank,
+            expected=f"at most {limit:,}",
+            measured=f"{actual:,}" if isinstance(actual, (int, float)) else describe(actual),
+            cause=cause,
+        )
 
     def true(self, holds: bool, message: str, **said: Any) -> None:
         """Fails with `message` unless `holds`; `said` as in `fail`."""
@@ -234,12 +243,21 @@ class Run:
 
 def _same(actual: Any, expected: Any) -> bool:
     if isinstance(expected, torch.Tensor):
-        return (isinstance(actual, torch.Tensor) and actual.dtype == expected.dtype
-                and torch.equal(actual, expected))  # fmt: skip
+        return (
+            isinstance(actual, torch.Tensor)
+            and actual.dtype == expected.dtype
+            and torch.equal(actual, expected)
+        )
     if isinstance(expected, (list, tuple)):
-        return (isinstance(actual, (list, tuple)) and len(actual) == len(expected)
-                and all(_same(a, e) for a, e in zip(actual, expected, strict=True)))  # fmt: skip
+        return (
+            isinstance(actual, (list, tuple))
+            and len(actual) == len(expected)
+            and all(_same(a, e) for a, e in zip(actual, expected, strict=True))
+        )
     if isinstance(expected, dict):
-        return (isinstance(actual, dict) and set(actual) == set(expected)
-                and all(_same(actual[key], expected[key]) for key in expected))  # fmt: skip
+        return (
+            isinstance(actual, dict)
+            and set(actual) == set(expected)
+            and all(_same(actual[key], expected[key]) for key in expected)
+        )
     return bool(type(actual) is type(expected) and actual == expected)

@@ -21,8 +21,19 @@ from course_lib.ranks.start.forkserver import ForkServer, ServerDied
 from course_lib.ranks.system.processes import PROCESSES
 
 # Plugins of pytest itself that do nothing here; one collects garbage for 0.3 s at the end.
-UNUSED = ("cacheprovider", "unraisableexception", "threadexception", "faulthandler", "doctest",
-          "junitxml", "stepwise", "pastebin", "unittest", "setuponly", "logging")  # fmt: skip
+UNUSED = (
+    "cacheprovider",
+    "unraisableexception",
+    "threadexception",
+    "faulthandler",
+    "doctest",
+    "junitxml",
+    "stepwise",
+    "pastebin",
+    "unittest",
+    "setuponly",
+    "logging",
+)
 SPARE_PROCESSES = 256  # of this user, beyond those that run now
 
 
@@ -50,11 +61,26 @@ def _options(args: dict[str, Any]) -> list[str]:
     """Nothing of the user's: no configuration, no conftest, no plugins, no cache."""
     suite = Path(args["subject"]["suite"])
     return [
-        str(suite), "-c", os.devnull, "--rootdir", str(suite.parent), "--noconftest", "-q", "-q",
-        *(word for name in UNUSED for word in ("-p", f"no:{name}")), "--assert=plain",
-        "--import-mode=importlib", "--tb=native", "--capture=no",
-        "-o", "python_files=*.py", "-o", "python_functions=check_*", "-o", "python_classes=",
-    ]  # fmt: skip
+        str(suite),
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(suite.parent),
+        "--noconftest",
+        "-q",
+        "-q",
+        *(word for name in UNUSED for word in ("-p", f"no:{name}")),
+        "--assert=plain",
+        "--import-mode=importlib",
+        "--tb=native",
+        "--capture=no",
+        "-o",
+        "python_files=*.py",
+        "-o",
+        "python_functions=check_*",
+        "-o",
+        "python_classes=",
+    ]
 
 
 def _process_limit() -> int:
@@ -109,8 +135,12 @@ class Scorer:
         check: Check = item.function.check
         run = item.funcargs.get("run")
         error = call.excinfo.value if call.excinfo else None
-        record = {"event": "check", "name": check.name, "passed": error is None,
-                  "seconds": round(call.duration, 3)}  # fmt: skip
+        record = {
+            "event": "check",
+            "name": check.name,
+            "passed": error is None,
+            "seconds": round(call.duration, 3),
+        }
         if isinstance(error, ServerDied):
             self._report.send({"event": "lost"})
             item.session.shouldstop = "the preloaded process has ended"
@@ -131,17 +161,33 @@ class Scorer:
     def _failure(error: BaseException, run: Run | None) -> dict[str, Any]:
         printed = run.results[-1].printed if run and run.results else ""
         if isinstance(error, CheckFailed):
-            return {"message": error.message, "rank": error.rank, "expected": error.expected,
-                    "measured": error.measured, "cause": error.cause,
-                    "printed": printed}  # fmt: skip
+            return {
+                "message": error.message,
+                "rank": error.rank,
+                "expected": error.expected,
+                "measured": error.measured,
+                "cause": error.cause,
+                "printed": printed,
+            }
         if isinstance(error, RunFault):
-            return {"fault": error.fault.to_dict(), "message": error.fault.message,
-                    "printed": error.output}  # fmt: skip
+            return {
+                "fault": error.fault.to_dict(),
+                "message": error.fault.message,
+                "printed": error.output,
+            }
         text = f"{type(error).__name__}: {error}"
         trace = "".join(traceback.format_exception(error))[-3000:]
         if run is not None and run.results and not isinstance(error, RankLost):
-            return {"message": "what came back cannot be read by this check", "printed": printed,
-                    "measured": text, "cause": "does the function return what was asked?",
-                    "internal": trace}  # fmt: skip
-        return {"message": "the check itself failed", "measured": text, "internal": trace,
-                "broke": True}  # fmt: skip
+            return {
+                "message": "what came back cannot be read by this check",
+                "printed": printed,
+                "measured": text,
+                "cause": "does the function return what was asked?",
+                "internal": trace,
+            }
+        return {
+            "message": "the check itself failed",
+            "measured": text,
+            "internal": trace,
+            "broke": True,
+        }

@@ -29,9 +29,12 @@ def check_bytes(
     rank = next(r for r in range(result.world) if sent[r] != wanted[r])
     causes = [why for why, other in likely.items() if sent == _for_ranks(other, result.world)]
     raise CheckFailed(
-        f"{what} with {result.world} ranks", rank, _byte_list(wanted), _byte_list(sent),
+        f"{what} with {result.world} ranks",
+        rank,
+        _byte_list(wanted),
+        _byte_list(sent),
         causes[0] if causes else "",
-    )  # fmt: skip
+    )
 
 
 def check_ring(result: Result, cause: str) -> None:
@@ -41,16 +44,29 @@ def check_ring(result: Result, cause: str) -> None:
         peers = [event.peer for event in ledger.events if event.op == "send"]
         ways = [(rank + 1) % world, (rank - 1) % world]
         if len(peers) != world - 1:
-            raise CheckFailed(f"the number of messages sent by one of {world} ranks is not what it "
-                              "should be", rank, str(world - 1), str(len(peers)))  # fmt: skip
+            raise CheckFailed(
+                f"the number of messages sent by one of {world} ranks is not what it should be",
+                rank,
+                str(world - 1),
+                str(len(peers)),
+            )
         if not any(set(peers) == {way} for way in ways):
-            raise CheckFailed("messages leave the ring", rank, f"all to rank {ways[0]}",
-                              f"to ranks {peers}", cause)  # fmt: skip
+            raise CheckFailed(
+                "messages leave the ring",
+                rank,
+                f"all to rank {ways[0]}",
+                f"to ranks {peers}",
+                cause,
+            )
     count = rounds(result.ledgers)
     if count > 2 * (world - 1):
-        raise CheckFailed("the ranks send one after the other", None,
-                          f"{world - 1} steps in which all ranks send", f"{count} rounds",
-                          "all chunks go round at the same time, one step apart")  # fmt: skip
+        raise CheckFailed(
+            "the ranks send one after the other",
+            None,
+            f"{world - 1} steps in which all ranks send",
+            f"{count} rounds",
+            "all chunks go round at the same time, one step apart",
+        )
 
 
 def forbid_bypass(result: Result) -> None:
@@ -59,10 +75,12 @@ def forbid_bypass(result: Result) -> None:
         for call in calls:
             if call.by == "torch":
                 raise CheckFailed(
-                    f"{call.op.strip('_')} was called past course_lib.comm{_at(call.line)}", rank,
-                    "calls through course_lib.comm", f"torch's {call.op}",
+                    f"{call.op.strip('_')} was called past course_lib.comm{_at(call.line)}",
+                    rank,
+                    "calls through course_lib.comm",
+                    f"torch's {call.op}",
                     "what bypasses comm is not in the ledger",
-                )  # fmt: skip
+                )
 
 
 def forbid_collectives(result: Result, allowed: Sequence[str]) -> None:
@@ -80,10 +98,12 @@ def forbid_collectives(result: Result, allowed: Sequence[str]) -> None:
 
 def _forbid(rank: int, name: str, where: str) -> None:
     raise CheckFailed(
-        f"a collective was used: {name}{where}", rank,
-        "only send, recv, isend, irecv and exchange", name,
+        f"a collective was used: {name}{where}",
+        rank,
+        "only send, recv, isend, irecv and exchange",
+        name,
         "this exercise builds the collective itself, from messages",
-    )  # fmt: skip
+    )
 
 
 def check_books(result: Result) -> None:

@@ -88,9 +88,13 @@ def do_class(args: argparse.Namespace) -> int:
     secret = read_secret(args.secret_file) if args.secret_file else None
     private = [folder, out, *([args.secret_file.resolve()] if secret else [])]
     students = grade_class(
-        found, choose(args.exercises), lambda name: seed_of(name, secret) if secret else 0,
-        Marks(out), lambda: Grader(private=private), _say,
-    )  # fmt: skip
+        found,
+        choose(args.exercises),
+        lambda name: seed_of(name, secret) if secret else 0,
+        Marks(out),
+        lambda: Grader(private=private),
+        _say,
+    )
     print(f"{len(students)} of {len(found)} students graded; marks are in {out / 'marks.csv'}")
     return _ending(students, out)
 

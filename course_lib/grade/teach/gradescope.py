@@ -48,8 +48,11 @@ def results(cards: Sequence[Card], seed: int) -> dict[str, Any]:
 
     Where the grader broke there is no score, and Gradescope says so instead of giving a zero.
     """
-    tests = [_test(card, result, number) for card in cards
-             for number, result in enumerate(card.checks, 1)]  # fmt: skip
+    tests = [
+        _test(card, result, number)
+        for card in cards
+        for number, result in enumerate(card.checks, 1)
+    ]
     data: dict[str, Any] = {
         "output": "\n".join(filter(None, map(_about, cards))),
         "output_format": "text",
@@ -65,8 +68,9 @@ def _about(card: Card) -> str:
     """What is wrong with a whole exercise, in a line; "" if only a hidden check knows."""
     words = {
         "broke": "could not be graded, which is not your fault",
-        "tampered": "the grader was tampered with", "not_written": "not written yet",
-    }  # fmt: skip
+        "tampered": "the grader was tampered with",
+        "not_written": "not written yet",
+    }
     if card.fault is not None:
         return f"{card.entry.name}: {fault_lines(card.fault)[0]}"
     return f"{card.entry.name}: {words[card.status]}" if card.status in words else ""
@@ -80,12 +84,15 @@ def _test(card: Card, result: CheckResult, number: int) -> dict[str, Any]:
         lines = fault_lines(card.fault) if card.fault else ["not run"]
     check = result.check
     return {
-        "name": f"{card.entry.name}: {check.title}", "number": f"{card.entry.name}.{number}",
-        "score": 0 if card.status == "tampered" else result.score, "max_score": check.points,
+        "name": f"{card.entry.name}: {check.title}",
+        "number": f"{card.entry.name}.{number}",
+        "score": 0 if card.status == "tampered" else result.score,
+        "max_score": check.points,
         "status": "passed" if result.state == "passed" else "failed",
-        "output": "\n".join(lines), "output_format": "text",
+        "output": "\n".join(lines),
+        "output_format": "text",
         "visibility": LATER if check.hidden else "visible",
-    }  # fmt: skip
+    }
 
 
 # --- the autograder ------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Grades a class: one student after the other, whatever they handed in.
 
-What is finished is on the disk before the next file is looked at, and is not graded again unless
+What is finished is on the disk before the next file is opened, and is not graded again unless
 the file, the suite or the seed has changed.
 """
 
@@ -106,9 +106,13 @@ def _known(entry: Entry, seed: int, data: bytes, old: dict[str, Any] | None) -> 
     """The card of an earlier run, if everything it depends on is as it was then."""
     try:
         text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-        same = (old is not None and old["seed"] == seed and old["suite"] == suite_digest(entry)
-                and old["source"] == hashlib.sha256(text.encode()).hexdigest()
-                and old["status"] not in ("broke", "interrupted", "running"))  # fmt: skip
+        same = (
+            old is not None
+            and old["seed"] == seed
+            and old["suite"] == suite_digest(entry)
+            and old["source"] == hashlib.sha256(text.encode()).hexdigest()
+            and old["status"] not in ("broke", "interrupted", "running")
+        )
         return Card.from_dict(entry, old, text) if same and old else None
     except (ValueError, LookupError, TypeError):
-        return None  # not text, or a record that somebody has changed: it is graded anew
+        return None  # not text, or a record that somebody has changed: it is graded again

@@ -61,8 +61,11 @@ def submissions(folder: Path) -> list[Submission]:
     Raises:
         Refusal: there are none, or a student has two.
     """
-    found = [Submission(path.stem if path.suffix == ".zip" else path.name, path)
-             for path in sorted(folder.iterdir()) if _may_be_one(path)]  # fmt: skip
+    found = [
+        Submission(path.stem if path.suffix == ".zip" else path.name, path)
+        for path in sorted(folder.iterdir())
+        if _may_be_one(path)
+    ]
     names = [each.student for each in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not found:
@@ -80,7 +83,7 @@ def _may_be_one(path: Path) -> bool:
 
 
 def _places(entry: Entry, tops: Iterable[str]) -> list[PurePosixPath]:
-    """Where the file may lie, the likeliest first.
+    """Where the file may be, the most likely place first.
 
     Args:
         entry: the exercise.
@@ -107,9 +110,9 @@ def _from_folder(folder: Path, entry: Entry) -> bytes | None:
 
 
 def _regular(path: Path, entry: Entry) -> bytes:
-    """The bytes of a plain file; opened first and looked at then, so that nobody can swap it."""
+    """The bytes of a plain file. It is opened before it is checked, so that nobody can swap it."""
     try:
-        # A pipe with nobody at its other end would keep us waiting for ever: hence O_NONBLOCK.
+        # A pipe with nobody at its other end would keep us waiting forever, hence O_NONBLOCK.
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         what = "is a link" if path.is_symlink() else f"cannot be opened: {error.strerror}"

@@ -42,8 +42,12 @@ def visible(text: str) -> str:
 
 def _say(lines: list[str], tree: ast.Module, hidden: Sequence[Check]) -> None:
     """Enters what is hidden in EXERCISE, without moving a line."""
-    calls = [node.value for node in tree.body if isinstance(node, ast.Assign)
-             and [ast.unparse(target) for target in node.targets] == ["EXERCISE"]]  # fmt: skip
+    calls = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and [ast.unparse(target) for target in node.targets] == ["EXERCISE"]
+    ]
     last = (calls[0].end_lineno or 0) - 1
     if lines[last].strip() != ")":
         raise SuiteError("EXERCISE = Exercise(...) must end with `)` in a line of its own")
@@ -52,13 +56,18 @@ def _say(lines: list[str], tree: ast.Module, hidden: Sequence[Check]) -> None:
 
 
 def _with_orphans(tree: ast.Module, hidden: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Hidden checks, and what nothing but they and their like makes use of."""
+    """Hidden checks, and what only hidden code uses."""
     gone = list(hidden)
     while True:
         left = [node for node in tree.body if node not in gone]
         lost = set().union(*(_used(node) for node in gone))
-        more = [node for node in left if _names(node) and _names(node) <= lost and not any(
-            _names(node) & _used(other) for other in left if other is not node)]  # fmt: skip
+        more = [
+            node
+            for node in left
+            if _names(node)
+            and _names(node) <= lost
+            and not any(_names(node) & _used(other) for other in left if other is not node)
+        ]
         if not more:
             return gone
         gone += more
@@ -70,8 +79,11 @@ def _still_imported(
     """An import's lines without the names that only hidden checks used."""
     lost = set().union(*(_used(each) for each in gone))
     kept = set().union(*(_used(each) for each in tree.body if each not in gone))
-    names = [ast.unparse(alias) for alias in node.names
-             if (alias.asname or alias.name) not in lost - kept]  # fmt: skip
+    names = [
+        ast.unparse(alias)
+        for alias in node.names
+        if (alias.asname or alias.name) not in lost - kept
+    ]
     if len(names) == len(node.names):
         return list(lines[node.lineno - 1 : node.end_lineno])
     line = f"from {node.module} import {', '.join(names)}"
@@ -85,16 +97,23 @@ def _names(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Assign):
-        return {name.id for target in node.targets for name in ast.walk(target)
-                if isinstance(name, ast.Name)}  # fmt: skip
+        return {
+            name.id
+            for target in node.targets
+            for name in ast.walk(target)
+            if isinstance(name, ast.Name)
+        }
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
     return set()
 
 
 def _used(node: ast.stmt) -> set[str]:
-    return {name.id for name in ast.walk(node)
-            if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}  # fmt: skip
+    return {
+        name.id
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)
+    }
 
 
 def _first(node: ast.stmt) -> int:

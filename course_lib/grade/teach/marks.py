@@ -62,12 +62,15 @@ class Student:
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready data."""
         return {
-            "schema": SCHEMA, "student": self.name, "seed": self.seed, "score": self.score,
+            "schema": SCHEMA,
+            "student": self.name,
+            "seed": self.seed,
+            "score": self.score,
             "points": sum(card.points for card in self.cards),
             "exercises": [
                 {**card.to_dict(), "suite": suite_digest(card.entry)} for card in self.cards
             ],
-        }  # fmt: skip
+        }
 
 
 class Marks:
@@ -105,8 +108,12 @@ class Marks:
         rows = [_row(student, names) for student in students]
         head = ["student", "seed", "score", "points", *names, "look at"]
         write_atomically(self._folder / "marks.csv", _csv([head, *rows]))
-        odd = [[student.name, card.entry.name, card.status, _why(card)]
-               for student in students for card in student.cards if card.status in ODD]  # fmt: skip
+        odd = [
+            [student.name, card.entry.name, card.status, _why(card)]
+            for student in students
+            for card in student.cards
+            if card.status in ODD
+        ]
         look = _csv([["student", "exercise", "status", "why"], *odd])
         write_atomically(self._folder / "look_at.csv", look)
 
@@ -115,15 +122,24 @@ def _row(student: Student, names: Sequence[str]) -> list[object]:
     got = {card.entry.name: "" if card.score is None else card.score for card in student.cards}
     odd = [f"{card.entry.name} {card.status}" for card in student.cards if card.status in ODD]
     points = sum(card.points for card in student.cards)
-    return [student.name, student.seed, student.score, points,
-            *(got.get(name, "") for name in names), "; ".join(odd)]  # fmt: skip
+    return [
+        student.name,
+        student.seed,
+        student.score,
+        points,
+        *(got.get(name, "") for name in names),
+        "; ".join(odd),
+    ]
 
 
 def _why(card: Card) -> str:
     """The sentence that says what was tried, or what broke."""
     faults = [card.fault, *(result.fault for result in card.checks)]
-    tried = [" ".join(fault_lines(fault)) for fault in faults
-             if fault is not None and fault.kind == "tampering"]  # fmt: skip
+    tried = [
+        " ".join(fault_lines(fault))
+        for fault in faults
+        if fault is not None and fault.kind == "tampering"
+    ]
     return tried[0] if tried else card.internal.strip().rpartition("\n")[2]
 
 

@@ -18,13 +18,31 @@ from course_lib.grade.teach.hide import visible
 from course_lib.trace import Refusal
 
 FOLDERS = (
-    "course_lib", "grading", "notebooks", "benchmarks", "tests", "docs", "binder", ".devcontainer",
-)  # fmt: skip
+    "course_lib",
+    "grading",
+    "notebooks",
+    "benchmarks",
+    "tests",
+    "docs",
+    "binder",
+    ".devcontainer",
+)
 FILES = (
-    "README.md", "CONTRIBUTING.md", "AGENTS.md", "LICENSE", "Makefile", "Dockerfile", "install.py",
-    "requirements.txt", "constraints.txt", "pyproject.toml", "conftest.py", ".gitignore",
-    ".dockerignore", ".pre-commit-config.yaml",
-)  # fmt: skip
+    "README.md",
+    "CONTRIBUTING.md",
+    "AGENTS.md",
+    "LICENSE",
+    "Makefile",
+    "Dockerfile",
+    "install.py",
+    "requirements.txt",
+    "constraints.txt",
+    "pyproject.toml",
+    "conftest.py",
+    ".gitignore",
+    ".dockerignore",
+    ".pre-commit-config.yaml",
+)
 NEVER = {"__pycache__", ".ipynb_checkpoints", ".course", ".git", ".pytest_cache"}
 NOTEBOOK = re.compile(r"\d\d_\w+\.ipynb")  # the course's; an instructor's have other names
 FOR_INSTRUCTORS = "](INSTRUCTORS.md"

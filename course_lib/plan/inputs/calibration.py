@@ -1,4 +1,4 @@
-"""What is fitted: two numbers for each GPU, on published runs alone; and what was chosen for all.
+"""Two numbers for each GPU, fitted to published runs alone, and a few that were chosen for all.
 
 Notebook: 15 Choosing a strategy (the planner against published runs, with its error band).
 Source: plan/data/*.csv, each row with where it was published.
@@ -43,7 +43,7 @@ class Fitted:
     band: float = 0.25
 
     def slowest(self, nodes: int) -> float:
-        """By how much of itself a step of so many nodes is longer than a node's own."""
+        """How much longer a step on `nodes` nodes is than on one, as a fraction of it."""
         return self.spread * math.sqrt(2 * math.log(max(nodes, 1)))
 
 
@@ -83,7 +83,7 @@ def seen(gpu: str, layout: Layout) -> bool:
 
 
 def band(gpu: str, layout: Layout) -> float:
-    """By how much of itself a predicted step may be off: more, where nothing was published.
+    """How far a predicted step may be off, as a fraction of it; more where no run was published.
 
     Args:
         gpu: its name in the table of GPUs.

@@ -61,7 +61,7 @@ class Link:
     switched: float = 0.0
 
     def seconds(self, payload: float) -> float:
-        """Time of one message of so many bytes."""
+        """Seconds that a message of `payload` bytes takes."""
         return self.alpha + payload / self.bandwidth
 
 
@@ -134,7 +134,7 @@ MOST_DIGITS = 40  # of a number of GPUs; `int` takes no text of thousands
 
 
 def cluster(name: str, count: int) -> Cluster:
-    """So many GPUs of a kind, eight in a node.
+    """A cluster of `count` GPUs of a kind, eight in a node.
 
     Raises:
         Refusal: no such GPU in the table, or none of them.

@@ -37,19 +37,42 @@ class Known:
 def _gpt(layers: int, hidden: int, heads: int, sequence: int, vocabulary: int) -> ModelConfig:
     """GPT-2's shape: GELU, four times the width inside, the embedding used again at the end."""
     return ModelConfig(
-        layers=layers, hidden=hidden, heads=heads, kv_heads=heads, ffn=4 * hidden, gated=False,
-        vocabulary=vocabulary, sequence=sequence, tied=True,
-    )  # fmt: skip
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        ffn=4 * hidden,
+        gated=False,
+        vocabulary=vocabulary,
+        sequence=sequence,
+        tied=True,
+    )
 
 
 def _llama(
-    layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocabulary: int, sequence: int,
-    rope_base: float = 10_000.0, moe: MoEConfig | None = None, tied: bool = False,
-) -> ModelConfig:  # fmt: skip
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    ffn: int,
+    vocabulary: int,
+    sequence: int,
+    rope_base: float = 10_000.0,
+    moe: MoEConfig | None = None,
+    tied: bool = False,
+) -> ModelConfig:
     return ModelConfig(
-        layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, ffn=ffn, sequence=sequence,
-        vocabulary=vocabulary, rope_base=rope_base, moe=moe, tied=tied,
-    )  # fmt: skip
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        ffn=ffn,
+        sequence=sequence,
+        vocabulary=vocabulary,
+        rope_base=rope_base,
+        moe=moe,
+        tied=tied,
+    )
 
 
 _SC21 = 'Narayanan et al., "Megatron-LM" (2021), table 1'

@@ -28,8 +28,10 @@ class Recipe:
         gathered: bytes of a parameter that ZeRO-3 has collected to compute with.
         activation: bytes of a value between two operations.
         product_input: bytes of a value that is kept only to be multiplied with in backward.
-        flash: attention keeps no matrix of T×T.
-        dropout: masks of a byte, after attention's softmax, attention and feed-forward.
+        flash: attention is one kernel. It keeps no matrix of T×T, and it computes nothing that
+            the mask hides.
+        dropout: there is dropout after attention's softmax, after attention and after the
+            feed-forward network, each with a mask of a byte for a value.
         eager: every operation is a kernel of its own and keeps its inputs, as in the course's
             model; otherwise norms, rotary embedding and activation function are fused.
     """
@@ -61,11 +63,7 @@ FSDP = Recipe(weight=4, state=8)
 FP8 = Recipe(copy=2, product_input=1)
 FP32 = Recipe(weight=4, state=8, gathered=4, activation=4, product_input=4)
 # The course's own model in fp32.
-COURSE = Recipe(
-    weight=4, state=8, gathered=4, activation=4, product_input=4, eager=True
-)  # fmt: skip
-# The model of Korthikanti et al.: scores in memory, and dropout.
-KORTHIKANTI = Recipe(flash=False, dropout=True)
+COURSE = Recipe(weight=4, state=8, gathered=4, activation=4, product_input=4, eager=True)
 
 
 def usual_recipe(layout: Layout) -> Recipe:

@@ -1,8 +1,7 @@
-"""What the training program does by itself, as data: fused kernels, and what hides behind what.
+"""What a layout does not show of a training program: its kernels, and what runs beside what.
 
 Notebook: 15 Choosing a strategy (step_time).
-Paper: Dao et al., "FlashAttention" (2022); Korthikanti et al. (2022), section 4; Rajbhandari et
-al., "ZeRO" (2019), section 5, for the gradients that leave during the backward.
+Paper: Rajbhandari et al., "ZeRO" (2020), section 5, for gradients that leave during the backward.
 Costs nothing.
 The production version is a dozen flags of a launch script, most of which change one of these.
 """
@@ -11,24 +10,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from course_lib.plan.inputs.recipe import MEGATRON, Recipe
+
 
 @dataclass(frozen=True)
 class Software:
     """Choices of a program that a layout does not show.
 
     Attributes:
-        flash: attention keeps no matrix of T×T, and leaves out what the mask hides.
-        first: it is the first FlashAttention, or as slow as that.
-        dropout: it has dropout after attention's softmax, attention and feed-forward.
-        overlap: what runs beside computation: `tp`, `dp`, `pp`, and `wgrad`, where only the
-            backward's sums over tp do, behind the gradients of the weights.
-        activations: kernels of an activation that is not gated; squared ReLU takes two.
-        grad_bytes: of a gradient when replicas add it up, 2 or 4.
+        recipe: which kernels it has. Memory is predicted from the same recipe. Time depends on its
+            `flash` and `dropout` only.
+        first: its fused attention is the first FlashAttention, or as slow as that.
+        overlap: what runs beside computation: `tp`, `dp`, `pp`, and `wgrad`, which hides the
+            backward's sums over tp, and only those, behind the gradients of the weights.
+        activations: how many kernels an activation takes that is not gated; squared ReLU takes two.
+        grad_bytes: bytes of a gradient when replicas add it up, 2 or 4.
     """
 
-    flash: bool = True
+    recipe: Recipe = MEGATRON
     first: bool = False
-    dropout: bool = False
     overlap: frozenset[str] = frozenset({"tp", "dp", "pp"})
     activations: int = 1
     grad_bytes: int = 2

@@ -48,8 +48,8 @@ def block_kept(config: ModelConfig, layout: Layout, share: Share, recipe: Recipe
         core = _core(config, share, recipe)
         return Kept(whole - core, core + made)
     products = entry + _products(config, share, recipe)
-    # All results but the last are let go as they are used again, in place of computing them.
-    unused = share.tokens * config.hidden * _choices(config) * recipe.activation
+    # All results but the last are freed as soon as they have been used instead of computed again.
+    unused = share.token_count * config.hidden * _choices(config) * recipe.activation
     return Kept(products, whole - products + unused + made)
 
 
@@ -59,18 +59,18 @@ def head_kept(config: ModelConfig, share: Share, recipe: Recipe) -> Kept:
     The logits themselves are gone when the loss is there; then comes their gradient.
     """
     width, item = config.hidden, recipe.activation
-    logits, values = logits_bytes(share), share.tokens * share.vocabulary
+    logits, values = logits_bytes(share), share.token_count * share.vocabulary
     if not recipe.eager:
         return Kept(2 * share.outside * width * item + logits, values * item)
-    norm = share.outside * (2 * width + 1) + share.tokens * width
+    norm = share.outside * (2 * width + 1) + share.token_count * width
     loss = (3 if share.vocabulary < config.vocabulary else 2) * logits
-    layer = (share.tokens + share.vocabulary) * width * item
+    layer = (share.token_count + share.vocabulary) * width * item
     return Kept(norm * item + logits, max(loss, layer))
 
 
 def logits_bytes(share: Share) -> float:
     """The part of `head_kept` that is the loss's own."""
-    return share.tokens * share.vocabulary * 4
+    return share.token_count * share.vocabulary * 4
 
 
 def _choices(config: ModelConfig) -> int:
@@ -81,7 +81,7 @@ def _choices(config: ModelConfig) -> int:
 # --- fused kernels -------------------------------------------------------------------------------
 def _core(config: ModelConfig, share: Share, recipe: Recipe) -> float:
     """What is inside attention: a number a row in fp32, or the matrix of T×T and its dropout."""
-    rows = share.tokens * share.heads
+    rows = share.token_count * share.heads
     if recipe.flash:
         return 4 * rows
     each = recipe.activation + (1 + recipe.activation if recipe.dropout else 0)
@@ -95,7 +95,7 @@ def _fused(config: ModelConfig, layout: Layout, share: Share, recipe: Recipe) ->
     channels = (share.heads + 2 * share.kv_heads) * config.head_width
     output = share.heads * config.head_width
     # Attention's output feeds a product: kept once if that takes it as it is.
-    attention = share.tokens * (channels * item + output * (item + (fed if fed < item else 0)))
+    attention = share.token_count * (channels * item + output * (item + (fed if fed < item else 0)))
     rest = _core(config, share, recipe) + _fused_ffn(config, share, recipe)
     return around + attention + rest
 
@@ -103,45 +103,45 @@ def _fused(config: ModelConfig, layout: Layout, share: Share, recipe: Recipe) ->
 def _fused_ffn(config: ModelConfig, share: Share, recipe: Recipe) -> float:
     inner = share.ffn * ((2 if config.gated else 1) * recipe.activation + recipe.product_input)
     if config.moe is None:
-        return share.tokens * inner
+        return share.token_count * inner
     # Each choice of a token has a row of its own: into the expert, and out of it.
     row = config.hidden * (recipe.product_input + recipe.activation) + inner
-    return share.tokens * (config.moe.top_k * row + 8 * config.moe.experts)
+    return share.token_count * (config.moe.top_k * row + 8 * config.moe.experts)
 
 
 def _fused_gradients(config: ModelConfig, share: Share, recipe: Recipe) -> float:
     """Gradients that are there at once where there are most of them: in the network."""
     inner = (3 if config.gated else 2) * share.ffn * _choices(config)
-    return share.tokens * (inner + 2 * config.hidden) * recipe.activation
+    return share.token_count * (inner + 2 * config.hidden) * recipe.activation
 
 
 # --- eager kernels -------------------------------------------------------------------------------
 def _eager(config: ModelConfig, layout: Layout, share: Share, recipe: Recipe) -> float:
     width, own = config.hidden, share.heads * config.head_width
     # A norm: its input, that times its scale, the scale; and what enters the region, gathered.
-    values: float = 2 * (share.outside * (2 * width + 1) + share.tokens * width)
+    values: float = 2 * (share.outside * (2 * width + 1) + share.token_count * width)
     if layout.cp == 1:
-        values += share.tokens * (4 * own + share.heads)
+        values += share.token_count * (4 * own + share.heads)
     else:  # round the ring they are not repeated, and the output is copied once more
         kv = share.kv_heads * config.head_width
-        values += share.tokens * (3 * own + 2 * kv + share.heads)
+        values += share.token_count * (3 * own + 2 * kv + share.heads)
     values += _rotary(config, layout, share)
     return values * recipe.activation + _eager_ffn(config, share, recipe)
 
 
 def _rotary(config: ModelConfig, layout: Layout, share: Share) -> float:
     """Cosines and sines of half a head, for queries and for keys, the same for all rows."""
-    return share.tokens / layout.micro_batch_size * 2 * config.head_width
+    return share.token_count / layout.micro_batch_size * 2 * config.head_width
 
 
 def _eager_ffn(config: ModelConfig, share: Share, recipe: Recipe) -> float:
     inner = (4 if config.gated else 2) * share.ffn * recipe.activation
     if config.moe is None:
-        return share.tokens * inner
+        return share.token_count * inner
     experts, top_k = config.moe.experts, config.moe.top_k
     # A row goes in, comes home, and is put in its place; its numbers are int64.
     row = 3 * config.hidden * recipe.activation + inner + 5 * 8
-    return share.tokens * (top_k * row + (3 * experts + 3 * top_k) * 4)
+    return share.token_count * (top_k * row + (3 * experts + 3 * top_k) * 4)
 
 
 def _products(config: ModelConfig, share: Share, recipe: Recipe) -> float:
@@ -149,10 +149,10 @@ def _products(config: ModelConfig, share: Share, recipe: Recipe) -> float:
     own = (share.heads + 2 * share.kv_heads) * config.head_width
     network = _choices(config) * ((2 if config.gated else 1) * share.ffn + config.hidden)
     router = config.moe.experts if config.moe else 0
-    return share.tokens * (own + config.hidden + network + router) * recipe.activation
+    return share.token_count * (own + config.hidden + network + router) * recipe.activation
 
 
 def _eager_gradients(config: ModelConfig, share: Share, recipe: Recipe) -> float:
     """Behind the network's last product: of its input, its output and its weight."""
-    values = share.tokens * (config.hidden + share.ffn) + config.hidden * share.ffn
+    values = share.token_count * (config.hidden + share.ffn) + config.hidden * share.ffn
     return values * recipe.activation

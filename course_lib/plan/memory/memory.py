@@ -147,7 +147,7 @@ def _in_flight(s: _Setting, rank: int) -> tuple[float, float]:
 
 
 def _waiting(s: _Setting, ends: Counts) -> float:
-    """The gradient of a tied output layer, until the embedding's is there to be added to it."""
+    """The gradient of a tied output layer, which waits for the embedding's to be added to it."""
     if not (s.config.tied and s.recipe.eager and s.layout.pp == 1 and s.layout.zero < 3):
         return 0.0
     return ends.whole * s.recipe.gathered

@@ -25,8 +25,8 @@ class Share:
         ffn: channels inside a feed-forward network.
         vocabulary: rows of the embedding and of the output layer.
         experts: how many; 0 without a mixture.
-        tokens: of a micro-batch, inside the regions of tensor parallelism.
-        outside: tokens of a micro-batch between those regions: fewer with sequence parallelism.
+        token_count: tokens of a micro-batch, inside the regions of tensor parallelism.
+        outside: tokens of a micro-batch between those regions, fewer with sequence parallelism.
     """
 
     heads: int
@@ -34,7 +34,7 @@ class Share:
     ffn: int
     vocabulary: int
     experts: int
-    tokens: int
+    token_count: int
     outside: int
 
 
@@ -47,15 +47,15 @@ def share_of(config: ModelConfig, layout: Layout) -> Share:
     for refusal in misfits(config, layout):
         raise refusal
     tp = layout.tp
-    tokens = layout.micro_batch_size * max(tokens_of_ranks(config.sequence, layout.cp))
+    token_count = layout.micro_batch_size * max(tokens_of_ranks(config.sequence, layout.cp))
     return Share(
         heads=config.heads // tp,
         kv_heads=max(1, config.kv_heads // tp),
         ffn=-(-config.ffn // tp),
         vocabulary=-(-config.vocabulary // tp),
         experts=-(-config.moe.experts // layout.ep) if config.moe else 0,
-        tokens=tokens,
-        outside=tokens // tp if layout.sequence else tokens,
+        token_count=token_count,
+        outside=token_count // tp if layout.sequence else token_count,
     )
 
 

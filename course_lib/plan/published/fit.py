@@ -1,7 +1,7 @@
 """Fits the two constants of a GPU to published runs, and says what is left without each of them.
 
 Notebook: 15 Choosing a strategy (the planner against published runs).
-Source: least squares of the logarithm of predicted by published; leave-one-out after Stone (1974).
+Source: least squares of the logarithm of predicted/published; leave-one-out after Stone (1974).
 Costs a few simulations of each run; the rest is arithmetic on them.
 The production version fits again whenever the software changes.
 """
@@ -43,7 +43,7 @@ class Curve:
         return rate / (1 + fitted.slowest(self.nodes))
 
     def error(self, fitted: Fitted) -> float:
-        """Predicted by published, less 1."""
+        """Predicted over published speed, minus 1."""
         return self.rate(fitted) / self.published - 1
 
 

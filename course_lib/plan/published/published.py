@@ -16,10 +16,9 @@ from __future__ import annotations
 from typing import TypedDict
 
 from course_lib.plan.inputs.calibration import FITTED, Fitted, band
-from course_lib.plan.inputs.recipe import KORTHIKANTI, Recipe
 from course_lib.plan.memory.memory import memory
 from course_lib.plan.published.row import Declined, Row, Run, read
-from course_lib.plan.time.simulate import Step, simulate
+from course_lib.plan.time.simulate import PredictedStep, simulate
 from course_lib.plan.time.stages import Stages, enough_micro_batches, even_stages, schedule_of
 from course_lib.schedule import ScheduleError
 from course_lib.trace import Refusal
@@ -37,7 +36,7 @@ class Prediction(TypedDict):
 
     Keys:
         tflops_gpu: TFLOP/s of a GPU, by the row's own definition.
-        mem_gb: GiB on the fullest rank, None if it cannot be told.
+        mem_gb: GiB on the fullest rank, None if it cannot be predicted.
         band: the least and the most TFLOP/s to expect.
         reason: why there is no speed; None if there is.
     """
@@ -53,7 +52,7 @@ def predict(row: Row, fitted: Fitted | None = None) -> Prediction:
 
     Args:
         row: by column, as in data/runs.csv; what is not known is empty. What was measured
-            (value, step_s, tok_s_gpu, tflops_gpu, mfu_pct, mem_gb) is not looked at.
+            (value, step_s, tok_s_gpu, tflops_gpu, mfu_pct, mem_gb) is ignored.
         fitted: the two constants; by default those of the GPU.
     """
     try:
@@ -70,7 +69,7 @@ def predict(row: Row, fitted: Fitted | None = None) -> Prediction:
 
 
 def speed(run: Run, row: Row, fitted: Fitted | None = None) -> tuple[float, float]:
-    """TFLOP/s of a GPU, and the half width of its band in parts of it.
+    """TFLOP/s of a GPU, and how far it may be off, as a fraction of it.
 
     Raises:
         Declined: the model is known to fail on such runs.
@@ -82,7 +81,7 @@ def speed(run: Run, row: Row, fitted: Fitted | None = None) -> tuple[float, floa
     if "shapes filled in from memory" in str(row.get("notes", "")):
         raise Declined("its shape is not from the source")
     sharded = run.layout.zero == 3
-    if sharded and not (run.software.flash and gpu.startswith("A100")):
+    if sharded and not (run.software.recipe.flash and gpu.startswith("A100")):
         raise Declined("parameters are gathered block by block, and what hides that is not known")
     if sharded and (mem_gib(run) or 0) * GIB > FULL * run.cluster.gpu.memory:
         raise Declined("memory is so full that the allocator decides")
@@ -94,7 +93,7 @@ def speed(run: Run, row: Row, fitted: Fitted | None = None) -> tuple[float, floa
     return run.tflops(step.seconds), band(gpu, run.layout)
 
 
-def _check_step(run: Run, step: Step) -> None:
+def _check_step(run: Run, step: PredictedStep) -> None:
     """Declines what a look at the simulated step shows to be beyond the model."""
     layout = run.layout
     blocks = run.config.layers / layout.pp * layout.micro_batches
@@ -105,11 +104,10 @@ def _check_step(run: Run, step: Step) -> None:
 
 
 def mem_gib(run: Run) -> float | None:
-    """GiB on the fullest rank, the blocks spread evenly over stages; None if it cannot be told."""
-    old: Recipe | None = KORTHIKANTI if run.software.dropout else None
+    """GiB on the fullest rank of stages of equal size; None if it cannot be predicted."""
     try:
         schedule = schedule_of(run.layout, enough_micro_batches(run.layout))
         stages = Stages(schedule, even_stages(run.config, schedule.stages))
-        return memory(run.config, run.layout, recipe=old, stages=stages).total / GIB
+        return memory(run.config, run.layout, recipe=run.software.recipe, stages=stages).total / GIB
     except Refusal:
         return None

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from course_lib.layout import PRECISIONS, RECOMPUTE, Layout
 from course_lib.model.config import ModelConfig
 from course_lib.plan.inputs.hardware import Cluster, cluster
+from course_lib.plan.inputs.recipe import usual_recipe
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import flops
 from course_lib.schedule import KINDS
@@ -56,7 +57,7 @@ class Run:
     flops: float
 
     def tflops(self, seconds: float) -> float:
-        """TFLOP/s of a GPU as the source would write it for a step of so many seconds."""
+        """TFLOP/s of a GPU as the source would state it for a step of `seconds`."""
         return self.flops * self.layout.batch / seconds / self.layout.gpus / 1e12
 
 
@@ -145,11 +146,19 @@ def _layout(row: Texts) -> Layout:
     if name == "interleaved 1F1B" and micro_batches % pp:
         raise Declined("interleaved stages need as many micro-batches as a multiple of pp")
     return Layout(
-        pp=pp, dp=dp, cp=cp, tp=tp, micro_batch_size=size, micro_batches=micro_batches,
+        pp=pp,
+        dp=dp,
+        cp=cp,
+        tp=tp,
+        micro_batch_size=size,
+        micro_batches=micro_batches,
         schedule=name,
-        chunks=chunks if name == "interleaved 1F1B" else 1, zero=_whole(row, "zero", 0),
-        sequence=_whole(row, "sp", 0) == 1, recompute=recompute, precision=precision,
-    )  # fmt: skip
+        chunks=chunks if name == "interleaved 1F1B" else 1,
+        zero=_whole(row, "zero", 0),
+        sequence=_whole(row, "sp", 0) == 1,
+        recompute=recompute,
+        precision=precision,
+    )
 
 
 def _software(row: Texts, layout: Layout) -> Software:
@@ -165,10 +174,11 @@ def _software(row: Texts, layout: Layout) -> Software:
     if layout.precision == "fp16":  # Megatron-LM of those years waits for every message
         overlap.discard("pp")
     flash = _whole(row, "flash", 0) == 1
+    # Programs without fused attention had dropout, but for gated networks, as LLaMA's.
+    dropout = not flash and _whole(row, "gated", 0) == 0
     return Software(
-        flash=flash,
+        recipe=replace(usual_recipe(layout), flash=flash, dropout=dropout),
         first=flash and layout.zero == 3,  # PyTorch programs of early 2023
-        dropout=not flash and _whole(row, "gated", 0) == 0,
         overlap=frozenset(overlap),
         activations=2 if "Nemotron" in row.get("model", "") else 1,
     )

@@ -56,7 +56,7 @@ class Scored:
 
     @property
     def error(self) -> float:
-        """Predicted by published, less 1."""
+        """Predicted over published speed, minus 1."""
         return self.predicted / self.published - 1
 
 
@@ -154,7 +154,11 @@ def micro_batch_ratios(scored: Sequence[Scored]) -> list[float]:
 
 
 def recompute_ratios(scored: Sequence[Scored]) -> dict[str, tuple[float, float]]:
-    """Full by selective recomputation, in time, by model: predicted and published."""
+    """How many times as long a step takes with full as with selective recomputation.
+
+    Returns:
+        For each model the predicted and the published ratio.
+    """
     times = {(o.row["model"], o.row["recompute"]): o for o in scored}
     ratios = {}
     for model in sorted({model for model, _ in times}):

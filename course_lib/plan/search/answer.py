@@ -21,11 +21,27 @@ from course_lib.plan.inputs.hardware import Cluster, parse_cluster
 from course_lib.plan.inputs.models import model
 from course_lib.plan.search.decision import Case, Decision, decide
 from course_lib.plan.search.planner import Plan, Problem, Refused, plan
-from course_lib.plan.time.simulate import Step, simulate
+from course_lib.plan.time.simulate import PredictedStep, simulate
 from course_lib.trace import Refusal
 
-HEAD = ("pp", "dp", "ep", "cp", "tp", "mbs", "micro", "schedule", "ZeRO", "recompute",
-        "memory", "step", "TFLOP/s", "MFU", "bubble", "exposed")  # fmt: skip
+HEAD = (
+    "pp",
+    "dp",
+    "ep",
+    "cp",
+    "tp",
+    "mbs",
+    "micro",
+    "schedule",
+    "ZeRO",
+    "recompute",
+    "memory",
+    "step",
+    "TFLOP/s",
+    "MFU",
+    "bubble",
+    "exposed",
+)
 
 LONGEST = 2**27  # tokens of a sequence; cuts of longer ones are too many to be tried
 
@@ -49,7 +65,7 @@ class Answer:
     cluster: Cluster
     batch: int
     plan: Plan
-    steps: tuple[Step, ...]
+    steps: tuple[PredictedStep, ...]
     decision: Decision
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,11 +99,11 @@ class Answer:
 
     def text(self) -> str:
         """A table of the best, what they are worth, and the reasons against the others."""
-        cluster, tokens = self.cluster, self.batch * self.config.sequence
+        cluster, millions = self.cluster, self.batch * self.config.sequence / 1e6
         lines = [
             f"{self.name}: {parameter_count(self.config) / 1e9:.1f} billion parameters on "
             f"{cluster.count} {cluster.gpu.name}, {cluster.node} in a node; a step has "
-            f"{self.batch} sequences of {self.config.sequence}, {tokens / 1e6:.1f} million tokens",
+            f"{self.batch} sequences of {self.config.sequence}, {millions:.1f} million tokens",
             "",
         ]
         if not self.plan.choices:
@@ -108,10 +124,16 @@ class Answer:
             yield (
                 *map(str, (way.pp, way.dp, way.ep, way.cp, way.tp)),
                 *map(str, (way.micro_batch_size, way.micro_batches)),
-                schedule, str(way.zero), way.recompute, f"{choice.memory.total / 1e9:.1f} GB",
-                f"{step.seconds:.3g} s", f"{step.tflops:.0f}", f"{step.mfu:.1%}",
-                f"{step.bubble:.1%}", f"{exposed:.1%}",
-            )  # fmt: skip
+                schedule,
+                str(way.zero),
+                way.recompute,
+                f"{choice.memory.total / 1e9:.1f} GB",
+                f"{step.seconds:.3g} s",
+                f"{step.tflops:.0f}",
+                f"{step.mfu:.1%}",
+                f"{step.bubble:.1%}",
+                f"{exposed:.1%}",
+            )
 
     def _worth(self) -> Iterable[str]:
         """How far predictions may be off, and how many of the others that leaves as good."""
@@ -151,7 +173,7 @@ def answer(
         Refusal: no such model, cluster or precision, or nothing to train on.
     """
     config, cluster = _checked(name, gpus, batch, sequence, precision)
-    steps: dict[Layout, Step] = {}
+    steps: dict[Layout, PredictedStep] = {}
 
     def seconds(part: ModelConfig, layout: Layout) -> float:
         steps[layout] = simulate(part, layout, replace(cluster, count=layout.gpus))

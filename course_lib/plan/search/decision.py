@@ -31,7 +31,7 @@ from course_lib.model.formulas import block_parameters, parameter_count
 from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.memory.memory import memory
 
-MANY = 100  # GPUs, from which on it pays to gather less between nodes
+MANY = 100  # from this number of GPUs on, it pays to gather less between nodes
 SIZE = 4  # sequences in a micro-batch: longer ones seldom help
 
 
@@ -101,7 +101,7 @@ def _bytes(case: Case, layout: Layout) -> float:
 
 
 def _cut(case: Case, ranks: int) -> Layout:
-    """Sharded over so many ranks, with all blocks computed again."""
+    """Sharded over `ranks` ranks, with full recomputation."""
     return Layout(dp=ranks, zero=3, recompute="full")
 
 
@@ -115,7 +115,7 @@ def _enough_tokens(case: Case) -> float:
     """Tokens behind whose computation the gather of a block's parameters hides.
 
     2 operations for each parameter that a token uses, against 2 bytes for each that is gathered:
-    all but the experts, which EP leaves where they are.
+    all but the experts', which EP does not move.
     """
     cluster, config = case.cluster, case.config
     link = cluster.between if cluster.count > cluster.node else cluster.inside
@@ -133,7 +133,7 @@ def _tokens(case: Case, data_ranks: int) -> float:
 
 # --- questions -----------------------------------------------------------------------------------
 def _hold(case: Case) -> list[Advice]:
-    """How model, gradients and optimizer get room."""
+    """How model, gradients and optimizer are made to fit."""
     room, gpus = _room(case), case.cluster.count
     whole, lean = (_bytes(case, Layout(recompute=how)) for how in ("none", "full"))
     states = memory(case.config, Layout()).states
@@ -172,9 +172,11 @@ def _shard(case: Case, states: float) -> list[Advice]:
     few = case.batch < cluster.count
     if (cluster.count < MANY and not few) or _experts(case):
         return [fsdp]
-    share = f"{case.batch} sequences are fewer than {cluster.count} GPUs" if few else (
-        f"on {cluster.count} GPUs, each node gathers once instead of each GPU"
-    )  # fmt: skip
+    share = (
+        f"{case.batch} sequences are fewer than {cluster.count} GPUs"
+        if few
+        else (f"on {cluster.count} GPUs, each node gathers once instead of each GPU")
+    )
     return [fsdp, Advice("TP", f"inside a node: {share}")]
 
 
@@ -216,17 +218,20 @@ def _long(case: Case, words: set[str]) -> list[Advice]:
     sharded = bool(words & {"FSDP", "HSDP"})
     others = cluster.node if "HSDP" in words else max(1, cluster.count // tp)
     layout = Layout(
-        dp=others if sharded else 1, tp=tp, zero=3 if sharded else 0, sequence=tp > 1 and even,
+        dp=others if sharded else 1,
+        tp=tp,
+        zero=3 if sharded else 0,
+        sequence=tp > 1 and even,
         recompute="full",
-    )  # fmt: skip
+    )
     found = memory(case.config, layout)
     moving = found.total - found.states - found.buffers
     # A pipeline shares states, and its first rank holds as many micro-batches as it has ranks.
     limit = _room(case) / 2 if "PP" in words else _room(case) - found.states - found.buffers
     if moving <= limit or cluster.count == 1 or "offload" in words:
         return []
-    tokens = case.config.sequence
-    why = f"one sequence of {tokens} tokens takes {moving / 1e9:.0f} GB of {limit / 1e9:.0f} left"
+    taken = f"{moving / 1e9:.0f} GB of {limit / 1e9:.0f} left"
+    why = f"one sequence of {case.config.sequence} tokens takes {taken}"
     more = [] if "recomputation" in words else [Advice("recomputation", "as each rank's part is")]
     return [Advice("CP", why), *more]
 
@@ -258,7 +263,7 @@ def _more_sequences(case: Case, words: set[str]) -> list[Advice]:
 
 
 def _rows(case: Case, words: set[str], recompute: str) -> int:
-    """Sequences that fit on a GPU at once; no more than there are."""
+    """How many of the sequences that there are fit on a GPU at once."""
     gpus = case.cluster.count
     ranks = case.cluster.node if "HSDP" in words else gpus if "FSDP" in words else 1
     layout = Layout(dp=ranks, zero=3 if ranks > 1 else 0, recompute=recompute)

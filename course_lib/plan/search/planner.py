@@ -234,7 +234,7 @@ def _too_much(problem: Problem, degrees: Layout) -> str:
 
 
 def _zero_stages(layout: Layout) -> tuple[int, ...]:
-    """Those worth a try; under a pipeline ZeRO-3 would gather for every micro-batch again."""
+    """The stages worth a try. In a pipeline, ZeRO-3 would gather again for every micro-batch."""
     if layout.replicas == 1:
         return (0,)
     return (1, 3) if layout.pp == 1 else (1,)

@@ -79,14 +79,14 @@ class Passes:
     weight: Work
 
 
-def tokens(config: ModelConfig, layout: Layout) -> float:
+def token_count(config: ModelConfig, layout: Layout) -> float:
     """n, tokens of a micro-batch on a rank."""
     return layout.micro_batch_size * config.sequence / layout.cp
 
 
 def _matrices(config: ModelConfig, layout: Layout) -> tuple[Product, ...]:
     """The products of a block with a weight in each."""
-    c, t, n = config, layout.tp, tokens(config, layout)
+    c, t, n = config, layout.tp, token_count(config, layout)
     keys = 2 * c.kv_heads * c.head_width
     attention = (
         Product(n, c.hidden, (c.hidden + keys) / t),
@@ -107,7 +107,7 @@ def _matrices(config: ModelConfig, layout: Layout) -> tuple[Product, ...]:
 
 def _scores(config: ModelConfig, layout: Layout) -> float:
     """Entries of the T×T matrices of all heads of a rank."""
-    return tokens(config, layout) * config.sequence * config.heads / layout.tp
+    return token_count(config, layout) * config.sequence * config.heads / layout.tp
 
 
 def _core(config: ModelConfig, layout: Layout, software: Software) -> tuple[Work, Work]:
@@ -118,14 +118,14 @@ def _core(config: ModelConfig, layout: Layout, software: Software) -> tuple[Work
     reads and writes all scores: softmax with scale and mask, dropout, and the products themselves.
     """
     scores, d = _scores(config, layout), config.head_width
-    if software.flash:
+    if software.recipe.flash:
         flops = 4 * scores * d / 2
         return Work(attention=flops), Work(attention=2.5 * flops, backward=True)
     heads = layout.micro_batch_size * config.heads / layout.tp
-    rows = tokens(config, layout) / layout.micro_batch_size
+    rows = token_count(config, layout) / layout.micro_batch_size
     one = Product(rows, d, config.sequence, heads)
     two = Product(rows, config.sequence, d, heads)
-    softmax, drop = (4, 6), (5, 5) if software.dropout else (0, 0)
+    softmax, drop = (4, 6), (5, 5) if software.recipe.dropout else (0, 0)
     return (
         Work((one, two), traffic=scores * (softmax[0] + drop[0])),
         Work((one, one, two, two), traffic=scores * (softmax[1] + drop[1])),
@@ -141,13 +141,15 @@ def _between(config: ModelConfig, layout: Layout, software: Software) -> tuple[f
     fused copies queries, keys and values and its result into the order its products need, and
     programs of that age have biases, whose gradients read every gradient once more.
     """
-    c, n = config, tokens(config, layout)
+    c, n = config, token_count(config, layout)
     stream = n * c.hidden / (layout.tp if layout.sequence else 1)
     inner = n * c.ffn / layout.tp * (c.moe.top_k if c.moe else 1)
     turned = n * (c.hidden + c.kv_heads * c.head_width) / layout.tp if c.gated else 0
-    copied = 0 if software.flash else n * 2 * (c.hidden + c.kv_heads * c.head_width) / layout.tp
-    drop = (1, 5) if software.dropout else (0, 0)
-    biases = 2 * (2 * stream + inner + copied) if software.dropout else 0
+    copied = (
+        0 if software.recipe.flash else n * 2 * (c.hidden + c.kv_heads * c.head_width) / layout.tp
+    )
+    drop = (1, 5) if software.recipe.dropout else (0, 0)
+    biases = 2 * (2 * stream + inner + copied) if software.recipe.dropout else 0
     act = (6, 10) if c.gated else (4 * software.activations, 6 * software.activations)
     forward = stream * 2 * (4 + 6 + drop[0]) + inner * act[0] + 4 * (turned + copied)
     backward = stream * 2 * (10 + 6 + drop[1]) + inner * act[1] + 4 * (turned + copied) + biases
@@ -168,7 +170,7 @@ def block(config: ModelConfig, layout: Layout, software: Software) -> Passes:
     forward, backward = _between(config, layout, software)
     cast, weights = _casts(products, layout), sum(p.inner * p.columns * p.copies for p in products)
     whole = Work(products + core.products, core.attention, core.traffic + forward + cast)
-    again = {"none": Work(), "selective": Work() if software.flash else core, "full": whole}
+    again = {"none": Work(), "selective": Work() if software.recipe.flash else core, "full": whole}
     return Passes(
         forward=whole,
         again=again[layout.recompute],
@@ -189,7 +191,7 @@ def head(config: ModelConfig, layout: Layout) -> Passes:
     The loss: cast (2 + 4 bytes), maximum, difference and exponential, sum (4 + 8 + 4); backward:
     the difference to the target and the cast back (8 + 6).
     """
-    n, columns = tokens(config, layout), config.vocabulary / layout.tp
+    n, columns = token_count(config, layout), config.vocabulary / layout.tp
     product = Product(n, config.hidden, columns)
     return Passes(
         forward=Work((product,), traffic=n * columns * 22),
@@ -201,10 +203,10 @@ def head(config: ModelConfig, layout: Layout) -> Passes:
 
 def embedding(config: ModelConfig, layout: Layout, software: Software) -> Passes:
     """Rows of a table: read and written, and in the backward added to the table's gradient."""
-    values = tokens(config, layout) * config.hidden
+    values = token_count(config, layout) * config.hidden
     table = config.vocabulary * config.hidden / layout.tp
     return Passes(
-        forward=Work(traffic=values * (9 if software.dropout else 4)),
+        forward=Work(traffic=values * (9 if software.recipe.dropout else 4)),
         again=Work(),
         input=Work(backward=True),
         weight=Work(traffic=4 * values + 8 * table, backward=True),

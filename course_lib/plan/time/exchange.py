@@ -16,7 +16,7 @@ from course_lib.model.formulas import block_parameters
 from course_lib.plan.inputs.calibration import HIDDEN
 from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.inputs.software import Software
-from course_lib.plan.time.block import tokens
+from course_lib.plan.time.block import token_count
 from course_lib.plan.time.cost import Span, fastest, seconds, span
 
 WIDTH = 2  # bytes of an activation on its way
@@ -28,7 +28,7 @@ def tensor_sum(config: ModelConfig, layout: Layout, cluster: Cluster, software: 
     With sequence parallelism it is a reduce-scatter and an all-gather, of the same bytes. A
     program that cuts it and its product into pieces hides a part of it.
     """
-    payload = tokens(config, layout) * config.hidden * WIDTH
+    payload = token_count(config, layout) * config.hidden * WIDTH
     group = span(layout.tp, 1, cluster)
     if layout.sequence:
         whole = seconds("reduce_scatter", payload, group, cluster)
@@ -54,7 +54,7 @@ def ring_attention(
         return 0.0
     group = span(layout.cp, layout.tp, cluster)
     width = 2 * config.kv_heads * config.head_width / layout.tp
-    part = passes * tokens(config, layout) * width * WIDTH
+    part = passes * token_count(config, layout) * width * WIDTH
     link = cluster.inside if group.nodes == 1 else cluster.between
     return (layout.cp - 1) * max(0.0, link.seconds(part) - compute / layout.cp)
 
@@ -63,7 +63,7 @@ def expert_exchange(config: ModelConfig, layout: Layout, cluster: Cluster) -> fl
     """Seconds of one of the two all-to-alls of a block with experts."""
     if config.moe is None or layout.ep == 1:
         return 0.0
-    payload = tokens(config, layout) * config.moe.top_k * config.hidden * WIDTH
+    payload = token_count(config, layout) * config.moe.top_k * config.hidden * WIDTH
     group = span(layout.ep, layout.tp * layout.cp, cluster)
     return seconds("all_to_all", payload, group, cluster)
 
@@ -75,7 +75,7 @@ def stage_message(config: ModelConfig, layout: Layout, cluster: Cluster) -> floa
     """
     if layout.pp == 1:
         return 0.0
-    payload = tokens(config, layout) * config.hidden * WIDTH
+    payload = token_count(config, layout) * config.hidden * WIDTH
     link = cluster.inside if layout.gpus <= cluster.node else cluster.between
     group = span(1 if layout.sequence else layout.tp, 1, cluster)
     return link.seconds(payload / layout.tp) + seconds("all_gather", payload, group, cluster)
@@ -91,7 +91,7 @@ def parameters(config: ModelConfig, layout: Layout) -> tuple[float, float]:
 
 
 def replicas(layout: Layout, cluster: Cluster, *, experts: bool = False) -> Span:
-    """The group that adds up gradients: ranks with other tokens, and, of experts, the same ones."""
+    """The ranks that add up gradients: those with other tokens and the same parameters."""
     if experts:
         return span(layout.dp * layout.cp, layout.tp * layout.ep, cluster)
     return span(layout.replicas, layout.tp, cluster)

@@ -30,7 +30,7 @@ ADAM_BYTES = 36
 
 
 @dataclass(frozen=True)
-class Step:
+class PredictedStep:
     """A predicted training step.
 
     Attributes:
@@ -88,7 +88,7 @@ def simulate(
     cluster: Cluster,
     software: Software | None = None,
     fitted: Fitted | None = None,
-) -> Step:
+) -> PredictedStep:
     """Predicts a step.
 
     Args:
@@ -115,7 +115,7 @@ def simulate(
     nodes = -(-cluster.count // cluster.node)
     parts["slowest"] = total(parts) * constants.slowest(nodes)
     sequences = layout.batch
-    return Step(
+    return PredictedStep(
         seconds=total(parts),
         parts=parts,
         model_flops=sequences * flops.model(config),

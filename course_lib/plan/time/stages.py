@@ -36,7 +36,7 @@ def schedule_of(layout: Layout, micro_batches: int | None = None) -> Schedule:
 
 
 def enough_micro_batches(layout: Layout) -> int:
-    """As few as hold as much at once: from 2p on all schedules but GPipe repeat themselves."""
+    """The fewest micro-batches that hold as much at once: from 2p on, all but GPipe repeat."""
     p, m = layout.pp, layout.micro_batches
     if layout.schedule == "GPipe":
         return m
@@ -44,7 +44,7 @@ def enough_micro_batches(layout: Layout) -> int:
 
 
 def even_stages(config: ModelConfig, count: int) -> list[range]:
-    """The blocks of each stage, as many for each: the cut of most programs, and of `simulate`."""
+    """The blocks of each stage, equally many in each, as most programs and `simulate` cut them."""
     ends = list(accumulate(layers_of(config.layers, count), initial=0))
     return [range(start, end) for start, end in zip(ends, ends[1:], strict=False)]
 
@@ -63,7 +63,7 @@ class Stages:
 
     @classmethod
     def of(cls, config: ModelConfig, layout: Layout) -> Stages:
-        """As `train` cuts a model: so that the dearest stage costs as little as can be.
+        """As `train` cuts a model: so that the most expensive stage costs as little as possible.
 
         Raises:
             ScheduleError: the schedule cannot be made, or has more stages than blocks.
@@ -91,7 +91,7 @@ class Stages:
 
 
 def _moments(schedule: Schedule, rank: int) -> tuple[Mapping[int, int], ...]:
-    """Counts right before something is let go, each once."""
+    """The different counts right before something is freed."""
     counts = dict.fromkeys(schedule.stages_of(rank), 0)
     moments: dict[tuple[int, ...], Mapping[int, int]] = {}
     for action in schedule.actions[rank]:

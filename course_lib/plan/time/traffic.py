@@ -16,7 +16,7 @@ from course_lib.model.config import ModelConfig
 from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import exchange
-from course_lib.plan.time.block import tokens
+from course_lib.plan.time.block import token_count
 from course_lib.plan.time.cost import span
 
 WIDTH = exchange.WIDTH  # bytes of an activation, and of a parameter that is gathered
@@ -48,7 +48,7 @@ def traffic(
         software: its gradients' width; by default what is usual now.
     """
     width = (software or Software()).grad_bytes
-    payload = tokens(config, layout) * config.hidden * WIDTH
+    payload = token_count(config, layout) * config.hidden * WIDTH
     passes = 3 if layout.recompute == "full" else 2  # of forwards and input gradients
     blocks = layout.micro_batches * config.layers / layout.pp
     places = {
@@ -75,7 +75,7 @@ def _others(ranks: int) -> float:
 
 def _ring(config: ModelConfig, layout: Layout) -> float:
     """Keys and values of a rank: they go round once forward, and twice backward, with gradients."""
-    return 2 * config.kv_heads * config.head_width / layout.tp * tokens(config, layout) * WIDTH
+    return 2 * config.kv_heads * config.head_width / layout.tp * token_count(config, layout) * WIDTH
 
 
 def _choices(config: ModelConfig) -> int:

@@ -30,16 +30,21 @@ def ring_attention_steps(timeline: Timeline, call: int = -1) -> Player:
     Raises:
         Refusal: there is no such call.
     """
-    board = Board(read_tiles(timeline, call))
-    frames = [board.frame(hop) for hop in range(-1, board.story.hops)]
+    drawing = RingAttentionDrawing(read_tiles(timeline, call))
+    frames = [drawing.frame(hop) for hop in range(-1, drawing.story.hops)]
     return Player(
-        board.size, board.background(), board.places(), frames,
-        title=f"ring attention of {board.story.length} tokens on {len(board.story.ranks)} ranks",
-        alt=_alt(board.story), still=len(frames) - 1,
-    )  # fmt: skip
+        drawing.size,
+        drawing.background(),
+        drawing.places(),
+        frames,
+        title=f"ring attention of {drawing.story.length} tokens on "
+        f"{len(drawing.story.ranks)} ranks",
+        alt=_alt(drawing.story),
+        still=len(frames) - 1,
+    )
 
 
-class Board:
+class RingAttentionDrawing:
     """Where the grid and the rows of the ranks are.
 
     Args:
@@ -58,8 +63,10 @@ class Board:
 
     def places(self) -> list[svg.Point]:
         """Origins of the parts: heading, cells, rows of the ranks."""
-        cells = [(LEFT + key.start * self.scale, TOP + query.start * self.scale)
-                 for query, key in self.cells]  # fmt: skip
+        cells = [
+            (LEFT + key.start * self.scale, TOP + query.start * self.scale)
+            for query, key in self.cells
+        ]
         rows = [(self.right, TOP + self.row * place) for place in range(len(self.story.ranks))]
         return [(16, 24), *cells, *rows]
 
@@ -81,8 +88,10 @@ class Board:
         foot = self.size[1] - 18
         out.append(svg.text(LEFT - 28, foot, words, kind="soft", size=11.5, anchor="start"))
         heads = ((HELD, "holds the block of"), (WORK, "in this hop"))
-        out += [svg.text(self.right + x, TOP - 9, word, kind="soft", size=11.5, anchor="start")
-                for x, word in heads]  # fmt: skip
+        out += [
+            svg.text(self.right + x, TOP - 9, word, kind="soft", size=11.5, anchor="start")
+            for x, word in heads
+        ]
         words = "bars: pairs of query and key computed so far"
         out.append(svg.text(self.right, foot, words, kind="soft", size=11.5, anchor="start"))
         return "".join(out)
@@ -111,8 +120,16 @@ class Board:
         out, ink = [_shape(tile, wide, high)], text_on(rank_color(tile.rank))
         if min(wide, high) > 12:
             x, y = (wide * 0.28, high * 0.9) if tile.masked else (wide / 2 + 1, high / 2 + 5)
-            out.append(svg.text(x, y, words, size=min(12, high * 0.45) if tile.masked else 12,
-                                color="" if tile.skipped else ink, kind="soft"))  # fmt: skip
+            out.append(
+                svg.text(
+                    x,
+                    y,
+                    words,
+                    size=min(12, high * 0.45) if tile.masked else 12,
+                    color="" if tile.skipped else ink,
+                    kind="soft",
+                )
+            )
         if tile.hop == hop and not tile.skipped:
             out.append(svg.box(1, 1, wide, high, kind="ink-edge", edge=2, radius=2))
         return "".join(out)
@@ -217,8 +234,10 @@ def _verdict(story: Tiles) -> str:
 
 def _alt(story: Tiles) -> str:
     """The whole attention: who has which tokens, hop by hop, and the shares."""
-    out = [f"Ring attention of {story.length} tokens on {len(story.ranks)} ranks, drawn from a "
-           "record as a grid of queries and keys."]  # fmt: skip
+    out = [
+        f"Ring attention of {story.length} tokens on {len(story.ranks)} ranks, drawn from a "
+        "record as a grid of queries and keys."
+    ]
     for rank in story.ranks:
         pieces = " and ".join(str(piece) for piece, owner in story.owner.items() if owner == rank)
         total = story.pairs(rank, story.hops)

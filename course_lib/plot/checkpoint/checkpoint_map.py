@@ -53,15 +53,22 @@ def checkpoint_map(
     """
     story = Story(tensors, held, stored, wanted, manifest)
     check_story(story)
-    board = Board(story)
+    drawing = CheckpointDrawing(story)
     said = zip(titles(story), captions(story), strict=True)
-    frames = [board.frame(number, *words) for number, words in enumerate(said)]
+    frames = [drawing.frame(number, *words) for number, words in enumerate(said)]
     title = f"a checkpoint, saved by {len(story.savers)} ranks, loaded by {len(story.loaders)}"
-    return Player(board.size, board.background(), board.places(), frames, title=title,
-                  alt=describe(story), still=MANIFEST)  # fmt: skip
+    return Player(
+        drawing.size,
+        drawing.background(),
+        drawing.places(),
+        frames,
+        title=title,
+        alt=describe(story),
+        still=MANIFEST,
+    )
 
 
-class Board:
+class CheckpointDrawing:
     """Where tensors, ranks and files are.
 
     Args:
@@ -188,10 +195,18 @@ class Board:
     def _numbers(self, parts: Sequence[TensorPart]) -> str:
         """The rank of each part, where there is room."""
         return "".join(
-            svg.text(x + wide / 2, y + tall / 2 + 4, str(part.rank), size=11,
-                     color=text_on(rank_color(part.rank)), bold=True)
-            for part in parts for x, y, wide, tall in self._boxes(part) if wide > 11 and tall > 12
-        )  # fmt: skip
+            svg.text(
+                x + wide / 2,
+                y + tall / 2 + 4,
+                str(part.rank),
+                size=11,
+                color=text_on(rank_color(part.rank)),
+                bold=True,
+            )
+            for part in parts
+            for x, y, wide, tall in self._boxes(part)
+            if wide > 11 and tall > 12
+        )
 
     def _boxes(self, part: TensorPart) -> list[Box]:
         """Where a part is in its column."""

@@ -41,8 +41,11 @@ def caption(story: Replay, index: int) -> str:
     group, messages = story.group, state.messages
     following = {rank: group[(i + 1) % len(group)] for i, rank in enumerate(group)}
     size = _spread(m.count for m in messages)
-    lost = [f"what rank {m.source} sent to rank {m.to} was never received"
-            for m in messages if not m.arrived]  # fmt: skip
+    lost = [
+        f"what rank {m.source} sent to rank {m.to} was never received"
+        for m in messages
+        if not m.arrived
+    ]
     in_turn = sorted((m.source, m.to) for m in messages) == sorted(following.items())
     if in_turn and len(group) > 2:
         verb = "adds" if state.added else "keeps"

@@ -42,9 +42,14 @@ def collective_steps(timeline: Timeline, op: str = "all_reduce", call: int = -1)
         frame.caption for frame in frames[1:]
     )
     return Player(
-        grid.size, grid.background(), grid.places(), frames, title=title, alt=alt,
+        grid.size,
+        grid.background(),
+        grid.places(),
+        frames,
+        title=title,
+        alt=alt,
         still=min(len(frames) - 1, (len(frames) + 1) // 2),
-    )  # fmt: skip
+    )
 
 
 class Grid:
@@ -76,12 +81,14 @@ class Grid:
         """How many messages must be led below each row, at most, because they skip columns."""
         return {
             chunk: max(
-                max((lane + 1 for m, lane in self._led_around(state.messages) if m.chunk == chunk),
-                    default=0)
+                max(
+                    (lane + 1 for m, lane in self._led_around(state.messages) if m.chunk == chunk),
+                    default=0,
+                )
                 for state in self.story.states
             )
             for chunk in self.story.chunks
-        }  # fmt: skip
+        }
 
     def _led_around(self, messages: tuple[Message, ...]) -> list[tuple[Message, int]]:
         """The messages that skip columns, each with the first lane that is free on its way."""
@@ -91,8 +98,10 @@ class Grid:
             first, last = sorted((self._index(message.source), self._index(message.to)))
             if last - first > 1:
                 lane = 0
-                while any((c, used) == (message.chunk, lane) and a <= last and first <= b
-                          for c, used, a, b in taken):  # fmt: skip
+                while any(
+                    (c, used) == (message.chunk, lane) and a <= last and first <= b
+                    for c, used, a, b in taken
+                ):
                     lane += 1
                 taken.append((message.chunk, lane, first, last))
                 out.append((message, lane))
@@ -132,8 +141,11 @@ class Grid:
             out.append(svg.text(LEFT - 12, y + 25, words, kind="soft", size=10.5, anchor="end"))
         out.append(svg.text(LEFT - 12, self.foot + 9, "sent so far", anchor="end"))
         if self.story.events:
-            out.append(svg.text(LEFT - 12, self.foot + 27, "▏formula", kind="soft", size=10.5,
-                                anchor="end"))  # fmt: skip
+            out.append(
+                svg.text(
+                    LEFT - 12, self.foot + 27, "▏formula", kind="soft", size=10.5, anchor="end"
+                )
+            )
         return "".join(out)
 
     def places(self) -> list[svg.Point]:

@@ -14,8 +14,11 @@ from course_lib.plot.player.picture import Picture
 from course_lib.plot.player.style import INK, RANK_COLORS, format_bytes, format_time
 
 
-def alpha_beta_chart(sizes: Sequence[int], times: Mapping[str, Sequence[float]],
-                     fits: Mapping[str, tuple[float, float]] | None = None) -> Picture:  # fmt: skip
+def alpha_beta_chart(
+    sizes: Sequence[int],
+    times: Mapping[str, Sequence[float]],
+    fits: Mapping[str, tuple[float, float]] | None = None,
+) -> Picture:
     """Time against message size on two logarithmic axes: points measured, lines of the model.
 
     Args:
@@ -28,8 +31,16 @@ def alpha_beta_chart(sizes: Sequence[int], times: Mapping[str, Sequence[float]],
         for color, (name, seconds) in zip(RANK_COLORS, times.items(), strict=False):
             fit = (fits or {}).get(name)
             label = f"{name}: {_fit_words(fit)}" if fit else name
-            axes.loglog(sizes, seconds, "o", color=color, markersize=6, label=label,
-                        markeredgecolor=INK, markeredgewidth=0.5)  # fmt: skip
+            axes.loglog(
+                sizes,
+                seconds,
+                "o",
+                color=color,
+                markersize=6,
+                label=label,
+                markeredgecolor=INK,
+                markeredgewidth=0.5,
+            )
             if fit:
                 axes.loglog(*_model(sizes, fit), color=color, linewidth=1.8)
         axes.set_xscale("log", base=2)
@@ -57,10 +68,15 @@ def _fit_words(fit: tuple[float, float]) -> str:
     return f"α = {format_time(fit[0])}, 1/β = {1e-9 / fit[1]:.3g} GB/s"
 
 
-def _fit_alt(sizes: Sequence[int], times: Mapping[str, Sequence[float]],
-             fits: Mapping[str, tuple[float, float]]) -> str:  # fmt: skip
-    out = [f"Time against message size from {format_bytes(min(sizes))} to "
-           f"{format_bytes(max(sizes))}, both axes logarithmic."]  # fmt: skip
+def _fit_alt(
+    sizes: Sequence[int],
+    times: Mapping[str, Sequence[float]],
+    fits: Mapping[str, tuple[float, float]],
+) -> str:
+    out = [
+        f"Time against message size from {format_bytes(min(sizes))} to "
+        f"{format_bytes(max(sizes))}, both axes logarithmic."
+    ]
     for name, seconds in times.items():
         model = f"; the line is {_fit_words(fits[name])}" if name in fits else ""
         out.append(f"{name}: from {format_time(seconds[0])} to {format_time(seconds[-1])}{model}.")

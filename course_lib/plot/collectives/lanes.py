@@ -76,15 +76,17 @@ def _stretches(ledger: Ledger) -> list[Span]:
     return [span for span in ledger.spans if span.end > span.begin]
 
 
-def _stretch(axes: Axes, times: Sequence[tuple[float, float]], y: float, tall: float,
-             color: str) -> None:  # fmt: skip
+def _stretch(
+    axes: Axes, times: Sequence[tuple[float, float]], y: float, tall: float, color: str
+) -> None:
     """Bars for (begin, end) in seconds, drawn in milliseconds."""
     bars = [(first * 1e3, (last - first) * 1e3) for first, last in times]
     axes.broken_barh(bars, (y, tall), facecolors=color, edgecolors=PAPER, linewidth=0.8)
 
 
-def _name(axes: Axes, words: str, times: tuple[float, float], y: float, whole: float,
-          color: str) -> None:  # fmt: skip
+def _name(
+    axes: Axes, words: str, times: tuple[float, float], y: float, whole: float, color: str
+) -> None:
     """The name of a stretch, where there is room for it."""
     if (times[1] - times[0]) / whole > 0.0115 * len(words):
         axes.text(sum(times) / 2 * 1e3, y, words, ha="center", va="center", color=color, fontsize=9)
@@ -97,8 +99,10 @@ def merged(times: Iterable[tuple[float, float]], pixel: float) -> list[tuple[flo
 
 def _lane_words(timeline: Timeline) -> str:
     """The lanes in words."""
-    out = [f"Timeline of {len(timeline.ranks)} ranks over "
-           f"{format_time(timeline.end - timeline.begin)}."]  # fmt: skip
+    out = [
+        f"Timeline of {len(timeline.ranks)} ranks over "
+        f"{format_time(timeline.end - timeline.begin)}."
+    ]
     for ledger in timeline.ledgers:
         busy = length(timeline.communication(ledger.rank))
         alone = timeline.exposed(ledger.rank)

@@ -108,8 +108,9 @@ def join(old: Held, new: Held) -> Held:
     return tuple(a + b for a, b in zip(old, new, strict=True))
 
 
-def _run(held: dict[Slot, Held], messages: list[Message], group: tuple[int, ...]
-         ) -> Iterator[State]:  # fmt: skip
+def _run(
+    held: dict[Slot, Held], messages: list[Message], group: tuple[int, ...]
+) -> Iterator[State]:
     """All states: messages of one step are sent before any of them arrives."""
     sent = dict.fromkeys(group, 0)
     yield State(held, (), frozenset(), dict(sent))
@@ -127,8 +128,9 @@ def _run(held: dict[Slot, Held], messages: list[Message], group: tuple[int, ...]
         yield State(held, now, frozenset(added), dict(sent))
 
 
-def _start_and_goal(op: str, group: tuple[int, ...], chunks: tuple[int, ...], root: int
-                    ) -> tuple[dict[Slot, Held], dict[Slot, Held]]:  # fmt: skip
+def _start_and_goal(
+    op: str, group: tuple[int, ...], chunks: tuple[int, ...], root: int
+) -> tuple[dict[Slot, Held], dict[Slot, Held]]:
     """What every slot holds before the collective, and what it must hold after it."""
     own = {rank: tuple(int(rank == other) for other in group) for rank in group}
     nothing, everything = (0,) * len(group), (1,) * len(group)

@@ -37,16 +37,20 @@ def bucket_steps(timeline: Timeline, rank: int = 0) -> Player:
             f"the buckets of a backward on rank {rank}",
             f"{len(story.ready)} marks `ready`, no mark `launch`",
         )
-    board = Board(story)
-    frames = [board.frame(moment) for moment in range(len(story.marks) + 1)]
+    drawing = BucketDrawing(story)
+    frames = [drawing.frame(moment) for moment in range(len(story.marks) + 1)]
     return Player(
-        board.size, board.background(), board.places(), frames,
-        title=f"gradients of one backward on rank {rank}, bucket by bucket", alt=_alt(story, rank),
+        drawing.size,
+        drawing.background(),
+        drawing.places(),
+        frames,
+        title=f"gradients of one backward on rank {rank}, bucket by bucket",
+        alt=_alt(story, rank),
         still=max(story.ready.values(), default=0),
-    )  # fmt: skip
+    )
 
 
-class Board:
+class BucketDrawing:
     """Where buckets, cells and lanes are.
 
     Args:
@@ -100,8 +104,9 @@ class Board:
             out.append(svg.box(x, y, wide, tall, kind="line-edge", edge=1.2))
             size = f" · {format_bytes(bucket.nbytes)}" if bucket.nbytes else ""
             name = "bucket " if len(bucket.names) > 1 else ""
-            out.append(svg.text(x + 6, y + 13, f"{name}{number}{size}", size=11, anchor="start",
-                                bold=True))  # fmt: skip
+            out.append(
+                svg.text(x + 6, y + 13, f"{name}{number}{size}", size=11, anchor="start", bold=True)
+            )
         return "".join(out) + self._lanes()
 
     def _lanes(self) -> str:
@@ -112,8 +117,9 @@ class Board:
             svg.text(LEFT, columns.top - 12, title, size=13, anchor="start", bold=True),
             svg.text(edge, columns.top + 9, "gradients ready", size=11, anchor="end"),
         ]
-        out += [columns.bar(m, m + 1, columns.top, 11, fill=ORANGE)
-                for m in self.story.ready.values()]  # fmt: skip
+        out += [
+            columns.bar(m, m + 1, columns.top, 11, fill=ORANGE) for m in self.story.ready.values()
+        ]
         for number, bucket in enumerate(self.story.buckets):
             y = columns.top + 18 + number * self.lane
             out.append(columns.bar(bucket.launch, bucket.arrived, y, self.lane - 2, fill=BLUE))
@@ -121,8 +127,9 @@ class Board:
                 words = f"all-reduce {number}"
                 out.append(svg.text(edge, y + self.lane / 2 + 3, words, size=11, anchor="end"))
         words = "one column a mark: order, not time"
-        out.append(svg.text(columns.left, self.size[1] - 12, words, kind="soft", size=11,
-                            anchor="start"))  # fmt: skip
+        out.append(
+            svg.text(columns.left, self.size[1] - 12, words, kind="soft", size=11, anchor="start")
+        )
         return "".join(out)
 
     # --- what changes ------------------------------------------------------------------------
@@ -136,8 +143,9 @@ class Board:
                 kind, f"all-reduce {what} has arrived"
             )
         head = svg.text(0, 0, words, size=15, anchor="start", bold=True)
-        cells = [_cell(name, self.story.state(name, bucket, moment))
-                 for name, bucket, _ in self.cells()]  # fmt: skip
+        cells = [
+            _cell(name, self.story.state(name, bucket, moment)) for name, bucket, _ in self.cells()
+        ]
         return Frame((head, *cells, self.columns.curtain(moment)), caption(self.story, moment))
 
 
@@ -149,8 +157,7 @@ def _cell(name: str, state: str) -> str:
     out = [svg.box(0, 0, CELL - 2, TALL - 2, fill=color, kind="" if color else "panel")]
     for y, words in ((12, first), (23.5, second)):
         if words:
-            out.append(svg.text(5, y, words, size=10, anchor="start", color=ink,
-                                kind="soft"))  # fmt: skip
+            out.append(svg.text(5, y, words, size=10, anchor="start", color=ink, kind="soft"))
     x = CELL - 19
     if state == "on the wire":
         out.append(svg.arrow([(x, 8), (x + 13, 8)], color=ink))
@@ -177,8 +184,10 @@ def _short(words: str, most: int) -> str:
 def caption(story: Backward, moment: int) -> str:
     """What happens at a mark, and how far everything is after it."""
     if moment == 0:
-        return (f"Before the backward: {_many(len(story.ready), 'gradient')} to come, in "
-                f"{_many(len(story.buckets), 'bucket')}, one all-reduce each.")  # fmt: skip
+        return (
+            f"Before the backward: {_many(len(story.ready), 'gradient')} to come, in "
+            f"{_many(len(story.buckets), 'bucket')}, one all-reduce each."
+        )
     kind, what = story.marks[moment - 1]
     ready = sum(at <= moment for at in story.ready.values())
     flying = _many(story.flying(moment), "all-reduce")
@@ -212,6 +221,8 @@ def _alt(story: Backward, rank: int) -> str:
         end = f"arrived at mark {bucket.arrived}"
         if bucket.arrived > len(story.marks):
             end = "never arrived"
-        out.append(f"Bucket {number} ({names}; {format_bytes(bucket.nbytes)}): launched at mark "
-                   f"{bucket.launch}, with {_many(before, 'gradient')} ready, {end}.")  # fmt: skip
+        out.append(
+            f"Bucket {number} ({names}; {format_bytes(bucket.nbytes)}): launched at mark "
+            f"{bucket.launch}, with {_many(before, 'gradient')} ready, {end}."
+        )
     return " ".join([*out, f"The last gradient was ready at mark {last}."])

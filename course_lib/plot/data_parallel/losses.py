@@ -33,16 +33,28 @@ def loss_curves(curves: Mapping[str, Sequence[float]], reference: str | None = N
     with style():
         figure, axes = new_figure(7.6, 3.6)
         steps = range(1, 1 + len(curves[name]))
-        axes.plot(steps, curves[name], color=LINE, linewidth=7, label=f"{name}: the reference",
-                  solid_capstyle="round")  # fmt: skip
+        axes.plot(
+            steps,
+            curves[name],
+            color=LINE,
+            linewidth=7,
+            label=f"{name}: the reference",
+            solid_capstyle="round",
+        )
         for place, other in enumerate(far):
             _thin(axes, curves[other], place, len(far), f"{other}: {far[other]:.2g}")
         axes.set_xlabel("step")
         axes.set_ylabel("loss")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid()
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9, handlelength=3.2,
-                    title="run: largest difference", title_fontsize=9)  # fmt: skip
+        axes.legend(
+            loc="center left",
+            bbox_to_anchor=(1.01, 0.5),
+            fontsize=9,
+            handlelength=3.2,
+            title="run: largest difference",
+            title_fontsize=9,
+        )
         axes.set_title(f"Loss of every run, on top of {name}")
         return as_picture(figure, "loss curves", _words(curves, name, far), measured=True)
 
@@ -66,9 +78,16 @@ def _thin(axes: Axes, losses: Sequence[float], place: int, count: int, label: st
     """One curve, dashed; each of `count` curves has its own part of a dash's period."""
     gap = DASH * max(1, count - 1)
     dashes = (-place * DASH, (DASH, gap))
-    axes.plot(range(1, 1 + len(losses)), losses, color=THIN[place % len(THIN)], linewidth=2,
-              linestyle=dashes, dash_capstyle="butt", label=label,
-              marker="o" if len(losses) == 1 else "")  # fmt: skip
+    axes.plot(
+        range(1, 1 + len(losses)),
+        losses,
+        color=THIN[place % len(THIN)],
+        linewidth=2,
+        linestyle=dashes,
+        dash_capstyle="butt",
+        label=label,
+        marker="o" if len(losses) == 1 else "",
+    )
 
 
 def _difference(first: Sequence[float], second: Sequence[float]) -> float:
@@ -80,8 +99,10 @@ def _difference(first: Sequence[float], second: Sequence[float]) -> float:
 def _words(curves: Mapping[str, Sequence[float]], name: str, far: Mapping[str, float]) -> str:
     """The curves in words."""
     losses = curves[name]
-    out = [f"Loss over {len(losses)} steps. {name}, the reference: from {losses[0]:.4g} to "
-           f"{losses[-1]:.4g}."]  # fmt: skip
+    out = [
+        f"Loss over {len(losses)} steps. {name}, the reference: from {losses[0]:.4g} to "
+        f"{losses[-1]:.4g}."
+    ]
     for other, gap in far.items():
         mine = curves[other]
         ends = f"from {mine[0]:.4g} to {mine[-1]:.4g}"

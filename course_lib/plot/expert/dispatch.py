@@ -42,15 +42,19 @@ def dispatch_steps(
     Raises:
         Refusal: choices are missing, twice, out of range or too many, or none is left.
     """
-    board = Board(Routes(choices, experts, dropped))
+    drawing = DispatchDrawing(Routes(choices, experts, dropped))
     return Player(
-        board.size, board.background(), board.places(), board.frames(),
-        title=f"{experts} experts on {many(len(board.routes.ranks), 'rank')}",
-        alt=describe(board.routes), still=THERE,
-    )  # fmt: skip
+        drawing.size,
+        drawing.background(),
+        drawing.places(),
+        drawing.frames(),
+        title=f"{experts} experts on {many(len(drawing.routes.ranks), 'rank')}",
+        alt=describe(drawing.routes),
+        still=THERE,
+    )
 
 
-class Board:
+class DispatchDrawing:
     """Where the ranks' lanes are, and what they show.
 
     Args:
@@ -87,10 +91,15 @@ class Board:
     def frames(self) -> list[Frame]:
         """All steps."""
         shows = (
-            lambda rank: self._at_home(rank, False), lambda rank: self._sorted(rank, False),
-            self._counted, self._queues, self._bar, lambda rank: self._sorted(rank, True),
-            lambda rank: self._at_home(rank, True), self._outputs,
-        )  # fmt: skip
+            lambda rank: self._at_home(rank, False),
+            lambda rank: self._sorted(rank, False),
+            self._counted,
+            self._queues,
+            self._bar,
+            lambda rank: self._sorted(rank, True),
+            lambda rank: self._at_home(rank, True),
+            self._outputs,
+        )
         over = {2: (self._heads(), self._sums()), 4: (self._slowest(), self._mean())}
         out = []
         for number, (words, show) in enumerate(zip(TITLES, shows, strict=True)):
@@ -103,7 +112,7 @@ class Board:
     def _at_home(self, rank: int, done: bool) -> str:
         """A rank's tokens, each with the experts that it chose, or with their results."""
         out = []
-        for token in range(self.routes.tokens[rank]):
+        for token in range(self.routes.token_counts[rank]):
             rows = self.routes.of_token(rank, token)
             for row in rows:
                 x, y = TOKEN * token + CHIP + 4, _stacked(row, rows) - 9
@@ -117,7 +126,7 @@ class Board:
 
     def _tokens(self, rank: int) -> str:
         """A rank's tokens at home."""
-        at = [(TOKEN * token, token) for token in range(self.routes.tokens[rank])]
+        at = [(TOKEN * token, token) for token in range(self.routes.token_counts[rank])]
         return _chips(rank, at, -CHIP / 2) if at else _nothing("no tokens of its own")
 
     def _sorted(self, rank: int, done: bool) -> str:
@@ -141,8 +150,8 @@ class Board:
             if stays:
                 out.append(_outline(x, -14, CELL - 6, 28, color))
             ink = text_on(color) if fill else ""
-            out.append(svg.text(x + (CELL - 6) / 2, 4.5, str(count), size=13, color=ink,
-                                kind="ink" if count else "soft", bold=count > 0))  # fmt: skip
+            at, kind = (x + (CELL - 6) / 2, 4.5), "ink" if count else "soft"
+            out.append(svg.text(*at, str(count), size=13, color=ink, kind=kind, bold=count > 0))
         moved = self.routes.moved(rank)
         words = f"sends {moved}, keeps {len(self.routes.sent(rank)) - moved}"
         return "".join(out) + svg.text(self._edge() + 14, 4.5, words, anchor="start")
@@ -160,8 +169,9 @@ class Board:
             if rows:
                 out.append(svg.text(x + 4, y + 13, words, size=11.5, anchor="start"))
             else:
-                out.append(svg.text(x, y + 13, "no token", color=VERMILLION, anchor="start",
-                                    bold=True))  # fmt: skip
+                out.append(
+                    svg.text(x, y + 13, "no token", color=VERMILLION, anchor="start", bold=True)
+                )
         return "".join(out)
 
     def _bar(self, rank: int) -> str:
@@ -181,7 +191,7 @@ class Board:
     def _outputs(self, rank: int) -> str:
         """A rank's tokens and the sums that they become."""
         out = [self._tokens(rank)]
-        for token in range(self.routes.tokens[rank]):
+        for token in range(self.routes.token_counts[rank]):
             rows = [row for row in self.routes.of_token(rank, token) if row in self.routes.rows]
             x = TOKEN * token
             out.append(svg.box(x, -CHIP / 2, CHIP, CHIP, kind="ink-edge", edge=2))
@@ -190,8 +200,9 @@ class Board:
                 y = 4 + (9 * (2 * i - 1) if len(rows) > 1 else 0)
                 out.append(svg.text(x + CHIP + 5, y, words, size=12, anchor="start"))
             if not rows:
-                out.append(svg.text(x + CHIP + 5, 4, "0", color=VERMILLION, anchor="start",
-                                    bold=True))  # fmt: skip
+                out.append(
+                    svg.text(x + CHIP + 5, 4, "0", color=VERMILLION, anchor="start", bold=True)
+                )
         return "".join(out)
 
     # --- over and under the lanes ------------------------------------------------------------
@@ -232,8 +243,9 @@ class Board:
         """Right edge of the counts."""
         return self._column(self.routes.experts[-1]) + CELL
 
-    def _tag(self, x: float, y: float, wide: float, expert: int, full: bool,
-             tall: float = SMALL) -> str:  # fmt: skip
+    def _tag(
+        self, x: float, y: float, wide: float, expert: int, full: bool, tall: float = SMALL
+    ) -> str:
         """An expert's name, on the colour of its rank or beside it, where there is room."""
         return _tag(x, y, wide, f"e{expert}", rank_color(self.routes.owner[expert]), full, tall)
 
@@ -252,8 +264,9 @@ def _chips(home: int, tokens: Sequence[tuple[float, int]], y: float, side: int =
     )
 
 
-def _tag(x: float, y: float, wide: float, words: str, color: str, full: bool,
-         tall: float = SMALL) -> str:  # fmt: skip
+def _tag(
+    x: float, y: float, wide: float, words: str, color: str, full: bool, tall: float = SMALL
+) -> str:
     """A name on a colour, or on a pale plate with a bar of the colour."""
     if full:
         out = svg.box(x, y, wide, tall, fill=color, radius=3)

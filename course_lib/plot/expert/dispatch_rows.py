@@ -68,7 +68,7 @@ class Routes:
             )
         self.rows = sorted(row for key, row in rows.items() if key not in gone)
         self.lost = sorted(row for key, row in rows.items() if key in gone)
-        self.tokens = [len(tokens) for tokens in choices]
+        self.token_counts = [len(tokens) for tokens in choices]
         self.sizes = chunk_sizes(experts, len(choices))
         self.owner = [rank for rank, size in enumerate(self.sizes) for _ in range(size)]
         self.top_k = max(row.place for row in rows.values()) + 1

@@ -25,22 +25,34 @@ TITLES = (
 
 def captions(routes: Routes) -> list[str]:
     """A caption for each frame."""
-    return [_chosen(routes), _sorted(routes), _counts(routes), _there(routes), _work(routes),
-            _back(routes), _home(routes), _summed(routes)]  # fmt: skip
+    return [
+        _chosen(routes),
+        _sorted(routes),
+        _counts(routes),
+        _there(routes),
+        _work(routes),
+        _back(routes),
+        _home(routes),
+        _summed(routes),
+    ]
 
 
 def describe(routes: Routes) -> str:
     """The whole story: all captions, and where the rows of each expert come from."""
     head = (
-        f"{many(sum(routes.tokens), 'token')} on {many(len(routes.ranks), 'rank')}, "
+        f"{many(sum(routes.token_counts), 'token')} on {many(len(routes.ranks), 'rank')}, "
         f"{many(len(routes.experts), 'expert')}, drawn from the choices of a router."
     )
     experts = []
     for expert in routes.experts:
-        from_whom = [f"{count} from rank {home}" for home in routes.ranks
-                     if (count := routes.count(home, expert))]  # fmt: skip
-        experts.append(f"expert {expert} on rank {routes.owner[expert]}: "
-                       f"{', '.join(from_whom) or 'none'}")  # fmt: skip
+        from_whom = [
+            f"{count} from rank {home}"
+            for home in routes.ranks
+            if (count := routes.count(home, expert))
+        ]
+        experts.append(
+            f"expert {expert} on rank {routes.owner[expert]}: {', '.join(from_whom) or 'none'}"
+        )
     return " ".join([head, *captions(routes), f"Rows: {'; '.join(experts)}."])
 
 
@@ -62,8 +74,8 @@ def mean(values: Sequence[int]) -> float:
 def _chosen(routes: Routes) -> str:
     """How many tokens, experts and choices there are."""
     words = (
-        f"{many(sum(routes.tokens), 'token')} on {many(len(routes.ranks), 'rank')}; each chose "
-        f"{routes.top_k} of {many(len(routes.experts), 'expert')}: "
+        f"{many(sum(routes.token_counts), 'token')} on {many(len(routes.ranks), 'rank')}; each "
+        f"chose {routes.top_k} of {many(len(routes.experts), 'expert')}: "
         f"{many(len(routes.rows + routes.lost), 'choice')}. "
     )
     sizes = ", ".join(map(str, routes.sizes))
@@ -87,8 +99,11 @@ def _sorted(routes: Routes) -> str:
 
 def _dropped(routes: Routes) -> str:
     """`The 2 dropped choices are`."""
-    return "The dropped choice is" if len(routes.lost) == 1 else (
-        f"The {len(routes.lost)} dropped choices are")  # fmt: skip
+    return (
+        "The dropped choice is"
+        if len(routes.lost) == 1
+        else (f"The {len(routes.lost)} dropped choices are")
+    )
 
 
 def _counts(routes: Routes) -> str:
@@ -106,9 +121,11 @@ def _counts(routes: Routes) -> str:
 def _moved(routes: Routes) -> str:
     """`18 of 24 rows go over the wire, 6 stay`."""
     stay = len(routes.rows) - routes.travelling
-    return (f"{routes.travelling} of {many(len(routes.rows), 'row')} "
-            f"go{'es' * (routes.travelling == 1)} over the wire, "
-            f"{stay} stay{'s' * (stay == 1)}")  # fmt: skip
+    return (
+        f"{routes.travelling} of {many(len(routes.rows), 'row')} "
+        f"go{'es' * (routes.travelling == 1)} over the wire, "
+        f"{stay} stay{'s' * (stay == 1)}"
+    )
 
 
 def _there(routes: Routes) -> str:
@@ -162,7 +179,7 @@ def _back(routes: Routes) -> str:
 
 def _home(routes: Routes) -> str:
     """What the inverse is."""
-    results = [len(routes.rows), sum(routes.tokens)]
+    results = [len(routes.rows), sum(routes.token_counts)]
     words = (
         f"The inverse of the permutation of step 2 puts {many(results[0], 'result')} to "
         f"{many(results[1], 'token')}"
@@ -183,7 +200,7 @@ def _summed(routes: Routes) -> str:
     """What is added up."""
     words = (
         "Each token adds up its results with the router's weights w, which stayed at home: "
-        f"{many(len(routes.rows), 'result')}, {many(sum(routes.tokens), 'output')}."
+        f"{many(len(routes.rows), 'result')}, {many(sum(routes.token_counts), 'output')}."
     )
     if unheard(routes):
         words += " Where all was dropped it is 0: the token goes on with the residual stream alone."

@@ -72,8 +72,10 @@ def _byte_words(rows: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> str:
     out = ["Bytes sent by each rank, by operation."]
     for row in rows:
         each = zip(ranks, row["sent"], row["formula_sent"], strict=True)
-        parts = [f"rank {rank} sent {format_bytes(sent)}, by the formula {format_bytes(says)}"
-                 for rank, sent, says in each]  # fmt: skip
+        parts = [
+            f"rank {rank} sent {format_bytes(sent)}, by the formula {format_bytes(says)}"
+            for rank, sent, says in each
+        ]
         out.append(f"{row['op']} ({row['axis']}): {'; '.join(parts)}.")
     return " ".join(out)
 
@@ -119,11 +121,19 @@ def _stack(axes: Axes, place: int, ledger: Ledger, names: Sequence[str], most: i
         count, color = ledger.peak.get(name, 0), MEMORY_COLORS[name]
         axes.barh(place, count, 0.72, left=left, color=color)
         if count > 0.1 * most:
-            axes.text(left + count / 2, place, format_bytes(count), ha="center", va="center",
-                      color=text_on(color), fontsize=9)  # fmt: skip
+            axes.text(
+                left + count / 2,
+                place,
+                format_bytes(count),
+                ha="center",
+                va="center",
+                color=text_on(color),
+                fontsize=9,
+            )
         left += count
-    axes.text(left + 0.01 * most, place, format_bytes(left), va="center", fontweight="bold",
-              fontsize=9)  # fmt: skip
+    axes.text(
+        left + 0.01 * most, place, format_bytes(left), va="center", fontweight="bold", fontsize=9
+    )
 
 
 # --- shared --------------------------------------------------------------------------------

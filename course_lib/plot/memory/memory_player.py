@@ -47,9 +47,14 @@ def memory_player(
     if still is not None and still not in labels:
         raise Refusal(f"begin with the frame {still!r}", ", ".join(labels), "it is not among them")
     return Player(
-        chart.size, chart.background(), chart.places(), [chart.frame(label) for label in labels],
-        title=title, alt=chart.alt(), still=labels.index(still) if still else 0,
-    )  # fmt: skip
+        chart.size,
+        chart.background(),
+        chart.places(),
+        [chart.frame(label) for label in labels],
+        title=title,
+        alt=chart.alt(),
+        still=labels.index(still) if still else 0,
+    )
 
 
 def _bars(value: Mapping[Any, Any]) -> dict[str, Bar]:
@@ -174,7 +179,8 @@ class Stacks:
         bars = self.frames[label]
         if list(bars) == [""]:
             return f"{label}: {self.write(_total(bars['']))} in all, {self._parts(bars[''])}." + (
-                " Over the budget." if self._over(_total(bars[""])) else "")  # fmt: skip
+                " Over the budget." if self._over(_total(bars[""])) else ""
+            )
         sums = ", ".join(f"{name} {self.write(_total(bar))}" for name, bar in bars.items())
         over = [name for name, bar in bars.items() if self._over(_total(bar))]
         return f"{label}: {sums}." + (f" Over the budget: {', '.join(over)}." if over else "")
@@ -189,8 +195,10 @@ class Stacks:
 
     def alt(self) -> str:
         """Every frame's sums, and the classes of the first and of the last frame."""
-        out = [f"{self.title}: stacked bars of bytes by memory class, one frame each for "
-               f"{', '.join(self.frames)}."]  # fmt: skip
+        out = [
+            f"{self.title}: stacked bars of bytes by memory class, one frame each for "
+            f"{', '.join(self.frames)}."
+        ]
         if self.budget is not None:
             out.append(f"The budget is {self._budget_words()}.")
         out += [self._caption(label) for label in self.frames]

@@ -104,8 +104,9 @@ def _draw(axes: Axes, curve: Curve, longest: float, color: str) -> None:
     shown = thinned(curve.history, longest / 400)
     times = [100 * moment.at / longest for moment in shown]
     counts = [moment.total for moment in shown]
-    axes.stairs(counts[:-1], times, fill=True, facecolor=f"{color}24", edgecolor=color,
-                linewidth=1.8)  # fmt: skip
+    axes.stairs(
+        counts[:-1], times, fill=True, facecolor=f"{color}24", edgecolor=color, linewidth=1.8
+    )
 
 
 def _label_peaks(axes: Axes, curves: list[Curve], longest: float) -> None:
@@ -119,9 +120,16 @@ def _label_peaks(axes: Axes, curves: list[Curve], longest: float) -> None:
         axes.plot([x], [count], "o", color=color, markersize=6)
         axes.plot([x, 100], [count, count], color=color, linewidth=1, linestyle=(0, (4, 3)))
         words = f"{curve.name}\npeak {format_bytes(count)}, {format_time(curve.seconds)}"
-        axes.annotate(words, (1, count / top), (1.045, place), xycoords="axes fraction",
-                      va="center", fontsize=9.5, annotation_clip=False,
-                      arrowprops={"arrowstyle": "-", "color": color, "linewidth": 1})  # fmt: skip
+        axes.annotate(
+            words,
+            (1, count / top),
+            (1.045, place),
+            xycoords="axes fraction",
+            va="center",
+            fontsize=9.5,
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 1},
+        )
 
 
 def apart(heights: list[float]) -> list[float]:
@@ -139,12 +147,16 @@ def apart(heights: list[float]) -> list[float]:
 
 def _words(rank: int, curves: list[Curve], longest: Curve) -> str:
     """The chart in words, each run compared with the first."""
-    out = [f"Activations held by rank {rank} over time, from the first that is held to the last "
-           f"that is freed; time in percent of the longest run, {longest.name}."]  # fmt: skip
+    out = [
+        f"Activations held by rank {rank} over time, from the first that is held to the last "
+        f"that is freed; time in percent of the longest run, {longest.name}."
+    ]
     first = curves[0]
     for curve in curves:
-        words = (f"{curve.name}: peak {format_bytes(curve.peak.total)} after "
-                 f"{format_time(curve.peak.at)} of {format_time(curve.seconds)}")  # fmt: skip
+        words = (
+            f"{curve.name}: peak {format_bytes(curve.peak.total)} after "
+            f"{format_time(curve.peak.at)} of {format_time(curve.seconds)}"
+        )
         if curve is not first:
             share = 100 * curve.peak.total / first.peak.total
             time = 100 * curve.seconds / first.seconds

@@ -61,8 +61,11 @@ def memory_over_time(timeline: Timeline, rank: int = 0) -> Picture:
         axes.stackplot(
             [moment.at * 1e3 for moment in shown],
             [[moment.counts.get(name, 0) for moment in shown] for name in names],
-            colors=[MEMORY_COLORS[n] for n in names], step="post", edgecolor=PAPER, linewidth=0.4,
-        )  # fmt: skip
+            colors=[MEMORY_COLORS[n] for n in names],
+            step="post",
+            edgecolor=PAPER,
+            linewidth=0.4,
+        )
         _mark(axes, peak, history[-1].at)
         _axes(axes, peak.total)
         legend_below(figure, [Patch(color=MEMORY_COLORS[n], label=n) for n in names])
@@ -103,10 +106,14 @@ def _mark(axes: Axes, peak: Held, last: float) -> None:
     x, right = peak.at * 1e3, peak.at > 0.5 * last
     axes.plot([x], [peak.total], "o", color=INK, markersize=6)
     axes.annotate(
-        f"peak {format_bytes(peak.total)} at {format_time(peak.at)}", (x, peak.total),
-        xytext=(-6 if right else 6, 7), textcoords="offset points", fontweight="bold", fontsize=9.5,
+        f"peak {format_bytes(peak.total)} at {format_time(peak.at)}",
+        (x, peak.total),
+        xytext=(-6 if right else 6, 7),
+        textcoords="offset points",
+        fontweight="bold",
+        fontsize=9.5,
         ha="right" if right else "left",
-    )  # fmt: skip
+    )
 
 
 def _axes(axes: Axes, most: int) -> None:

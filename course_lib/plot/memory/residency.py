@@ -53,10 +53,14 @@ def residency_steps(timeline: Timeline, rank: int = 0, away: str = "sharded") ->
         raise nothing_recorded(f"the units of rank {rank} over time", "no mark `gather`")
     chart = Chart(units, moments, away)
     return Player(
-        chart.size, chart.background(), chart.places(),
+        chart.size,
+        chart.background(),
+        chart.places(),
         [chart.frame(number) for number in range(len(chart.states))],
-        title=f"units on rank {rank}", alt=chart.alt(rank), still=len(chart.states) - 1,
-    )  # fmt: skip
+        title=f"units on rank {rank}",
+        alt=chart.alt(rank),
+        still=len(chart.states) - 1,
+    )
 
 
 class Chart:
@@ -98,16 +102,22 @@ class Chart:
             out += [name, *self._row(unit)]
         out += self._counts()
         words = "one column a moment: order, not time"
-        out.append(svg.text(self.columns.left, self.size[1] - 10, words, kind="soft", size=11,
-                            anchor="start"))  # fmt: skip
+        out.append(
+            svg.text(
+                self.columns.left, self.size[1] - 10, words, kind="soft", size=11, anchor="start"
+            )
+        )
         return "".join(out)
 
     def _row(self, unit: str) -> list[str]:
         """A unit's states over all moments; its gradient on the wire is a thin bar below."""
         y, columns, out = self.y(unit), self.columns, []
         middle = y + 10
-        out.append(svg.line([(columns.left, middle), (columns.left + WIDE, middle)],
-                            kind="line-edge", width=1))  # fmt: skip
+        out.append(
+            svg.line(
+                [(columns.left, middle), (columns.left + WIDE, middle)], kind="line-edge", width=1
+            )
+        )
         main = [now[unit].work or now[unit].place for now in self.states]
         for first, after, state in runs(main):
             if state != AWAY:
@@ -116,8 +126,11 @@ class Chart:
                 x = (columns.x(first) + columns.x(after)) / 2
                 out.append(svg.text(x, y + 14, state[10].upper(), size=11, color="#000", bold=True))
         sent = [REDUCING if now[unit].reducing else "" for now in self.states]
-        out += [columns.bar(first, after, y + 19, 5, fill=PURPLE)
-                for first, after, state in runs(sent) if state]  # fmt: skip
+        out += [
+            columns.bar(first, after, y + 19, 5, fill=PURPLE)
+            for first, after, state in runs(sent)
+            if state
+        ]
         return out
 
     def _counts(self) -> list[str]:
@@ -146,11 +159,12 @@ class Chart:
         color = COLORS.get(unit.state, "")
         ink = text_on(color) if color else ""
         plate = svg.box(0, 1, NOW, ROW - 4, fill=color, kind="" if color else "panel")
-        return plate + svg.text(NOW / 2, 16, unit.state or self.away, color=ink, kind="soft",
-                                size=11.5)  # fmt: skip
+        return plate + svg.text(
+            NOW / 2, 16, unit.state or self.away, color=ink, kind="soft", size=11.5
+        )
 
     def _count(self, number: int) -> str:
-        """`units resident: 2`, of which how many are still arriving, and the most so far."""
+        """`units resident: 2`, how many of them are still arriving, and the most so far."""
         arriving = sum(unit.place == ARRIVING for unit in self.states[number].values())
         held, most = self.held[number], max(self.held[: number + 1])
         some = f" ({arriving} arriving)" if arriving else ""
@@ -171,8 +185,11 @@ class Chart:
         if number == 0:
             return f"Before the first moment: {len(self.units)} units, {count}"
         moment = self.moments[number - 1]
-        busy = [f"{name} is {unit.work}" for name, unit in self.states[number].items()
-                if unit.work and name != moment.unit]  # fmt: skip
+        busy = [
+            f"{name} is {unit.work}"
+            for name, unit in self.states[number].items()
+            if unit.work and name != moment.unit
+        ]
         while_ = f", while {' and '.join(busy)}" if busy else ""
         return f"Moment {number}: {self._said(number)}{while_}. Units: {count}"
 
@@ -190,8 +207,9 @@ class Chart:
             f"{', '.join(self.units)}. At most {most} were resident or arriving at once, first "
             f"{here or 'none'}. {_overlapped(self.moments, self.states)} At the end "
             f"{self.held[-1]} are resident. In order: "
-            + "; ".join(f"{m.kind} {m.unit}" for m in self.moments if m.kind != "end") + "."
-        )  # fmt: skip
+            + "; ".join(f"{m.kind} {m.unit}" for m in self.moments if m.kind != "end")
+            + "."
+        )
 
 
 def runs(values: Sequence[Value]) -> Iterator[tuple[int, int, Value]]:

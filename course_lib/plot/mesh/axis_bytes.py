@@ -16,7 +16,7 @@ from course_lib.plot.player.style import GREEN, ORANGE, format_bytes
 
 ROW, BAR, VALUE = 38.0, 13.0, 62.0  # of an axis, of one bar, of the number at its end
 INSIDE, BETWEEN = "upper bar: inside the node", "lower bar: between nodes"
-MUCH = 50  # so many times more bytes on one axis than on another, and the scale is logarithmic
+MUCH = 50  # if one axis has this many times the bytes of another, the scale is logarithmic
 WIDE, TOP, TICK = 700.0, 66.0, 56  # TICK: the least distance of two faint lines
 
 Sent = Mapping[str, tuple[float, float]]  # by the axis's label: bytes inside a node, between nodes
@@ -103,7 +103,7 @@ class ByteBars:
         return self.place.top + ROW * list(self.sent).index(name)
 
     def length(self, count: float) -> float:
-        """How long the bar of so many bytes is."""
+        """How long the bar for `count` bytes is."""
         if not count:
             return 0.0
         if not self.logarithmic:
@@ -122,8 +122,11 @@ class ByteBars:
             if long:
                 out.append(svg.box(zero, y + below, long, BAR, fill=color, radius=1))
             words, kind = format_bytes(count), "ink" if count else "soft"
-            out.append(svg.text(zero + long + 5, y + below + 10.5, words, kind=kind, size=11,
-                                anchor="start"))  # fmt: skip
+            out.append(
+                svg.text(
+                    zero + long + 5, y + below + 10.5, words, kind=kind, size=11, anchor="start"
+                )
+            )
         return "".join(out)
 
     def _axis(self) -> str:
@@ -135,8 +138,9 @@ class ByteBars:
             out.append(svg.text(x, y + 15, format_bytes(count), kind="soft", size=10.5))
         if self.logarithmic:
             words = f"logarithmic: × {2 ** self._every():,} per line"
-            out.append(svg.text(self.place.left, y + 31, words, kind="soft", size=10.5,
-                                anchor="start"))  # fmt: skip
+            out.append(
+                svg.text(self.place.left, y + 31, words, kind="soft", size=10.5, anchor="start")
+            )
         return "".join(out)
 
     def ticks(self) -> list[float]:

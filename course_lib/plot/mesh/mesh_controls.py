@@ -6,7 +6,7 @@ from typing import Any
 
 import ipywidgets
 
-from course_lib.plot.mesh.mesh_explorer import Board
+from course_lib.plot.mesh.mesh_explorer import MeshDrawing
 from course_lib.plot.mesh.mesh_groups import AXES, MeshGroups
 from course_lib.plot.player.explorer import Explorer, live_html, refusal_html, rules, still_html
 from course_lib.plot.player.picture import Picture
@@ -15,8 +15,17 @@ from course_lib.trace import Refusal
 SIZES = (1, 2, 3, 4, 6, 8, 16)
 PLACES = "none: places alone"
 SHOWN = (PLACES, "tp", "cp", "ep", "dp", "pp", "dp_ep_cp", "dp_cp")
-START: dict[str, Any] = {"pp": 2, "dp": 2, "ep": 1, "cp": 1, "tp": 4, "per_node": 8,
-                         "innermost": "tp", "shown": "tp", "rank": 0}  # fmt: skip
+START: dict[str, Any] = {
+    "pp": 2,
+    "dp": 2,
+    "ep": 1,
+    "cp": 1,
+    "tp": 4,
+    "per_node": 8,
+    "innermost": "tp",
+    "shown": "tp",
+    "rank": 0,
+}
 STILL = "cp-mesh-still"
 LINES = 4.4  # of the longest caption
 
@@ -32,13 +41,13 @@ def draw(at: dict[str, Any]) -> tuple[Picture, str]:
     """
     order = [axis for axis in AXES if axis != at["innermost"]] + [at["innermost"]]
     mesh = MeshGroups({axis: at[axis] for axis in order}, at["per_node"])
-    board = Board(mesh, min(at["rank"], mesh.world - 1), {})
+    drawing = MeshDrawing(mesh, min(at["rank"], mesh.world - 1), {})
     axes = mesh.named(at["shown"]) if at["shown"] != PLACES else ()
-    frame = board.frame(axes) if axes else board.first()
+    frame = drawing.frame(axes) if axes else drawing.first()
     words = frame.caption
     if not axes and at["shown"] != PLACES:
         words = f"{at['shown'].replace('_', ' × ')} has size 1: no groups to show. {words}"
-    player = board.player([frame])
+    player = drawing.player([frame])
     return Picture(player.frame_svg(0), words, player.title), words
 
 
@@ -62,21 +71,25 @@ class MeshControls:
             axis: slide(options=SIZES, value=START[axis], description=axis, **look)
             for axis in reversed(AXES)
         }
-        self.sliders["innermost"] = choose(options=AXES[::-1], value=START["innermost"],
-                                           description="innermost axis", **look)  # fmt: skip
-        self.sliders["per_node"] = slide(options=(1, 2, 4, 8, 16), value=START["per_node"],
-                                         description="ranks per node", **look)  # fmt: skip
-        self.sliders["shown"] = choose(options=SHOWN, value=START["shown"],
-                                       description="groups of", **look)  # fmt: skip
-        self.sliders["rank"] = ipywidgets.IntSlider(value=START["rank"], min=0, max=15,
-                                                    description="rank", **look)  # fmt: skip
+        self.sliders["innermost"] = choose(
+            options=AXES[::-1], value=START["innermost"], description="innermost axis", **look
+        )
+        self.sliders["per_node"] = slide(
+            options=(1, 2, 4, 8, 16), value=START["per_node"], description="ranks per node", **look
+        )
+        self.sliders["shown"] = choose(
+            options=SHOWN, value=START["shown"], description="groups of", **look
+        )
+        self.sliders["rank"] = ipywidgets.IntSlider(
+            value=START["rank"], min=0, max=15, description="rank", **look
+        )
         self.view = ipywidgets.HTML()
         for slider in self.sliders.values():
             slider.observe(self.show, names="value")
         self.show()
 
     def show(self, _: object = None) -> None:
-        """Draws anew, or says why there is nothing to draw."""
+        """Draws again, or says why there is nothing to draw."""
         at = {name: slider.value for name, slider in self.sliders.items()}
         try:
             picture, words = draw(at)

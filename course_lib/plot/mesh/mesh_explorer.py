@@ -54,12 +54,12 @@ def mesh_explorer(
             f"a mesh of {shape_words(sizes)}",
             f"its ranks are 0 to {mesh.world - 1}",
         )
-    board = Board(mesh, rank, by_axes(bytes_by_axis or {}, mesh))
-    frames = [board.first(), *map(board.frame, board.axes)]
-    return board.player(frames, still=min(1, len(board.axes)))
+    drawing = MeshDrawing(mesh, rank, by_axes(bytes_by_axis or {}, mesh))
+    frames = [drawing.first(), *map(drawing.frame, drawing.axes)]
+    return drawing.player(frames, still=min(1, len(drawing.axes)))
 
 
-class Board:
+class MeshDrawing:
     """The nodes at the left, facts and bytes at the right.
 
     Args:
@@ -124,8 +124,9 @@ class Board:
         """All ranks and their places."""
         marks = self.floor.fills({self.rank: BLUE}) + self.floor.ring(self.rank)
         words = self._words((self.rank,), ())
-        head = svg.text(0, 0, "Every rank has a place on the mesh", size=15, anchor="start",
-                        bold=True)  # fmt: skip
+        head = svg.text(
+            0, 0, "Every rank has a place on the mesh", size=15, anchor="start", bold=True
+        )
         told = self._facts(_wrapped(first_facts(self.rank, self.mesh)))
         return Frame((head, marks, words, told, ""), first_caption(self.rank, self.mesh))
 
@@ -135,9 +136,10 @@ class Board:
         mine = next(group for group in groups if self.rank in group)
         rest = [group for group in groups if group is not mine]
         colors = {
-            rank: OTHERS[number % len(OTHERS)] for number, group in enumerate(rest)
+            rank: OTHERS[number % len(OTHERS)]
+            for number, group in enumerate(rest)
             for rank in group
-        } | dict.fromkeys(mine, BLUE)  # fmt: skip
+        } | dict.fromkeys(mine, BLUE)
         edges = self.floor.edges({self.mesh.node(rank) for rank in mine})
         marks = edges + self.floor.fills(colors) + self.floor.ring(self.rank)
         head = svg.text(0, 0, heading(axes, self.mesh), size=15, anchor="start", bold=True)
@@ -175,11 +177,13 @@ class Board:
             middle = svg.number(x + wide / 2 + (ASIDE if tags else 0))
             place = "·".join(map(str, self.mesh.place(rank).values()))
             big.append(f'<text x="{middle}" y="{svg.number(y + 16)}">{rank}</text>')
-            small.append(f'<text x="{svg.number(x + wide / 2)}" y="{svg.number(y + 31)}">'
-                         f"{place}</text>")  # fmt: skip
+            small.append(
+                f'<text x="{svg.number(x + wide / 2)}" y="{svg.number(y + 31)}">{place}</text>'
+            )
             if rank in tags:
-                tag.append(f'<text x="{svg.number(x + 3)}" y="{svg.number(y + 14)}">'
-                           f"{tags[rank]}</text>")  # fmt: skip
+                tag.append(
+                    f'<text x="{svg.number(x + 3)}" y="{svg.number(y + 14)}">{tags[rank]}</text>'
+                )
         return (
             f'<g {look} text-anchor="middle"><g font-size="13.5" font-weight="600">'
             f'{"".join(big)}</g><g font-size="11">{"".join(small)}</g></g>'
@@ -196,11 +200,14 @@ class Board:
     def player(self, frames: list[Frame], still: int = 0) -> Player:
         """These frames on this background."""
         return Player(
-            self.size, self.background(),
-            [(16, 26), (0, 0), (0, 0), (self.left, FACTS), (0, 0)], frames,
-            title=f"mesh of {shape_words(self.mesh.sizes) or '1 rank'}", alt=self.alt(frames),
+            self.size,
+            self.background(),
+            [(16, 26), (0, 0), (0, 0), (self.left, FACTS), (0, 0)],
+            frames,
+            title=f"mesh of {shape_words(self.mesh.sizes) or '1 rank'}",
+            alt=self.alt(frames),
             still=still,
-        )  # fmt: skip
+        )
 
     def alt(self, frames: list[Frame]) -> str:
         """All captions, and the bytes of every axis."""

@@ -11,7 +11,7 @@ from course_lib.plot.player.style import BLUE
 from course_lib.trace import Refusal
 
 LARGEST, MOST_NODES = 512, 128  # ranks and nodes that can be drawn
-IN_WORDS = 64  # so many ranks are cells with words
+IN_WORDS = 64  # up to this many ranks, cells have words
 LEFT, WIDE = 16.0, 500.0  # of the nodes' field
 
 
@@ -134,8 +134,9 @@ class Floor:
         """A line round one rank."""
         (x, y), (wide, tall) = self.cell(rank), self.side
         far, edge = (1.0, 2.4) if self.worded else (1.2, 1.4)
-        return svg.box(x - far, y - far, wide + 2 * far, tall + 2 * far, kind="ink-edge",
-                       radius=2, edge=edge)  # fmt: skip
+        return svg.box(
+            x - far, y - far, wide + 2 * far, tall + 2 * far, kind="ink-edge", radius=2, edge=edge
+        )
 
 
 def pale(color: str) -> str:

@@ -109,7 +109,7 @@ class MeshGroups:
         return sorted({b - a for a, b in zip(group, group[1:], strict=False)})
 
     def combinations(self) -> list[Axes]:
-        """Axes whose groups matter together, besides each alone: those of gradients.
+        """Axes whose groups matter together as well as each alone: those of gradients.
 
         All ranks of dp × ep × cp have the same parameters, but of experts those of dp × cp have.
         """

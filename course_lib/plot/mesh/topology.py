@@ -20,8 +20,9 @@ LEFT, TOP, SIDE, STEP = 78, 46, 32, 60  # a rank is a square of SIDE, one every 
 TALL, ROW = 74, 88  # a node is TALL, one every ROW pixels
 
 
-def topology(groups: Sequence[Sequence[int]], ranks_per_node: int, title: str = "groups"
-             ) -> Picture:  # fmt: skip
+def topology(
+    groups: Sequence[Sequence[int]], ranks_per_node: int, title: str = "groups"
+) -> Picture:
     """Nodes in rows, ranks in columns, and groups of ranks linked; a group wears one colour.
 
     Groups are coloured like their first rank; in worlds over 8 ranks, one after the other. Members
@@ -59,11 +60,15 @@ def mesh_axes(sizes: Mapping[str, int], ranks_per_node: int) -> Player:
         caption = f"Axis {axis}: {_words(groups, ranks_per_node)}"
         frames.append(Frame((heading, cluster.lit(groups)), caption))
     return Player(
-        cluster.size, cluster.nodes(), [(LEFT, 22), (0, 0)], frames, title=f"mesh of {shape}",
+        cluster.size,
+        cluster.nodes(),
+        [(LEFT, 22), (0, 0)],
+        frames,
+        title=f"mesh of {shape}",
         alt=f"A mesh of {shape} on nodes of {ranks_per_node} ranks. "
         + " ".join(frame.caption for frame in frames),
         still=len(frames) - 1,
-    )  # fmt: skip
+    )
 
 
 def lines(axis: str, sizes: Mapping[str, int]) -> list[list[int]]:

@@ -9,7 +9,7 @@ import ipywidgets
 from course_lib.layout import PRECISIONS, RECOMPUTE, Layout
 from course_lib.plan import MODELS, answer, problem
 from course_lib.plan.inputs.hardware import GPUS
-from course_lib.plot.plan.plan_board import LayoutBoard
+from course_lib.plot.plan.plan_drawing import LayoutDrawing
 from course_lib.plot.player.explorer import Explorer, live_html, refusal_html, rules, still_html
 from course_lib.plot.player.picture import Picture
 from course_lib.schedule import KINDS
@@ -19,16 +19,28 @@ SEQUENCES = tuple(2**n for n in range(10, 18))
 COUNTS = tuple(2**n for n in range(15))
 SCHEDULES = tuple(name for name, kind in KINDS.items() if kind.wait)  # that a plan can have
 START: dict[str, Any] = {
-    "model": "llama3-70b", "sequence": 8192, "gpu": "H100", "gpus": 512, "batch": 1024,
-    "tp": 8, "pp": 4, "cp": 1, "ep": 1, "micro_batch_size": 1, "zero": 1, "recompute": "none",
-    "schedule": "1F1B", "chunks": 1, "precision": "bf16",
-}  # fmt: skip
+    "model": "llama3-70b",
+    "sequence": 8192,
+    "gpu": "H100",
+    "gpus": 512,
+    "batch": 1024,
+    "tp": 8,
+    "pp": 4,
+    "cp": 1,
+    "ep": 1,
+    "micro_batch_size": 1,
+    "zero": 1,
+    "recompute": "none",
+    "schedule": "1F1B",
+    "chunks": 1,
+    "precision": "bf16",
+}
 STILL = "cp-plan-still"
 LINES = 3.6  # of the longest caption
 
 
-def board(at: dict[str, Any]) -> LayoutBoard:
-    """The board for some settings.
+def drawing(at: dict[str, Any]) -> LayoutDrawing:
+    """The drawing for some settings.
 
     Args:
         at: by the names of START; dp is what is left of the GPUs.
@@ -48,16 +60,23 @@ def board(at: dict[str, Any]) -> LayoutBoard:
         )
     split = at["schedule"] == "interleaved 1F1B"
     layout = Layout(
-        pp=at["pp"], dp=at["gpus"] // others, ep=at["ep"], cp=at["cp"], tp=at["tp"],
-        micro_batch_size=at["micro_batch_size"], micro_batches=at["batch"] // pieces,
+        pp=at["pp"],
+        dp=at["gpus"] // others,
+        ep=at["ep"],
+        cp=at["cp"],
+        tp=at["tp"],
+        micro_batch_size=at["micro_batch_size"],
+        micro_batches=at["batch"] // pieces,
         schedule=at["schedule"] if at["pp"] > 1 else "1F1B",
         chunks=max(2, at["chunks"]) if split and at["pp"] > 1 else 1,
-        zero=at["zero"], recompute=at["recompute"], precision=at["precision"],
+        zero=at["zero"],
+        recompute=at["recompute"],
+        precision=at["precision"],
         sequence=at["tp"] > 1 and asked.config.moe is None,
-    )  # fmt: skip
+    )
     if layout.batch != at["batch"]:
         raise ValueError(f"{at['batch']} sequences do not divide into pieces of {pieces}")
-    return LayoutBoard(asked, layout)
+    return LayoutDrawing(asked, layout)
 
 
 def draw(at: dict[str, Any]) -> tuple[Picture, str]:
@@ -66,7 +85,7 @@ def draw(at: dict[str, Any]) -> tuple[Picture, str]:
     Raises:
         ValueError: there is no such layout.
     """
-    picture = board(at).picture()
+    picture = drawing(at).picture()
     return picture, picture.alt
 
 
@@ -97,19 +116,31 @@ class PlanControls:
         look = {"layout": {"width": "290px"}, "style": {"description_width": "116px"}}
         slide, choose = ipywidgets.SelectionSlider, ipywidgets.Dropdown
         options = {
-            "model": (choose, tuple(MODELS)), "sequence": (slide, SEQUENCES),
+            "model": (choose, tuple(MODELS)),
+            "sequence": (slide, SEQUENCES),
             "gpu": (choose, tuple(GPUS)),
-            "gpus": (slide, COUNTS), "batch": (slide, COUNTS), "tp": (slide, DEGREES),
-            "pp": (slide, (*DEGREES, 10, 20)), "cp": (slide, DEGREES), "ep": (slide, DEGREES),
-            "micro_batch_size": (slide, (1, 2, 4, 8)), "zero": (slide, (0, 1, 2, 3)),
-            "recompute": (choose, RECOMPUTE), "schedule": (choose, SCHEDULES),
-            "chunks": (slide, (1, 2, 4)), "precision": (choose, PRECISIONS),
-        }  # fmt: skip
+            "gpus": (slide, COUNTS),
+            "batch": (slide, COUNTS),
+            "tp": (slide, DEGREES),
+            "pp": (slide, (*DEGREES, 10, 20)),
+            "cp": (slide, DEGREES),
+            "ep": (slide, DEGREES),
+            "micro_batch_size": (slide, (1, 2, 4, 8)),
+            "zero": (slide, (0, 1, 2, 3)),
+            "recompute": (choose, RECOMPUTE),
+            "schedule": (choose, SCHEDULES),
+            "chunks": (slide, (1, 2, 4)),
+            "precision": (choose, PRECISIONS),
+        }
         self.sliders: dict[str, Any] = {
-            name: kind(options=sorted(values) if kind is slide else values, value=START[name],
-                       description=name, **look)
+            name: kind(
+                options=sorted(values) if kind is slide else values,
+                value=START[name],
+                description=name,
+                **look,
+            )
             for name, (kind, values) in options.items()
-        }  # fmt: skip
+        }
         self.view = ipywidgets.HTML()
         self.button = ipywidgets.Button(
             description="the planner's choice", layout={"width": "190px"}
@@ -124,7 +155,7 @@ class PlanControls:
         return {name: slider.value for name, slider in self.sliders.items()}
 
     def show(self, _: object = None) -> None:
-        """Draws anew, or says why there is nothing to draw."""
+        """Draws again, or says why there is nothing to draw."""
         try:
             picture, words = draw(self.at())
         except ValueError as error:
@@ -182,4 +213,4 @@ def show_layout(name: str, gpus: str, layout: Layout, sequence: int | None = Non
         layout: how the model is spread.
         sequence: tokens in a sequence; the model's own if None.
     """
-    return LayoutBoard(problem(name, gpus, layout.batch, sequence), layout).picture()
+    return LayoutDrawing(problem(name, gpus, layout.batch, sequence), layout).picture()

@@ -59,7 +59,7 @@ def still_html(name: str, picture: Picture, words: str, lines: float) -> str:
 def rules(name: str) -> ipywidgets.HTML:
     """What stays on the page while pictures come and go: their colours, and no still picture.
 
-    Rules that came with each picture would make the browser look at the whole page anew.
+    Rules that came with each picture would make the browser look at the whole page again.
     """
     # While the live picture is on the page, the still one above it would say the same twice.
     return ipywidgets.HTML(f"<style>.{name}{{display:none}}</style>{ROLE_STYLE}")
@@ -72,7 +72,7 @@ def live_html(picture: Picture, words: str = "", lines: float = 0) -> str:
 
 
 def refusal_html(why: str, height: int = 0) -> str:
-    """Why there is no picture, in place of it, at least so many pixels high."""
+    """What stands where a picture should be: why there is none, at least `height` pixels high."""
     body = f'<p class="ink" role="status">{escape(why)}</p>'
     return f'<div class="cp" style="min-height:{height}px">{body}</div>'
 

@@ -77,8 +77,15 @@ def style() -> AbstractContextManager[None]:
 
 def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
     """A legend in rows under the axes."""
-    figure.legend(handles=handles, loc="outside lower left", ncols=min(len(handles), 9), fontsize=9,
-                  handlelength=1.0, handleheight=1.0, columnspacing=1.2)  # fmt: skip
+    figure.legend(
+        handles=handles,
+        loc="outside lower left",
+        ncols=min(len(handles), 9),
+        fontsize=9,
+        handlelength=1.0,
+        handleheight=1.0,
+        columnspacing=1.2,
+    )
 
 
 def nothing_recorded(asked: str, found: str) -> Refusal:

@@ -14,8 +14,7 @@ from course_lib.plot.player.svg import Point, data_uri, document, number
 from course_lib.trace import Refusal
 
 BAR_CSS = (
-    ROLE_CSS
-    + ".cp-stage svg{" + FIT + "}"
+    ROLE_CSS + ".cp-stage svg{" + FIT + "}"
     ".cp-bar{display:flex;align-items:center;gap:4px;max-width:640px;margin:6px 0 0}"
     ".cp-bar button{width:34px;height:30px;padding:0;border:1px solid var(--cp-line);"
     "border-radius:5px;background:var(--cp-panel);cursor:pointer;line-height:1}"
@@ -31,7 +30,7 @@ BAR_CSS = (
     ".cp-count{opacity:.75;font-size:13px;font-variant-numeric:tabular-nums}"
     ".cp-caption{font-size:14px;line-height:1.45;min-height:2.9em;"
     "max-width:760px;margin:0;padding:8px 0 0}"
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,15 @@ FIELD_CSS = (
 FRAME = "border-left:4px solid #0072B2;padding:8px 14px;margin:4px 0;max-width:760px;font-size:14px"
 
 
-def predict(question: str, answer: float, unit: str = "", *, why: str,
-            near: Mapping[float, str] | None = None, tolerance: float = 0.01
-            ) -> Prediction:  # fmt: skip
+def predict(
+    question: str,
+    answer: float,
+    unit: str = "",
+    *,
+    why: str,
+    near: Mapping[float, str] | None = None,
+    tolerance: float = 0.01,
+) -> Prediction:
     """A question whose answer is a number, checked in the browser.
 
     The reader may write 1.5, 1,5, 3/2 or 12e6; Enter or the button checks it. A wrong answer is
@@ -45,8 +51,15 @@ def predict(question: str, answer: float, unit: str = "", *, why: str,
 class Prediction:
     """A question with an answer field; see `predict`."""
 
-    def __init__(self, question: str, answer: float, unit: str, why: str,
-                 near: dict[float, str], tolerance: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        question: str,
+        answer: float,
+        unit: str,
+        why: str,
+        near: dict[float, str],
+        tolerance: float,
+    ) -> None:
         self.question = question
         self.answer = answer
         self.unit = unit

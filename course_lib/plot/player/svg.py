@@ -17,8 +17,17 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def text(x: float, y: float, words: str, *, kind: str = "ink", size: float = 12,
-         anchor: str = "middle", color: str = "", bold: bool = False) -> str:  # fmt: skip
+def text(
+    x: float,
+    y: float,
+    words: str,
+    *,
+    kind: str = "ink",
+    size: float = 12,
+    anchor: str = "middle",
+    color: str = "",
+    bold: bool = False,
+) -> str:
     """Words with their baseline at (x, y); `kind` is a role of the style, `color` overrides it."""
     look = f'fill="{color}"' if color else f'class="{kind}"'
     weight = ' font-weight="600"' if bold else ""
@@ -28,8 +37,17 @@ def text(x: float, y: float, words: str, *, kind: str = "ink", size: float = 12,
     )
 
 
-def box(x: float, y: float, width: float, height: float, *, kind: str = "", fill: str = "",
-        radius: float = 4, edge: float = 0) -> str:  # fmt: skip
+def box(
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    *,
+    kind: str = "",
+    fill: str = "",
+    radius: float = 4,
+    edge: float = 0,
+) -> str:
     """A rectangle: of a colour (`fill`), of a role (`kind`), or an outline `edge` pixels thick."""
     look = f'fill="{fill}"' if fill else f'class="{kind}"'
     stroke = f' stroke-width="{number(edge)}"' if edge else ""
@@ -39,8 +57,14 @@ def box(x: float, y: float, width: float, height: float, *, kind: str = "", fill
     )
 
 
-def line(points: Sequence[Point], *, kind: str = "ink-edge", color: str = "", width: float = 2,
-         dashed: bool = False) -> str:  # fmt: skip
+def line(
+    points: Sequence[Point],
+    *,
+    kind: str = "ink-edge",
+    color: str = "",
+    width: float = 2,
+    dashed: bool = False,
+) -> str:
     """A line through points, its corners rounded."""
     look = f'fill="none" stroke="{color}"' if color else f'class="{kind}"'
     dash = ' stroke-dasharray="5 4"' if dashed else ""

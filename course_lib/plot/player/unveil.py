@@ -34,8 +34,9 @@ class Columns:
         """Left edge of a moment's column."""
         return self.left + (moment - 1) * self.step
 
-    def bar(self, first: int, after: int, y: float, tall: float, *, fill: str = "",
-            kind: str = "") -> str:  # fmt: skip
+    def bar(
+        self, first: int, after: int, y: float, tall: float, *, fill: str = "", kind: str = ""
+    ) -> str:
         """A bar from the column of moment `first` up to that of moment `after`, left out itself."""
         width = max(0.5, (after - first) * self.step - 0.6)
         return svg.box(self.x(first), y, width, tall, fill=fill, kind=kind, radius=min(2, tall / 2))

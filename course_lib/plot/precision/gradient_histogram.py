@@ -63,12 +63,18 @@ def gradient_histogram(
             "a scale that is not a power of two, or none",
             "a power of two changes no digit of a gradient, and there is a frame for each",
         )
-    board = Histograms(counts, read_formats(formats, saturate), [float(scale) for scale in scales])
-    frames = [board.frame(scale) for scale in board.scales]
+    drawing = Histograms(
+        counts, read_formats(formats, saturate), [float(scale) for scale in scales]
+    )
+    frames = [drawing.frame(scale) for scale in drawing.scales]
     return Player(
-        board.size, board.background(), board.places(), frames,
-        title=f"gradients in {', '.join(formats)}", alt=board.alt(),
-    )  # fmt: skip
+        drawing.size,
+        drawing.background(),
+        drawing.places(),
+        frames,
+        title=f"gradients in {', '.join(formats)}",
+        alt=drawing.alt(),
+    )
 
 
 class Histograms:
@@ -171,8 +177,10 @@ class Histograms:
         """The format's subnormal and normal numbers, as a strip below the bars."""
         y, x = self.base(row) + 4, self.axis.x
         out = ""
-        for name, low, high in ((SUBNORMAL, each.smallest, each.normal),
-                                (NORMAL, each.normal, each.largest)):  # fmt: skip
+        for name, low, high in (
+            (SUBNORMAL, each.smallest, each.normal),
+            (NORMAL, each.normal, each.largest),
+        ):
             if x(high) > x(low):
                 out += painted(name, [(x(low), y, x(high) - x(low), 8)])
         return out + range_ends(self.axis, each, y + 21)
@@ -223,8 +231,11 @@ class Histograms:
         for each in self.ranges:
             bars = self.sorted[scale, each.name]
             many = {name: bars[name].total() for name in FATES}
-            shares = [f"{tenths(many[name], self.total)} {_word(name, each)}"
-                      for name in FATES if many[name]]  # fmt: skip
+            shares = [
+                f"{tenths(many[name], self.total)} {_word(name, each)}"
+                for name in FATES
+                if many[name]
+            ]
             last = f" ({plain(many[LARGE])} of them)" if many[LARGE] else ""
             none = "" if many[LARGE] else f", none {_word(LARGE, each)}"
             out.append(f"{each.name}: {', '.join(shares)}{last}{none}.")

@@ -52,15 +52,20 @@ def number_lines(
             ", ".join(map(str, samples)) or "none",
             "a logarithmic axis shows positive finite numbers, and a player has a frame for each",
         )
-    board = NumberBoard(ranges, [float(x) for x in samples])
-    frames = [board.frame(x) for x in board.samples]
+    drawing = NumberDrawing(ranges, [float(x) for x in samples])
+    frames = [drawing.frame(x) for x in drawing.samples]
     return Player(
-        board.size, board.background(), board.places(), frames,
-        title=f"number lines of {', '.join(formats)}", alt=board.alt(), still=len(frames[:2]) - 1,
-    )  # fmt: skip
+        drawing.size,
+        drawing.background(),
+        drawing.places(),
+        frames,
+        title=f"number lines of {', '.join(formats)}",
+        alt=drawing.alt(),
+        still=len(frames[:2]) - 1,
+    )
 
 
-class NumberBoard:
+class NumberDrawing:
     """Where the lines are.
 
     Args:
@@ -82,8 +87,10 @@ class NumberBoard:
 
     def precision(self, each: NumberRange) -> dict[int, float]:
         """Power of two on the axis to log2 of how many numbers the format has there."""
-        counts = {power: each.between(2.0**power, 2.0 ** (power + 1))
-                  for power in range(self.axis.low, self.axis.high)}  # fmt: skip
+        counts = {
+            power: each.between(2.0**power, 2.0 ** (power + 1))
+            for power in range(self.axis.low, self.axis.high)
+        }
         return {power: math.log2(count) for power, count in counts.items() if count}
 
     def base(self, row: int) -> float:
@@ -97,11 +104,20 @@ class NumberBoard:
     # --- what stays ----------------------------------------------------------------------------
     def background(self) -> str:
         """The lines, the axis and the words around them."""
-        out = [svg.text(LEFT, 26, "Where x lands in each format", size=15, anchor="start",
-                        bold=True)]  # fmt: skip
+        out = [
+            svg.text(LEFT, 26, "Where x lands in each format", size=15, anchor="start", bold=True)
+        ]
         out.append(svg.text(ZOOM, 50, "the numbers around x", size=12, anchor="start", bold=True))
-        out.append(svg.text(ZOOM, 66, "each to its own scale; dashed: halfway", size=11,
-                            kind="soft", anchor="start"))  # fmt: skip
+        out.append(
+            svg.text(
+                ZOOM,
+                66,
+                "each to its own scale; dashed: halfway",
+                size=11,
+                kind="soft",
+                anchor="start",
+            )
+        )
         out.append(self.axis.draw(self.foot, TOP - 4))
         for row, each in enumerate(self.ranges):
             out += [self._name(row, each), self._band(row, each)]
@@ -111,9 +127,11 @@ class NumberBoard:
     def _name(self, row: int, each: NumberRange) -> str:
         """A format's name, and how many numbers it has."""
         y = self.base(row)
-        facts = (f"{plain(each.count)} numbers above 0",
-                 f"{plain(each.subnormals)} subnormal: {percent(each.subnormals, each.count)}",
-                 f"{_per_power(each)} in a power of two")  # fmt: skip
+        facts = (
+            f"{plain(each.count)} numbers above 0",
+            f"{plain(each.subnormals)} subnormal: {percent(each.subnormals, each.count)}",
+            f"{_per_power(each)} in a power of two",
+        )
         return svg.text(LEFT, y - 26, each.name, size=15, anchor="start", bold=True) + "".join(
             svg.text(LEFT, y - 10 + 15 * i, words, size=11, kind="soft", anchor="start")
             for i, words in enumerate(facts)
@@ -145,9 +163,12 @@ class NumberBoard:
         """What colours, heights and the numbers below the lines are."""
         out = painted(SUBNORMAL, [(LEFT, y - 10, 15, 13)])
         out += painted(NORMAL, [(LEFT + 110, y - 10, 15, 13)])
-        words = {22: "subnormal", 132: "normal",
-                 220: "height of a line: how many numbers it has in a power of two; "
-                      "one step more for each doubling"}  # fmt: skip
+        words = {
+            22: "subnormal",
+            132: "normal",
+            220: "height of a line: how many numbers it has in a power of two; "
+            "one step more for each doubling",
+        }
         out += "".join(
             svg.text(LEFT + x, y + 1, text, size=11.5, anchor="start") for x, text in words.items()
         )

@@ -14,7 +14,7 @@ def power_of_two(exponent: int) -> str:
 
 
 def plain(value: float, digits: int = 5) -> str:
-    """A number that is not negative, to so many digits; all digits of an integer below 10⁹.
+    """A number that is not negative, to `digits` digits; all digits of an integer below 10⁹.
 
     Below 0.0001 and from 10⁹ on it is written with a power of ten.
     """

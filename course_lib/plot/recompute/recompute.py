@@ -56,10 +56,14 @@ def recompute_steps(
         check_plan(name, plan, memories, inputs)
     film = Film([Run(name, plan, memories, inputs) for name, plan in plans.items()])
     return Player(
-        film.size, film.background(), film.places(),
+        film.size,
+        film.background(),
+        film.places(),
         [film.frame(number) for number in range(len(film.times))],
-        title=f"one training step of {len(memories)} blocks", alt=film.alt(), still=film.still(),
-    )  # fmt: skip
+        title=f"one training step of {len(memories)} blocks",
+        alt=film.alt(),
+        still=film.still(),
+    )
 
 
 class Film:
@@ -85,10 +89,14 @@ class Film:
         """Origins of the parts: heading, then for each plan numbers, blocks, peak and curtain."""
         tops = [TOP + PANEL * number for number in range(len(self.runs))]
         each = [
-            [(LEFT + WIDE, top), *((self.x(b), top + 12) for b in range(self.blocks)),
-             (0, top), (0, top)]
+            [
+                (LEFT + WIDE, top),
+                *((self.x(b), top + 12) for b in range(self.blocks)),
+                (0, top),
+                (0, top),
+            ]
             for top in tops
-        ]  # fmt: skip
+        ]
         return [(LEFT, 24), *(place for panel in each for place in panel)]
 
     def x(self, block: int) -> float:
@@ -134,10 +142,16 @@ class Film:
         step = 1 << (max(1, round(self.most / 3)) - 1).bit_length()
         for count in range(0, self.most + 1, step):
             y = self.y(count)
-            out.append(svg.line([(columns.left, y), (columns.left + columns.width, y)],
-                                kind="line-edge", width=1))  # fmt: skip
-            out.append(svg.text(columns.left - 8, y + 4, format_bytes(count), size=11,
-                                anchor="end"))  # fmt: skip
+            out.append(
+                svg.line(
+                    [(columns.left, y), (columns.left + columns.width, y)],
+                    kind="line-edge",
+                    width=1,
+                )
+            )
+            out.append(
+                svg.text(columns.left - 8, y + 4, format_bytes(count), size=11, anchor="end")
+            )
         for time in range(0, self.last + 1, next(s for s in (1, 2, 5, 10) if 16 * s > self.last)):
             out.append(svg.text(columns.x(time + 1), foot + 16, str(time), kind="soft", size=11))
         return out
@@ -197,8 +211,9 @@ class Film:
             out.append(svg.box(0, 0, wide, TALL, kind="ink-edge", edge=2.5, radius=3))
             color = text_on(SKY) if inside else ""
             x = (wide + INPUT * (block in action.inputs)) / 2
-            out.append(svg.text(x, TALL / 2 + 5, LETTERS[action.kind], size=14,
-                                color=color, bold=True))  # fmt: skip
+            out.append(
+                svg.text(x, TALL / 2 + 5, LETTERS[action.kind], size=14, color=color, bold=True)
+            )
         return "".join(out)
 
     def _peak(self, peak: int) -> str:
@@ -221,8 +236,10 @@ class Film:
         """Peak, forwards and time of each plan, compared with those of the first."""
         first, out = self.runs[0], []
         for run in self.runs:
-            words = (f"{run.name}: peak {format_bytes(run.peak(run.end))}, "
-                     f"{run.forwards(run.end)} block forwards, time {run.end}")  # fmt: skip
+            words = (
+                f"{run.name}: peak {format_bytes(run.peak(run.end))}, "
+                f"{run.forwards(run.end)} block forwards, time {run.end}"
+            )
             if run is not first:
                 peak = run.peak(run.end) / max(1, first.peak(first.end))
                 words += f" ({100 * peak:.0f} % of the memory, {100 * run.end / first.end:.0f} % "

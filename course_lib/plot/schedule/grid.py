@@ -16,8 +16,7 @@ from course_lib.plot.schedule.measured import Measured
 from course_lib.schedule import Simulation, Slot
 
 COLORS = {"F": GREEN, "B": ORANGE, "I": SKY, "W": PURPLE}
-WORDS = {"F": "F forward", "B": "B backward", "I": "I backward: input",
-         "W": "W backward: weights"}  # fmt: skip
+WORDS = {"F": "F forward", "B": "B backward", "I": "I backward: input", "W": "W backward: weights"}
 ROW = 34.0
 # A box begins this far below its row's upper edge and a forward ends as far above the lower one:
 # where boxes are too narrow for letters, and without colours, kinds are told apart by this.
@@ -101,9 +100,15 @@ class Grid:
         y, color = self.y(rank), rank_color(rank)
         out = [
             svg.pill(self.left - 40, y + ROW / 2, f"rank {rank}", color, text_on(color)),
-            svg.box(self.left, y, self.x(self.simulation.makespan) - self.left, ROW, kind="panel",
-                    radius=0),
-        ]  # fmt: skip
+            svg.box(
+                self.left,
+                y,
+                self.x(self.simulation.makespan) - self.left,
+                ROW,
+                kind="panel",
+                radius=0,
+            ),
+        ]
         stages = self.simulation.schedule.stages_of(rank)
         paths: defaultdict[str, str] = defaultdict(str)
         words = []
@@ -113,8 +118,10 @@ class Grid:
             words.append(self._words(rank, slot))
         out += [f'<path fill="{color}" d="{path}"/>' for color, path in paths.items()]
         if any(words):
-            out.append('<text font-size="11" font-weight="600" text-anchor="middle" '
-                       f'fill="#000">{"".join(words)}</text>')  # fmt: skip
+            out.append(
+                '<text font-size="11" font-weight="600" text-anchor="middle" '
+                f'fill="#000">{"".join(words)}</text>'
+            )
         return "".join(out)
 
     def _words(self, rank: int, slot: Slot) -> str:

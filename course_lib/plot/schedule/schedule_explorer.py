@@ -1,4 +1,4 @@
-"""Sliders for a pipeline's sizes and costs; the schedule is made, run on paper and drawn anew."""
+"""Sliders for a pipeline's sizes and costs; the schedule is made, simulated and drawn again."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Controls:
         self.show()
 
     def show(self, _: object = None) -> None:
-        """Draws anew, or says why there is nothing to draw."""
+        """Draws again, or says why there is nothing to draw."""
         at = {name: slider.value for name, slider in self.sliders.items()}
         self.sliders["v"].disabled = at["kind"] != "interleaved 1F1B"
         self.sliders["share"].disabled = at["kind"] not in CUT

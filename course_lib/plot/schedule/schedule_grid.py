@@ -46,9 +46,14 @@ def schedule_grid(simulation: Simulation, title: str = "", most: int = 60) -> Pl
     count = min(most, len(moments))
     chosen = [moments[round(i * (len(moments) - 1) / max(1, count - 1))] for i in range(count)]
     return Player(
-        stage.size, stage.background(), stage.places(), [stage.frame(time) for time in chosen],
-        title=stage.title, alt=stage.alt(), still=count - 1,
-    )  # fmt: skip
+        stage.size,
+        stage.background(),
+        stage.places(),
+        [stage.frame(time) for time in chosen],
+        title=stage.title,
+        alt=stage.alt(),
+        still=count - 1,
+    )
 
 
 def sizes(simulation: Simulation) -> str:
@@ -138,15 +143,18 @@ class Stage:
         head = svg.text(16, 24, self.title, size=15, anchor="start", bold=True)
         out = [head, grid_legend((self.simulation,), 16, 50), self.grid.draw()]
         of = f", of 1/{self.chunks}" if self.chunks > 1 else ""
-        out += [svg.text(x, TOP - 10, words, size=11, kind="soft", anchor="start")
-                for x, words in ((NOW, "now"), (HELD, f"held{of}"))]  # fmt: skip
+        out += [
+            svg.text(x, TOP - 10, words, size=11, kind="soft", anchor="start")
+            for x, words in ((NOW, "now"), (HELD, f"held{of}"))
+        ]
         return "".join(out)
 
     # --- what is so at a time ------------------------------------------------------------------
     def running(self, rank: int, time: float) -> Slot | None:
         """The action a rank is busy with just after a time."""
-        return next((s for s in self.simulation.slots[rank] if _less(time, s.end)
-                     and not _less(time, s.begin)), None)  # fmt: skip
+        slots = self.simulation.slots[rank]
+        running = (slot for slot in slots if _less(time, slot.end) and not _less(time, slot.begin))
+        return next(running, None)
 
     def next_one(self, rank: int, time: float) -> Slot | None:
         """The first action of a rank that begins after a time."""
@@ -179,11 +187,16 @@ class Stage:
         """The moment at a time, after all that ends or begins then."""
         head = svg.text(0, 0, f"at {self.clock.write(time)}", size=15, anchor="start", bold=True)
         flying = self.flying(time)
-        inbox = [sum(m.receiver == rank and _less(time, m.used) for m in flying)
-                 for rank in self.ranks]  # fmt: skip
+        inbox = [
+            sum(m.receiver == rank and _less(time, m.used) for m in flying) for rank in self.ranks
+        ]
         columns = [_work(self.does(rank, time)) for rank in self.ranks]
-        columns += [svg.text(0, 30, f"{_many(count, 'message')} to it", size=11, anchor="start")
-                    if count else "" for count in inbox]  # fmt: skip
+        columns += [
+            svg.text(0, 30, f"{_many(count, 'message')} to it", size=11, anchor="start")
+            if count
+            else ""
+            for count in inbox
+        ]
         columns += [self._held(self.count(rank, time)) for rank in self.ranks]
         return Frame((head, self._marks(time, flying), *columns), self.caption(time))
 
@@ -229,8 +242,12 @@ class Stage:
     # --- words ---------------------------------------------------------------------------------
     def caption(self, time: float) -> str:
         """What begins, who waits for what, and what is under way."""
-        line = [slot.action for slots in self.simulation.slots for slot in slots
-                if abs(slot.begin - time) < 1e-9]  # fmt: skip
+        line = [
+            slot.action
+            for slots in self.simulation.slots
+            for slot in slots
+            if abs(slot.begin - time) < 1e-9
+        ]
         doing = [self.does(rank, time) for rank in self.ranks]
         waiting = [
             f"rank {r}{words.removeprefix('waits')}"
@@ -263,8 +280,9 @@ class Stage:
 def _work(words: str) -> str:
     """What a rank does; waiting is grey."""
     busy = words.startswith("runs")
-    return svg.text(0, 14, words, size=12, anchor="start", kind="ink" if busy else "soft",
-                    bold=busy)  # fmt: skip
+    return svg.text(
+        0, 14, words, size=12, anchor="start", kind="ink" if busy else "soft", bold=busy
+    )
 
 
 def _arrows(ways: list[tuple[svg.Point, svg.Point]]) -> list[str]:

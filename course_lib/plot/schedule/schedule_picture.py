@@ -64,8 +64,16 @@ def _stacked(simulations: Sequence[Simulation], scales: Sequence[float], title: 
     title = title or ", ".join(simulation.schedule.name for simulation in simulations)
     head = svg.text(16, 24, title, size=15, anchor="start", bold=True)
     body = [head, grid_legend(tuple(simulations), 16, 48), *body]
-    body.append(svg.text(LEFT, y, "bubble: waiting in ratio to working; held: activations of "
-                         "forwards", size=11, kind="soft", anchor="start"))  # fmt: skip
+    body.append(
+        svg.text(
+            LEFT,
+            y,
+            "bubble: waiting in ratio to working; held: activations of forwards",
+            size=11,
+            kind="soft",
+            anchor="start",
+        )
+    )
     alt_text = f"{title}. {' '.join(alt)}"
     measured = any(isinstance(simulation, Measured) for simulation in simulations)
     return Picture(
@@ -80,8 +88,11 @@ def _head(simulation: Simulation, y: float) -> str:
     words += f", v = {schedule.stages // schedule.ranks}" * (schedule.stages > schedule.ranks)
     name = svg.text(16, y + 22, words, size=13, anchor="start", bold=True)
     sums = svg.text(LEFT + WIDE, y + 22, summary(simulation), size=12, anchor="end")
-    return name + sums + svg.text(LEFT + WIDE + 12, y + 22, "held, at most", size=11, kind="soft",
-                                  anchor="start")  # fmt: skip
+    return (
+        name
+        + sums
+        + svg.text(LEFT + WIDE + 12, y + 22, "held, at most", size=11, kind="soft", anchor="start")
+    )
 
 
 def _held(grid: Grid) -> str:
@@ -90,7 +101,13 @@ def _held(grid: Grid) -> str:
     chunks = schedule.stages // schedule.ranks
     of = f" of 1/{chunks}" if chunks > 1 else ""
     return "".join(
-        svg.text(LEFT + WIDE + 12, grid.y(rank) + ROW / 2 + 4,
-                 f"{grid.simulation.in_flight(rank)}{of}", size=12, anchor="start", bold=True)
+        svg.text(
+            LEFT + WIDE + 12,
+            grid.y(rank) + ROW / 2 + 4,
+            f"{grid.simulation.in_flight(rank)}{of}",
+            size=12,
+            anchor="start",
+            bold=True,
+        )
         for rank in range(schedule.ranks)
-    )  # fmt: skip
+    )

@@ -16,7 +16,7 @@ class Split:
     """The shapes: X of T×H, A of H×F cut by columns, B of F×H cut by rows.
 
     Attributes:
-        tokens: T, batch times sequence.
+        token_count: T, batch times sequence.
         hidden: H.
         ffn: F.
         ranks: N.
@@ -26,14 +26,14 @@ class Split:
         Refusal: a size is below 1, or there are more ranks than columns of A.
     """
 
-    tokens: int
+    token_count: int
     hidden: int
     ffn: int
     ranks: int
     item: int
 
     def __post_init__(self) -> None:
-        if min(self.tokens, self.hidden, self.ffn, self.ranks, self.item) < 1:
+        if min(self.token_count, self.hidden, self.ffn, self.ranks, self.item) < 1:
             raise Refusal(
                 f"a split of {self}",
                 "a size below 1",
@@ -52,21 +52,21 @@ class Split:
         return chunk_sizes(self.ffn, self.ranks)
 
     def weights(self, columns: int) -> int:
-        """Bytes of so many columns of A and rows of B."""
+        """Bytes of `columns` columns of A and as many rows of B."""
         return 2 * self.hidden * columns * self.item
 
     def inner(self, columns: int) -> int:
-        """Bytes of so many columns of Z (or of Y)."""
-        return self.tokens * columns * self.item
+        """Bytes of `columns` columns of Z, or of Y."""
+        return self.token_count * columns * self.item
 
     def product(self, columns: int) -> int:
-        """FLOP of a product with so many columns of A, or rows of B."""
-        return 2 * self.tokens * self.hidden * columns
+        """FLOP of a product with `columns` columns of A, or as many rows of B."""
+        return 2 * self.token_count * self.hidden * columns
 
     @property
     def payload(self) -> int:
         """Bytes of X, or of O: what an all-reduce sums."""
-        return self.tokens * self.hidden * self.item
+        return self.token_count * self.hidden * self.item
 
     def sent(self, rank: int) -> int:
         """Bytes that a rank sends in one all-reduce of X's or O's size."""

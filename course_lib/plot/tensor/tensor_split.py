@@ -18,7 +18,7 @@ WHOLE, COLUMNS, ROWS, PARTS, EMPTY = "whole", "columns", "rows", "parts", "empty
 
 
 @dataclass(frozen=True)
-class Step:
+class SplitFrame:
     """One frame: how the matrices are, and what has been computed and sent until then.
 
     Attributes:
@@ -40,31 +40,37 @@ class Step:
 
 UNCUT = (WHOLE,) * 5
 STEPS = (
-    Step("One device: two products", UNCUT, ("X", "A", "Z = GeLU(X·A)", "B", "O = Z·B"), 0, 0),
-    Step("Cut: A by columns, B by rows; f hands X to all", (WHOLE, COLUMNS, EMPTY, ROWS, EMPTY),
-         ("X", "A", "", "B", ""), 0, 0),
-    Step("First product: each rank its columns of Y", (WHOLE, COLUMNS, COLUMNS, ROWS, EMPTY),
-         ("X", "A", "Y = X·A", "B", ""), 1, 0),
-    Step("Activation: each rank on its own columns", (WHOLE, COLUMNS, COLUMNS, ROWS, EMPTY),
-         ("X", "A", "Z = GeLU(Y)", "B", ""), 1, 0),
-    Step("Second product: each rank a partial sum of O", (WHOLE, COLUMNS, COLUMNS, ROWS, PARTS),
-         ("X", "A", "Z", "B", "parts of O"), 2, 0),
-    Step("g: one all-reduce adds the parts", (WHOLE, COLUMNS, COLUMNS, ROWS, WHOLE),
-         ("X", "A", "Z", "B", "O = sum"), 2, 1),
-    Step("Backward: g hands dO on; dZ and dB on each rank", (WHOLE, COLUMNS, COLUMNS, ROWS, WHOLE),
-         ("X", "A", "dZ = dO·Bᵀ", "B, dB", "dO"), 4, 1, True),
-    Step("Through the activation; dA, and a part of dX", (PARTS, COLUMNS, COLUMNS, ROWS, WHOLE),
-         ("parts of dX", "A, dA", "dY", "B, dB", "dO"), 6, 1, True),
-    Step("f: one all-reduce adds the parts of dX", (WHOLE, COLUMNS, COLUMNS, ROWS, WHOLE),
-         ("dX = sum", "A, dA", "dY", "B, dB", "dO"), 6, 2, True),
+    SplitFrame("One device: two products",
+               UNCUT, ("X", "A", "Z = GeLU(X·A)", "B", "O = Z·B"), 0, 0),
+    SplitFrame("Cut: A by columns, B by rows; f hands X to all",
+               (WHOLE, COLUMNS, EMPTY, ROWS, EMPTY), ("X", "A", "", "B", ""), 0, 0),
+    SplitFrame("First product: each rank its columns of Y",
+               (WHOLE, COLUMNS, COLUMNS, ROWS, EMPTY), ("X", "A", "Y = X·A", "B", ""), 1, 0),
+    SplitFrame("Activation: each rank on its own columns",
+               (WHOLE, COLUMNS, COLUMNS, ROWS, EMPTY), ("X", "A", "Z = GeLU(Y)", "B", ""), 1, 0),
+    SplitFrame("Second product: each rank a partial sum of O",
+               (WHOLE, COLUMNS, COLUMNS, ROWS, PARTS), ("X", "A", "Z", "B", "parts of O"), 2, 0),
+    SplitFrame("g: one all-reduce adds the parts",
+               (WHOLE, COLUMNS, COLUMNS, ROWS, WHOLE), ("X", "A", "Z", "B", "O = sum"), 2, 1),
+    SplitFrame("Backward: g hands dO on; dZ and dB on each rank",
+               (WHOLE, COLUMNS, COLUMNS, ROWS, WHOLE),
+               ("X", "A", "dZ = dO·Bᵀ", "B, dB", "dO"), 4, 1, True),
+    SplitFrame("Through the activation; dA, and a part of dX",
+               (PARTS, COLUMNS, COLUMNS, ROWS, WHOLE),
+               ("parts of dX", "A, dA", "dY", "B, dB", "dO"), 6, 1, True),
+    SplitFrame("f: one all-reduce adds the parts of dX",
+               (WHOLE, COLUMNS, COLUMNS, ROWS, WHOLE),
+               ("dX = sum", "A, dA", "dY", "B, dB", "dO"), 6, 2, True),
 )  # fmt: skip
 
 
-def tensor_split_steps(tokens: int, hidden: int, ffn: int, ranks: int = 4, item: int = 4) -> Player:
+def tensor_split_steps(
+    token_count: int, hidden: int, ffn: int, ranks: int = 4, item: int = 4
+) -> Player:
     """A player of O = GeLU(X·A)·B on several ranks, forward and backward.
 
     Args:
-        tokens: rows of X, batch times sequence.
+        token_count: rows of X, batch times sequence.
         hidden: columns of X.
         ffn: columns of A; if `ranks` does not divide it, the first ranks have one more.
         ranks: of the tensor-parallel group, 8 at most.
@@ -79,14 +85,19 @@ def tensor_split_steps(tokens: int, hidden: int, ffn: int, ranks: int = 4, item:
             "room for 8",
             "a strip for each rank must be wide enough to be seen",
         )
-    board = Board(Split(tokens, hidden, ffn, ranks, item))
+    drawing = SplitDrawing(Split(token_count, hidden, ffn, ranks, item))
     return Player(
-        board.size, board.background(), board.places(), [board.frame(i) for i in range(len(STEPS))],
-        title=f"a feed-forward block on {ranks} rank{'s' * (ranks > 1)}", alt=board.alt(), still=5,
-    )  # fmt: skip
+        drawing.size,
+        drawing.background(),
+        drawing.places(),
+        [drawing.frame(number) for number in range(len(STEPS))],
+        title=f"a feed-forward block on {ranks} rank{'s' * (ranks > 1)}",
+        alt=drawing.alt(),
+        still=5,
+    )
 
 
-class Board:
+class SplitDrawing:
     """Where matrices and rows of the table are.
 
     Args:
@@ -97,9 +108,11 @@ class Board:
         self.split = split
         self.fan = CARD * (split.ranks - 1)  # room for partial sums, behind each other
         room = 800 - 2 * LEFT - 4 * GAP - 2 * self.fan
-        pixel = min(room / (3 * split.hidden + 2 * split.ffn), TALL / max(split.ffn, split.tokens))
+        pixel = min(
+            room / (3 * split.hidden + 2 * split.ffn), TALL / max(split.ffn, split.token_count)
+        )
         self.side = {
-            "T": _within(split.tokens * pixel, TALL),
+            "T": _within(split.token_count * pixel, TALL),
             "H": _within(split.hidden * pixel, TALL),
             "F": _within(split.ffn * pixel, TALL),
         }
@@ -127,16 +140,18 @@ class Board:
     def background(self) -> str:
         """Shapes below the matrices, and the head of the table."""
         split, out = self.split, []
-        count = {"T": split.tokens, "H": split.hidden, "F": split.ffn}
+        count = {"T": split.token_count, "H": split.hidden, "F": split.ffn}
         for (x, y), shape in zip(self.corners(), self.shapes, strict=True):
             middle, foot = x + self.side[shape[1]] / 2, y + self.side[shape[0]] + 15
             words = f"{count[shape[0]]}×{count[shape[1]]}"
-            out.append(svg.text(middle, foot + self.fan * (shape == "TH"), words,
-                                kind="soft", size=11))  # fmt: skip
+            out.append(
+                svg.text(middle, foot + self.fan * (shape == "TH"), words, kind="soft", size=11)
+            )
         heads = ("A and B kept", "each of Y, Z", "products so far", "sent so far")
         for x, words in zip(COLUMN, heads, strict=True):
-            out.append(svg.text(LEFT + x, self.table - 16, words, kind="soft", size=11,
-                                anchor="start"))  # fmt: skip
+            out.append(
+                svg.text(LEFT + x, self.table - 16, words, kind="soft", size=11, anchor="start")
+            )
         return "".join(out)
 
     # --- what changes ------------------------------------------------------------------------
@@ -151,7 +166,7 @@ class Board:
         parts = (head, self._signs(step), *matrices, *self._rows(step))
         return Frame(parts, self.caption(number))
 
-    def _signs(self, step: Step) -> str:
+    def _signs(self, step: SplitFrame) -> str:
         """X · A = Z · B = O, or arrows that go back; f and g, in a capsule when they sum."""
         out, corners = [], self.corners()
         gaps = [corner[0] - GAP / 2 for corner in corners[1:]]
@@ -194,7 +209,7 @@ class Board:
             done += share
         return out
 
-    def _rows(self, step: Step) -> list[str]:
+    def _rows(self, step: SplitFrame) -> list[str]:
         """The table: what one device would hold and compute, and each rank does."""
         split = self.split
         words = "one device"
@@ -241,7 +256,7 @@ class Board:
         """The shapes, and all steps with their numbers."""
         split = self.split
         head = (
-            f"O = GeLU(X·A)·B with X of {split.tokens}×{split.hidden}, A of "
+            f"O = GeLU(X·A)·B with X of {split.token_count}×{split.hidden}, A of "
             f"{split.hidden}×{split.ffn} and B of {split.ffn}×{split.hidden}, {split.item} bytes "
             f"an element, on {split.ranks} ranks: A is cut by columns, B by rows."
         )
@@ -270,8 +285,9 @@ def _strip(x: float, y: float, wide: float, tall: float, rank: int) -> str:
     color = rank_color(rank)
     out = svg.box(x, y, wide - 0.8, tall - 0.8, fill=color, radius=2)
     if min(wide, tall) > 13:
-        out += svg.text(x + wide / 2, y + tall / 2 + 4, str(rank), size=12, color=text_on(color),
-                        bold=True)  # fmt: skip
+        out += svg.text(
+            x + wide / 2, y + tall / 2 + 4, str(rank), size=12, color=text_on(color), bold=True
+        )
     return out
 
 

@@ -40,16 +40,20 @@ def flight_steps(logs: Iterable[FlightLog]) -> Player:
     Raises:
         Refusal: no calls were recorded.
     """
-    board = Board(sorted(logs, key=lambda log: log.rank))
-    frames = [board.frame(count) for count in range(1, len(board.columns) + 1)]
+    drawing = FlightDrawing(sorted(logs, key=lambda log: log.rank))
+    frames = [drawing.frame(count) for count in range(1, len(drawing.columns) + 1)]
     return Player(
-        board.size, board.background(), [(0, 0)], [*frames, board.last()],
-        title=f"the last calls of {len(board.logs)} ranks",
-        alt=board.verdict(), still=len(frames),
-    )  # fmt: skip
+        drawing.size,
+        drawing.background(),
+        [(0, 0)],
+        [*frames, drawing.last()],
+        title=f"the last calls of {len(drawing.logs)} ranks",
+        alt=drawing.verdict(),
+        still=len(frames),
+    )
 
 
-class Board:
+class FlightDrawing:
     """Where ranks and calls are.
 
     Args:
@@ -72,8 +76,16 @@ class Board:
 
     def background(self) -> str:
         """The ranks, and how to read the boxes."""
-        out = [svg.text(16, 22, "A column is a call, by group and number", anchor="start",
-                        bold=True, size=13)]  # fmt: skip
+        out = [
+            svg.text(
+                16,
+                22,
+                "A column is a call, by group and number",
+                anchor="start",
+                bold=True,
+                size=13,
+            )
+        ]
         for place, log in enumerate(self.logs):
             color = rank_color(log.rank)
             out.append(
@@ -84,7 +96,7 @@ class Board:
         return "".join([*out, svg.text(LEFT, y, words, anchor="start", kind="soft", size=11)])
 
     def frame(self, count: int) -> Frame:
-        """The first so many columns."""
+        """The first `count` columns."""
         place = self.columns[count - 1]
         made = self.made[place]
         missing = [

@@ -29,16 +29,20 @@ def trace_steps(trace: Trace) -> Player:
     """
     if not trace.ranks or trace.seconds <= 0:
         raise nothing_recorded("a trace", "no stretch with a duration")
-    board = Board(trace)
-    frames = [board.happened(), board.counted(), board.waited(), board.critical()]
+    drawing = TraceDrawing(trace)
+    frames = [drawing.happened(), drawing.counted(), drawing.waited(), drawing.critical()]
     return Player(
-        board.size, board.background(), [(0, 0)], frames,
+        drawing.size,
+        drawing.background(),
+        [(0, 0)],
+        frames,
         title=f"a trace of {len(trace.ranks)} ranks",
-        alt=" ".join(frame.caption for frame in frames), still=1,
-    )  # fmt: skip
+        alt=" ".join(frame.caption for frame in frames),
+        still=1,
+    )
 
 
-class Board:
+class TraceDrawing:
     """Where the lanes are, and what each look puts on them.
 
     Args:
@@ -80,8 +84,12 @@ class Board:
     def counted(self) -> Frame:
         """Each moment once; below, what was hidden."""
         head = _heading("Each moment counted once: work (grey) and")
-        out = [head, _key(350, VERMILLION, "exposed communication"), _key(530, PURPLE, "copies"),
-               _key(602, GREEN, "hidden communication")]  # fmt: skip
+        out = [
+            head,
+            _key(350, VERMILLION, "exposed communication"),
+            _key(530, PURPLE, "copies"),
+            _key(602, GREEN, "hidden communication"),
+        ]
         for rank, y in self.lane.items():
             for kind, fill in KINDS.items():
                 mine = [when for what, when in self.trace.doing(rank) if what == kind]

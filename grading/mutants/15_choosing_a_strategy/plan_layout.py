@@ -32,8 +32,8 @@ WRONG = [
 -        return BATCH
 '''),
     Wrong("batch_not_kept", ["the batch is not kept"], '''
--            m, left = divmod(batch // dp, rows)
-+            m, left = divmod(batch, rows)
+-            m, left = divmod(batch // dp, size)
++            m, left = divmod(batch, size)
 '''),
     Wrong("batch_rounded", ["its family cannot be used: the batch does not divide"], '''
 -    if batch % dp:
@@ -109,17 +109,17 @@ WRONG = [
 -                min((Choice(way, seconds(way)) for way in ways), key=lambda c: c.seconds)
 +                min((Choice(way, 1000 * seconds(way)) for way in ways), key=lambda c: c.seconds)
 '''),
-    Wrong("one_row", ["only micro-batches of one row were tried"], '''
--        for rows, zero in product(ROWS, ZERO):
-+        for rows, zero in product((1,), ZERO):
+    Wrong("one_sequence", ["only micro-batches of one sequence were tried"], '''
+-        for size, zero in product(MICRO_BATCH_SIZES, ZERO):
++        for size, zero in product((1,), ZERO):
 '''),
     Wrong("only_states", ["activations take memory too"], '''
 -                if max(stage.total for stage in memory(way)) <= room:
 +                if max(stage.states for stage in memory(way)) <= room:
 '''),
-    Wrong("only_zero_1", ["a layout that has exactly the room fits", "ROWS", "ZERO and RECOMPUTE"], '''
--        for rows, zero in product(ROWS, ZERO):
-+        for rows, zero in product(ROWS, (1,)):
+    Wrong("only_zero_1", ["a layout that has exactly the room fits", "MICRO_BATCH_SIZES", "ZERO and RECOMPUTE"], '''
+-        for size, zero in product(MICRO_BATCH_SIZES, ZERO):
++        for size, zero in product(MICRO_BATCH_SIZES, (1,)):
 '''),
     Wrong("own_words", ["the reasons are the five constants"], '''
 -MODEL = "the model does not divide"
@@ -132,7 +132,7 @@ WRONG = [
     Wrong("recomputed_needlessly", ["full recomputation was timed where a layout fits without it"], '''
 -                    break
 '''),
-    Wrong("rows_left_over", ["the batch is not kept"], '''
+    Wrong("sequences_left_over", ["the batch is not kept"], '''
 -            if left or m < pp:
 +            if m < pp:
 '''),
@@ -168,7 +168,7 @@ from course_lib.model import ModelConfig
 from course_lib.layout import Layout
 from course_lib.plan import Cluster, Memory
 
-ROWS = (1, 2, 4, 8)
+MICRO_BATCH_SIZES = (1, 2, 4, 8)
 ZERO = (1, 3)
 RECOMPUTE = ("none", "full")
 USABLE = 0.9  # of a GPU's memory
@@ -238,13 +238,13 @@ def plan(
 
     def fitting(pp: int, dp: int, tp: int) -> list[Layout]:
         found = []
-        for rows, zero in product(ROWS, ZERO):
-            m, left = divmod(batch // dp, rows)
+        for size, zero in product(MICRO_BATCH_SIZES, ZERO):
+            m, left = divmod(batch // dp, size)
             if left or m < pp:
                 continue
             for recompute in RECOMPUTE:
                 way = Layout(
-                    pp, dp, tp=tp, micro_batch_size=rows, micro_batches=m, zero=zero,
+                    pp, dp, tp=tp, micro_batch_size=size, micro_batches=m, zero=zero,
                     recompute=recompute,
                 )
                 if max(stage.total for stage in memory(way)) <= room:
@@ -275,7 +275,7 @@ from course_lib.model import ModelConfig
 from course_lib.layout import Layout
 from course_lib.plan import Cluster, Memory
 
-ROWS = (1, 2, 4, 8)
+MICRO_BATCH_SIZES = (1, 2, 4, 8)
 ZERO = (1, 3)
 RECOMPUTE = ("none", "full")
 USABLE = 0.9  # of a GPU's memory
@@ -345,13 +345,13 @@ def plan(
 
     def fitting(pp: int, dp: int, tp: int) -> list[Layout]:
         found = []
-        for rows, zero in product(ROWS, ZERO):
-            m, left = divmod(batch // dp, rows)
+        for size, zero in product(MICRO_BATCH_SIZES, ZERO):
+            m, left = divmod(batch // dp, size)
             if left or m < pp:
                 continue
             for recompute in RECOMPUTE:
                 way = Layout(
-                    pp, dp, tp=tp, micro_batch_size=rows, micro_batches=m, zero=zero,
+                    pp, dp, tp=tp, micro_batch_size=size, micro_batches=m, zero=zero,
                     recompute=recompute,
                 )
                 if max(stage.total for stage in memory(way)) <= room:
@@ -386,7 +386,7 @@ from course_lib.model import ModelConfig
 from course_lib.layout import Layout
 from course_lib.plan import Cluster, Memory
 
-ROWS = (1, 2, 4, 8)
+MICRO_BATCH_SIZES = (1, 2, 4, 8)
 ZERO = (1, 3)
 RECOMPUTE = ("none", "full")
 USABLE = 0.9  # of a GPU's memory
@@ -464,13 +464,13 @@ def plan(
             }
             why = next((reason for reason, holds in reasons.items() if holds), MEMORY)
             best = None
-            for rows in ROWS if why == MEMORY else ():
-                if batch // dp % rows or batch // dp // rows < pp:
+            for size in MICRO_BATCH_SIZES if why == MEMORY else ():
+                if batch // dp % size or batch // dp // size < pp:
                     continue
                 for zero in ZERO:
                     way = Layout(
                         pp=pp, dp=dp, tp=tp, zero=zero,
-                        micro_batch_size=rows, micro_batches=batch // dp // rows,
+                        micro_batch_size=size, micro_batches=batch // dp // size,
                     )
                     for again in (way, Layout(**{**vars(way), "recompute": "full"})):
                         if all(m.total <= USABLE * cluster.gpu.memory for m in memory(again)):

@@ -159,7 +159,7 @@ def rehearse(
     config: ModelConfig,
     sizes: Mapping[str, int],
     *,
-    rows: int,
+    micro_batch_size: int,
     micro_batches: int,
     schedule: str,
 ) -> dict[str, int]:
@@ -171,7 +171,7 @@ def rehearse(
     actions = {"GPipe": gpipe, "1F1B": one_f_one_b}[schedule](sizes["pp"], micro_batches)
     model = lay_out(Transformer(config).double(), Mesh(world, sizes), actions, zero=1)
     optimizers = make_optimizers(model, torch.optim.AdamW)
-    count = rows * micro_batches * sizes["dp"] * sizes["ep"]
+    count = micro_batch_size * micro_batches * sizes["dp"] * sizes["ep"]
     tokens = torch.arange(count * (config.sequence + 1)) % config.vocabulary
     tokens = tokens.view(count, -1)
     batches = own_micro_batches(tokens[:, :-1], tokens[:, 1:], model)
@@ -190,7 +190,7 @@ def design_memo(
     blocks: Sequence[int],
     stage: int,
     *,
-    rows: int,
+    micro_batch_size: int,
     micro_batches: int,
     schedule: str,
     item: int,
@@ -202,7 +202,7 @@ def design_memo(
         sizes: of the axes `pp`, `dp`, `ep` and `tp`.
         blocks: how many each stage has.
         stage: the rank's place on pp.
-        rows: sequences in a micro-batch of one rank; they are `config.sequence` tokens long.
+        micro_batch_size: sequences in a micro-batch of one rank, each of `config.sequence` tokens.
         micro_batches: of one rank, in a step.
         schedule: `GPipe` or `1F1B`.
         item: bytes of a number.
@@ -227,7 +227,7 @@ def design_memo(
     dense = own * (attention + inside + 2 * c.hidden) + ends * end + last * c.hidden
     experts = own * network * moe.experts // ep if moe else 0
     parts = [(-(-dense // (dp * ep)), dp * ep), (-(-experts // dp), dp)]
-    number = m * rows * c.sequence * item  # bytes of one number for each token
+    number = m * micro_batch_size * c.sequence * item  # bytes of one number for each token
     sums = own * 4 * c.hidden + (first + last) * c.hidden + 3 * last
     rows_out = counts = 0
     if moe:
@@ -266,7 +266,7 @@ def rehearse(
     config: ModelConfig,
     sizes: Mapping[str, int],
     *,
-    rows: int,
+    micro_batch_size: int,
     micro_batches: int,
     schedule: str,
 ) -> dict[str, int]:
@@ -278,7 +278,7 @@ def rehearse(
     actions = {"GPipe": gpipe, "1F1B": one_f_one_b}[schedule](sizes["pp"], micro_batches)
     model = lay_out(Transformer(config).double(), Mesh(world, sizes), actions, zero=1)
     optimizers = make_optimizers(model, torch.optim.AdamW)
-    count = rows * micro_batches * sizes["dp"] * sizes["ep"]
+    count = micro_batch_size * micro_batches * sizes["dp"] * sizes["ep"]
     tokens = torch.arange(count * (config.sequence + 1)) % config.vocabulary
     tokens = tokens.view(count, -1)
     batches = own_micro_batches(tokens[:, :-1], tokens[:, 1:], model)
@@ -297,7 +297,7 @@ def design_memo(
     blocks: Sequence[int],
     stage: int,
     *,
-    rows: int,
+    micro_batch_size: int,
     micro_batches: int,
     schedule: str,
     item: int,
@@ -309,7 +309,7 @@ def design_memo(
         sizes: of the axes `pp`, `dp`, `ep` and `tp`.
         blocks: how many each stage has.
         stage: the rank's place on pp.
-        rows: sequences in a micro-batch of one rank; they are `config.sequence` tokens long.
+        micro_batch_size: sequences in a micro-batch of one rank, each of `config.sequence` tokens.
         micro_batches: of one rank, in a step.
         schedule: `GPipe` or `1F1B`.
         item: bytes of a number.
@@ -342,7 +342,7 @@ def design_memo(
     experts //= sizes["ep"]  # whole experts go to a rank, not a slice of each of their matrices
     both = sizes["dp"] * sizes["ep"]
     a, b = (math.ceil(Fraction(dense, both)), math.ceil(Fraction(experts, sizes["dp"])))
-    token = rows * config.sequence * item
+    token = micro_batch_size * config.sequence * item
     wide = token * config.hidden
 
     def all_reduce(size: int) -> Fraction:
@@ -396,7 +396,7 @@ def rehearse(
     config: ModelConfig,
     sizes: Mapping[str, int],
     *,
-    rows: int,
+    micro_batch_size: int,
     micro_batches: int,
     schedule: str,
 ) -> dict[str, int]:
@@ -408,7 +408,7 @@ def rehearse(
     actions = {"GPipe": gpipe, "1F1B": one_f_one_b}[schedule](sizes["pp"], micro_batches)
     model = lay_out(Transformer(config).double(), Mesh(world, sizes), actions, zero=1)
     optimizers = make_optimizers(model, torch.optim.AdamW)
-    count = rows * micro_batches * sizes["dp"] * sizes["ep"]
+    count = micro_batch_size * micro_batches * sizes["dp"] * sizes["ep"]
     tokens = torch.arange(count * (config.sequence + 1)) % config.vocabulary
     tokens = tokens.view(count, -1)
     batches = own_micro_batches(tokens[:, :-1], tokens[:, 1:], model)
@@ -427,7 +427,7 @@ def design_memo(
     blocks: Sequence[int],
     stage: int,
     *,
-    rows: int,
+    micro_batch_size: int,
     micro_batches: int,
     schedule: str,
     item: int,
@@ -439,7 +439,7 @@ def design_memo(
         sizes: of the axes `pp`, `dp`, `ep` and `tp`.
         blocks: how many each stage has.
         stage: the rank's place on pp.
-        rows: sequences in a micro-batch of one rank; they are `config.sequence` tokens long.
+        micro_batch_size: sequences in a micro-batch of one rank, each of `config.sequence` tokens.
         micro_batches: of one rank, in a step.
         schedule: `GPipe` or `1F1B`.
         item: bytes of a number.
@@ -464,7 +464,7 @@ def design_memo(
     dense = own * (attention + inside + 2 * c.hidden) + ends * end + last * c.hidden
     experts = own * network * moe.experts // ep if moe else 0
     parts = [(-(-dense // (dp * ep)), dp * ep), (-(-experts // dp), dp)]
-    number = m * rows * c.sequence * item  # bytes of one number for each token
+    number = m * micro_batch_size * c.sequence * item  # bytes of one number for each token
     sums = own * 4 * c.hidden + (first + last) * c.hidden + 3 * last
     rows_out = counts = 0
     if moe:

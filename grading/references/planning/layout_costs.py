@@ -28,7 +28,7 @@ from course_lib.plan import (
 )
 from course_lib.trace import Refusal
 
-ROWS = (1, 2, 4, 8)
+MICRO_BATCH_SIZES = (1, 2, 4, 8)
 ZERO = (1, 3)
 RECOMPUTE = ("none", "full")
 USABLE = 0.9
@@ -146,11 +146,11 @@ def families(gpus: int) -> Iterator[Family]:
 def ways(family: Family, batch: int) -> Iterator[Layout]:
     """All layouts of a family that keep the batch and fill the pipeline; not all fit."""
     pp, dp, tp = family
-    for rows, zero, again in product(ROWS, ZERO, RECOMPUTE):
-        m, left = divmod(batch // dp, rows)
+    for size, zero, again in product(MICRO_BATCH_SIZES, ZERO, RECOMPUTE):
+        m, left = divmod(batch // dp, size)
         if not left and m >= pp:
             yield Layout(
-                pp, dp, tp=tp, micro_batch_size=rows, micro_batches=m, zero=zero, recompute=again
+                pp, dp, tp=tp, micro_batch_size=size, micro_batches=m, zero=zero, recompute=again
             )
 
 
@@ -254,7 +254,7 @@ def search(question: Question) -> Search:
 
 HABITS: Mapping[str, Callable[[Layout], bool]] = MappingProxyType(
     {  # what alone may have been tried
-        "only micro-batches of one row were tried": lambda way: way.micro_batch_size == 1,
+        "only micro-batches of one sequence were tried": lambda way: way.micro_batch_size == 1,
         "only ZeRO-1 was tried": lambda way: way.zero == 1,
         "only ZeRO-3 was tried": lambda way: way.zero == 3,
         "only layouts without recomputation were tried": lambda way: way.recompute == "none",
@@ -278,7 +278,11 @@ def misfit(question: Question, layout: Layout) -> str:
         )
     if layout.micro_batches < p:
         return f"{FEW}: {layout.micro_batches} for {p}; longer micro-batches are fewer"
-    tried = (layout.micro_batch_size in ROWS, layout.zero in ZERO, layout.recompute in RECOMPUTE)
+    tried = (
+        layout.micro_batch_size in MICRO_BATCH_SIZES,
+        layout.zero in ZERO,
+        layout.recompute in RECOMPUTE,
+    )
     plain = Layout(
         p,
         layout.dp,
@@ -290,8 +294,8 @@ def misfit(question: Question, layout: Layout) -> str:
     )
     if not all(tried) or plain != layout:
         return (
-            "micro_batch_size, zero and recompute are one of ROWS, ZERO, RECOMPUTE; all else stays "
-            "as it is"
+            "micro_batch_size, zero and recompute are one of MICRO_BATCH_SIZES, ZERO, RECOMPUTE; "
+            "all else stays as it is"
         )
     return ""
 

@@ -36,7 +36,9 @@ class Rank:
         self.width, self.tied = self.config.hidden, self.config.tied
         mixture: list[int] = case["moe"] or [0, 0]
         self.experts_in_all, self.top_k = mixture
-        self.number = self.m * case["options"]["rows"] * self.config.sequence * self.item
+        self.number = (
+            self.m * case["options"]["micro_batch_size"] * self.config.sequence * self.item
+        )
 
     @cached_property
     def tensors(self) -> dict[str, int]:
@@ -193,7 +195,8 @@ def on_tp(r: Rank) -> Answer:
         // max(1, r.tp - 1),
         "of one micro-batch, not of the whole step": right // r.m,
         "in numbers, not in bytes": right // r.item,
-        "`rows` are one rank's: dp and ep have cut the batch already": right // (r.dp * r.ep),
+        "`micro_batch_size` is one rank's: dp and ep have cut the batch already": right
+        // (r.dp * r.ep),
         "every stage has its own number of blocks": r.sums() // max(1, r.own),
     }
 

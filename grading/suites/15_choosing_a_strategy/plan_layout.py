@@ -226,7 +226,7 @@ def check_memory(run: Run) -> None:
                     expected=f"{show(found.best(family)[0])}, which fits",
                     cause=slip
                     or "a layout that has exactly the room fits: <=; and all of "
-                    "ROWS, ZERO and RECOMPUTE are to be tried",
+                    "MICRO_BATCH_SIZES, ZERO and RECOMPUTE are to be tried",
                 )
 
 

@@ -19,11 +19,12 @@ EXERCISE = Exercise(
     hints=(
         "Take one number at a time, and first a single rank: what does the whole stage hold? Then "
         "ask of each tensor, and of each message, which of the four axes cut it. Router and norms "
-        "are cut by none, tokens by dp and ep only, which have been taken off `rows` already.",
-        "Let n = micro_batches · rows · T · item, the bytes of one number for each token. Then "
-        "`pp` is a multiple of n·D, `ep` has 4·n·D·top_k a block before (ep-1)/ep, and `tp` is "
-        "2(tp-1)/tp · n times the numbers summed: 4·D + top_k a block, D for each end, 3 for the "
-        "loss.",
+        "are not cut. Tokens are cut by dp and ep only, and `micro_batch_size` counts what is left "
+        "after that.",
+        "Let n = micro_batches · micro_batch_size · T · item, the bytes of one number for each "
+        "token. Then `pp` is a multiple of n·D, `ep` has 4·n·D·top_k a block before (ep-1)/ep, and "
+        "`tp` is 2(tp-1)/tp · n times the numbers summed: 4·D + top_k a block, D for each end, 3 "
+        "for the loss.",
         "Shards: a = -(-dense // (dp·ep)), b = -(-experts // dp). `optimizer` is 2·item·(a + b), "
         "`data` is 2·item·((dp·ep - 1)·a + (dp - 1)·b). With 1F1B min(m, pp - stage) are in "
         "flight, and the bubble is Fraction(pp - 1, m + pp - 1).",
@@ -85,8 +86,12 @@ def _case(
         "kv_heads": heads[1], "ffn": tp * run.number(5, 11), "vocabulary": tp * run.number(12, 29),
         "sequence": 2 * run.number(3, 8), **shape,
     }  # fmt: skip
-    options = {"rows": run.number(2, 5), "micro_batches": micro_batches, "schedule": schedule,
-               "item": item}  # fmt: skip
+    options = {
+        "micro_batch_size": run.number(2, 5),
+        "micro_batches": micro_batches,
+        "schedule": schedule,
+        "item": item,
+    }
     return {"shape": config, "sizes": dict(zip(("pp", "dp", "ep", "tp"), sizes, strict=True)),
             "blocks": blocks, "moe": moe, "options": options}  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from course_lib.plot import ring_attention_steps
-from course_lib.plot.attention.ring_attention import Board
+from course_lib.plot.attention.ring_attention import RingAttentionDrawing
 from course_lib.plot.attention.tiles import Extent, read_tiles
 from course_lib.plot.player.style import VERMILLION, rank_color
 from course_lib.trace import Ledger, Timeline
@@ -53,9 +53,9 @@ def test_pairs_are_counted_and_zigzag_divides_them_evenly() -> None:
 
 
 def test_cells_have_the_colour_of_the_rank_and_the_number_of_the_hop() -> None:
-    board = Board(read_tiles(written("zigzag")))
-    last = dict(zip(board.cells, board.frame(2).parts[1:], strict=False))
-    first = dict(zip(board.cells, board.frame(0).parts[1:], strict=False))
+    drawing = RingAttentionDrawing(read_tiles(written("zigzag")))
+    last = dict(zip(drawing.cells, drawing.frame(2).parts[1:], strict=False))
+    first = dict(zip(drawing.cells, drawing.frame(0).parts[1:], strict=False))
     query, key = Extent(20, 24), Extent(4, 8)  # piece 5 is rank 0's, piece 1 rank 1's: two hops
     assert rank_color(0) in last[query, key] and ">2</text>" in last[query, key]
     assert "ink-edge" in last[query, key] and rank_color(0) not in first[query, key]
@@ -64,9 +64,9 @@ def test_cells_have_the_colour_of_the_rank_and_the_number_of_the_hop() -> None:
 
 
 def test_rows_show_the_block_that_is_held_and_who_is_idle() -> None:
-    board = Board(read_tiles(written("contiguous")))
-    rows = board.frame(1).parts[-3:]
-    assert [board.story.held(1, rank) for rank in range(3)] == [2, 0, 1]
+    drawing = RingAttentionDrawing(read_tiles(written("contiguous")))
+    rows = drawing.frame(1).parts[-3:]
+    assert [drawing.story.held(1, rank) for rank in range(3)] == [2, 0, 1]
     assert rank_color(2) in rows[0] and VERMILLION in rows[0] and ">idle<" in rows[0]
     assert "1 tile" in rows[1] and VERMILLION not in rows[1]
     assert "10" in rows[0] and "26" in rows[1]

@@ -19,7 +19,7 @@ from course_lib.checkpoint import (
     save_sharded,
 )
 from course_lib.plot import StoredPart, TensorPart, WholeTensor, checkpoint_map
-from course_lib.plot.checkpoint.checkpoint_map import Board, _rectangles
+from course_lib.plot.checkpoint.checkpoint_map import CheckpointDrawing, _rectangles
 from course_lib.plot.checkpoint.checkpoint_parts import Story, stretches
 from course_lib.plot.player.style import BLUE, ORANGE
 
@@ -167,17 +167,17 @@ def test_captions_count_bytes_and_stretches(two_ranks):
 
 def test_files_are_as_long_as_their_bytes_and_stripes_lie_where_they_are_needed(two_ranks):
     player = checkpoint_map(**two_ranks)
-    board = Board(Story(**two_ranks))
+    drawing = CheckpointDrawing(Story(**two_ranks))
     name, bar, about, stripes = player.frames[5].parts[8:12]
     assert "a.bin" in name and ">64 B of 192 B<" in about
     found = re.findall(r"M([\d.]+) 10h([\d.]+)", stripes)
     needed = [(0, 32), (72, 8), (104, 8), (136, 8), (168, 8)]
     assert [(float(x), float(w)) for x, w in found] == [
-        (pytest.approx(at * board.byte, abs=0.1), pytest.approx(n * board.byte, abs=0.1))
+        (pytest.approx(at * drawing.byte, abs=0.1), pytest.approx(n * drawing.byte, abs=0.1))
         for at, n in needed
     ]
     pieces = [float(x) for x in re.findall(r"M([\d.]+) 0h", bar)]
-    assert pieces == [0, pytest.approx(64 * board.byte, abs=0.1)]
+    assert pieces == [0, pytest.approx(64 * drawing.byte, abs=0.1)]
     assert 'class="panel"' in bar and BLUE in player.frames[2].parts[9]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from course_lib.plot import bucket_steps
 from course_lib.plot.data_parallel.backward import read_backward
-from course_lib.plot.data_parallel.buckets import CELL, Board, two_lines
+from course_lib.plot.data_parallel.buckets import CELL, BucketDrawing, two_lines
 from course_lib.plot.player.style import BLUE, GREEN, ORANGE
 from course_lib.trace import Ledger, Timeline
 
@@ -91,7 +91,7 @@ def test_many_buckets_stay_small_and_inside_the_picture(ledger_of):
     timeline = Timeline([ledger_of(story)])
     player = bucket_steps(timeline)
     assert len(player.frames) == 115 and len(player._repr_html_()) < 300_000
-    corners = [corner for _, _, corner in Board(read_backward(timeline.rank(0))).cells()]
+    corners = [corner for _, _, corner in BucketDrawing(read_backward(timeline.rank(0))).cells()]
     assert len(set(corners)) == 38
     assert all(x + CELL < player.size[0] for x, _ in corners)
 

@@ -14,7 +14,7 @@ from course_lib.comm.mesh import axis_lines, coordinates
 from course_lib.plot import Player, axis_bytes, explore_mesh, mesh_explorer, split_bytes
 from course_lib.plot.mesh.axis_bytes import ByteBars, Place
 from course_lib.plot.mesh.mesh_controls import PLACES, START, MeshControls, draw, reason
-from course_lib.plot.mesh.mesh_explorer import ASIDE, OTHERS, TOP, Board
+from course_lib.plot.mesh.mesh_explorer import ASIDE, OTHERS, TOP, MeshDrawing
 from course_lib.plot.mesh.mesh_floor import Floor
 from course_lib.plot.mesh.mesh_groups import MeshGroups, links
 from course_lib.plot.player.explorer import Explorer
@@ -160,14 +160,14 @@ def test_no_bytes_are_refused():
 @pytest.mark.parametrize(("sizes", "per_node"), SHAPES)
 def test_ranks_are_in_their_node_and_nothing_overlaps(sizes, per_node):
     mesh = MeshGroups(sizes, per_node)
-    floor, board = Floor(mesh, TOP), Board(mesh, 0, {})
+    floor, drawing = Floor(mesh, TOP), MeshDrawing(mesh, 0, {})
     wide, tall = floor.side
     nodes = [floor.corner(node) for node in range(mesh.nodes)]
     for (x, y), (u, v) in combinations(nodes, 2):
         assert abs(x - u) >= floor.wide + 3 or abs(y - v) >= floor.tall + 3
     for node, (x, y) in enumerate(nodes):
-        assert x >= 16 and x + floor.wide <= floor.right + 0.01 <= board.left - 20
-        assert y >= TOP and y + floor.tall <= floor.foot + 0.01 < board.size[1]
+        assert x >= 16 and x + floor.wide <= floor.right + 0.01 <= drawing.left - 20
+        assert y >= TOP and y + floor.tall <= floor.foot + 0.01 < drawing.size[1]
         places = [floor.cell(rank) for rank in mesh.members(node)]
         for left, top in places:
             assert x < left and left + wide < x + floor.wide
@@ -303,8 +303,8 @@ def test_axes_with_bytes_have_a_frame_and_their_row_is_outlined():
 
 def test_names_and_numbers_of_bars_fit_beside_them():
     every, node = dict.fromkeys(("pp", "dp", "ep", "cp", "tp"), 2), 8
-    board = Board(MeshGroups(every, node), 0, {("dp", "ep", "cp"): (24 * MIB, 3)})
-    for bars in (board.bars, ByteBars({"a": (1, 1)}, Place(16, 0, 300, 60))):
+    drawing = MeshDrawing(MeshGroups(every, node), 0, {("dp", "ep", "cp"): (24 * MIB, 3)})
+    for bars in (drawing.bars, ByteBars({"a": (1, 1)}, Place(16, 0, 300, 60))):
         assert bars is not None
         place, drawn = bars.place, bars.draw()
         for x, name in re.findall(r'x="([\d.]+)"[^>]*"end">([^<]+)<', drawn):

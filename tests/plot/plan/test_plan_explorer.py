@@ -11,7 +11,7 @@ from course_lib.layout import Layout
 from course_lib.plan import answer, memory, model, parse_cluster, problem, simulate
 from course_lib.plan.time.traffic import traffic
 from course_lib.plot import explore_plan, show_layout
-from course_lib.plot.plan.plan_board import LEFT, WIDE, LayoutBoard
+from course_lib.plot.plan.plan_drawing import LEFT, WIDE, LayoutDrawing
 from course_lib.plot.plan.plan_explorer import START, PlanControls, best, draw
 from course_lib.plot.player.style import format_bytes, format_time
 
@@ -24,8 +24,8 @@ def test_numbers_are_those_of_the_room() -> None:
     step = simulate(config, LAYOUT, cluster)
     assert f"takes {format_time(step.seconds)} (±3%): {step.tflops:.0f} TFLOP/s" in words
     assert f"MFU {step.mfu:.1%}" in words and f"bubble {step.bubble:.1%}" in words
-    board = LayoutBoard(problem("llama3-70b", "512xH100", 1024), LAYOUT)
-    assert board.fits and board.memory.states == memory(config, LAYOUT).states
+    drawing = LayoutDrawing(problem("llama3-70b", "512xH100", 1024), LAYOUT)
+    assert drawing.fits and drawing.memory.states == memory(config, LAYOUT).states
     for axis, one in traffic(config, LAYOUT, cluster).items():
         assert f">{axis}<" in picture.svg
         assert format_bytes(one.sent, decimal=True) in picture.svg

@@ -58,7 +58,7 @@ def test_rows_say_what_a_rank_keeps_computes_and_sends():
 
 
 def test_the_sums_of_the_ranks_are_those_of_one_device():
-    split = Split(tokens=6, hidden=8, ffn=10, ranks=3, item=4)
+    split = Split(token_count=6, hidden=8, ffn=10, ranks=3, item=4)
     assert split.columns == [4, 3, 3]
     assert sum(map(split.weights, split.columns)) == split.weights(10) == 2 * 8 * 10 * 4
     assert sum(map(split.product, split.columns)) == split.product(10) == 2 * 6 * 8 * 10

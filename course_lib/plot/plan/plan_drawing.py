@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from course_lib.layout import Layout
-from course_lib.plan import Memory, Problem, Step, simulate
+from course_lib.plan import Memory, PredictedStep, Problem, simulate
 from course_lib.plan.inputs.calibration import band
 from course_lib.plan.search.planner import breaks_a_rule
 from course_lib.plan.time.traffic import Traffic, traffic
@@ -50,7 +50,7 @@ PARTS = {
 AXES = ("tp", "cp", "ep", "dp", "pp")
 
 
-class LayoutBoard:
+class LayoutDrawing:
     """What is known of a layout before it runs.
 
     Args:
@@ -65,7 +65,7 @@ class LayoutBoard:
         self.problem, self.layout, self.cluster = problem, layout, problem.cluster
         self.why_not = self._impossible()
         if not self.why_not:
-            self.step: Step = simulate(problem.config, layout, self.cluster)
+            self.step: PredictedStep = simulate(problem.config, layout, self.cluster)
             self.sent: Mapping[str, Traffic] = traffic(problem.config, layout, self.cluster)
 
     def _impossible(self) -> str:

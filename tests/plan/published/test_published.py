@@ -8,6 +8,7 @@ from statistics import median
 import pytest
 
 from course_lib.plan.inputs.calibration import FITTED, Fitted
+from course_lib.plan.inputs.recipe import Recipe
 from course_lib.plan.published import predict, scores
 from course_lib.plan.published.fit import Curve, curve, fit, leave_one_out
 from course_lib.plan.published.row import read
@@ -113,6 +114,13 @@ def test_a_prediction_has_a_band_and_memory() -> None:
     low, high = found["band"]
     assert low < found["tflops_gpu"] < high
     assert 20 < found["mem_gb"] < 80
+
+
+def test_memory_and_time_have_the_same_kernels() -> None:
+    unfused = {**LLAMA, "flash": "0"}
+    assert read(LLAMA).config.gated and read(unfused).software.recipe == Recipe(flash=False)
+    assert (predict(unfused)["mem_gb"] or 0) > 1.1 * (predict(LLAMA)["mem_gb"] or 0)
+    assert read({**unfused, "gated": "0"}).software.recipe == Recipe(flash=False, dropout=True)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from course_lib.model.config import ModelConfig, MoEConfig
 from course_lib.plan.inputs.calibration import Fitted
 from course_lib.plan.inputs.hardware import cluster
 from course_lib.plan.inputs.software import Software
-from course_lib.plan.time.simulate import Step, simulate
+from course_lib.plan.time.simulate import PredictedStep, simulate
 from course_lib.plan.time.timing import layers_of
 
 LLAMA = ModelConfig(80, 8192, 64, 8, 28672, 128256, 8192)
@@ -19,7 +19,9 @@ SMALL = ModelConfig(16, 2048, 16, 16, 8192, 1000, 2048)
 OPEN = Software(overlap=frozenset())
 
 
-def step(layout: Layout, config: ModelConfig = SMALL, software: Software | None = None) -> Step:
+def step(
+    layout: Layout, config: ModelConfig = SMALL, software: Software | None = None
+) -> PredictedStep:
     return simulate(config, layout, cluster("H100", layout.gpus), software, Fitted(0.9, 0.01))
 
 

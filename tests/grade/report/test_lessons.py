@@ -10,7 +10,7 @@ from course_lib.grade.catalog import entries
 from course_lib.grade.report.lessons import lesson_of
 from course_lib.grade.report.progress import Progress, as_html, as_text
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_what_a_notebook_says_of_itself(tmp_path: Path) -> None:

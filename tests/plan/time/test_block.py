@@ -9,6 +9,7 @@ from course_lib.model.config import ModelConfig, MoEConfig
 from course_lib.model.formulas import flops_per_token
 from course_lib.plan.inputs.calibration import STREAMING, Fitted
 from course_lib.plan.inputs.hardware import GPUS
+from course_lib.plan.inputs.recipe import Recipe
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import flops
 from course_lib.plan.time.block import Product, Work, block, head
@@ -16,7 +17,7 @@ from course_lib.plan.time.kernels import compute, filled, product_seconds
 
 GPT = ModelConfig(24, 2304, 24, 24, 9216, 51200, 2048, gated=False, tied=True)
 LLAMA = ModelConfig(32, 4096, 32, 8, 14336, 128256, 8192)
-PLAIN = Software(flash=False)
+PLAIN = Software(recipe=Recipe(flash=False))
 H100 = GPUS["H100"]
 
 
@@ -52,7 +53,7 @@ def test_a_rank_computes_its_share(config: ModelConfig, layout: Layout) -> None:
 
 
 def test_flash_attention_leaves_out_half_and_the_traffic_of_the_scores() -> None:
-    plain, flash = (block(GPT, Layout(), Software(flash=f)) for f in (False, True))
+    plain, flash = (block(GPT, Layout(), Software(recipe=Recipe(flash=f))) for f in (False, True))
     less = work_flops(plain.forward) - work_flops(flash.forward)
     assert less == pytest.approx(flops.attention(GPT) / GPT.layers / 2)
     scores = GPT.heads * GPT.sequence**2

@@ -13,7 +13,7 @@ import course_lib.plan
 from benchmarks.training.own_runs import DENSE, EXPERTS, RUNS, TIED, measured
 from course_lib.layout import Layout
 from course_lib.model import ModelConfig, parameter_count
-from course_lib.plan.inputs.recipe import COURSE, DEEPSPEED, FP8, FP32, FSDP, KORTHIKANTI, MEGATRON
+from course_lib.plan.inputs.recipe import COURSE, DEEPSPEED, FP8, FP32, FSDP, MEGATRON, Recipe
 from course_lib.plan.memory.kept import block_kept
 from course_lib.plan.memory.memory import Memory, memory, state_bytes
 from course_lib.plan.memory.share import Counts, block_counts, share_of
@@ -22,6 +22,8 @@ from course_lib.schedule import simulate
 
 DATA = Path(course_lib.plan.__file__).parent / "data"
 GIB = 1 << 30
+# The model of Korthikanti et al.: attention that is not fused, and dropout.
+KORTHIKANTI = Recipe(flash=False, dropout=True)
 
 
 def rows(name: str, prefix: str = "") -> list[dict[str, str]]:

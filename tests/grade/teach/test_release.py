@@ -202,7 +202,7 @@ def test_in_the_whole_course_every_check_runs(
 
 
 def test_a_suite_must_show_something() -> None:
-    text = (Path(__file__).parent / "suites" / "99_test" / "double.py").read_text()
+    text = (Path(__file__).parents[1] / "suites" / "99_test" / "double.py").read_text()
     with pytest.raises(SuiteError, match="all checks are hidden"):
         visible(text.replace('code="E"', 'hidden=True, code="E"').replace(
             'code="B"', 'hidden=True, code="B"'))  # fmt: skip
