@@ -63,7 +63,7 @@ TALKERS = (
 )
 # Where no folder has more than 15 files, and those of them that are still to be divided.
 DIVIDED = ("course_lib", "grading", "tests", "benchmarks", "docs")
-TO_DIVIDE = {"course_lib/train", "tests/ranks"}
+TO_DIVIDE = {"course_lib/train"}
 # Notebook software, and the only places that may know it.
 FRONT_END = {"IPython", "ipywidgets", "matplotlib"}
 FRONT_ROOMS = ("ranks/magic/", "grade/magic.py", "grade/report/", "plot/")

@@ -49,7 +49,7 @@ def all_reduce(
     """
     reduction = _reduction(tensor, op, "all_reduce")
     data = carried(tensor, group)
-    event = _book("all_reduce", tensor, group, payload=_bytes(tensor), reduction=op)
+    event = _book("all_reduce", tensor, group, payload=tensor.nbytes, reduction=op)
     handle = group.transport.collective("all_reduce", data, data, reduction=reduction)
 
     def finish() -> None:
@@ -86,7 +86,7 @@ def reduce_scatter(
     """
     reduction = _reduction(input, op, "reduce_scatter")
     _check_parts(output, input, group, "reduce_scatter")
-    event = _book("reduce_scatter", input, group, payload=_bytes(input), reduction=op)
+    event = _book("reduce_scatter", input, group, payload=input.nbytes, reduction=op)
     data = place_for(output, group)
     whole = carried(input, group).view(-1)
     handle = group.transport.collective("reduce_scatter", data.view(-1), whole, reduction=reduction)
@@ -118,7 +118,7 @@ def all_gather(
         CommError: the sizes do not fit.
     """
     _check_parts(input, output, group, "all_gather")
-    event = _book("all_gather", input, group, payload=_bytes(output))
+    event = _book("all_gather", input, group, payload=output.nbytes)
     data = place_for(output, group)
     part = wire_view(carried(input, group)).view(-1)
     handle = group.transport.collective("all_gather", wire_view(data).view(-1), part)
@@ -153,8 +153,8 @@ def all_to_all(
     """
     given = _split_sizes(input, input_sizes, group, "all_to_all input")
     taken = _split_sizes(output, output_sizes, group, "all_to_all output")
-    event = _book("all_to_all", input, group, payload=_bytes(input))
-    row = _bytes(input) // max(1, input.shape[0])
+    event = _book("all_to_all", input, group, payload=input.nbytes)
+    row = input.nbytes // max(1, input.shape[0])
     event.sent = (sum(given) - given[group.index]) * row
     event.received = (sum(taken) - taken[group.index]) * row
     data = place_for(output, group)
@@ -182,7 +182,7 @@ def broadcast(tensor: torch.Tensor, source: int, group: Group, *, async_op: bool
     """
     group.check_index(source, "broadcast from index")
     data = carried(tensor, group)
-    event = _book("broadcast", tensor, group, payload=_bytes(tensor), root=source)
+    event = _book("broadcast", tensor, group, payload=tensor.nbytes, root=source)
     wire = wire_view(data)
     handle = group.transport.collective("broadcast", wire, wire, root=source)
     finish = None if data is tensor else partial(_copy, tensor, data)
@@ -210,7 +210,7 @@ def reduce(
     reduction = _reduction(tensor, op, "reduce")
     group.check_index(target, "reduce to index")
     data = carried(tensor, group)
-    event = _book("reduce", tensor, group, payload=_bytes(tensor), root=target, reduction=op)
+    event = _book("reduce", tensor, group, payload=tensor.nbytes, root=target, reduction=op)
     handle = group.transport.collective("reduce", data, data, reduction=reduction, root=target)
 
     def finish() -> None:
@@ -232,10 +232,6 @@ def barrier(group: Group) -> None:
 
 
 # --- shared by the calls above -------------------------------------------------------------------
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 def _copy(target: torch.Tensor, data: torch.Tensor) -> None:
     target.copy_(data)
 

@@ -36,9 +36,9 @@ from course_lib.parallel.tensor.vocab_parallel import (
     vocab_parallel_cross_entropy,
 )
 from course_lib.parallel.zero.fsdp import FSDP
-from course_lib.parallel.zero.other_method import call_as_forward
 from course_lib.parallel.zero.precision import Pack, Precision
 from course_lib.parallel.zero.shard import FlatLayout, flatten
+from course_lib.parallel.zero.sharded.other_method import call_as_forward
 from course_lib.parallel.zero.zero1 import Zero1
 from course_lib.parallel.zero.zero2 import Zero2
 from course_lib.schedule import split_stages

@@ -29,7 +29,7 @@ from course_lib.trace import Ledger, Timeline
 from course_lib.train.command.check import check
 from course_lib.train.command.config import RunConfig
 from course_lib.train.command.folder import CHECKPOINTS, LEDGERS, TRACE, open_folder
-from course_lib.train.command.hugging_face import load_weights
+from course_lib.train.command.other_tools.hugging_face import load_weights
 from course_lib.train.command.report import Reporter
 from course_lib.train.evaluate import evaluate
 from course_lib.train.layout import lay_out, make_optimizers

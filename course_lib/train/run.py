@@ -30,10 +30,10 @@ from course_lib.trace import Refusal
 from course_lib.train.command.agent import end_with_agent
 from course_lib.train.command.check import check
 from course_lib.train.command.config import RunConfig
-from course_lib.train.command.deepspeed import read_deepspeed
 from course_lib.train.command.full_disk import full_disk
 from course_lib.train.command.launch import launch
-from course_lib.train.command.print_as import PRINT_AS
+from course_lib.train.command.other_tools.deepspeed import read_deepspeed
+from course_lib.train.command.other_tools.print_as import PRINT_AS
 from course_lib.train.loop import train
 
 

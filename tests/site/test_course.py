@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("myst_nb", reason="Sphinx is not installed; `make site` installs it")
 
 from benchmarks.lab import Missing, chromium  # noqa: E402
+
 from course_lib import comm  # noqa: E402
 from docs.site.build import build  # noqa: E402
 

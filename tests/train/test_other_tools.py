@@ -15,10 +15,15 @@ from course_lib.comm import Group
 from course_lib.model import ModelConfig, MoEConfig, Transformer
 from course_lib.trace import Refusal
 from course_lib.train import RunConfig, train
-from course_lib.train.command.deepspeed import read_deepspeed
-from course_lib.train.command.hugging_face import export, load_weights, their_config, their_name
-from course_lib.train.command.model_file import read_model
-from course_lib.train.command.print_as import PRINT_AS
+from course_lib.train.command.other_tools.deepspeed import read_deepspeed
+from course_lib.train.command.other_tools.hugging_face import (
+    export,
+    load_weights,
+    their_config,
+    their_name,
+)
+from course_lib.train.command.other_tools.model_file import read_model
+from course_lib.train.command.other_tools.print_as import PRINT_AS
 from course_lib.train.run import main, parse
 
 LLAMA = {

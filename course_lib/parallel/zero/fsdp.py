@@ -25,13 +25,13 @@ from course_lib.comm import Group
 from course_lib.parallel.data.unused import agree_used
 from course_lib.parallel.guard import weakly
 from course_lib.parallel.tensors import find_tensors
-from course_lib.parallel.zero.backward import Backward, Wanted
-from course_lib.parallel.zero.cut import cut
-from course_lib.parallel.zero.order import Order, Use
 from course_lib.parallel.zero.precision import Precision
-from course_lib.parallel.zero.shard_guard import UncopiedHook, refuse_uncuttable
-from course_lib.parallel.zero.sharded_module import ShardedModule
-from course_lib.parallel.zero.unit import State, Unit
+from course_lib.parallel.zero.sharded.backward import Backward, Wanted
+from course_lib.parallel.zero.sharded.cut import cut
+from course_lib.parallel.zero.sharded.order import Order, Use
+from course_lib.parallel.zero.sharded.shard_guard import UncopiedHook, refuse_uncuttable
+from course_lib.parallel.zero.sharded.sharded_module import ShardedModule
+from course_lib.parallel.zero.sharded.unit import State, Unit
 
 
 class FSDP(ShardedModule):

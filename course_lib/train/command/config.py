@@ -19,7 +19,7 @@ from course_lib.data import vocabulary_of
 from course_lib.layout import Layout
 from course_lib.model import ModelConfig, MoEConfig
 from course_lib.schedule import SCHEDULES, Schedule, make_schedule
-from course_lib.train.command.model_file import read_model
+from course_lib.train.command.other_tools.model_file import read_model
 from course_lib.train.compute import DTYPES
 
 # Words of the command line, and the names that they stand for.

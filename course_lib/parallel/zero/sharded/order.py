@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from course_lib.parallel.zero.unit import Unit
+from course_lib.parallel.zero.sharded.unit import Unit
 
 
 @dataclass(eq=False)

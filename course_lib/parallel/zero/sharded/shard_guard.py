@@ -23,7 +23,7 @@ from course_lib.parallel.clip_guard import BY_NORM, refuse_clipping
 from course_lib.parallel.guard import guard_steps, refuse_missing
 from course_lib.parallel.optimizer_probe import refuse_whole_tensor
 from course_lib.parallel.shared_memory import refuse_shared_memory
-from course_lib.parallel.zero.unit import Unit
+from course_lib.parallel.zero.sharded.unit import Unit
 from course_lib.trace.ledger import Counted
 
 

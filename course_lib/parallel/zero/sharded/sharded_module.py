@@ -16,9 +16,9 @@ from torch import nn
 
 from course_lib.comm import Group, broadcast
 from course_lib.parallel.zero.clip import clip_shards
-from course_lib.parallel.zero.kept_whole import KeptWhole
-from course_lib.parallel.zero.shard_guard import ShardGuard
-from course_lib.parallel.zero.unit import Unit
+from course_lib.parallel.zero.sharded.kept_whole import KeptWhole
+from course_lib.parallel.zero.sharded.shard_guard import ShardGuard
+from course_lib.parallel.zero.sharded.unit import Unit
 
 
 class ShardedModule(nn.Module):

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from course_lib.comm import CommError, Group, Work
-from course_lib.parallel.zero.flat_shard import FlatShard, Part
 from course_lib.parallel.zero.precision import Precision
+from course_lib.parallel.zero.sharded.flat_shard import FlatShard, Part
 
 
 class State(Enum):

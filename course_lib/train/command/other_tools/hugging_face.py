@@ -5,7 +5,7 @@ knows the file.
 Costs reading or writing the model once. Every rank reads all of it before it is cut.
 The production version (torchtitan's state-dict adapter) reads on each rank only what it holds.
 
-    python -m course_lib.train.command.hugging_face runs/mine out    writes config.json and weights
+    python -m course_lib.train.command.other_tools.hugging_face runs/mine out    writes config.json and weights
 """
 
 from __future__ import annotations
@@ -154,7 +154,10 @@ def export(run: Path, out: Path) -> int:
 def main(words: list[str]) -> int:
     """Runs the command; returns its exit code."""
     if len(words) != 2:
-        print("usage: python -m course_lib.train.command.hugging_face RUN OUT", file=sys.stderr)
+        print(
+            "usage: python -m course_lib.train.command.other_tools.hugging_face RUN OUT",
+            file=sys.stderr,
+        )
         return 2
     try:
         step = export(Path(words[0]), Path(words[1]))

@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course_lib.parallel.zero.order import Order, Use
-from course_lib.parallel.zero.unit import Unit
+from course_lib.parallel.zero.sharded.order import Order, Use
+from course_lib.parallel.zero.sharded.unit import Unit
 
 
 @dataclass(frozen=True)
