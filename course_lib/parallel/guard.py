@@ -37,7 +37,7 @@ def guard_steps(owner: nn.Module, check: Check) -> None:
     handle = register_optimizer_step_pre_hook(_StepGuard(owner, weakly(check)))
     # Guards whose owner is gone go here and not in a finalizer: Python's collector may run while
     # torch walks through the hooks, and a dict must not change its size meanwhile.
-    hooks = handle.hooks_dict_ref()
+    hooks: dict[int, Any] = handle.hooks_dict_ref() or {}
     for number, hook in list(hooks.items()):
         if isinstance(hook, _StepGuard) and hook.owner() is None:
             del hooks[number]

@@ -5,7 +5,9 @@ knows the file.
 Costs reading or writing the model once. Every rank reads all of it before it is cut.
 The production version (torchtitan's state-dict adapter) reads on each rank only what it holds.
 
-    python -m course_lib.train.command.other_tools.hugging_face runs/mine out    writes config.json and weights
+    python -m course_lib.train.command.other_tools.hugging_face runs/mine out
+
+writes config.json and the weights.
 """
 
 from __future__ import annotations
