@@ -56,7 +56,7 @@ class Specimen:
         micro: backwards before a step; all but the last are inside `no_sync`, where there is one.
         refused: a wrapper's name, and words of its refusal; those not named must be equal.
         tolerance: of FSDP in bf16, where casts fall at other places than in the reference.
-            unfit: why the model does not compute in bf16, not in one process either.
+        unfit: why the model does not compute in bf16, not in one process either.
         slow: only in the long run.
     """
 
