@@ -6,7 +6,6 @@ buffers of before, and those of part 0 stay: so does a rank of index 0, whatever
 
 from __future__ import annotations
 
-import copy
 from contextlib import suppress
 from typing import Any
 
@@ -82,10 +81,11 @@ class Alone:
 
 def cast_copy(specimen: Specimen, model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A model whose units compute as those of an FSDP whose `Precision` is `dtype`."""
-    narrow = copy.deepcopy(model)
-    for parameter in narrow.parameters():
-        if parameter.is_floating_point():
-            parameter.data = parameter.data.to(dtype)
+    narrow = specimen.build()  # no deepcopy, which would leave hooks on parameters behind
+    for own, other in zip(narrow.parameters(), model.parameters(), strict=True):
+        own.data = other.data.to(dtype) if own.is_floating_point() else other.data.clone()
+    for own, other in zip(narrow.buffers(), model.buffers(), strict=True):
+        own.copy_(other)
 
     def cast(_: nn.Module, args: Any, kwargs: Any) -> Any:
         def one(leaf: Any) -> Any:

@@ -182,7 +182,7 @@ class Part(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = block()
-        self.register_buffer("store", torch.randn(3 * WIDTH) / 3, persistent=False)
+        self.register_buffer("store", torch.randn(3 * WIDTH) / 3)
         self.middle = nn.Parameter(self.store[WIDTH : 2 * WIDTH])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
