@@ -106,7 +106,9 @@ def difference(found: State, expected: State, tolerance: float) -> str:
     for name, value in expected.items():
         other = found[name]
         if other.dtype != value.dtype or other.shape != value.shape:
-            return f"{name} is {other.dtype}{list(other.shape)}, not {value.dtype}{list(value.shape)}"
+            return (
+                f"{name} is {other.dtype}{list(other.shape)}, not {value.dtype}{list(value.shape)}"
+            )
         allowed = max(tolerance, 1e-4 if value.dtype == torch.float32 else 0.0)
         with suppress(RuntimeError):  # integers and bools, which have no distance
             gap = float((other - value).abs().max()) if value.numel() else 0.0

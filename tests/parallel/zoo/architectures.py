@@ -113,5 +113,3 @@ class Buffers(nn.Module):
             self.mean[0] += x.mean(0)
             self.row += 1
         return self.body(x - 0.1 * self.mean[1].to(x.dtype))
-
-

@@ -1,4 +1,4 @@
-"""Models whose parameters are awkward: frozen, tied, reparametrized, sparse, complex, odd shapes."""
+"""Models whose parameters are awkward: frozen, tied, made of others, sparse, complex, odd."""
 
 from __future__ import annotations
 
