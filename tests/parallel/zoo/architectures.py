@@ -1,4 +1,4 @@
-"""Small models of known kinds: convolutional, recurrent, mixture of experts, encoder and decoder."""
+"""Small models of known kinds: convolutional, recurrent, with experts, encoder and decoder."""
 
 from __future__ import annotations
 
