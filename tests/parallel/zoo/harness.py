@@ -50,11 +50,12 @@ def judge(pool: Pool, specimen: Specimen, wrapper: str, members: list[int]) -> V
         try:
             pool.run(train, specimen.name, wrapper, members, folder, timeout=60)
         except RanksError as error:
-            return _verdict(error)
+            return verdict_of(error)
     return Verdict("equal")
 
 
-def _verdict(error: RanksError) -> Verdict:
+def verdict_of(error: RanksError) -> Verdict:
+    """What became of a case, from what its ranks said."""
     reports = error.outcome.reports.values()
     failed = [r for r in reports if r["state"] == "raised"]
     if not failed:

@@ -84,6 +84,13 @@ class Specimen:
         finally:
             torch.set_default_dtype(before)
 
+    def expected(self, wrapper: str) -> tuple[str, str]:
+        """How a case is to end, and words that it must say."""
+        if self.unfit and wrapper == "FSDP bf16":
+            return "unfit", ""
+        words = self.refused.get(wrapper)
+        return ("refused", words) if words else ("equal", "")
+
     def submodules(self, model: nn.Module) -> list[nn.Module]:
         """The units."""
         return [model.get_submodule(name) for name in self.units]
