@@ -53,6 +53,8 @@ class Held:
     def cut(self, begin: int, count: int, tensor: torch.Tensor) -> Held:
         """A stretch of the one box that this is, flattened; `tensor` has its elements."""
         (part,) = self.boxes
+        if not part.count:
+            return replace(self, tensor=tensor)  # nothing can be cut: every rank has all of it
         inner = boxes_of_range(part.sizes, begin, begin + count)
         return replace(self, boxes=tuple(b.moved(part.offsets) for b in inner), tensor=tensor)
 
@@ -66,7 +68,17 @@ class Held:
 
 
 def hold_whole(module: nn.Module) -> list[Held]:
-    """All parameters and buffers of a module that is not cut: DDP's, ZeRO's, a pipeline stage's."""
+    """All parameters and buffers of a module that is not cut: DDP's, ZeRO's, a pipeline stage's.
+
+    Raises:
+        CheckpointError: FSDP has cut it.
+    """
+    if any(isinstance(part, FSDP) for part in module.modules()):
+        raise CheckpointError(
+            f"the whole parameters of a {type(module).__name__}",
+            "FSDP in it, under which each rank has pieces",
+            "hold_fsdp says where they belong",
+        )
     return [_whole(n, t, t.shape) for n, t in module.state_dict(keep_vars=True).items()]
 
 
@@ -133,13 +145,14 @@ def _cut_range(count: int, mine: int, group: Group) -> range:
 def hold_fsdp(
     model: FSDP, shapes: Mapping[str, Sequence[int]] | None = None, group: Group | None = None
 ) -> list[Held]:
-    """This rank's pieces of the parameters of an FSDP model, and its buffers, which are whole.
+    """This rank's pieces of the parameters of an FSDP model, and what is whole, such as buffers.
 
     Args:
-        model: outside of forward and backward.
+        model: outside of forward and backward; what a forward has left whole is freed.
         shapes: as for `hold_tensor_parallel`, if that had cut the model before.
         group: the same.
     """
+    model.free()
     names: dict[torch.Tensor, list[str]] = {}
     for name, tensor in model.module.state_dict(keep_vars=True).items():
         names.setdefault(tensor, []).append(name)
@@ -240,12 +253,18 @@ def make_states(held: Sequence[Held], optimizer: torch.optim.Optimizer, manifest
         held: what the optimizer works on, as for `optimizer_pieces`.
         optimizer: whose states.
         manifest: of the checkpoint.
+
+    Raises:
+        CheckpointError: the checkpoint has states, and none under the name of a parameter.
     """
     mine = {id(p) for options in optimizer.param_groups for p in options["params"]}
     by_parameter: dict[str, dict[str, str]] = {}
     for name in manifest.tensors:
         owner, _, key = name.rpartition(".")
         by_parameter.setdefault(owner, {})[key] = name
+    own = [h for h in held if id(h.tensor) in mine]
+    if not any(f"optimizer.{h.name}" in by_parameter for h in own):
+        _refuse_unnamed(len(own), manifest)
     for h in held:
         if id(h.tensor) in mine:
             keys = by_parameter.get(f"optimizer.{h.name}", {})
@@ -253,6 +272,20 @@ def make_states(held: Sequence[Held], optimizer: torch.optim.Optimizer, manifest
             optimizer.state.pop(h.tensor, None)
             if state:
                 optimizer.state[h.tensor] = state
+
+
+def _refuse_unnamed(parameters: int, manifest: Manifest) -> None:
+    """Stops an optimizer that would begin anew beside states that it cannot tell apart."""
+    states = [n for n in manifest.tensors if n.startswith("optimizer.") or ".state." in n]
+    named = {n.removeprefix("model.") for n in manifest.tensors}
+    stray = [n for n in states if n.removeprefix("optimizer.").rpartition(".")[0] not in named]
+    if parameters and stray:
+        raise CheckpointError(
+            f"the optimizer's states of {parameters} parameters",
+            f"{len(stray)} states under other names, such as {stray[0]}",
+            "the optimizer would begin anew: save what get_optimizer_state_dict gives, which names "
+            "states by parameters",
+        )
 
 
 def _empty(held: Held, manifest: Manifest, name: str) -> torch.Tensor:

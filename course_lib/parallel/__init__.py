@@ -35,8 +35,9 @@ from course_lib.parallel.tensor.vocab_parallel import (
     VocabParallelEmbedding,
     vocab_parallel_cross_entropy,
 )
-from course_lib.parallel.zero.flat_shard import Pack, Precision
 from course_lib.parallel.zero.fsdp import FSDP
+from course_lib.parallel.zero.other_method import call_as_forward
+from course_lib.parallel.zero.precision import Pack, Precision
 from course_lib.parallel.zero.shard import FlatLayout, flatten
 from course_lib.parallel.zero.zero1 import Zero1
 from course_lib.parallel.zero.zero2 import Zero2
@@ -77,6 +78,7 @@ __all__ = [
     "accumulate",
     "average_over_replicas",
     "build_buckets",
+    "call_as_forward",
     "clip_grad_norm",
     "convert_sync_batch_norm",
     "dispatch",

@@ -8,7 +8,8 @@ the last tensor that its backward needs; collectives up to there are issued agai
 The production version (torch.utils.checkpoint with use_reentrant=False) works in this way, too.
 
 The block's own graph stays, with a numbered slot where each saved tensor was. The first slot that
-backward opens runs the block again and fills them all. So gradients flow as if nothing had been
+a backward opens runs the block again and fills them all; what is not used is gone when that
+backward ends, also if the graph stays for another one. So gradients flow as if nothing had been
 forgotten: hooks on parameters run once a backward, also if several blocks share them, which DDP
 and FSDP rely on. (A backward called inside an autograd function's backward would end early for
 them: they take the end of the inner one for the end of all.)
@@ -173,14 +174,23 @@ class _Slot:
     def __init__(self, block: _Block, tensor: torch.Tensor) -> None:
         self._block = block
         self.like = (tuple(tensor.shape), tensor.dtype, tensor.device)
-        self.value: torch.Tensor | None = None
 
     def open(self) -> torch.Tensor:
-        """The tensor, computed again if no other slot of the block has been opened before."""
-        if self.value is None:
-            self._block.run_again()
-        assert self.value is not None
-        return self.value
+        """The tensor, computed again if this backward has not done so for another slot."""
+        return self._block.value_of(self)
+
+
+class _Values(weakref.WeakKeyDictionary[_Slot, torch.Tensor]):
+    """What a second run has saved, until its slot is opened, or freed, or the backward ends."""
+
+    def keep_for_this_backward(self) -> None:
+        """Has the backward that runs now hold it; outside of one, the caller alone does."""
+        if torch._C._current_graph_task_id() != -1:
+            torch.autograd.Variable._execution_engine.queue_callback(partial(_nothing, self))
+
+
+def _nothing(_values: _Values) -> None:
+    return
 
 
 class _Block:
@@ -204,6 +214,7 @@ class _Block:
         # Never run backwards: the node is only asked for what it has saved.
         self._kept = _Kept.apply(torch.zeros((), requires_grad=True), *tensors).grad_fn
         self._slots: list[weakref.ref[_Slot]] = []
+        self._values: Callable[[], _Values | None] = lambda: None
 
     def reserve(self, tensor: torch.Tensor) -> _Slot:
         """Takes a number instead of a tensor that is to be saved."""
@@ -211,7 +222,14 @@ class _Block:
         self._slots.append(weakref.ref(slot))
         return slot
 
-    def run_again(self) -> None:
+    def value_of(self, slot: _Slot) -> torch.Tensor:
+        """The tensor of a slot, which has it no longer afterwards."""
+        values = self._values()
+        if values is None or slot not in values:
+            values = self._run_again()
+        return values.pop(slot)
+
+    def _run_again(self) -> _Values:
         """Computes the block once more, and fills the slots that are still needed.
 
         Raises:
@@ -219,10 +237,13 @@ class _Block:
         """
         args, kwargs = self._inputs()
         numbers = itertools.count()
+        values = _Values()
+        self._values = weakref.ref(values)
+        values.keep_for_this_backward()
 
         def fill(tensor: torch.Tensor) -> torch.Tensor:
             number = next(numbers)
-            self._fill(number, tensor)
+            self._fill(values, number, tensor)
             if number + 1 == len(self._slots):
                 raise _Enough
             return tensor.detach()
@@ -232,7 +253,7 @@ class _Block:
                 with saved_tensors_hooks(fill, lambda tensor: tensor), self._again:
                     self._fn(*args, **kwargs)
             except _Enough:
-                return
+                return values
         raise Refusal(
             f"the activations of {_name(self._fn)}, computed again for its backward",
             f"{next(numbers)} saved tensors, where the first run saved {len(self._slots)}",
@@ -247,7 +268,7 @@ class _Block:
             leaves[place] = tensor.detach().requires_grad_(needed)
         return tree_unflatten(leaves, self._spec)
 
-    def _fill(self, number: int, tensor: torch.Tensor) -> None:
+    def _fill(self, values: _Values, number: int, tensor: torch.Tensor) -> None:
         slot = self._slots[number]()
         if slot is None:
             return  # backward is past it
@@ -258,7 +279,7 @@ class _Block:
                 f"{_describe(*found)}, where the first run saved {_describe(*slot.like)}",
                 "a checkpointed function must do the same when it is called again",
             )
-        slot.value = tensor.detach()
+        values[slot] = tensor.detach()
 
 
 def _describe(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> str:

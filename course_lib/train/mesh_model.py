@@ -20,7 +20,7 @@ from course_lib.parallel import FSDP, Pipeline
 from course_lib.parallel.context.context_parallel import SequenceLayout
 from course_lib.parallel.data.accumulate import token_loss_sum
 from course_lib.parallel.tensor.vocab_parallel import vocab_parallel_cross_entropy
-from course_lib.parallel.zero.flat_shard import Precision
+from course_lib.parallel.zero.precision import Precision
 from course_lib.schedule import Schedule
 from course_lib.train.copies import tensor_copies
 from course_lib.train.stage import TransformerStage, tied_pair

@@ -219,6 +219,65 @@ def test_a_default_device_and_a_split_backward_are_as_they_were() -> None:
     assert made == [torch.device("meta")] * 3
 
 
+def second_order(how: Callable[..., Any], x: torch.Tensor) -> Any:
+    y = how(lambda t: t.sin() * t, x)
+    (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    return torch.autograd.grad(slope.pow(2).sum(), x)
+
+
+def two_retained(how: Callable[..., Any], x: torch.Tensor) -> Any:
+    y = how(lambda t: F.dropout(t.sin(), 0.5).exp(), x)
+    for _ in range(2):
+        y.sum().backward(retain_graph=True)
+    return x.grad, torch.rand(2)
+
+
+def nested_and_retained(how: Callable[..., Any], x: torch.Tensor) -> Any:
+    y = how(lambda t: how(torch.sin, how(torch.exp, t)).cos(), x)
+    y.sum().backward(retain_graph=True)
+    y.sum().backward()
+    return x.grad
+
+
+def odd_values(how: Callable[..., Any], x: torch.Tensor) -> Any:
+    def fn(a: Any, *, times: int, more: dict[str, torch.Tensor], nothing: Any = 0) -> Any:
+        return None, {"y": a[0] * times + more["b"].exp(), "count": times}, nothing, a[1]
+
+    none, found, nothing, word = how(fn, (x, "word"), times=3, more={"b": x * 2}, nothing=None)
+    found["y"].pow(2).sum().backward()
+    assert none is None and nothing is None and word == "word"
+    return found["count"], x.grad
+
+
+def products_in_low_precision(how: Callable[..., Any], x: torch.Tensor) -> Any:
+    x = x.detach().float().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = how(lambda t: (t[:, None] @ t[None]).exp(), x)
+    y.float().sum().backward()
+    assert y.dtype == torch.bfloat16
+    return x.grad
+
+
+def an_output_that_is_not_used(how: Callable[..., Any], x: torch.Tensor) -> Any:
+    y, _ = how(lambda t: (t.sin().exp(), t.cos().tanh()), x)
+    y.sum().backward()
+    return x.grad
+
+
+CASES = (second_order, two_retained, nested_and_retained, odd_values, products_in_low_precision,
+         an_output_that_is_not_used)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("how", [checkpoint, torchs])
+def test_what_torchs_does(how: Callable[..., Any], case: Callable[..., Any]) -> None:
+    results = []
+    for way in (how, lambda fn, *args, **kwargs: fn(*args, **kwargs)):
+        torch.manual_seed(3)
+        results.append(case(way, torch.linspace(0.1, 1, 6, dtype=torch.float64).requires_grad_()))
+    torch.testing.assert_close(*results)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_random_numbers_and_autocast_on_a_gpu() -> None:
@@ -242,14 +301,14 @@ def test_one_recomputation_a_block() -> None:
     assert [block.runs for block in model.blocks] == [2, 2, 2]
 
 
-def test_a_retained_graph_is_computed_again_once() -> None:
+def test_a_retained_graph_is_computed_again_in_each_backward() -> None:
     model = Model(how=checkpoint)
     torch.manual_seed(5)
     loss = model(batch_of(0)).sum()
     first = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
     loss.backward()
     close([p.grad for p in model.parameters()], list(first))
-    assert [block.runs for block in model.blocks] == [2, 2, 2]
+    assert [block.runs for block in model.blocks] == [3, 3, 3]
 
 
 def test_nothing_is_computed_again_without_need() -> None:
@@ -289,6 +348,62 @@ def test_memory_is_the_inputs_and_one_block() -> None:
         assert layers * one_input <= kept <= layers * (one_input + 64)
         assert peak <= layers * one_input + alone + layers * 64
         assert memory_of(layers, None)[0] >= layers * 5 * one_input
+
+
+@pytest.mark.parametrize("how", [checkpoint, torchs])
+def test_a_retained_graph_keeps_nothing(how: Callable[..., Any]) -> None:
+    """Neither what has been used, nor what this backward had no need for."""
+    blocks = [Block(n) for n in range(4)]
+    x = torch.ones(512, WIDTH, dtype=torch.float64, requires_grad=True)
+    with LiveMemory() as memory:
+        y = x
+        for block in blocks:
+            y = how(block, y)
+        kept = memory.now
+        for part in ([x], [blocks[2].inner]):
+            torch.autograd.grad(y.sum(), part, retain_graph=True)
+            assert memory.settle(kept) <= kept + 64
+
+
+def test_a_saved_tensor_may_be_read_twice_and_from_outside() -> None:
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x, x * 2)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+            (one, _), (_, two) = ctx.saved_tensors, ctx.saved_tensors
+            return grads[0] * (one + two / 2)
+
+    x = torch.arange(4.0, requires_grad=True)
+    y = checkpoint(lambda t: Twice.apply(t.sin()).cos(), x)
+    assert torch.equal(y.grad_fn._saved_self, x.sin() ** 2)
+    (found,) = torch.autograd.grad(y.sum(), x)
+    (right,) = torch.autograd.grad((x.sin() ** 2).cos().sum(), x)
+    torch.testing.assert_close(found, right)
+
+
+def test_a_backward_that_breaks_keeps_nothing_and_can_be_made_again() -> None:
+    x = torch.ones(512, WIDTH, dtype=torch.float64, requires_grad=True)
+    block = Block(0).eval()
+    with LiveMemory() as memory:
+        middle = x * 1.0
+        y = checkpoint(block, middle)
+        kept = memory.now
+        broken = middle.register_hook(lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            y.sum().backward(retain_graph=True)
+        broken.remove()
+        for parameter in block.parameters():
+            parameter.grad = None
+        assert memory.settle(kept) <= kept + 64
+        y.sum().backward()
+    again = Block(0).eval()
+    x.grad, found = None, x.grad
+    again(x * 1.0).sum().backward()
+    torch.testing.assert_close(found, x.grad)
 
 
 def test_memory_is_not_more_than_production_holds() -> None:

@@ -128,7 +128,9 @@ def open_torch_checkpoint(folder: Path | str) -> Checkpoint:
 
     Args:
         folder: that it was saved to. A nested state is found under names joined by dots, so that
-            of `{"model": model.state_dict()}` is named as `model_pieces` does.
+            of `{"model": model.state_dict()}` is named as `model_pieces` does. What
+            `get_optimizer_state_dict` gives is named as `optimizer_pieces` does, under whatever
+            name it was saved.
 
     Raises:
         CheckpointError: it names the file that cannot be read or trusted, and says why.
@@ -137,10 +139,13 @@ def open_torch_checkpoint(folder: Path | str) -> Checkpoint:
     path = folder / INDEX
     try:
         index = _unpickle(index_bytes(path))
-        tensors, listed = _tensors(index["state_dict_metadata"])
+        entries = _typed(index["state_dict_metadata"], dict)
+        names = _our_names([_typed(name, str) for name in entries])
+        tensors, listed = _tensors(entries, names)
         pieces = []
         for key, info in _typed(index["storage_data"], dict).items():
-            name, offset = _index_of(key)
+            torchs, offset = _index_of(key)
+            name = names.get(torchs, torchs)
             if name in tensors:
                 path = folder / _file_of(info)
                 place = (name, offset)
@@ -178,15 +183,30 @@ def _typed(value: Any, kind: type) -> Any:
     return value
 
 
-def _tensors(entries: Any) -> tuple[dict[str, Any], dict[tuple[str, Any], Box]]:
+def _our_names(names: list[str]) -> dict[str, str]:
+    """`optimizer.NAME.exp_avg` for `KEY.state.NAME.exp_avg`, if `KEY.param_groups` is there too."""
+    mark = ".param_groups"
+    ours = {name: name for name in names}
+    for key in {name[: name.index(mark)] for name in names if mark in name}:
+        states = [name for name in names if name.startswith(f"{key}.state.")]
+        ours |= {n: f"optimizer.{n.removeprefix(f'{key}.state.')}" for n in states}
+    if len(set(ours.values())) < len(ours):
+        raise Wrong("two optimizers' states of one parameter")
+    return ours
+
+
+def _tensors(
+    entries: Any, names: dict[str, str]
+) -> tuple[dict[str, Any], dict[tuple[str, Any], Box]]:
     """Shape and dtype of each tensor, and the boxes it is stored in by name and offsets."""
     tensors: dict[str, Any] = {}
     boxes: dict[tuple[str, Any], Box] = {}
-    for name, entry in _typed(entries, dict).items():
+    for torchs, entry in entries.items():
         if type(entry).__name__ != "TensorStorageMetadata":
             continue
         dtype = _typed(_typed(entry["properties"].state, tuple)[0], str)
-        tensors[_typed(name, str)] = [list(_sizes(entry["size"])), dtype]
+        name = names[torchs]
+        tensors[name] = [list(_sizes(entry["size"])), dtype]
         for chunk in _typed(entry["chunks"], list):
             offsets = _sizes(chunk["offsets"])
             boxes[name, offsets] = Box(offsets, _sizes(chunk["sizes"]))

@@ -73,6 +73,8 @@ class offload_activations(torch.autograd.graph.saved_tensors_hooks):
         super().__init__(self._pack, self._unpack)
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor | _Saved:
+        if tensor.layout is not torch.strided:
+            return tensor  # a sparse one has no memory of its own to copy
         base = tensor._base if tensor._base is not None else tensor
         if isinstance(base, nn.Parameter) or tensor.nbytes < self._smallest:
             return tensor

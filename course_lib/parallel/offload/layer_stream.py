@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from course_lib.parallel.offload.device_pool import Copy, DevicePool
+from course_lib.parallel.shared_memory import refuse_shared_memory
 from course_lib.trace import Refusal
 
 
@@ -97,7 +98,8 @@ class LayerStream:
             `gather`, `gathered` and `free` and the spans `forward` and `backward`.
 
     Raises:
-        Refusal: a parameter belongs to two layers.
+        Refusal: a parameter belongs to two layers, or shares memory with another; (in forward) the
+            layers are called in another order, or one returns something else than a tensor.
         OutOfMemory: (in forward and backward) two layers do not fit.
     """
 
@@ -110,7 +112,11 @@ class LayerStream:
                 f"{len(found) - len(set(found))} parameters that are in two of them",
                 "one would be freed while the other is in use: keep tied ones on the device",
             )
+        given = {f"{n} of layer {i}": t for i, layer in enumerate(layers)
+                 for n, t in [*layer.named_parameters(), *layer.named_buffers()]}  # fmt: skip
+        refuse_shared_memory(f"stream {len(layers)} layers, each by itself", given)
         self._layers = [_Layer(m, f"{name}.{i}", pool) for i, m in enumerate(layers)]
+        self._last = len(layers)  # the layer that forward called last
         for index, module in enumerate(layers):
             module.register_forward_pre_hook(partial(self._before_forward, index))
             module.register_forward_hook(partial(self._after_forward, index))
@@ -121,12 +127,32 @@ class LayerStream:
 
     # --- forward ---------------------------------------------------------------------------------
     def _before_forward(self, index: int, *_: Any) -> None:
+        if torch._C._current_graph_task_id() == -1:  # in backward, a checkpoint calls as it needs
+            self._follow(index)
         for other in self._layers[index + 1 :] if index == 0 else ():
             other.drop()  # left from a forward that had no backward
         self._turn(index, index + 1)
 
+    def _follow(self, index: int) -> None:
+        """A forward begins with the first layer and goes up; backward relies on it."""
+        if index <= self._last and index:
+            raise Refusal(
+                f"call layer {index}, {self._layers[index].name}",
+                f"layer {self._last} was called before it"
+                if self._last < len(self._layers)
+                else "no call of layer 0 before it",
+                "layers come and go in the order in which they were given: give them as called",
+            )
+        self._last = index
+
     def _after_forward(self, index: int, module: nn.Module, inputs: Any, output: Any) -> None:
         self._book("forward", index)
+        if not torch.is_tensor(output):
+            raise Refusal(
+                f"stream {self._layers[index].name}, a {type(module).__name__}",
+                f"it returned a {type(output).__name__}",
+                "its backward begins with the gradient of its output: return one tensor",
+            )
         goes_back = self._layers[index].goes_back = output.requires_grad
         if goes_back:
             output.register_hook(partial(self._before_backward, index))

@@ -19,6 +19,7 @@ from torch import nn
 from course_lib.parallel.offload.device_pool import DevicePool
 from course_lib.parallel.offload.nvme import NvmeStore
 from course_lib.parallel.offload.optimizer import OffloadedOptimizer, Slot
+from course_lib.parallel.optimizer_probe import refuse_joint_update
 from course_lib.trace import Refusal
 
 
@@ -29,10 +30,13 @@ class NvmeOptimizer(OffloadedOptimizer):
 
     Args:
         params: parameters or parameter groups.
-        optimizer: its class, one that works element by element.
+        optimizer: its class, one that needs no parameter to update another.
         pool: the device that the parameters are on.
         store: where the state goes.
         options: for the optimizer.
+
+    Raises:
+        CommError: a step for each parameter is not a step for all, which a trial finds out.
 
     Attributes:
         host_peak: the most bytes of state and master weights that the host ever held.
@@ -57,6 +61,7 @@ class NvmeOptimizer(OffloadedOptimizer):
         """Adds parameters; their master weights go to the disk at once."""
         known = len(self._slots)
         super().add_param_group(param_group)
+        refuse_joint_update("NvmeOptimizer", self, len(self.param_groups) - 1)
         for number, slot in enumerate(self._slots[known:], known):
             self._put_away(number, slot)
         self._settle()

@@ -18,6 +18,7 @@ from torch import nn
 
 from course_lib.parallel.inner import OuterOptimizer
 from course_lib.parallel.offload.device_pool import Copy, DevicePool
+from course_lib.parallel.shared_memory import refuse_shared_memory
 from course_lib.trace.memory import held_bytes
 
 WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # dtype of the master weights
@@ -48,7 +49,8 @@ class Slot:
         """Starts the copy of the gradient, if there is one."""
         gradient = self.parameter.grad
         if gradient is not None:
-            self._arriving = self._pool.copy_down(gradient, self._wire)
+            dense = gradient if gradient.layout is torch.strided else gradient.to_dense()
+            self._arriving = self._pool.copy_down(dense, self._wire)
 
     def gradient_here(self) -> None:
         """Waits for that copy, and adds it to the gradient on the host."""
@@ -72,12 +74,15 @@ class OffloadedOptimizer(OuterOptimizer):
 
     Args:
         params: parameters or parameter groups, as for any optimizer.
-        optimizer: its class, one that works element by element.
+        optimizer: its class; it sees whole tensors, all in one step.
         pool: the device that the parameters are on; their bytes are counted there.
         during_backward: moves each gradient down as soon as it is complete and forgets it on the
             device, which then never holds all of them. `p.grad` is None afterwards, so nothing that
             reads it (clipping, a loss scaler) may come between backward and step.
         options: for the optimizer.
+
+    Raises:
+        CommError: two parameters share memory, of which each would have a master of its own.
     """
 
     def __init__(
@@ -98,6 +103,11 @@ class OffloadedOptimizer(OuterOptimizer):
         super().add_param_group(param_group)
         added = self.param_groups[-1]
         trained = [p for p in added["params"] if p.requires_grad]
+        known = [slot.parameter for slot in self._slots]
+        named = {
+            f"parameter {n} of shape {tuple(p.shape)}": p for n, p in enumerate(known + trained)
+        }
+        refuse_shared_memory(f"{type(self).__name__} of {len(named)} parameters", named)
         self.pool.take(sum(p.nbytes for p in trained), "parameters", "parameters")
         slots = [Slot(p, self.pool) for p in trained]
         self._slots += slots

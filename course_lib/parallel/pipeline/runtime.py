@@ -9,7 +9,6 @@ The production version batches a send with a receive, and infers the shapes of t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,7 +18,9 @@ import torch
 from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from course_lib.comm import Group, Work, irecv, isend
+from course_lib.comm import Group
+from course_lib.parallel.pipeline.border import Border, differentiable
+from course_lib.parallel.pipeline.mail import Mail, Tensors
 from course_lib.parallel.pipeline.split_backward import WeightQueue
 from course_lib.schedule import Action, Schedule, ScheduleError, simulate
 
@@ -39,12 +40,13 @@ class Pipeline:
 
     Args:
         stages: this rank's parts of the model, by stage number. The first takes a micro-batch's
-            inputs, the others what the stage before returned.
+            inputs, the others what the stage before returned: a tensor, or a tuple, list or dict of
+            tensors, as one argument.
         schedule: of all ranks; rank here is the index in the group.
         group: the ranks of the pipeline.
         loss: `loss(output, targets)`, of the last stage's output: a mean over the micro-batch.
         border: `border(inputs)`, a tensor of the shape, dtype and device of what stages hand on for
-            a micro-batch with these inputs; its values do not matter.
+            a micro-batch with these inputs, or a tree of them; the values do not matter.
 
     Raises:
         ScheduleError: the schedule has another number of ranks, other stages here, or a deadlock.
@@ -57,7 +59,7 @@ class Pipeline:
         group: Group,
         *,
         loss: Callable[[torch.Tensor, Any], torch.Tensor],
-        border: Callable[[Any], torch.Tensor],
+        border: Callable[[Any], Any],
     ) -> None:
         _check_fits(stages, schedule, group)
         simulate(schedule)
@@ -66,6 +68,7 @@ class Pipeline:
         self.queue = WeightQueue()
         peers = [peer for peer in range(group.size) if peer != group.index]
         self.expected = {peer: schedule.sends(peer, group.index) for peer in peers}
+        self._under_way = False
 
     def step(
         self,
@@ -84,7 +87,8 @@ class Pipeline:
             elsewhere an empty list.
 
         Raises:
-            ScheduleError: not as many micro-batches or weights as the schedule has.
+            ScheduleError: not as many micro-batches or weights as the schedule has; a stage hands
+                on something else than `border` says; the step before has not ended.
         """
         m = self.schedule.micro_batches
         weights = [1 / m] * m if weights is None else list(weights)
@@ -94,23 +98,35 @@ class Pipeline:
                 f"{len(micro_batches)} micro-batches and {len(weights)} weights",
                 "a schedule is made for a number of micro-batches",
             )
+        self._begin_step()
         run = _Run(self, micro_batches, weights)
         for action in self.schedule.actions[self.group.index]:
             run.do(action)
         run.mail.finish()
+        self._under_way = False
         return [run.losses[k] for k in sorted(run.losses)]
+
+    def _begin_step(self) -> None:
+        """A step that did not end has messages under way, which this one would take for its own."""
+        if self._under_way:
+            raise ScheduleError(
+                f"a step of the schedule {self.schedule.name} on rank {self.group.rank}",
+                "the step before it has not ended, and its messages may still be under way",
+                "they would be taken for this step's: make the pipeline again, on a new group",
+            )
+        self._under_way = True
 
 
 @dataclass
 class _Kept:
-    """What a forward leaves for its backward: its input, and the graph of its output.
+    """What a forward leaves for its backward: its inputs, and the graph of its outputs.
 
-    The output itself is not kept: autograd's edge to it is enough, and its memory can be freed once
-    it has been sent.
+    The outputs themselves are not kept: autograd's edge to each is enough, and their memory can be
+    freed once they have been sent. One that nothing trained has led to has no edge.
     """
 
-    source: torch.Tensor
-    edge: GradientEdge
+    sources: Tensors
+    edges: list[GradientEdge | None]
 
 
 class _Run:
@@ -124,9 +140,18 @@ class _Run:
         self.kept: dict[tuple[int, int], _Kept] = {}
         self.losses: dict[int, torch.Tensor] = {}
         self.left = dict.fromkeys(pipe.stages, pipe.schedule.micro_batches)  # backwards to come
-        self.mail = Mail(
-            pipe.schedule, pipe.group, pipe.expected, lambda k: pipe.border(micro_batches[k][0])
-        )
+        self.borders: dict[int, Border] = {}
+        self.mail = Mail(pipe.schedule, pipe.group, pipe.expected, self._blank)
+
+    def _border(self, k: int) -> Border:
+        """The form of what stages hand on for micro-batch k."""
+        if k not in self.borders:
+            self.borders[k] = Border(self.pipe.border(self.micro_batches[k][0]))
+        return self.borders[k]
+
+    def _blank(self, action: Action) -> Tensors:
+        """Room for what an action of another rank sends."""
+        return self._border(action.micro).blank(gradients=action.kind != "F")
 
     def do(self, action: Action) -> None:
         """Gets what an action needs, runs it in a span of its name, sends what it gives."""
@@ -136,7 +161,7 @@ class _Run:
         if result is not None:
             self.mail.give(action, result)
 
-    def _run(self, action: Action, given: torch.Tensor | None) -> torch.Tensor | None:
+    def _run(self, action: Action, given: Tensors | None) -> Tensors | None:
         if action.kind == "F":
             return self._forward(action.stage, action.micro, given)
         if action.kind == "W":
@@ -147,32 +172,45 @@ class _Run:
         with self.pipe.queue.put_off((action.stage, action.micro)):
             return self._backward(action.stage, action.micro, given)
 
-    def _forward(self, stage: int, k: int, given: torch.Tensor | None) -> torch.Tensor | None:
-        """The stage's output; for the last stage, its loss is kept instead."""
+    def _forward(self, stage: int, k: int, given: Tensors | None) -> Tensors | None:
+        """What the stage hands on; for the last stage, its loss is kept instead."""
         inputs, targets = self.micro_batches[k]
-        source = inputs if given is None else given.requires_grad_()
-        output = self._module(stage, k, source)
+        sources = [x.requires_grad_() for x in given or () if differentiable(x.dtype)]
+        output = self._module(stage, k, inputs if given is None else self._border(k).tree(given))
         if stage == self.last:
             loss = self.pipe.loss(output, targets)
             self.losses[k] = loss.detach()
-            output = loss * self.weights[k]
-        self.kept[stage, k] = _Kept(source, get_gradient_edge(output))
-        return None if stage == self.last else output.detach()
+            results = [loss * self.weights[k]]
+        else:
+            name = f"stage {stage}, a {type(self.pipe.stages[stage]).__name__},"
+            results = self._border(k).tensors(output, name)
+        trained = [x for x in results if differentiable(x.dtype)]
+        edges = [get_gradient_edge(x) if x.requires_grad else None for x in trained]
+        self.kept[stage, k] = _Kept(sources, edges)
+        return None if stage == self.last else [x.detach() for x in results]
 
-    def _module(self, stage: int, k: int, source: torch.Tensor) -> torch.Tensor:
+    def _module(self, stage: int, k: int, source: Any) -> Any:
         """The stage's output, ready for a backward in halves if the schedule has one."""
-        if Action(stage, "I", k) not in self.pipe.schedule.place:
-            return self.pipe.stages[stage](source)
-        with self.pipe.queue.watched():
+        with self._watched(stage, k):
             return self.pipe.stages[stage](source)
 
-    def _backward(self, stage: int, k: int, grad: torch.Tensor | None) -> torch.Tensor | None:
-        """The gradient of the stage's input; the weights' gradients are added, or put off."""
+    def _watched(self, stage: int, k: int) -> AbstractContextManager[None]:
+        """Backwards are watched as well: a checkpoint runs its forward again in there."""
+        halves = Action(stage, "I", k) in self.pipe.schedule.place
+        return self.pipe.queue.watched() if halves else nullcontext()
+
+    def _backward(self, stage: int, k: int, grads: Tensors | None) -> Tensors | None:
+        """The gradients of the stage's inputs; the weights' gradients are added, or put off."""
         kept = self.kept.pop((stage, k))
         self.left[stage] -= 1
-        with self._accumulating(stage):
-            torch.autograd.backward([kept.edge], None if grad is None else [grad])
-        return kept.source.grad if stage else None
+        given: Sequence[torch.Tensor | None] = grads or [None] * len(kept.edges)
+        ends = [(edge, g) for edge, g in zip(kept.edges, given, strict=True) if edge is not None]
+        if ends:  # without any, all that led here is frozen
+            with self._accumulating(stage), self._watched(stage, k):
+                torch.autograd.backward([edge for edge, _ in ends], [g for _, g in ends])
+        if not stage:
+            return None
+        return [torch.zeros_like(x) if x.grad is None else x.grad for x in kept.sources]
 
     def _accumulating(self, stage: int) -> AbstractContextManager[None]:
         """A stage under FSDP gathers and reduces less: gradients are cut in its last backward.
@@ -183,87 +221,6 @@ class _Run:
         if self.left[stage] and self.pipe.group.size > 1 and isinstance(module, CutsGradients):
             return module.no_sync(reshard=False)
         return nullcontext()
-
-
-class Mail:
-    """Messages between the stages, so that no order of actions can deadlock.
-
-    Sends are started, and waited for only once it is known that they have arrived. Both ends know
-    the schedule, so a rank expects the messages of another in the order in which it sends them,
-    whatever is needed first here. One receive is posted ahead, so a message travels while the rank
-    computes.
-
-    Args:
-        schedule: of all ranks.
-        group: the ranks.
-        expected: for each other rank, the actions whose results it sends here, in its order.
-        border: a tensor like the message of micro-batch k.
-    """
-
-    def __init__(
-        self,
-        schedule: Schedule,
-        group: Group,
-        expected: Mapping[int, Sequence[Action]],
-        border: Callable[[int], torch.Tensor],
-    ) -> None:
-        self.schedule, self.group, self.border = schedule, group, border
-        self.home = schedule.placement
-        self._expected = {peer: deque(actions) for peer, actions in expected.items()}
-        self._coming: dict[Action, tuple[torch.Tensor, Work]] = {}
-        self._here: dict[Action, torch.Tensor] = {}
-        self._going: dict[int, list[tuple[int, Work]]] = {peer: [] for peer in expected}
-        for peer in self._expected:
-            self._post(peer)
-
-    def take(self, action: Action | None) -> torch.Tensor | None:
-        """The result of another stage's action, once it is here; None for None."""
-        if action is None:
-            return None
-        peer = self.home[action.stage]
-        if peer == self.group.index:
-            return self._here.pop(action)
-        while action not in self._coming:
-            self._post(peer)
-        if all(self.home[a.stage] != peer or a == action for a in self._coming):
-            self._post(peer)
-        buffer, work = self._coming.pop(action)
-        work.wait()
-        self._release(peer, self.schedule.place[action])
-        return buffer
-
-    def give(self, action: Action, result: torch.Tensor) -> None:
-        """Sends a result to the stage that needs it, if one does."""
-        user = self.schedule.used_by.get(action)
-        if user is None:
-            return
-        peer = self.home[user.stage]
-        if peer == self.group.index:
-            self._here[action] = result
-        else:
-            work = isend(result, peer, self.group, chunk=action.micro)
-            self._going[peer].append((self.schedule.place[user], work))
-
-    def finish(self) -> None:
-        """Waits until everything sent has left."""
-        for peer, line in enumerate(self.schedule.actions):
-            if peer in self._going:
-                self._release(peer, len(line))
-
-    def _release(self, peer: int, place: int) -> None:
-        """Forgets messages that a rank has used, now that it is at `place` of its list."""
-        for needed, work in self._going[peer]:
-            if needed < place:
-                work.wait()
-        self._going[peer] = [(n, work) for n, work in self._going[peer] if n >= place]
-
-    def _post(self, peer: int) -> None:
-        """Starts to receive the next message of a rank, if there is one."""
-        if self._expected[peer]:
-            action = self._expected[peer].popleft()
-            buffer = torch.empty_like(self.border(action.micro))
-            work = irecv(buffer, peer, self.group, chunk=action.micro)
-            self._coming[action] = (buffer, work)
 
 
 def _check_fits(stages: Mapping[int, nn.Module], schedule: Schedule, group: Group) -> None:

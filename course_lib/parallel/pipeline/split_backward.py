@@ -29,11 +29,15 @@ class WeightQueue:
     def __init__(self) -> None:
         self._waiting: dict[Hashable, list[Callable[[], None]]] = defaultdict(list)
         self._key: Hashable | None = None
+        self._watch = _Watch(self)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside, the backward of every linear layer can be cut in two."""
-        with _Watch(self):
+        """Inside, the backward of every linear layer can be cut in two.
+
+        Backwards belong inside too, if a checkpoint is to run the same forward again there.
+        """
+        with self._watch:
             yield
 
     @contextmanager

@@ -9,7 +9,7 @@ The production version (FSDP2) asks for one call of fully_shard for each unit, f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from torch import nn
 
@@ -18,12 +18,15 @@ from course_lib.comm import CommError
 Part = tuple[nn.Module | None, str, list[nn.Parameter]]
 
 
-def cut(model: nn.Module, modules: Sequence[nn.Module]) -> list[Part]:
+def cut(
+    model: nn.Module, modules: Sequence[nn.Module], whole: Collection[nn.Parameter] = ()
+) -> list[Part]:
     """Divides a model's parameters among some of its submodules, and the root for what is left.
 
     Args:
         model: whose parameters.
         modules: the submodules that become units; one may lie in another.
+        whole: parameters that belong to no unit.
 
     Returns:
         For each unit its module, its name and its parameters, in the order in which they stand in
@@ -33,14 +36,14 @@ def cut(model: nn.Module, modules: Sequence[nn.Module]) -> list[Part]:
         CommError: a module is not a submodule, or is named twice, or there is nothing to cut.
     """
     names = {m: name for name, m in model.named_modules() if m in set(modules) and m is not model}
-    count = sum(1 for _ in model.parameters())
+    count = sum(1 for p in model.parameters() if p not in whole)
     if len(names) < len(modules) or not count:
         raise CommError(
             f"a {type(model).__name__} in {len(modules)} units",
             f"{len(names)} of them among its submodules, and {count} parameters",
             "units are different submodules of the module, and there is something to shard",
         )
-    owners = _owners(model, names)
+    owners = {p: unit for p, unit in _owners(model, names).items() if p not in whole}
     parts: list[Part] = [
         (module, name, [p for p, owner in owners.items() if owner is module])
         for module, name in names.items()

@@ -13,75 +13,26 @@ memory back without freeing the tensor (its storage shrinks to nothing), and `ga
 again, so everything that points there finds the same values. Between the two, a parameter is the
 piece of it that lies in this rank's shard: a row of numbers, which any element-wise optimizer
 takes.
+
+Whoever computes with a weight that is gone would read memory that is nobody's. Autograd compares
+the version of what it has kept with the version now, so `free` gives each parameter another version
+and `gather` gives the old one back: between the two, autograd raises an error and reads nothing. A
+version that has changed meanwhile is an optimizer's step, and stays changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
 from course_lib.comm import Group, Work, all_gather, all_reduce, broadcast, pairwise_reduce_scatter
 from course_lib.parallel.guard import book_until_gone
+from course_lib.parallel.zero.precision import Pack, Precision, Unpack
 from course_lib.parallel.zero.shard import FlatLayout
 
 Part = Callable[[nn.Parameter], torch.Tensor | None]
-Unpack = Callable[[int, torch.Tensor], torch.Tensor]
-
-
-class Pack(Protocol):
-    """What goes over the wire instead of some parameters, such as 8-bit numbers and their scale."""
-
-    @property
-    def parameters(self) -> Collection[nn.Parameter]:
-        """Those that are packed; the others are gathered as they are."""
-
-    def __call__(
-        self, parts: Sequence[torch.Tensor], group: Group
-    ) -> tuple[Sequence[torch.Tensor], Unpack]:
-        """Packs what this rank has; may be collective, since all ranks do it at the same time.
-
-        Args:
-            parts: what this rank's shard has of each parameter: one dimension, perhaps no element.
-            group: the ranks that share the shards.
-
-        Returns:
-            For each part a tensor of numbers, all of one dtype and equally long on every rank; and
-            a function that makes a parameter's values, from its number and from what all ranks have
-            sent for it.
-        """
-
-
-@dataclass(frozen=True)
-class Precision:
-    """What a unit computes and communicates in; None keeps the parameters' own dtype.
-
-    Attributes:
-        parameters: dtype of gathered parameters, and so of the all-gather and the computation.
-        gradients: dtype of the reduce-scatter; sums are made in the shard's dtype.
-        pack: for parameters that are gathered in another form than they are computed with.
-    """
-
-    parameters: torch.dtype | None = None
-    gradients: torch.dtype | None = None
-    pack: Pack | None = None
-
-    def packs(self, parameter: nn.Parameter) -> bool:
-        """Whether a parameter is packed."""
-        return self.pack is not None and parameter in self.pack.parameters
-
-    def cast(self, tree: Any) -> Any:
-        """A tree of inputs, its floating tensors in the dtype that is computed in."""
-
-        def one(leaf: Any) -> Any:
-            floating = torch.is_tensor(leaf) and leaf.is_floating_point()
-            return leaf.to(self.parameters) if floating else leaf
-
-        return tree_map(one, tree) if self.parameters else tree
 
 
 class FlatShard:
@@ -110,19 +61,22 @@ class FlatShard:
         self.layout = FlatLayout([p.shape for p in parameters], group.size)
         self.pieces = {piece.parameter: piece for piece in self.layout.pieces(group.index)}
         first = parameters[0]
-        self._reduce_dtype = precision.gradients or precision.parameters or first.dtype
+        self._reduce_dtype = precision.reduces(first.dtype)
         self._pack = precision.pack if precision.packs(first) else None
         self._arriving: tuple[torch.Tensor, Unpack] | None = None  # packed, and how to read it
         size = self.layout.shard_size
         self.shard = first.new_zeros(size, requires_grad=False)
         self._full = first.new_empty(
-            self.layout.padded, dtype=precision.parameters or first.dtype, requires_grad=False
+            self.layout.padded, dtype=precision.computes(first.dtype), requires_grad=False
         )
         self._bytes = self._full.nbytes
         self._views = self.layout.views(self._full)
         self.unsynchronised = False
         self._kept: dict[nn.Parameter, torch.Tensor] = {}
         self._reducing: tuple[torch.Tensor, torch.Tensor, Work] | None = None
+        self._places: list[int] = []  # where the pieces lie in memory
+        self._whole_versions: list[int] = []  # what autograd has kept of whole parameters
+        self._cut_versions: list[int] = []
         self._take(size)
 
     def _take(self, size: int) -> None:
@@ -167,6 +121,12 @@ class FlatShard:
             self._arriving = None
         for parameter, view in zip(self.parameters, self._views, strict=True):
             parameter.data = view
+        seen = zip(self.parameters, self._whole_versions, self._cut_versions, strict=True)
+        self._set_versions([w if p._version == cut else p._version for p, w, cut in seen])
+
+    def _set_versions(self, versions: Sequence[int]) -> None:
+        counters = tuple(self.parameters), tuple(versions)
+        torch._C._autograd._unsafe_set_version_counter(*counters)  # as FSDP2 does
 
     def _read_message(self, message: torch.Tensor, unpack: Unpack) -> None:
         self._make_room()
@@ -179,6 +139,21 @@ class FlatShard:
         """Makes each parameter its piece in this rank's shard, possibly an empty one."""
         for number, parameter in enumerate(self.parameters):
             parameter.data = self.piece(self.shard, number)
+        self._places = [p.data_ptr() for p in self.parameters]
+        self._whole_versions = [p._version for p in self.parameters]
+        self._cut_versions = [version + 1 for version in self._whole_versions]
+        self._set_versions(self._cut_versions)
+
+    def changed_since_cut(self) -> nn.Parameter | None:
+        """A parameter that is not what `show_pieces` has left: moved, cast, frozen or unfrozen."""
+        for parameter, place in zip(self.parameters, self._places, strict=True):
+            if parameter.data_ptr() != place or parameter.requires_grad is not self.trained:
+                return parameter
+        return None
+
+    def overlaps(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in the gathered buffer, which comes and goes."""
+        return tensor.untyped_storage()._cdata == self._full.untyped_storage()._cdata
 
     def free(self) -> None:
         """Gives the buffer's memory back."""
@@ -199,7 +174,7 @@ class FlatShard:
         """
         if self.unsynchronised and any(p.grad is not None for p in self.parameters):
             return
-        self.unsynchronised = False
+        self.unsynchronised, self._kept_aside = False, True
         self._kept = {p: p.grad for p in self.parameters if p.grad is not None}
         for parameter in self.parameters:
             parameter.grad = None
@@ -208,9 +183,11 @@ class FlatShard:
         """Begins to average the full gradients, of which this rank gets its shard."""
         full = self._full.new_zeros(self.layout.padded, dtype=self._reduce_dtype)
         for parameter, view in zip(self.parameters, self.layout.views(full), strict=True):
-            if parameter.grad is not None:
-                view.copy_(parameter.grad)
+            grad = parameter.grad
             parameter.grad = None
+            if grad is not None:
+                view.copy_(grad.to_dense() if grad.is_sparse else grad)
+            del grad  # its memory is wanted for the messages
         self.unsynchronised = False
         self.group.ledger.add_memory("gradients", full.nbytes)
         mine = torch.empty_like(self.shard)
@@ -223,6 +200,7 @@ class FlatShard:
         mine, full, work = self._reducing
         self._reducing = None
         work.wait()
+        self._kept_aside = False
         self.group.ledger.add_memory("gradients", -full.nbytes)
         if self.replicas is not None:
             all_reduce(mine, self.replicas, "avg")
@@ -237,6 +215,25 @@ class FlatShard:
             and self._reducing is not None
             and self._reducing[2].is_completed()
         )
+
+    def keep_local(self) -> None:
+        """Leaves full gradients of this rank alone in place, for later backwards to add to."""
+        self.unsynchronised, self._kept_aside = True, False
+
+    def abandon(self) -> None:
+        """Takes back what `begin_backward` has kept aside; averages on their way do not count."""
+        if self._kept_aside:
+            for parameter in self.parameters:
+                parameter.grad = self._kept.get(parameter)
+        self._kept_aside = False
+
+    def drop_reduce(self) -> None:
+        """Waits for averages that nobody wants any more."""
+        if self._reducing is not None:
+            _, full, work = self._reducing
+            self._reducing = None
+            work.wait()
+            self.group.ledger.add_memory("gradients", -full.nbytes)
 
     def forget(self, parameter: nn.Parameter) -> None:
         """Takes back the zeros that the last reduce gave a parameter which no rank has used."""
@@ -259,8 +256,7 @@ class FlatShard:
 
     def load(self, full: Sequence[torch.Tensor]) -> None:
         """Copies this rank's pieces out of full tensors, one for each parameter."""
-        for number, tensor in enumerate(full):
+        for number, (parameter, tensor) in enumerate(zip(self.parameters, full, strict=True)):
             place = self.pieces.get(number)
-            if place:
-                values = tensor.reshape(-1)[place.begin : place.begin + place.count]
-                self.piece(self.shard, number).copy_(values)
+            begin, count = (place.begin, place.count) if place else (0, 0)
+            parameter.copy_(tensor.reshape(-1)[begin : begin + count])

@@ -12,25 +12,29 @@ and reductions on CUDA streams of their own.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
-from course_lib.comm import Group, all_reduce, broadcast
+from course_lib.comm import Group
 from course_lib.parallel.data.unused import agree_used
 from course_lib.parallel.guard import weakly
+from course_lib.parallel.tensors import find_tensors
+from course_lib.parallel.zero.backward import Backward, Wanted
 from course_lib.parallel.zero.cut import cut
-from course_lib.parallel.zero.flat_shard import Precision
-from course_lib.parallel.zero.guard import ShardGuard, refuse_sharded
-from course_lib.parallel.zero.reduce_order import ReduceOrder
-from course_lib.parallel.zero.unit import Unit
+from course_lib.parallel.zero.order import Order, Use
+from course_lib.parallel.zero.precision import Precision
+from course_lib.parallel.zero.shard_guard import UncopiedHook, refuse_uncuttable
+from course_lib.parallel.zero.sharded_module import ShardedModule
+from course_lib.parallel.zero.unit import State, Unit
 
 
-class FSDP(nn.Module):
+class FSDP(ShardedModule):
     """Shards a module over a group, unit by unit.
 
     Parameters keep their names and stay the objects that they are, but outside of forward and
@@ -42,7 +46,8 @@ class FSDP(nn.Module):
         group: the ranks to shard over.
         units: submodules that are gathered by themselves, such as the blocks. What is left over is
             the root unit, and so is a parameter that several units share. All ranks must call the
-            same units in the same order.
+            same units in the same order, by their `forward` (or a method of `call_as_forward`),
+            and all that a backward may come from must be in what a unit returns.
         replicas: for hybrid sharding (HSDP), the ranks that have the same shard.
         reshard: free each unit after its forward (FULL_SHARD); otherwise it stays whole until its
             backward (SHARD_GRAD_OP): one gather less, all parameters in memory.
@@ -50,16 +55,22 @@ class FSDP(nn.Module):
         precision: what to compute and communicate in.
         find_unused_parameters: as for `BucketedDDP`. All units are then reduced after the backward,
             the only point that ranks which use different parameters reach together.
+        keep_whole: parameters that are not cut, such as those of norms and routers. They are made
+            equal on all ranks, and their gradients are averaged at the end of each backward.
 
     Attributes:
         units: what is gathered together, in the order in which it stands in the model, and the
             root, last. Their shards and the layouts of those say what this rank has.
 
     Raises:
-        CommError: a unit is no part of the module, is wrapped already, or has no parameters; in
-            backward, a parameter got no gradient, or another one after its average; in an
-            optimizer's step, the gradients are of this rank alone, or the optimizer has a state
-            from before the wrapping.
+        CommError: a unit is no part of the module, is wrapped already, or has no forward; there
+            are no parameters, or some share memory without being one; in a forward, a unit returns
+            its own parameters; in backward, a parameter got no gradient, or one while it was cut;
+            in an optimizer's step, the gradients are of this rank alone, or the optimizer has a
+            state from before the wrapping. After a forward or backward that raised on some ranks
+            only, the next one says that the model must be made again.
+        RuntimeError: from autograd, a backward came to a unit by another way than what the unit
+            returned, and found weights of another version: they were not there.
     """
 
     def __init__(
@@ -73,161 +84,176 @@ class FSDP(nn.Module):
         prefetch: bool = True,
         precision: Precision | None = None,
         find_unused_parameters: bool = False,
+        keep_whole: Iterable[nn.Parameter] = (),
     ) -> None:
-        super().__init__()
-        self.module, self.group, self.replicas = module, group, replicas
+        super().__init__(module, group, replicas, keep_whole)
         self.reshard, self.prefetch = reshard, prefetch
         self.precision = precision or Precision()
         self.find_unused_parameters = find_unused_parameters
-        self._synchronises, self._frees, self._in_backward = True, True, False
-        self._names = {p: name for name, p in module.named_parameters()}
-        self._order: list[Unit] = []  # by use, in this forward
-        self._expected: list[Unit] = []  # the same, of the forward before
-        self.units = self._make_units(list(units))
+        self._synchronises, self._frees = True, True
+        self._order, self._expected = Order(), Order()  # of this forward, and of the one before
+        self._backward: Backward | None = None
+        self._callback: Callable[[], object] = lambda: None  # autograd's, while it has one
+        self.finish_units(self._make_units(list(units)))
         self._root = self.units[-1]
-        self._unit_of = {p: unit for unit in self.units for p in unit.trained}
-        for buffer in module.buffers():
-            broadcast(buffer, 0, group)
-        self._guard = ShardGuard(self, self.units, self._names, group.rank)
 
     def _make_units(self, modules: list[nn.Module]) -> list[Unit]:
         """The inner units, in the order in which they stand in the model, and the root, last."""
-        refuse_sharded(self.module, FSDP)
+        refuse_uncuttable(self.module, modules, FSDP)
         units = []
-        for module, name, parameters in cut(self.module, modules):
+        for module, name, parameters in cut(self.module, modules, set(self._kept.parameters)):
             unit = Unit(name, parameters, self.group, self.replicas, self.precision)
             for parameter in unit.trained:
                 parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
             if module is not None:
-                module.register_forward_pre_hook(self._before_forward(unit), with_kwargs=True)
-                module.register_forward_hook(self._after_forward(unit))
+                before = UncopiedHook(partial(self._before_forward, unit))
+                after = UncopiedHook(partial(self._after_forward, unit))
+                # First, since other hooks of the module may use its weights, as weight_norm's.
+                module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
+                module.register_forward_hook(after)
             units.append(unit)
         return units
 
     # --- forward ---------------------------------------------------------------------------------
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own forward, with whole parameters, one unit at a time."""
-        self._in_backward = False
-        self._expected, self._order = self._order, []
-        args, kwargs = self.precision.cast((args, kwargs))
-        self._before(self._root)
-        output = self.module(*args, **kwargs)
+        if self._running() is not None:
+            return self._compute(args, kwargs)  # recomputed, as activation checkpointing does
+        self._recover()
+        self._expected, self._order = self._order, Order()
+        self.unfinished = "forward"
+        output = self._compute(args, kwargs)
+        self.unfinished = ""
         for unit in self.units[:-1]:
             if self.reshard or not torch.is_grad_enabled():
                 unit.free()  # gathered, but not used after all
-        if torch.is_grad_enabled():
-            self._watch(self._root, output)
-        else:
-            self._root.free()
         return output
 
-    def _before_forward(self, unit: Unit) -> Callable[..., Any]:
-        def hook(_: nn.Module, args: Any, kwargs: Any) -> Any:
-            args, kwargs = self.precision.cast((args, kwargs))
-            self._before(unit)
-            if not unit.trained:
-                self._free_behind(unit, (args, kwargs))
-            return args, kwargs
+    def _compute(self, args: Any, kwargs: Any) -> Any:
+        args, kwargs = self._before_forward(self._root, self.module, args, kwargs)
+        output = self.module(*args, **kwargs)
+        self._after_forward(self._root, self.module, args, output)
+        return output
 
-        return hook
-
-    def _before(self, unit: Unit) -> None:
-        """A unit is about to compute: it must be whole, and the next gather may begin."""
+    def _before_forward(self, unit: Unit, _: nn.Module, args: Any, kwargs: Any) -> Any:
+        """SHARDED, GATHERING → WHOLE: the unit is about to compute. The next gather may begin."""
+        args, kwargs = self.precision.cast((args, kwargs))
         unit.gather()
         unit.wait()
-        if self._in_backward:
-            return  # recomputed, as activation checkpointing does
-        place = len(self._order)
-        self._order.append(unit)
-        if self.prefetch and self._expected[place : place + 1] == [unit]:
-            for following in self._expected[place + 1 : place + 2]:
+        if self._running() is None:
+            self._gather_next(unit)
+            use: Use | None = self._order.begin(unit)
+            unit.begun = time.monotonic()
+        else:
+            use = self._order.last.get(unit)
+        if unit is not self._root and use is not None:
+            self._watch(partial(self._after_backward, use), find_tensors((args, kwargs)))
+        return args, kwargs
+
+    def _gather_next(self, unit: Unit) -> None:
+        """What the forward before used after this one, if the two have gone alike so far."""
+        expected, place = self._expected.begun, len(self._order.begun)
+        if self.prefetch and expected[place : place + 1] == [unit]:
+            for following in expected[place + 1 : place + 2]:
                 following.gather()
-        unit.begun = time.monotonic()
 
-    def _after_forward(self, unit: Unit) -> Callable[..., None]:
-        def hook(_: nn.Module, __: Any, output: Any) -> None:
-            if torch.is_grad_enabled():
-                self._watch(unit, output)
-            if not self._in_backward:
-                self.group.ledger.add_span(f"forward {unit.name}", unit.begun)
-                if self.reshard or not torch.is_grad_enabled():
-                    unit.free()
+    def _after_forward(self, unit: Unit, _: nn.Module, __: Any, output: Any) -> None:
+        """WHOLE → SHARDED, unless the backward is to find it whole."""
+        tensors, backward = find_tensors(output), torch.is_grad_enabled()
+        self._guard.refuse_own(unit, tensors)
+        recomputed = self._running() is not None
+        if recomputed:
+            use = self._order.last.get(unit)
+        else:
+            reached = bool(unit.trained) or any(t.requires_grad for t in tensors)
+            use = self._order.end(unit, has_backward=backward and reached)
+        if use is not None:
+            self._watch(partial(self._before_backward, use), tensors)
+        if not recomputed:
+            self.group.ledger.add_span(f"forward {unit.name}", unit.begun)
+            stays = backward and (not self.reshard or unit is self._root)
+            if not stays and not self._order.computes(unit):
+                unit.free()
 
-        return hook
+    def _watch(self, hook: Callable[[torch.Tensor], None], tensors: list[torch.Tensor]) -> None:
+        """Calls a hook when the gradient of one of these tensors is complete.
 
-    def _watch(self, unit: Unit, output: Any) -> None:
-        """Registers that this unit's backward begins with the first gradient of its output."""
-        use = object()
-        for tensor in tree_leaves(output):
-            if torch.is_tensor(tensor) and tensor.requires_grad:
-                tensor.register_hook(lambda _: self._before_backward(unit, use))
-
-    def _free_behind(self, unit: Unit, inputs: Any) -> None:
-        """Frees a frozen unit when the gradients of its inputs are complete."""
-        for tensor in tree_leaves(inputs):
-            if torch.is_tensor(tensor) and tensor.requires_grad:
-                tensor.register_hook(lambda _: unit.free())
+        A leaf's is complete as soon as its parts are there, whatever else is still to come: of the
+        order in which autograd goes, it tells nothing.
+        """
+        for tensor in tensors:
+            if torch.is_grad_enabled() and tensor.grad_fn is not None:
+                tensor.register_hook(hook)
 
     # --- backward --------------------------------------------------------------------------------
-    def _before_backward(self, unit: Unit, use: object) -> None:
-        """A unit is about to compute the gradients of one use of it."""
-        if not self._in_backward:
-            self._in_backward = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
-            self._backward = ReduceOrder(self._order, self.group.rank)
-        unit.gather()
-        unit.wait()
-        self._backward.begin(unit, use)
-        if self.prefetch and self._order.count(unit) == 1:
-            # Before a block comes the one before it; before the root, which closes, the last.
-            self._order[self._order.index(unit) - 1].gather()
-        unit.begun = time.monotonic()
+    def _running(self) -> Backward | None:
+        """The backward that is under way."""
+        return self._backward if self._callback() is not None else None
+
+    def _before_backward(self, use: Use, _: torch.Tensor) -> None:
+        """SHARDED, GATHERING → WHOLE: a unit is about to compute the gradients of one use of it."""
+        (self._running() or self._begin_backward()).arrive(use)
+
+    def _after_backward(self, use: Use, _: torch.Tensor) -> None:
+        """WHOLE → SHARDED → REDUCING, if no earlier use is to come."""
+        backward = self._running()
+        if backward is not None:
+            backward.leave(use)
+
+    def _begin_backward(self) -> Backward:
+        """Autograd alone holds the callback for the end, and drops it if the backward raises."""
+        self._recover()
+        synchronises, at_end = self._synchronises, self.find_unused_parameters
+        backward = Backward(self.units, Wanted(self._frees, synchronises, self.prefetch, at_end))
+        self._backward, self.unfinished = backward, "backward"
+        callback = partial(self._end_backward, backward, synchronises)
+        self._callback = weakref.ref(callback, weakly(self._callback_is_gone))
+        torch.autograd.Variable._execution_engine.queue_callback(callback)
+        return backward
+
+    def _callback_is_gone(self, _: object) -> None:
+        self._backward = None
+        if self.unfinished == "backward":
+            for unit in self.units:
+                unit.abandon()
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
-        self._backward.take_averages()
-        unit = self._unit_of[parameter]
-        self._backward.refuse_late(unit)
-        unit.pending.discard(parameter)
-        if self._backward.is_complete(unit):
-            self._finish_unit(unit)
+        backward, unit = self._running(), self._unit_of[parameter]
+        if backward is not None:
+            backward.take_averages()
+        if unit.state is not State.WHOLE:
+            self._guard.refuse_gradient(unit, parameter)
 
-    def _finish_unit(self, unit: Unit) -> None:
-        """All gradients of a unit are there, or will not come: its parameters can be freed."""
-        self.group.ledger.add_span(f"backward {unit.name}", unit.begun)
-        self._backward.add_complete(unit)
-        if self._frees:
-            unit.free()
-        if not self._synchronises:
-            unit.keep_local()
-        elif not self.find_unused_parameters:
-            self._backward.reduce()
+    def _end_backward(self, backward: Backward, synchronises: bool) -> None:
+        """WHOLE → SHARDED → REDUCING → SHARDED for what autograd did not reach, and the root."""
+        if synchronises and not self.find_unused_parameters:
+            self._guard.refuse_missing([*backward.left(), self._kept])
+        used = [p for p in self.trained if p.grad is not None]
+        backward.end()
+        if synchronises:
+            self._kept.average()
+            if self.find_unused_parameters:
+                self._leave_unused_alone(set(used))
+        self._backward, self.unfinished = None, ""
 
-    def _after_backward(self) -> None:
-        """The end of a backward: what autograd did not reach, and the last reduction."""
-        self._in_backward = False
-        left = self._backward.left()
-        for unit in left:
-            unit.begin_backward()
-        if self._synchronises and not self.find_unused_parameters:
-            self._guard.refuse_missing(left)
-        for unit in left:
-            self._finish_unit(unit)
-        if self._synchronises:
-            self._backward.reduce()
-        for unit in self.units:
-            if self._frees:
-                unit.free()
-            unit.finish_reduce()
-            unit.in_backward = False
-        if self._synchronises and self.find_unused_parameters:
-            self._leave_unused_alone()
+    def _leave_unused_alone(self, used: set[nn.Parameter]) -> None:
+        trained = self.trained
+        anywhere = agree_used([p in used for p in trained], self.group)
+        for parameter, is_used in zip(trained, anywhere, strict=True):
+            if is_used:
+                continue
+            if parameter in self._unit_of:
+                self._unit_of[parameter].forget(parameter)
+            else:
+                parameter.grad = None
 
-    def _leave_unused_alone(self) -> None:
-        pairs = [(unit, p) for unit in self._backward.units for p in unit.trained]
-        used = agree_used([p in self._backward.used for _, p in pairs], self.group)
-        for (unit, parameter), anywhere in zip(pairs, used, strict=True):
-            if not anywhere:
-                unit.forget(parameter)
+    def _recover(self) -> None:
+        """After a forward or backward that raised: goes on, if it has raised alike on all ranks."""
+        if self.unfinished:
+            self._guard.agree_on_failure(self.unfinished, self.replicas)
+            for unit in self.units:
+                unit.reset()
+            self.unfinished = ""
 
     @contextmanager
     def no_sync(self, *, reshard: bool = True) -> Iterator[None]:
@@ -240,55 +266,3 @@ class FSDP(nn.Module):
             yield
         finally:
             self._synchronises, self._frees = before
-
-    # --- gradients and state ---------------------------------------------------------------------
-    @torch.no_grad()
-    def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
-        """Scales all gradients down together if their norm over all ranks is above `max_norm`.
-
-        Every element is on one rank of the group, so squares add up: one all-reduce of 8 bytes.
-
-        Returns:
-            The norm before clipping, float64, the same on every rank.
-        """
-        grads = [p.grad for p in self._names if p.grad is not None]
-        squares = torch.zeros((), dtype=torch.float64, device=self.group.device)
-        for grad in grads:
-            squares += grad.double().pow(2).sum().to(squares.device)
-        all_reduce(squares, self.group)
-        norm = squares.sqrt()
-        scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-        for grad in grads:
-            grad.mul_(scale.to(grad.device))
-        return norm
-
-    @torch.no_grad()
-    def full_gradients(self) -> dict[str, torch.Tensor]:
-        """All gradients whole, by name, on the CPU; collective: one all-gather for each unit."""
-        whole = {p: t for unit in self.units for p, t in unit.whole(lambda p: p.grad).items()}
-        return {name: whole[p] for p, name in self._names.items() if p in whole}
-
-    @torch.no_grad()
-    def full_state_dict(self) -> dict[str, torch.Tensor]:
-        """The module's state as if it had never been cut, on the CPU of every rank.
-
-        Collective: one all-gather for each unit, whose memory is all that is held beside the
-        result.
-        """
-        whole = {p: t for unit in self.units for p, t in unit.whole(lambda p: p.data).items()}
-        state = self.module.state_dict(keep_vars=True)  # parameters themselves, under all names
-        return {name: whole[t] if t in whole else t.cpu().clone() for name, t in state.items()}
-
-    @torch.no_grad()
-    def load_full_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Takes this rank's pieces out of a whole state, which every rank passes.
-
-        Raises:
-            CommError: names or shapes are not the module's.
-        """
-        self._guard.refuse_other_state(state)
-        for unit in self.units:
-            unit.load({p: state[name] for p, name in self._names.items()})
-        for name, buffer in self.module.named_buffers():
-            if name in state:
-                buffer.copy_(state[name])

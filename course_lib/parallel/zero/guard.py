@@ -1,56 +1,66 @@
-"""What ZeRO and FSDP refuse: what needs whole tensors, and gradients or states that do not fit.
+"""What Zero1 and Zero2 refuse: parameters in shared memory, gradients or states that do not fit.
 
-Notebook: 04 ZeRO (Zero1, Zero2, FSDPUnit).
-Source: the documentation of torch's FSDP (an optimizer is built after the wrapping).
-Costs a look at the units for each step; no communication.
-The production version (FSDP2) makes parameters DTensors, which know of what they are pieces.
+Notebook: 04 ZeRO (Zero1, Zero2).
+Source: the documentation of torch's ZeroRedundancyOptimizer.
+Costs a look at who else holds a parameter's memory, when it is given; no communication.
+The production version (DeepSpeed) moves parameters to flat memory too, and does not look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from course_lib.comm import CommError, Group
-from course_lib.parallel.guard import guard_steps, refuse_missing
-from course_lib.parallel.zero.unit import Unit
-
-# Optimizers whose update of one element depends on others: norms, factors, a line search.
-WHOLE_TENSOR = (torch.optim.Adafactor, torch.optim.LBFGS, torch.optim.Muon)
+from course_lib.parallel.shared_memory import refuse_shared_memory
 
 
-def refuse_whole_tensor(asked: str, optimizer: Optimizer) -> None:
-    """Stops an optimizer that needs whole tensors, where it would get pieces of them.
-
-    Args:
-        asked: the first line of the error.
-        optimizer: the one that makes the updates, or a wrapper that has it as `inner`.
-
-    Raises:
-        CommError: it is one of torch's that do not work element by element.
-    """
-    inner: Optimizer | None = optimizer
-    while inner is not None:
-        if isinstance(inner, WHOLE_TENSOR):
-            raise CommError(
-                asked,
-                f"{type(inner).__name__}, whose update of an element depends on others",
-                "each rank has pieces of parameters: use one like SGD or Adam, or DDP",
-            )
-        inner = getattr(inner, "inner", None)
-
-
-# --- ZeRO-1 and ZeRO-2 ---------------------------------------------------------------------------
 def refuse_nothing_trained(asked: str, trained: Sequence[nn.Parameter]) -> None:
     """Stops a wrapper that no parameter would be for."""
     if not trained:
         raise CommError(
             asked, "no parameter that needs a gradient", "there is nothing to keep a state for"
         )
+
+
+def refuse_ties(asked: str, parameters: Iterable[torch.Tensor]) -> None:
+    """Stops parameters that lie in the memory of others, which stay there when they are moved.
+
+    Others are parameters too, or any module's buffers. An optimizer is not told of modules: where
+    somebody holds the memory of a parameter beside it, Python's collector knows who.
+
+    Args:
+        asked: the first line of the error.
+        parameters: that are to be moved.
+
+    Raises:
+        CommError: naming both.
+    """
+    held = {p: p.untyped_storage() for p in parameters if p.layout is torch.strided}
+    alone = 2  # the tensor, and the object that was just made for its storage
+    where = {s.data_ptr() for s in held.values() if torch._C._storage_Use_Count(s._cdata) > alone}
+    tied = [p for p, storage in held.items() if storage.data_ptr() in where]
+    if tied:
+        given = {f"the parameter {n} of shape {tuple(p.shape)}": p for n, p in enumerate(tied)}
+        refuse_shared_memory(asked, {**_in_modules(where), **given})
+
+
+def _in_modules(where: set[int]) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of all modules that lie in some storages, by name."""
+    modules = [m for m in gc.get_objects() if issubclass(type(m), nn.Module)]
+    found = [
+        (f"{name} of a {type(module).__name__}", tensor)
+        for module in modules
+        for name, tensor in [*module._parameters.items(), *module._buffers.items()]
+        if tensor is not None
+        and tensor.layout is torch.strided
+        and tensor.untyped_storage().data_ptr() in where
+    ]
+    return {f"{name} (number {n} here)": tensor for n, (name, tensor) in enumerate(found)}
 
 
 def refuse_other_shard(state: Mapping[str, Any], group: Group) -> None:
@@ -86,73 +96,19 @@ def taken_gradient(parameter: nn.Parameter, rank: int) -> CommError:
     )
 
 
-# --- FSDP ----------------------------------------------------------------------------------------
-def refuse_sharded(module: nn.Module, wrapper: type[nn.Module]) -> None:
-    """Stops a module of which `wrapper` has sharded a part already."""
-    if any(isinstance(m, wrapper) for m in module.modules()):
-        raise CommError(
-            f"FSDP of a {type(module).__name__}",
-            "a part of it that FSDP has sharded already",
-            "its parameters are pieces: name the inner modules as units instead",
-        )
+def unfinished_backward(left: int, rank: int) -> CommError:
+    """The error for what follows a backward that has raised: some gradients are averages."""
+    return CommError(
+        f"Zero2 after a backward that raised on rank {rank}",
+        f"{left} buckets that it has not averaged, and others that it has",
+        "call zero_grad of the Zero2 on every rank, and make the whole step again",
+    )
 
 
-class ShardGuard:
-    """Looks at what is done with an FSDP model, and at every optimizer step that touches it.
-
-    Args:
-        owner: the model; the guard goes with it, and does not keep it alive.
-        units: its units.
-        names: its parameters, and their names.
-        rank: for errors.
-
-    Raises (in an optimizer's step):
-        CommError: the optimizer needs whole tensors, or was used before they were cut; gradients
-            of this rank alone would be used.
-    """
-
-    def __init__(
-        self, owner: nn.Module, units: Sequence[Unit], names: Mapping[nn.Parameter, str], rank: int
-    ) -> None:
-        self._units, self._names, self._rank = units, names, rank
-        guard_steps(owner, self._check_step)
-
-    def refuse_missing(self, left: Sequence[Unit]) -> None:
-        """Stops a backward that has ended, and left parameters of these units without gradient."""
-        missing = [self._names[p] for unit in left for p in unit.pending if p.grad is None]
-        refuse_missing(
-            missing,
-            self._rank,
-            "freeze what is never used, or pass find_unused_parameters=True",
-        )
-
-    def refuse_other_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Stops the loading of a whole state whose names or shapes are not the model's."""
-        shapes = {n: s for unit in self._units for n, s in unit.shapes(self._names).items()}
-        wrong = [n for n, s in shapes.items() if n not in state or state[n].shape != s]
-        if wrong:
-            raise CommError(
-                f"load_full_state_dict on rank {self._rank}",
-                f"{len(wrong)} parameters that are missing or of another shape: {wrong[:3]}",
-                "the state must be of the same module, as full_state_dict gives it",
-            )
-
-    def _check_step(self, optimizer: Optimizer, touched: list[nn.Parameter]) -> None:
-        asked = f"an optimizer's step on rank {self._rank}"
-        refuse_whole_tensor(asked, optimizer)
-        for unit in self._units:
-            if any(shard.unsynchronised for shard in unit.shards):
-                raise CommError(
-                    asked,
-                    f"gradients of {unit.name} that no other rank has seen",
-                    "the last backward of a window must be outside no_sync()",
-                )
-        for parameter, name in {p: self._names[p] for p in touched}.items():
-            for key, value in optimizer.state[parameter].items():
-                if torch.is_tensor(value) and value.dim() and value.shape != parameter.shape:
-                    raise CommError(
-                        asked,
-                        f"{key} of shape {tuple(value.shape)} for {name}, of which this rank has "
-                        f"{tuple(parameter.shape)}",
-                        "the optimizer was built and used before FSDP: build it after",
-                    )
+def unfinished_step(name: str, rank: int) -> CommError:
+    """The error for a step after one that raised between the update and the all-gather."""
+    return CommError(
+        f"{name}'s step after one that raised on rank {rank}",
+        "a shard that may be half updated, and that other ranks have not got",
+        "load parameters and state as they were before, into a new optimizer",
+    )

@@ -11,12 +11,27 @@ The production version (FSDP2) gives each unit its own place in a pool of buffer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import Enum
 
 import torch
 from torch import nn
 
-from course_lib.comm import Group, Work
-from course_lib.parallel.zero.flat_shard import FlatShard, Part, Precision
+from course_lib.comm import CommError, Group, Work
+from course_lib.parallel.zero.flat_shard import FlatShard, Part
+from course_lib.parallel.zero.precision import Precision
+
+
+class State(Enum):
+    """Where a unit is; each method of `Unit` says between which states it goes.
+
+    SHARDED ──gather──▶ GATHERING ──wait──▶ WHOLE ──free──▶ SHARDED
+    SHARDED ──reduce──▶ REDUCING ──finish_reduce──▶ SHARDED
+    """
+
+    SHARDED = "this rank has its pieces"
+    GATHERING = "the all-gather is on its way"
+    WHOLE = "the parameters may be computed with"
+    REDUCING = "the reduce-scatter of the gradients is on its way"
 
 
 class Unit:
@@ -30,10 +45,10 @@ class Unit:
         precision: the same.
 
     Attributes:
-        resident: whether the parameters are full, or on their way.
-        in_backward: whether this backward has come to it.
+        state: where it is.
+        shards: its parameters, those of one kind together.
+        trained: those of its parameters that get gradients.
         begun: when it last began to compute, in seconds on the machine's clock.
-        pending: trained parameters whose gradient has not come yet in this backward.
     """
 
     def __init__(
@@ -44,68 +59,110 @@ class Unit:
         replicas: Group | None,
         precision: Precision,
     ) -> None:
-        self.name, self.ledger = name, group.ledger
+        self.name, self.ledger, self._rank = name, group.ledger, group.rank
         kinds: dict[object, list[nn.Parameter]] = {}
         for p in parameters:
             kind = (p.dtype, p.device, p.requires_grad, precision.packs(p))
             kinds.setdefault(kind, []).append(p)
         self.shards = [FlatShard(p, group, replicas, precision) for p in kinds.values()]
         self._shard_of = {p: shard for shard in self.shards for p in shard.parameters}
-        self.trained = [p for shard in self.shards if shard.trained for p in shard.parameters]
-        self.pending: set[nn.Parameter] = set()
-        self.resident = self.in_backward = False
+        self._trained = [shard for shard in self.shards if shard.trained]
+        self.trained = [p for shard in self._trained for p in shard.parameters]
+        self.state = State.SHARDED
         self.begun = 0.0
         self._arriving: list[Work] = []
 
+    # --- parameters ------------------------------------------------------------------------------
     def gather(self) -> None:
-        """Begins the all-gather, unless the parameters are here or on their way."""
-        if not self.resident:
-            self.resident = True
+        """SHARDED → GATHERING: begins the all-gather, unless the parameters are here or coming.
+
+        Raises:
+            CommError: a parameter is not any more what was cut.
+        """
+        self.finish_reduce()
+        if self.state is State.SHARDED:
+            self._refuse_changed()
+            self.state = State.GATHERING
             self.ledger.mark(f"gather {self.name}")
             self._arriving = [shard.gather() for shard in self.shards]
 
     def wait(self) -> None:
-        """Returns once the parameters are full and may be computed with."""
-        if self._arriving:
+        """GATHERING → WHOLE: returns once the parameters may be computed with."""
+        if self.state is State.GATHERING:
             for work, shard in zip(self._arriving, self.shards, strict=True):
                 work.wait()
                 shard.show_full()
             self._arriving = []
+            self.state = State.WHOLE
             self.ledger.mark(f"gathered {self.name}")
 
     def free(self) -> None:
-        """Goes back to 1/N of the parameters."""
-        if self.resident:
-            self.wait()
+        """GATHERING, WHOLE → SHARDED: goes back to 1/N of the parameters."""
+        self.wait()
+        if self.state is State.WHOLE:
             for shard in self.shards:
                 shard.free()
-            self.resident = False
+            self.state = State.SHARDED
             self.ledger.mark(f"free {self.name}")
 
+    def owns(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in the memory that comes and goes."""
+        return any(shard.overlaps(tensor) for shard in self.shards)
+
+    def _refuse_changed(self) -> None:
+        for shard in self.shards:
+            changed = shard.changed_since_cut()
+            if changed is not None:
+                raise CommError(
+                    f"a gather of {self.name} of FSDP on rank {self._rank}",
+                    f"a parameter of {changed.numel()} elements here that was moved, cast, "
+                    "replaced, frozen or unfrozen since it was cut",
+                    "the shard would not see it: do that before FSDP, and make FSDP again",
+                )
+
+    # --- gradients -------------------------------------------------------------------------------
     def begin_backward(self) -> None:
-        """The first gradient of the unit's output is here; does nothing when called again."""
-        if not self.in_backward:
-            self.in_backward = True
-            self.pending = set(self.trained)
-            for shard in self.shards:
-                if shard.trained:
-                    shard.begin_backward()
+        """Makes room for full gradients; the state stays."""
+        for shard in self._trained:
+            shard.begin_backward()
+
+    def has_gradients(self) -> bool:
+        """Whether every trained parameter has one."""
+        return all(p.grad is not None for p in self.trained)
 
     def reduce(self) -> None:
-        """Begins to average the gradients."""
+        """SHARDED → REDUCING: begins to average the gradients."""
         self.ledger.mark(f"reduce {self.name}")
-        for shard in self.shards:
-            if shard.trained:
-                shard.reduce()
+        for shard in self._trained:
+            shard.reduce()
+        self.state = State.REDUCING
 
     def finish_reduce(self, *, wait: bool = True) -> None:
-        """Takes the averages and gives the buffers back; waits for them, or only if they are here.
+        """REDUCING → SHARDED: takes the averages; waits for them, or only if they are here.
 
         With replicas there is one more collective, begun in the same order on all ranks: it waits.
         """
-        for shard in self.shards:
-            if wait or shard.reduced():
+        if self.state is State.REDUCING and (wait or all(s.reduced() for s in self._trained)):
+            for shard in self._trained:
                 shard.finish_reduce()
+            self.state = State.SHARDED
+
+    def keep_local(self) -> None:
+        """Leaves full gradients of this rank alone in place, for later backwards to add to."""
+        for shard in self._trained:
+            shard.keep_local()
+
+    def abandon(self) -> None:
+        """A backward has failed: gradients are again what they were before it. The state stays."""
+        for shard in self._trained:
+            shard.abandon()
+
+    def reset(self) -> None:
+        """Any state → SHARDED, after a failure: what is on its way arrives, and is dropped."""
+        self.free()
+        for shard in self._trained:
+            shard.drop_reduce()
+        self.state = State.SHARDED
 
     def forget(self, parameter: nn.Parameter) -> None:
         """Leaves the gradient of a parameter as it was before the last reduce."""
@@ -128,8 +185,3 @@ class Unit:
             for shard in self.shards
             for parameter, shape in zip(shard.parameters, shard.layout.shapes, strict=True)
         }
-
-    def keep_local(self) -> None:
-        """Leaves full gradients of this rank alone in place, for later backwards to add to."""
-        for shard in self.shards:
-            shard.unsynchronised = shard.trained

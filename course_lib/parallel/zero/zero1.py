@@ -12,20 +12,24 @@ The optimizer must work element by element, as SGD and Adam do: it sees pieces o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from course_lib.comm import Group
+from course_lib.parallel.clip_guard import ANY, BY_NORM, refuse_clipping
 from course_lib.parallel.data.unused import agree_used
 from course_lib.parallel.inner import OuterOptimizer
+from course_lib.parallel.optimizer_probe import refuse_pieces, refuse_whole_tensor
+from course_lib.parallel.zero.clip import clip_shards
 from course_lib.parallel.zero.guard import (
     missing_gradients,
     refuse_nothing_trained,
     refuse_other_shard,
-    refuse_whole_tensor,
+    refuse_ties,
+    unfinished_step,
 )
 from course_lib.parallel.zero.zero_bucket import ShardedBucket, cut
 
@@ -48,8 +52,9 @@ class ShardedOptimizer(OuterOptimizer):
         options: for the optimizer.
 
     Raises:
-        CommError: nothing to optimize, or an optimizer that needs whole tensors; in a step or a
-            backward, a parameter got no gradient.
+        CommError: nothing to optimize; parameters that share memory with others; an optimizer that
+            needs whole tensors, which a trial finds out; in a step or a backward, a parameter got
+            no gradient, or the one before it has raised.
     """
 
     def __init__(
@@ -68,12 +73,16 @@ class ShardedOptimizer(OuterOptimizer):
         self.buckets: list[ShardedBucket] = []
         self._used: set[nn.Parameter] = set()  # had a gradient on this rank since the last step
         self._reduced = False  # and whether gradients have been averaged since then
-        super().__init__(params, optimizer, options)
+        self._updating = False
+        given = [_listed(entry) for entry in params]
+        refuse_ties(f"{type(self).__name__} over {group}", _tensors(given))
+        super().__init__(given, optimizer, options)
         refuse_nothing_trained(f"{type(self).__name__} over {group}", self._trained())
-        refuse_whole_tensor(f"{type(self).__name__} over {group}", self.inner)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters, as for any optimizer; makes their shard."""
+        param_group = _listed(param_group)
+        refuse_ties(f"{type(self).__name__} over {self.group}", _tensors([param_group]))
         super().add_param_group(param_group)
         added = self.param_groups[-1]
         kinds: dict[Any, list[nn.Parameter]] = {}
@@ -81,19 +90,33 @@ class ShardedOptimizer(OuterOptimizer):
             kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
         buckets = [ShardedBucket(b, self.group) for k in kinds.values() for b in cut(k, self.cap)]
         self.buckets += buckets
-        self._add_inner_group([piece for bucket in buckets for piece in bucket.pieces])
+        self._refuse_clipping(buckets)
+        self._give_pieces([piece for bucket in buckets for piece in bucket.pieces])
+
+    def _give_pieces(self, pieces: list[nn.Parameter]) -> None:
+        asked = f"{type(self).__name__} over {self.group}"
+        try:
+            self._add_inner_group(pieces)
+        except Exception as error:
+            refuse_pieces(asked, self._make, self._options, error)
+            raise
+        refuse_whole_tensor(asked, self, len(self.param_groups) - 1)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates this rank's shard and all-gathers the parameters. Uses the gradients up."""
+        if self._updating:
+            raise unfinished_step(type(self).__name__, self.group.rank)
         loss = self._begin_step(closure)
         self._finish_gradients()
         if self.find_unused_parameters:
             self._skip_unused()
+        self._updating = True
         self.inner.step()
         self._drop_gradients()
         for bucket in self.buckets:
             bucket.gather_parameters()
+        self._updating = False
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -127,6 +150,25 @@ class ShardedOptimizer(OuterOptimizer):
         """
         return [piece for bucket in self.buckets for piece in bucket.pieces]
 
+    def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
+        """Averages gradients, if that is still to be done, and scales them down together.
+
+        Call it between the last backward and the step, on every rank: an all-reduce of 8 bytes.
+
+        Args:
+            max_norm: the largest norm of all gradients together that stays as it is.
+
+        Returns:
+            The norm before clipping, float64, the same on every rank.
+
+        Raises:
+            CommError: a parameter got no gradient.
+        """
+        self._finish_gradients()
+        self._reduced = True
+        averages = (piece.grad for piece in self.shard() if piece.grad is not None)
+        return clip_shards(averages, max_norm, self.group)
+
     def state_bytes(self) -> int:
         """Bytes of optimizer state on this rank, scalars left out."""
         return sum(tensor.nbytes for tensor in self._inner_state())
@@ -135,6 +177,16 @@ class ShardedOptimizer(OuterOptimizer):
     def _finish_gradients(self) -> None:
         """A step is about to be made: every piece of this rank must have its gradient."""
         raise NotImplementedError
+
+    def _refuse_clipping(self, buckets: Sequence[ShardedBucket]) -> None:
+        """Torch sees a norm of this rank alone, in parameters and in pieces."""
+        name = type(self).__name__
+        why = f"each rank would clip by another norm: call clip_grad_norm of the {name}"
+        own = f"gradients of this rank alone, or none: {name} averages them over {self.group}"
+        parameters = [p for bucket in buckets for p in bucket.parameters]
+        refuse_clipping(self, parameters, ANY, own, why)
+        pieces = [piece for bucket in buckets for piece in bucket.pieces]
+        refuse_clipping(self, pieces, BY_NORM, f"pieces, whose other parts {self.group} has", why)
 
     def _trained(self) -> list[nn.Parameter]:
         return [p for bucket in self.buckets for p in bucket.parameters]
@@ -187,3 +239,18 @@ class Zero1(ShardedOptimizer):
                     self._used.add(parameter)
                     bucket.collect(parameter)
             bucket.reduce()
+
+
+def _listed(entry: Any) -> Any:
+    """A parameter, or a group whose parameters can be looked at more than once."""
+    if not isinstance(entry, dict) or isinstance(entry["params"], torch.Tensor):
+        return entry
+    return {**entry, "params": list(entry["params"])}
+
+
+def _tensors(entries: list[Any]) -> Iterator[torch.Tensor]:
+    """The parameters of entries; those with names are pairs."""
+    for entry in entries:
+        given = entry["params"] if isinstance(entry, dict) else entry
+        for one in given if isinstance(given, list) else [given]:
+            yield one[1] if isinstance(one, tuple) else one

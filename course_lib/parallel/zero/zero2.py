@@ -11,13 +11,16 @@ The production version (DeepSpeed) sends on a stream of its own, in the order of
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from course_lib.parallel.guard import weakly
-from course_lib.parallel.zero.guard import taken_gradient
+from course_lib.parallel.zero.guard import taken_gradient, unfinished_backward
 from course_lib.parallel.zero.zero1 import ShardedOptimizer
 from course_lib.parallel.zero.zero_bucket import ShardedBucket
 
@@ -38,6 +41,7 @@ class Zero2(ShardedOptimizer):
     def __init__(self, *args: Any, **options: Any) -> None:
         self._waiting: dict[ShardedBucket, set[nn.Parameter]] = {}
         self._bucket_of: dict[nn.Parameter, ShardedBucket] = {}
+        self._backward: Callable[[], Any] = lambda: None  # alive while autograd holds its end
         super().__init__(*args, **options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -52,15 +56,23 @@ class Zero2(ShardedOptimizer):
     def _on_gradient(self, parameter: Any) -> None:
         if parameter.grad is None:
             raise taken_gradient(parameter, self.group.rank)
+        self._refuse_unfinished()
         if not self._waiting:  # the first of this backward
-            torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
             self._waiting = {bucket: set(bucket.parameters) for bucket in self.buckets}
+            end = partial(Zero2._on_end, self)
+            torch.autograd.Variable._execution_engine.queue_callback(end)
+            self._backward = weakref.ref(end)
         bucket = self._bucket_of[parameter]
         self._used.add(parameter)
         bucket.collect(parameter)
         self._waiting[bucket].discard(parameter)
         if not self._waiting[bucket]:
             self._reduce_complete()
+
+    def _refuse_unfinished(self) -> None:
+        """A backward that raises never comes to its end, and autograd forgets what was to be."""
+        if self._waiting and self._backward() is None:
+            raise unfinished_backward(len(self._waiting), self.group.rank)
 
     def _reduce_complete(self) -> None:
         for bucket, waiting in list(self._waiting.items()):
@@ -78,6 +90,7 @@ class Zero2(ShardedOptimizer):
             bucket.reduce()
 
     def _finish_gradients(self) -> None:
+        self._refuse_unfinished()
         self._refuse_missing([p for p in self._trained() if p not in self._used])
 
     def _drop_gradients(self) -> None:

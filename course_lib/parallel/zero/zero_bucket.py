@@ -49,11 +49,12 @@ class ShardedBucket:
         self._gradient: torch.Tensor | None = None
 
     def collect(self, parameter: nn.Parameter) -> None:
-        """Moves a parameter's gradient to its place in the flat one that is to be sent."""
-        assert parameter.grad is not None
+        """Moves a parameter's gradient, dense or sparse, to its place in the flat one."""
+        gradient, parameter.grad = parameter.grad, None
+        assert gradient is not None
         self._make_room()
-        self._empty.pop(parameter, self._views[parameter]).copy_(parameter.grad)
-        parameter.grad = None
+        dense = gradient if gradient.layout is torch.strided else gradient.to_dense()
+        self._empty.pop(parameter, self._views[parameter]).copy_(dense)
 
     def reduce(self) -> None:
         """Averages what was collected, and zeros for the rest; adds to the pieces' gradients."""

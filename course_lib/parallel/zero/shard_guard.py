@@ -1,0 +1,262 @@
+"""What FSDP refuses: modules that cannot be cut, and what does not go with parameters that are.
+
+Notebook: 04 ZeRO (FSDPUnit).
+Source: the documentation of torch's FSDP (an optimizer is built after the wrapping).
+Costs a look at the units for each step; no communication, but for one number a rank after a
+failure.
+The production version (FSDP2) makes parameters DTensors, which know of what they are pieces.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from course_lib.comm import CommError, Group, all_gather
+from course_lib.parallel.clip_guard import BY_NORM, refuse_clipping
+from course_lib.parallel.guard import guard_steps, refuse_missing
+from course_lib.parallel.optimizer_probe import refuse_whole_tensor
+from course_lib.parallel.shared_memory import refuse_shared_memory
+from course_lib.parallel.zero.unit import Unit
+from course_lib.trace.ledger import Counted
+
+
+# --- when a module is cut ------------------------------------------------------------------------
+def refuse_uncuttable(
+    module: nn.Module, units: Sequence[nn.Module], wrapper: type[nn.Module]
+) -> None:
+    """Stops a module that cannot be cut into these units.
+
+    Args:
+        module: the whole.
+        units: those of its submodules that are gathered by themselves.
+        wrapper: FSDP.
+
+    Raises:
+        CommError: a part is cut already; a unit is a mere container; a parameter has no shape yet,
+            or lies in the memory of another.
+    """
+    asked = f"FSDP of a {type(module).__name__}"
+    if any(isinstance(m, wrapper) for m in module.modules()):
+        raise CommError(
+            asked,
+            "a part of it that FSDP has sharded already",
+            "its parameters are pieces: name the inner modules as units instead",
+        )
+    names = {m: name for name, m in module.named_modules()}
+    for unit in units:
+        if type(unit).forward is nn.Module.forward and "forward" not in vars(unit):
+            raise CommError(
+                f"{asked} with the unit {names.get(unit, '?')}",
+                f"a {type(unit).__name__}, which has no forward",
+                "a unit is gathered when it is called: name the modules in it as units",
+            )
+    lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
+    if lazy:
+        raise CommError(
+            asked,
+            f"no shape yet of {', '.join(lazy[:3])}",
+            "a lazy module makes its parameters in its first forward: call it once before",
+        )
+    buffers = dict(module.named_buffers())
+    refuse_shared_memory(asked, {**dict(module.named_parameters()), **buffers})
+
+
+class UncopiedHook:
+    """A hook that belongs to one FSDP: a copy of its module would gather the original's units."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self._hook = hook
+
+    @torch._disable_dynamo
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the hook; where the module is compiled, outside of what is compiled."""
+        return self._hook(*args, **kwargs)
+
+    def __deepcopy__(self, _: Any) -> UncopiedHook:
+        raise CommError(
+            "a copy of a module under FSDP",
+            "parameters of which this rank has pieces, and hooks of the original",
+            "make the model anew, FSDP of it, and load_full_state_dict(full_state_dict())",
+        )
+
+    def __reduce__(self) -> Any:
+        return self.__deepcopy__(None)
+
+
+# --- when it is used -----------------------------------------------------------------------------
+class HasTrained(Protocol):
+    """Parameters of which all must get gradients."""
+
+    @property
+    def trained(self) -> Sequence[nn.Parameter]:
+        """They."""
+
+
+class ShardGuard:
+    """Looks at what is done with an FSDP model, and at every optimizer step that touches it.
+
+    Args:
+        owner: the model; the guard goes with it, and does not keep it alive.
+        units: its units.
+        names: its parameters, and their names.
+        group: the ranks that share the shards.
+
+    Raises (in an optimizer's step):
+        CommError: the optimizer needs whole tensors, or was used before they were cut; gradients
+            of this rank alone would be used, or those of a backward that has raised.
+    """
+
+    def __init__(
+        self, owner: nn.Module, units: Sequence[Unit], names: Mapping[nn.Parameter, str],
+        group: Group,
+    ) -> None:  # fmt: skip
+        self._units, self._names, self._group, self._rank = units, names, group, group.rank
+        self._owner = weakref.ref(owner)
+
+    def watch(self, owner: nn.Module, module: nn.Module) -> None:
+        """Begins to look at optimizers, at torch's clipping, and at who saves or loads a state."""
+        self._tried: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
+        guard_steps(owner, self._check_step)
+        pieces = [p for unit in self._units for shard in unit.shards for p in shard.parameters]
+        found = f"pieces, whose other parts {self._group} has"
+        why = "each rank would clip by another norm: call clip_grad_norm of the FSDP"
+        refuse_clipping(owner, pieces, BY_NORM, found, why)
+        cut = set(pieces)
+        for part in module.modules():
+            if any(p in cut for p in part.parameters(recurse=False)):
+                part.register_state_dict_pre_hook(UncopiedHook(self._refuse_saving))
+                part.register_load_state_dict_pre_hook(UncopiedHook(self._refuse_loading))
+
+    def _refuse_saving(self, module: nn.Module, _: str, keep_vars: bool) -> None:
+        if not keep_vars:  # with it, what is asked for is the parameters, and not their values
+            raise CommError(
+                f"state_dict of a {type(module).__name__} under FSDP on rank {self._rank}",
+                f"1/{self._group.size} of each parameter, under the name of the whole",
+                "call full_state_dict() of the FSDP on all ranks, or save_sharded(hold_fsdp(...))",
+            )
+
+    def _refuse_loading(self, module: nn.Module, *_: Any) -> None:
+        raise CommError(
+            f"load_state_dict of a {type(module).__name__} under FSDP on rank {self._rank}",
+            f"1/{self._group.size} of each parameter, under the name of the whole",
+            "call load_full_state_dict(state) of the FSDP on all ranks, or load_resharded",
+        )
+
+    def refuse_own(self, unit: Unit, outputs: Sequence[torch.Tensor]) -> None:
+        """Stops a unit that returns its own parameters, or views of them."""
+        if any(unit.owns(tensor) for tensor in outputs):
+            raise CommError(
+                f"the output of {unit.name} of FSDP on rank {self._rank}",
+                "a parameter of its own, or a view of one",
+                "it is freed with the unit: return a copy, or leave the parameter whole by "
+                "keep_whole",
+            )
+
+    def refuse_gradient(self, unit: Unit, parameter: nn.Parameter) -> None:
+        """Stops a gradient for a parameter that is cut."""
+        raise CommError(
+            f"a gradient for {self._names[parameter]} of FSDP on rank {self._rank}",
+            f"{unit.name}, which is {unit.state.name}: nobody has called it, or its backward is "
+            "behind",
+            "its parameters may be used in its forward only: use call_as_forward for another "
+            "method, or leave the parameter whole by keep_whole",
+        )
+
+    def refuse_missing(self, left: Sequence[HasTrained]) -> None:
+        """Stops a backward that has ended, and left parameters of these units without gradient."""
+        refuse_missing(
+            [self._names[p] for unit in left for p in unit.trained if p.grad is None],
+            self._rank,
+            "freeze what is never used, or pass find_unused_parameters=True",
+        )
+
+    def refuse_moved(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Stops a change of device or dtype, which the shards would not see."""
+        for unit in self._units:
+            for shard in unit.shards:
+                if change(shard.shard).data_ptr() != shard.shard.data_ptr():
+                    raise CommError(
+                        f"another device or dtype for {unit.name} of FSDP on rank {self._rank}",
+                        f"a shard on {shard.shard.device}, {shard.shard.dtype}",
+                        "move or cast the module first, and make FSDP of it then",
+                    )
+
+    def refuse_other_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Stops the loading of a whole state whose names or shapes are not the model's."""
+        shapes = {n: s for unit in self._units for n, s in unit.shapes(self._names).items()}
+        shapes = {n: shapes.get(n, p.shape) for p, n in self._names.items()}
+        wrong = [n for n, s in shapes.items() if n not in state or state[n].shape != s]
+        if wrong:
+            raise CommError(
+                f"load_full_state_dict on rank {self._rank}",
+                f"{len(wrong)} parameters that are missing or of another shape: {wrong[:3]}",
+                "the state must be of the same module, as full_state_dict gives it",
+            )
+
+    def agree_on_failure(self, what: str, replicas: Group | None) -> None:
+        """After a forward or backward that raised: goes on only if all ranks stand alike.
+
+        A rank that has begun fewer collectives than another would take the other's old ones for
+        its new ones. Collective: one number from each rank.
+
+        Raises:
+            CommError: some ranks have begun more collectives than others.
+        """
+        for group in (self._group, replicas):
+            if group is None:
+                continue
+            begun = group.ledger.counts.get(Counted(group.ranks, "collective", -1), 0)
+            mine = torch.tensor([begun], device=group.device)
+            counts = mine.new_empty(group.size)
+            all_gather(counts, mine, group)
+            if (counts != begun).any():
+                raise CommError(
+                    f"FSDP after a {what} that raised on rank {self._rank}",
+                    f"{counts.tolist()} collectives begun by {group}",
+                    "ranks that failed at different places cannot meet again: make the model anew",
+                )
+
+    def _check_step(self, optimizer: Optimizer, touched: list[nn.Parameter]) -> None:
+        asked = f"an optimizer's step on rank {self._rank}"
+        self._try_once(asked, optimizer)
+        for unit in self._units:
+            if any(shard.unsynchronised for shard in unit.shards):
+                raise CommError(
+                    asked,
+                    f"gradients of {unit.name} that no other rank has seen",
+                    "the last backward of a window must be outside no_sync()",
+                )
+        self._refuse_half_a_backward(asked)
+        for unit in self._units:
+            unit.free()  # an update of what is whole would be lost
+        for parameter, name in {p: self._names[p] for p in touched}.items():
+            for key, value in optimizer.state[parameter].items():
+                if torch.is_tensor(value) and value.dim() and value.shape != parameter.shape:
+                    raise CommError(
+                        asked,
+                        f"{key} of shape {tuple(value.shape)} for {name}, of which this rank has "
+                        f"{tuple(parameter.shape)}",
+                        "the optimizer was built and used before FSDP: build it after",
+                    )
+
+    def _try_once(self, asked: str, optimizer: Optimizer) -> None:
+        """Tries an optimizer at its first step, and again where groups have been added to it."""
+        tried, groups = self._tried.get(optimizer, 0), len(optimizer.param_groups)
+        if tried < groups:
+            refuse_whole_tensor(asked, optimizer, tried)
+            self._tried[optimizer] = groups
+
+    def _refuse_half_a_backward(self, asked: str) -> None:
+        if getattr(self._owner(), "unfinished", "") == "backward":
+            raise CommError(
+                asked,
+                "gradients of a backward that has raised",
+                "some are averages and some are missing: call zero_grad, and make the step again",
+            )
