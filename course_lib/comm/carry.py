@@ -51,8 +51,17 @@ def place_for(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
 
+# gloo moves no 8-bit floats and few integers: bytes travel as another dtype of the same size.
+MOVED_AS = {
+    torch.int16: torch.float16,
+    torch.uint16: torch.float16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+}
+
+
 def wire_view(tensor: torch.Tensor) -> torch.Tensor:
-    """The same bytes in a dtype that every backend can move: gloo refuses 8-bit floats."""
+    """The same bytes in a dtype that every backend can move, where nothing is computed."""
     if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
         return tensor.view(torch.uint8)
-    return tensor
+    return tensor.view(MOVED_AS.get(tensor.dtype, tensor.dtype))

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from course_lib.comm.carry import by_host, carried, place_for, wire_view
+from course_lib.comm.carry import MOVED_AS, by_host, carried, place_for, wire_view
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 from course_lib.comm.work import Work
@@ -48,7 +48,7 @@ def all_reduce(
     """
     reduction = _reduction(tensor, op, "all_reduce")
     data = carried(tensor, group)
-    event = _book("all_reduce", tensor, group, payload=_bytes(tensor))
+    event = _book("all_reduce", tensor, group, payload=_bytes(tensor), reduction=op)
     handle = group.transport.collective("all_reduce", data, data, reduction=reduction)
 
     def finish() -> None:
@@ -85,7 +85,7 @@ def reduce_scatter(
     """
     reduction = _reduction(input, op, "reduce_scatter")
     _check_parts(output, input, group, "reduce_scatter")
-    event = _book("reduce_scatter", input, group, payload=_bytes(input))
+    event = _book("reduce_scatter", input, group, payload=_bytes(input), reduction=op)
     data = place_for(output, group)
     whole = carried(input, group).view(-1)
     handle = group.transport.collective("reduce_scatter", data.view(-1), whole, reduction=reduction)
@@ -209,7 +209,7 @@ def reduce(
     reduction = _reduction(tensor, op, "reduce")
     group.check_index(target, "reduce to index")
     data = carried(tensor, group)
-    event = _book("reduce", tensor, group, payload=_bytes(tensor), root=target)
+    event = _book("reduce", tensor, group, payload=_bytes(tensor), root=target, reduction=op)
     handle = group.transport.collective("reduce", data, data, reduction=reduction, root=target)
 
     def finish() -> None:
@@ -223,7 +223,7 @@ def reduce(
 
 def barrier(group: Group) -> None:
     """Returns on every member once all members have called it. No bytes are booked."""
-    event = group.ledger.begin("barrier", axis=group.axis, group=group.ranks, payload=0)
+    event = group.book("barrier", payload=0)
     event.waited = event.begin
     nothing = torch.empty(0)
     group.transport.collective("barrier", nothing, nothing).wait()
@@ -240,16 +240,21 @@ def _copy(target: torch.Tensor, data: torch.Tensor) -> None:
 
 
 def _book(
-    op: str, tensor: torch.Tensor, group: Group, *, payload: int, root: int | None = None
+    op: str,
+    tensor: torch.Tensor,
+    group: Group,
+    *,
+    payload: int,
+    root: int | None = None,
+    reduction: str = "",
 ) -> Event:
     """Opens the event of a collective, with the bytes that its formula says."""
     index = group.index if root is None else (group.index - root) % group.size
     sent, received = wire_bytes(op, payload, group.size, index, tensor.element_size())
-    return group.ledger.begin(
+    return group.book(
         op,
-        axis=group.axis,
-        group=group.ranks,
         payload=payload,
+        reduction=reduction,
         sent=sent,
         received=received,
         shape=tuple(tensor.shape),
@@ -279,6 +284,10 @@ def _reduction(tensor: torch.Tensor, op: str, asked: str) -> str:
         known = f"known: {', '.join(REDUCTIONS)}"
         raise CommError(f"{asked} with op={op!r}", known, "no such reduction")
     found = f"a tensor of {tensor.dtype}, shape {tuple(tensor.shape)}"
+    if tensor.dtype in MOVED_AS:
+        raise CommError(f"{asked} of {tensor.dtype}", found, "no backend reduces it: cast it first")
+    if tensor.is_complex() and op not in ("sum", "avg"):
+        raise CommError(f"{asked} with op={op!r}", found, "complex numbers can only be added up")
     if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
         raise CommError(f"{asked} with op='avg'", found, "an average of integers is no integer")
     if tensor.dtype.itemsize == 1 and tensor.is_floating_point():

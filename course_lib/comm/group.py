@@ -16,7 +16,7 @@ import torch
 from course_lib.comm.errors import CommError
 from course_lib.comm.torch_transport import TorchTransport, place_in_world
 from course_lib.comm.transport import Transport
-from course_lib.trace import Ledger
+from course_lib.trace import Event, Ledger
 
 
 class Group:
@@ -127,6 +127,12 @@ class Group:
         transport = self.transport.split(cut, self.ledger)
         [mine] = [part for part in cut if self.rank in part]
         return Group(mine, self.rank, axis, self.ledger, transport, self.device)
+
+    def book(self, op: str, *, payload: int, **fields: Any) -> Event:
+        """Opens the event of a call on this group in the ledger; `fields` are further ones."""
+        return self.ledger.begin(
+            op, axis=self.axis, group=self.ranks, payload=payload, via=self.transport.name, **fields
+        )
 
     def check_index(self, index: int, asked: str) -> int:
         """`index`, if it is one of this group's.

@@ -51,7 +51,7 @@ def irecv(
     """Starts to receive into `tensor`; it holds the message after `wait`.
 
     Args:
-        tensor: filled in place; as many bytes as the sender sends.
+        tensor: filled in place; as many bytes as the sender sends, in its dtype or as uint8.
         source: index of the sender in `group`.
         group: the group.
         step: round of the algorithm that the message belongs to, for the ledger.
@@ -176,10 +176,8 @@ def _peer(index: int, group: Group, asked: str) -> int:
 
 def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chunk: int) -> Event:
     count = tensor.numel() * tensor.element_size()
-    return group.ledger.begin(
+    return group.book(
         op,
-        axis=group.axis,
-        group=group.ranks,
         payload=count,
         peer=peer,
         step=step,

@@ -48,6 +48,7 @@ class TorchTransport:
         self._handle = weakref.ref(handle)
         self._ranks = dist.get_process_group_ranks(handle)  # for an error, once it is destroyed
         self.gpu_to_gpu = "nccl" in dist.get_backend(handle)
+        self.name = str(handle.group_name)
 
     @classmethod
     def world(cls) -> TorchTransport:
@@ -179,6 +180,7 @@ def _said_by_all(mine: torch.Tensor, ledger: Ledger) -> list[list[list[int]]]:
         shape=tuple(mine.shape),
         dtype="int64",
         item=mine.itemsize,
+        via=TorchTransport.world().name,
     )
     said = mine.new_empty(len(ranks) * len(mine), *mine.shape[1:])
     dist.all_gather_single(said, mine)

@@ -13,6 +13,7 @@ are indices in the group; tensors are contiguous, and of dtypes and on devices t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
@@ -23,8 +24,8 @@ from course_lib.trace import Ledger
 class Handle(Protocol):
     """A call under way."""
 
-    def wait(self) -> Any:
-        """Returns once its buffers may be used again."""
+    def wait(self, limit: timedelta = ..., /) -> Any:
+        """Returns once its buffers may be used again; raises RuntimeError after `limit`."""
 
     def is_completed(self) -> bool:
         """Whether `wait` would return at once."""
@@ -35,9 +36,11 @@ class Transport(Protocol):
 
     Attributes:
         gpu_to_gpu: whether collectives on GPUs need not go through the host.
+        name: the same on all its ranks, and no other transport's.
     """
 
     gpu_to_gpu: bool
+    name: str
 
     def collective(
         self,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import torch
 
@@ -72,13 +73,20 @@ class Work:
         """Whether the GPU has come to this call; it may still compute what was queued before."""
         return self._turn is None or bool(self._turn.query())
 
-    def wait(self) -> None:
-        """Returns once the buffers hold the result. A second call does nothing."""
+    def wait(self, within: float | None = None) -> None:
+        """Returns once the buffers hold the result. A second call does nothing.
+
+        Args:
+            within: seconds, for calls on the CPU; the transport's own limit if None.
+
+        Raises:
+            RuntimeError: it took longer. Then the group's connections are closed, on all ranks.
+        """
         if self._handle is not None:
             self.event.waited = time.monotonic()
             if self._on_gpu:
                 _ask_until_done(self._handle)
-            self._handle.wait()
+            self._handle.wait(*(() if within is None else (timedelta(seconds=within),)))
             self._handle = None
         if self._finish is not None:
             self._finish()

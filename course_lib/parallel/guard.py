@@ -11,7 +11,7 @@ What only one family refuses is in `data/ddp_guard.py` and `zero/guard.py`.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -66,18 +66,30 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
     return hook
 
 
-def keep_until_backward(owner: object, output: Any) -> None:
-    """Has what came out of a forward keep `owner` alive, since hooks made by `weakly` do not.
+def at_backward(output: Any, call: Callable[[], None]) -> None:
+    """Calls a method when a backward comes to what came out of a forward.
 
-    The graph holds the output's hooks, and they hold the owner; there is nothing for them to do.
+    The graph holds the output's hooks, and they hold the method's object: it lives until the
+    backward, which hooks made by `weakly` need.
     """
-    for tensor in tree_leaves(output):
-        if torch.is_tensor(tensor) and tensor.requires_grad:
-            tensor.register_hook(partial(_nothing, owner))
+    for tensor in _results_in(output, set()):
+        tensor.register_hook(partial(_calls, call))
 
 
-def _nothing(_owner: object, _gradient: torch.Tensor) -> None:
-    return
+def _calls(call: Callable[[], None], _gradient: torch.Tensor) -> None:
+    call()
+
+
+def _results_in(output: Any, seen: set[int]) -> Iterator[torch.Tensor]:
+    """Tensors with a graph in containers, dataclasses and other objects; not parameters."""
+    for leaf in tree_leaves(output):
+        if torch.is_tensor(leaf):
+            if leaf.grad_fn is not None:
+                yield leaf
+        elif id(leaf) not in seen and not isinstance(leaf, nn.Module | type):
+            seen.add(id(leaf))
+            for field in list(getattr(leaf, "__dict__", {}).values()):
+                yield from _results_in(field, seen)
 
 
 def book_until_gone(owner: object, group: Group, memory_class: str, count: int) -> None:

@@ -1,5 +1,6 @@
 """Plain records of what happened on the ranks, and what they tell: traces, flight logs, costs."""
 
+from course_lib.trace.agreement import Witness, find_disagreement, may_differ
 from course_lib.trace.alpha_beta import AlphaBeta, bus_bandwidth, fit
 from course_lib.trace.chrome import open_traces, read_traces
 from course_lib.trace.desync import Finding, find_desync
@@ -29,13 +30,16 @@ __all__ = [
     "Stretch",
     "Timeline",
     "Trace",
+    "Witness",
     "bus_bandwidth",
     "chunk_sizes",
     "explain",
     "find_desync",
+    "find_disagreement",
     "fit",
     "flight_log",
     "formula_text",
+    "may_differ",
     "open_traces",
     "program_order",
     "read_torch_flight",

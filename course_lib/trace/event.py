@@ -47,6 +47,9 @@ class Event:
         parent: number of the collective that this message belongs to; -1 if none.
         by_host: a GPU's tensor went through the host's memory and network, since the group's
             backend could not move it from GPU to GPU.
+        reduction: `sum`, `avg`, `max`, ... of a collective that reduces; "" if it does not.
+        via: name of what carried it, the same on all its ranks; groups of the same ranks that were
+            made one by one have one each.
     """
 
     rank: int
@@ -71,6 +74,8 @@ class Event:
     arrived: float | None = None
     waited: float | None = None
     by_host: bool = False
+    reduction: str = ""
+    via: str = ""
 
     @property
     def over(self) -> float | None:

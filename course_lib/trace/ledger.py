@@ -2,18 +2,20 @@
 
 Notebook: 00 Ranks and the ledger; every later lesson reads it.
 Source: PyTorch's flight recorder and memory snapshot do the same for NCCL and for CUDA memory.
-Costs: one Event a call (about 2 microseconds); nothing is sent until somebody asks for the ledger.
+Costs: one Event a call (about 3 microseconds); nothing is sent until somebody asks for the ledger.
 The production version is bounded and lives in C++, so that it survives a crash of the interpreter.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from course_lib.trace.event import Event, Span
+from course_lib.trace.own_line import own_line
 from course_lib.trace.refusal import Refusal
 
 MEMORY_CLASSES = (
@@ -79,6 +81,7 @@ class Ledger:
         self.samples: list[tuple[float, str, int]] = []
         self.counts: dict[Counted, int] = {}
         self._parents: list[Event] = []
+        self._lines: list[tuple[str, int]] = []
 
     # --- calls -------------------------------------------------------------------------------
     def begin(
@@ -98,6 +101,7 @@ class Ledger:
             begin=time.monotonic(), parent=parent, **fields,
         )  # fmt: skip
         self.events.append(event)
+        self._lines.append(own_line() if parent < 0 else self._lines[parent])
         return event
 
     def finish(self, event: Event, arrived: float | None = None) -> None:
@@ -144,6 +148,13 @@ class Ledger:
         """Records a moment as a span of no length: `ready head.weight`, `free blocks.0`."""
         now = time.monotonic()
         self.spans.append(Span(self.rank, name, now, now))
+
+    def line_of(self, event: Event) -> str:
+        """The program's line that made a call, as `train.py, line 12`; "" in a ledger from JSON."""
+        if event.number >= len(self._lines):
+            return ""
+        path, line = self._lines[event.number]
+        return f"{path.replace(os.sep, '/').rpartition('/')[2]}, line {line}"
 
     def open_events(self) -> list[Event]:
         """Calls that have begun and not ended: what this rank is waiting in."""
@@ -202,7 +213,7 @@ class Ledger:
         What is held and the peaks stay. Nothing is dropped while a call is under way.
         """
         if not self.open_events():
-            self.events, self.spans, self.samples = [], [], []
+            self.events, self.spans, self.samples, self._lines = [], [], [], []
 
     def to_dict(self, since: Place | None = None) -> dict[str, Any]:
         """The ledger as JSON-ready data, all or from a place on.

@@ -146,8 +146,8 @@ class MeshModel:
         if tp.size == 1:
             wide = logits.float() if logits.dtype.itemsize < 4 else logits
             return token_loss_sum(wide, targets_BT, IGNORED)
-        losses_BT = vocab_parallel_cross_entropy(logits, targets_BT, self.config.vocabulary, tp)
-        return losses_BT.masked_fill(targets_BT == IGNORED, 0).sum()
+        vocabulary = self.config.vocabulary
+        return vocab_parallel_cross_entropy(logits, targets_BT, vocabulary, tp, IGNORED).sum()
 
     def handed_on(self, tokens_BT: torch.Tensor) -> torch.Tensor:
         """A tensor like those that stages hand on for a micro-batch."""

@@ -51,6 +51,59 @@ def test_cross_entropy(ranks: Any, world: int, vocabulary: int, scale: float) ->
         torch.testing.assert_close(grad, part, rtol=1e-9, atol=1e-12)
 
 
+def strangers(group: Group, targets: torch.Tensor, tokens: torch.Tensor) -> list[str]:
+    """What is said about a target, then a token, that no rank has."""
+    table = VocabParallelEmbedding(nn.Embedding(7, 2), TensorRegion(group))
+    said, part = [], torch.zeros(2, 4, len(own_range(7, group)))
+    for call in (
+        lambda: vocab_parallel_cross_entropy(part, targets, 7, group),
+        lambda: table(tokens),
+    ):
+        with pytest.raises(CommError) as caught:
+            call()
+        said.append(str(caught.value))
+    assert not group.ledger.events, "nothing was sent"
+    return said
+
+
+@pytest.mark.parametrize("stranger", [-1, 7, -101])
+def test_a_token_outside_of_the_vocabulary_is_refused(ranks: Any, stranger: int) -> None:
+    tokens = TOKENS.clone()
+    tokens[1, 2] = stranger
+    for rank, (loss, row) in enumerate(ranks(strangers, 2, tokens, tokens)):
+        for text in (loss, row):
+            assert "from a vocabulary of 7" in text and "index is out of range" in text
+            assert f"found: {stranger} on rank {rank}, and 0 others" in text
+
+
+def ignoring(group: Group, logits: torch.Tensor, targets: torch.Tensor, index: int) -> Any:
+    own = own_range(logits.shape[-1], group)
+    part = logits[..., own.start : own.stop].clone().requires_grad_()
+    loss = vocab_parallel_cross_entropy(part, targets, logits.shape[-1], group, index)
+    loss.sum().backward()
+    return loss.detach(), part.grad
+
+
+@pytest.mark.parametrize("index", [-100, 3])
+@pytest.mark.parametrize("world", [1, 3])
+def test_ignored_targets_count_as_in_torch(ranks: Any, world: int, index: int) -> None:
+    targets = TOKENS.clone()
+    targets[0, 1] = targets[1, 3] = index
+    logits = torch.randn(2, 4, 7, dtype=torch.float64)
+    full = logits.clone().requires_grad_()
+    right = F.cross_entropy(
+        full.flatten(0, 1), targets.flatten(), ignore_index=index, reduction="none"
+    )
+    right.sum().backward()
+    assert full.grad is not None
+    parts = full.grad.tensor_split(world, -1)
+    for (loss, grad), part in zip(
+        ranks(ignoring, world, logits, targets, index), parts, strict=True
+    ):
+        torch.testing.assert_close(loss.flatten(), right.detach(), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(grad, part, rtol=1e-9, atol=1e-12)
+
+
 def half_precision(group: Group) -> tuple[torch.dtype, torch.dtype]:
     part = torch.zeros(2, 3, len(own_range(8, group)), dtype=torch.bfloat16, requires_grad=True)
     loss = vocab_parallel_cross_entropy(part, torch.zeros(2, 3, dtype=torch.int64), 8, group)

@@ -24,7 +24,12 @@ AHEAD = 2  # receives posted ahead of the one that is waited for, each with a bu
 
 @contextmanager
 def built(
-    op: str, algorithm: str, tensor: torch.Tensor, group: Group, root: int | None = None
+    op: str,
+    algorithm: str,
+    tensor: torch.Tensor,
+    group: Group,
+    root: int | None = None,
+    reduction: str = "",
 ) -> Iterator[torch.Tensor]:
     """Books a collective: the messages sent in this block are its parts, their bytes its bytes.
 
@@ -34,15 +39,15 @@ def built(
         tensor: S of the formulas: its bytes are the payload.
         group: the group.
         root: index of the source or destination, if there is one.
+        reduction: `sum`, `avg` or `max`, if it reduces.
 
     Yields:
         The tensor as one row of elements, to be changed in place (see `as_row`).
     """
-    event = group.ledger.begin(
+    event = group.book(
         op,
         algorithm=algorithm,
-        axis=group.axis,
-        group=group.ranks,
+        reduction=reduction,
         payload=tensor.nbytes,
         shape=tuple(tensor.shape),
         dtype=str(tensor.dtype).removeprefix("torch."),
@@ -83,6 +88,8 @@ def check_reduction(tensor: torch.Tensor, op: str, asked: str) -> None:
     found = f"a tensor of {tensor.dtype}, shape {tuple(tensor.shape)}"
     if op not in REDUCTIONS:
         raise CommError(f"{asked} with op={op!r}", f"known: {', '.join(REDUCTIONS)}", "no such op")
+    if tensor.is_complex() and op == "max":
+        raise CommError(f"{asked} with op='max'", found, "complex numbers have no order")
     if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
         raise CommError(f"{asked} with op='avg'", found, "an average of integers is no integer")
     if tensor.dtype.itemsize == 1 and tensor.is_floating_point():

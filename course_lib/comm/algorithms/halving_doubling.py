@@ -39,7 +39,7 @@ def doubling_all_reduce(tensor: torch.Tensor, group: Group, op: str = "sum") -> 
         CommError: `op` and the dtype do not fit.
     """
     check_reduction(tensor, op, "doubling_all_reduce")
-    with built("all_reduce", "doubling", tensor, group) as row:
+    with built("all_reduce", "doubling", tensor, group, reduction=op) as row:
         _Doubling(row, group, op, whole=True).run()
 
 
@@ -56,7 +56,7 @@ def halving_doubling_all_reduce(tensor: torch.Tensor, group: Group, op: str = "s
         CommError: `op` and the dtype do not fit.
     """
     check_reduction(tensor, op, "halving_doubling_all_reduce")
-    with built("all_reduce", "halving-doubling", tensor, group) as row:
+    with built("all_reduce", "halving-doubling", tensor, group, reduction=op) as row:
         _Doubling(row, group, op, whole=False).run()
 
 

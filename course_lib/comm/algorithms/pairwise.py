@@ -79,11 +79,10 @@ def pairwise_reduce_scatter(
     sent, received = wire_bytes(
         "reduce_scatter", input.nbytes, group.size, group.index, input.element_size()
     )
-    event = group.ledger.begin(
+    event = group.book(
         "reduce_scatter",
         algorithm="pairwise",
-        axis=group.axis,
-        group=group.ranks,
+        reduction=op,
         payload=input.nbytes,
         sent=sent,
         received=received,
@@ -107,11 +106,9 @@ def pairwise_reduce_scatter(
 def _book(inputs: Sequence[torch.Tensor], group: Group) -> Event:
     """Opens the event; its payload is all that this member has to give, its own part included."""
     mine = inputs[group.index]
-    return group.ledger.begin(
+    return group.book(
         "all_to_all",
         algorithm="pairwise",
-        axis=group.axis,
-        group=group.ranks,
         payload=sum(part.nbytes for part in inputs),
         shape=tuple(mine.shape),
         dtype=str(mine.dtype).removeprefix("torch."),

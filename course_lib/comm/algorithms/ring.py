@@ -76,7 +76,7 @@ def ring_reduce_scatter(tensor: torch.Tensor, group: Group, op: str = "sum") -> 
         CommError: `op` and the dtype do not fit.
     """
     check_reduction(tensor, op, "ring_reduce_scatter")
-    with built("reduce_scatter", "ring", tensor, group) as row:
+    with built("reduce_scatter", "ring", tensor, group, reduction=op) as row:
         _go_round(row, reduce_scatter_steps(group.index, group.size), group, op)
         mine = row.tensor_split(group.size)[group.index]
         finish_average(mine, op, group.size)
@@ -109,7 +109,7 @@ def ring_all_reduce(tensor: torch.Tensor, group: Group, op: str = "sum") -> None
     check_reduction(tensor, op, "ring_all_reduce")
     index, size = group.index, group.size
     steps = reduce_scatter_steps(index, size) + all_gather_steps(index, size)
-    with built("all_reduce", "ring", tensor, group) as row:
+    with built("all_reduce", "ring", tensor, group, reduction=op) as row:
         _go_round(row, steps, group, op)
         finish_average(row, op, size)
 

@@ -62,7 +62,7 @@ def tree_reduce(tensor: torch.Tensor, target: int, group: Group, op: str = "sum"
     check_reduction(tensor, op, "tree_reduce")
     group.check_index(target, "tree_reduce to index")
     place = (group.index - target) % group.size
-    with built("reduce", "tree", tensor, group, target) as row:
+    with built("reduce", "tree", tensor, group, target, op) as row:
         _collect(row, place, group, op)
         if place == 0:
             finish_average(row, op, group.size)

@@ -37,7 +37,9 @@ class Bucket:
         self._copy: torch.Tensor | None = None
         at = 0
         for parameter in self.parameters:
-            self._views[parameter] = self.flat[at : at + parameter.numel()].view(parameter.shape)
+            # Strides as those of the parameter: fused optimizers walk through both side by side.
+            strides = torch.empty_like(parameter, device="meta").stride()
+            self._views[parameter] = self.flat.as_strided(parameter.shape, strides, at)
             at += parameter.numel()
 
     def view(self, parameter: nn.Parameter) -> torch.Tensor:
@@ -61,8 +63,8 @@ class Bucket:
         parameter.grad = view
 
     def to_send(self, dtype: torch.dtype | None) -> torch.Tensor:
-        """What is summed over the ranks: the flat tensor, or a copy in another dtype."""
-        if dtype in (None, self.flat.dtype):
+        """What is summed over the ranks: the flat tensor, or a copy of real numbers in a dtype."""
+        if dtype in (None, self.flat.dtype) or self.flat.is_complex():
             return self.flat
         self._copy = self.flat.to(dtype)
         return self._copy

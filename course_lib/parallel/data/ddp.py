@@ -11,80 +11,21 @@ compress gradients and a join for ranks that run out of data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 
-from course_lib.comm import Group, Work, all_reduce, broadcast
+from course_lib.comm import Group, Work, all_reduce
 from course_lib.parallel.data.bucket import Bucket, build_buckets
-from course_lib.parallel.data.ddp_guard import WHY_BUCKETED, WHY_OVERLAP, ReplicaGuard
+from course_lib.parallel.data.ddp_guard import WHY_BUCKETED, WHY_OVERLAP, refuse_layout
+from course_lib.parallel.data.replica import Replica
+from course_lib.parallel.data.sparse import average_sparse, sparse_parameters
 from course_lib.parallel.data.unused import agree_used
-from course_lib.parallel.guard import book_until_gone, keep_until_backward, weakly
+from course_lib.parallel.guard import book_until_gone
 
 
-class _Replica(nn.Module):
-    """What all three have in common: equal replicas, and when to synchronise.
-
-    Args:
-        module: any module; its parameters stay the objects that they are, so an optimizer may be
-            built before or after.
-        group: the data-parallel ranks.
-        skip: parameters that this wrapper leaves alone, such as experts that other ranks lack.
-
-    Raises (in an optimizer's step):
-        CommError: gradients of this rank alone would be used.
-    """
-
-    def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
-        super().__init__()
-        self.module = module
-        self.group = group
-        self._synchronises = True
-        skipped = set(skip)
-        self._names = {p: name for name, p in module.named_parameters() if p not in skipped}
-        self._guard = ReplicaGuard(self, self._names, group.rank)
-        for tensor in [*self._names, *module.buffers()]:
-            broadcast(tensor.detach(), 0, group)
-        for parameter in self._trained():
-            parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own forward, with the buffers of index 0 in training."""
-        if self.training and self._synchronises:
-            for buffer in self.module.buffers():
-                broadcast(buffer, 0, self.group)
-        return self.module(*args, **kwargs)
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Backwards inside only accumulate locally; the next one outside sends the sum."""
-        before, self._synchronises = self._synchronises, False
-        try:
-            yield
-        finally:
-            self._synchronises = before
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own, with its own names: a checkpoint does not show how it was trained."""
-        return self.module.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Loads what `state_dict` gave, or the bare module's."""
-        return self.module.load_state_dict(state_dict, *args, **kwargs)
-
-    def _trained(self) -> list[nn.Parameter]:
-        """Parameters that need a gradient, each once, the same order on every rank."""
-        return [p for p in self._names if p.requires_grad]
-
-    def _on_gradient(self, parameter: nn.Parameter) -> None:
-        """A gradient has been accumulated."""
-        raise NotImplementedError
-
-
-class NaiveDDP(_Replica):
+class NaiveDDP(Replica):
     """One blocking all-reduce for each parameter, after the backward.
 
     Call `synchronize()` between the backward and the optimizer's step. A parameter that had no
@@ -99,58 +40,59 @@ class NaiveDDP(_Replica):
         """
         if not self._synchronises:
             return
-        for parameter in self._trained():
+        self._unfinished = True
+        for parameter in self._trained():  # before any is averaged: two may share their storage
             self._guard.refuse_changed(parameter)
+        for parameter in self._trained():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+            self._launched += 1
             all_reduce(parameter.grad, self.group, "avg")
+        self._unfinished, self._launched = False, 0
         self._guard.clear()
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
+        refuse_layout(parameter, self._names)
+        super()._on_gradient(parameter)
         self._guard.watch(parameter)
         self.group.ledger.mark(f"ready {self._names[parameter]}")
 
 
-class _AfterBackward(_Replica):
+class _AfterBackward(Replica):
     """Starts all-reduces from hooks, while backward goes on, and waits for them at its end.
 
     autograd calls a parameter's hook when its gradient is complete. The first hook of a backward
-    asks autograd to call `_on_end` when all is done, so no line is needed in the training loop.
+    asks autograd to call `_on_all_gradients` in the end: the training loop needs no line for it.
     """
 
     def __init__(self, module: nn.Module, group: Group, skip: Iterable[nn.Parameter] = ()) -> None:
         super().__init__(module, group, skip)
         self._under_way: list[Work] = []
-        self._in_backward = False
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own forward; its output keeps this object alive until the backward."""
-        self._in_backward = False  # a backward may have ended in an error
-        self._under_way.clear()
-        output = super().forward(*args, **kwargs)
-        keep_until_backward(self, output)
-        return output
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         self._guard.add(parameter)
-        if not self._synchronises:
-            return
-        if not self._in_backward:
-            self._in_backward = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
-            self._begin()
-        self.group.ledger.mark(f"ready {self._names[parameter]}")
-        self._ready(parameter)
+        super()._on_gradient(parameter)
+        if self._synchronises:
+            self.group.ledger.mark(f"ready {self._names[parameter]}")
+            self._ready(parameter)
 
-    def _on_end(self) -> None:
-        self._in_backward = False
+    def _on_all_gradients(self) -> None:
         self._complete()
+        self._wait()
+        self._guard.clear()
+        self._finish()
+        super()._on_all_gradients()
+
+    def _wait(self) -> None:
         for number, work in enumerate(self._under_way):
             work.wait()
             self.group.ledger.mark(f"arrived {number}")
         self._under_way.clear()
-        self._guard.clear()
-        self._finish()
+        self._launched = 0
+
+    def _forget_step(self) -> None:
+        super()._forget_step()
+        self._wait()
 
     def _launch_all_reduce(
         self, gradient: torch.Tensor, parameters: list[nn.Parameter], op: str
@@ -158,9 +100,7 @@ class _AfterBackward(_Replica):
         names = ", ".join(self._names[p] for p in parameters)
         self.group.ledger.mark(f"launch {len(self._under_way)}: {names}")
         self._under_way.append(all_reduce(gradient, self.group, op, async_op=True))
-
-    def _begin(self) -> None:
-        """The first gradient of a backward is there."""
+        self._launched += 1
 
     def _ready(self, parameter: nn.Parameter) -> None:
         """A gradient is complete."""
@@ -187,6 +127,7 @@ class OverlapDDP(_AfterBackward):
         self._missing = dict.fromkeys(self._trained())
 
     def _ready(self, parameter: nn.Parameter) -> None:
+        refuse_layout(parameter, self._names)
         self._missing.pop(parameter, None)
         assert parameter.grad is not None
         self._launch_all_reduce(parameter.grad, [parameter], "avg")
@@ -198,7 +139,8 @@ class OverlapDDP(_AfterBackward):
 class BucketedDDP(_AfterBackward):
     """One all-reduce for each bucket of gradients, in a fixed order, begun when a bucket is full.
 
-    Gradients are views of the buckets, so nothing is copied back.
+    Gradients are views of the buckets, so nothing is copied back. Those of `sparse=True` embeddings
+    stay sparse: their rows are gathered when the backward has ended.
 
     Args:
         module: any module.
@@ -228,7 +170,10 @@ class BucketedDDP(_AfterBackward):
         super().__init__(module, group, skip)
         self.find_unused_parameters = find_unused_parameters
         self.reduce_dtype = reduce_dtype
-        self.buckets = build_buckets(self._trained(), cap, first_cap)
+        tables = sparse_parameters(module)
+        self._sparse = dict.fromkeys(p for p in self._trained() if p in tables)
+        dense = [p for p in self._trained() if p not in tables]
+        self.buckets = build_buckets(dense, cap, first_cap)
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
         book_until_gone(self, group, "gradients", sum(bucket.nbytes for bucket in self.buckets))
 
@@ -237,6 +182,9 @@ class BucketedDDP(_AfterBackward):
         self._next = 0
 
     def _ready(self, parameter: nn.Parameter) -> None:
+        refuse_layout(parameter, self._names, sparse=parameter in self._sparse)
+        if parameter in self._sparse:
+            return
         bucket = self._bucket_of[parameter]
         bucket.adopt(parameter, self.group.size)
         self._waiting[bucket].pop(parameter, None)
@@ -253,6 +201,7 @@ class BucketedDDP(_AfterBackward):
 
     def _complete(self) -> None:
         waiting = [p for bucket in self.buckets for p in self._waiting[bucket]]
+        waiting += self._sparse
         # One that was used in an earlier backward, inside no_sync, has a gradient to send.
         self._unused = dict.fromkeys(p for p in waiting if p.grad is None)
         if not self.find_unused_parameters:
@@ -263,10 +212,9 @@ class BucketedDDP(_AfterBackward):
             self._launch(bucket)
 
     def _finish(self) -> None:
-        for bucket in self.buckets:
-            if bucket.copied:
-                self.group.ledger.add_memory("communication buffers", -bucket.copied)
-            bucket.take_sum()
+        self._take_sums()
+        for parameter in self._sparse:
+            average_sparse(parameter, self.group)
         if not self.find_unused_parameters:
             return
         parameters = self._trained()
@@ -274,3 +222,13 @@ class BucketedDDP(_AfterBackward):
         for parameter, anywhere in zip(parameters, used, strict=True):
             if not anywhere:
                 parameter.grad = None
+
+    def _take_sums(self) -> None:
+        for bucket in self.buckets:
+            if bucket.copied:
+                self.group.ledger.add_memory("communication buffers", -bucket.copied)
+            bucket.take_sum()
+
+    def _forget_step(self) -> None:
+        super()._forget_step()
+        self._take_sums()

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from course_lib.comm import CommError
@@ -23,6 +25,39 @@ WHY_BUCKETED = (
 )
 
 
+def refuse_lazy(names: Mapping[nn.Parameter, str]) -> None:
+    """Stops the making of a wrapper around parameters that have no shape yet.
+
+    Raises:
+        CommError: there is one.
+    """
+    for parameter, name in names.items():
+        if isinstance(parameter, UninitializedParameter):
+            raise CommError(
+                "replicas that begin with the same parameters",
+                f"{name} has no shape yet",
+                "a lazy module gets its parameters in the first forward: call it once before",
+            )
+
+
+def refuse_layout(
+    parameter: nn.Parameter, names: Mapping[nn.Parameter, str], *, sparse: bool = False
+) -> None:
+    """Stops the averaging of a gradient that is sparse, or is not though it was announced so.
+
+    Raises:
+        CommError: it is.
+    """
+    if parameter.grad is not None and (parameter.grad.layout is torch.strided) is sparse:
+        how = "by its rows" if sparse else "in one all-reduce"
+        raise CommError(
+            f"the average of the gradient of {names[parameter]} {how}",
+            f"a gradient of layout {parameter.grad.layout}",
+            "BucketedDDP averages sparse gradients of an nn.Embedding or nn.EmbeddingBag made with "
+            "sparse=True, and no other class does; such a table is in no other layer",
+        )
+
+
 class ReplicaGuard:
     """Knows which gradients no other rank has seen, so that no optimizer uses them.
 
@@ -32,11 +67,14 @@ class ReplicaGuard:
         rank: for errors.
 
     Raises (in an optimizer's step):
-        CommError: gradients of this rank alone would be used.
+        CommError: gradients of this rank alone would be used, those of parameters that were added
+            or unfrozen later included.
     """
 
     def __init__(self, owner: nn.Module, names: Mapping[nn.Parameter, str], rank: int) -> None:
         self._names, self._rank = names, rank
+        left_alone = set(owner.parameters()) - set(names)
+        self._known = left_alone | {p for p in names if p.requires_grad}
         # Gradients of this rank alone; of those that are watched, the version that backward left.
         self._local: dict[nn.Parameter, int | None] = {}
         guard_steps(owner, self._refuse_local)
@@ -69,6 +107,14 @@ class ReplicaGuard:
         refuse_missing([self._names[p] for p in missing], self._rank, why)
 
     def _refuse_local(self, _: Optimizer, touched: list[nn.Parameter]) -> None:
+        later = [p for p in touched if p not in self._known and p.grad is not None]
+        if later:
+            raise CommError(
+                "an optimizer's step",
+                f"on rank {self._rank} a gradient of {self._names.get(later[0], 'a parameter')}, "
+                "which was frozen or not there when the wrapper was made",
+                "it was not averaged: make the wrapper again after a change of what is trained",
+            )
         local = [p for p in touched if p in self._local and p.grad is not None]
         if local:
             raise CommError(

@@ -27,16 +27,30 @@ class VocabParallelEmbedding(nn.Module):
     Args:
         full: the embedding, the same on every rank.
         region: where the output leaves: a sum over the ranks, of which one summand is not zero.
+
+    Raises:
+        CommError: the embedding has an option that this one does not know.
+
+    Raises (in a forward):
+        CommError: a token is not in the vocabulary; on every rank, before anything is sent.
     """
 
     def __init__(self, full: nn.Embedding, region: TensorRegion) -> None:
         super().__init__()
+        if full.padding_idx is not None or full.max_norm is not None or full.scale_grad_by_freq:
+            raise CommError(
+                f"an embedding of {full.num_embeddings} tokens cut over {region.group.size} ranks",
+                f"{full} on rank {region.group.rank}",
+                "padding_idx, max_norm and scale_grad_by_freq are not cut: leave them out",
+            )
         self.region = region
+        self.vocabulary = full.num_embeddings
         self.own = own_range(full.num_embeddings, region.group)
         self.weight = own_part(full.weight, 0, self.own)
 
     def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
         """int64 [B, T] to [B, T, D] on every rank."""
+        refuse_strangers(tokens_BT, self.vocabulary, self.region.group, "the embedding of a token")
         local_BT, mine_BT = own_index(tokens_BT, self.own)
         if not self.own:  # more ranks than tokens: this one has nothing to look up
             zeros = self.weight.new_zeros(*tokens_BT.shape, self.weight.shape[1])
@@ -46,7 +60,11 @@ class VocabParallelEmbedding(nn.Module):
 
 
 def vocab_parallel_cross_entropy(
-    logits_BTR: torch.Tensor, targets_BT: torch.Tensor, vocabulary: int, group: Group
+    logits_BTR: torch.Tensor,
+    targets_BT: torch.Tensor,
+    vocabulary: int,
+    group: Group,
+    ignore_index: int = -100,
 ) -> torch.Tensor:
     """Negative log-likelihood of each target, in nats, from logits that no rank has whole.
 
@@ -55,12 +73,14 @@ def vocab_parallel_cross_entropy(
         targets_BT: tokens of the whole vocabulary, int64, the same on every rank.
         vocabulary: V.
         group: the ranks that share the vocabulary, as `own_range` cuts it.
+        ignore_index: targets of this value have a loss and a gradient of zero, as in torch.
 
     Returns:
         [B, T], the same on every rank. The gradient is softmax minus one-hot, each rank its part.
 
     Raises:
-        CommError: the logits are not of this rank's part of the vocabulary.
+        CommError: the logits are not of this rank's part of the vocabulary, or a target is not in
+            the vocabulary.
     """
     own = own_range(vocabulary, group)
     if logits_BTR.shape[-1] != len(own) or logits_BTR.shape[:-1] != targets_BT.shape:
@@ -69,7 +89,25 @@ def vocab_parallel_cross_entropy(
             f"logits of shape {tuple(logits_BTR.shape)} on rank {group.rank}, {group}",
             "the last dim is this rank's part of the vocabulary, the others are the targets'",
         )
-    return _CrossEntropy.apply(logits_BTR, targets_BT, own, group)
+    counted_BT = targets_BT != ignore_index
+    refuse_strangers(targets_BT[counted_BT], vocabulary, group, "the loss of a target")
+    loss_BT = _CrossEntropy.apply(logits_BTR, targets_BT, own, group)
+    return loss_BT.masked_fill(~counted_BT, 0)
+
+
+def refuse_strangers(tokens: torch.Tensor, vocabulary: int, group: Group, asked: str) -> None:
+    """Stops what would find a token on no rank, and so take it for zeros.
+
+    Raises:
+        CommError: a token is below 0, or not below the vocabulary's size.
+    """
+    strange = tokens[(tokens < 0) | (tokens >= vocabulary)]
+    if strange.numel():
+        raise CommError(
+            f"{asked} from a vocabulary of {vocabulary}",
+            f"{int(strange[0])} on rank {group.rank}, and {strange.numel() - 1} others, {group}",
+            f"the index is out of range: tokens are 0 to {vocabulary - 1}",
+        )
 
 
 def own_index(tokens_BT: torch.Tensor, own: range) -> tuple[torch.Tensor, torch.Tensor]:

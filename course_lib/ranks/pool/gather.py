@@ -18,7 +18,7 @@ from course_lib.ranks.pool.rank import RankEnd
 from course_lib.ranks.start.channel import ChannelClosed
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied
 from course_lib.ranks.system.processes import PROCESSES
-from course_lib.trace import FlightLog, Ledger
+from course_lib.trace import FlightLog, Ledger, find_disagreement, may_differ
 
 LOOK = 0.5  # seconds between two looks at ranks that take long
 HASTE = 0.1  # the same once a rank has failed
@@ -27,6 +27,7 @@ STOPPED = 3.0  # seconds after which a rank that a signal stopped is given up, a
 GRACE = 0.8  # seconds that ranks get to answer an interrupt, or to tell their last calls
 MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
 OTHER_SIZE = ": a message did not fit its tensor, so the shapes of the ranks differ"
+COMPARE = 5.0  # seconds that ranks get to tell the calls of a cell
 PIPE = 1 << 20  # bytes that a pipe can hold at most
 READ = 1 << 16  # bytes read at a time
 
@@ -59,6 +60,7 @@ class Gathering:
         self.server, self.ranks = server, ranks
         self.outcome, self.waiting = outcome, waiting
         self.watch, self.stall = watch, stall
+        self.prints: dict[int, dict[str, Any]] = {}  # of the calls of each rank that has ended
         now = time.monotonic()
         self.deadline = now + timeout if timeout is not None else None
         self.next_look, self.next_watch = now + LOOK, now + LOOK / 2
@@ -131,6 +133,7 @@ class Gathering:
             self.outcome.displays.append((rank.index, message["data"]))
             return
         report: dict[str, Any] = {"state": "finished", "made": message.get("seq", -1)}
+        self.prints[rank.index] = message.get("prints", {})
         if message["did"] == "ready":
             self.outcome.device = message["device"]
         if message["did"] in ("raised", "interrupted"):
@@ -231,6 +234,20 @@ class Gathering:
                 log = FlightLog.from_dict(self._told(index, asked, GRACE))
                 log.state = self.outcome.reports.get(index, {"state": "finished"})["state"]
                 self.outcome.flight_logs.append(log)
+
+    def compare(self) -> None:
+        """Once all have ended well: whether they made the same calls, by what their ledgers say."""
+        if not may_differ(self.prints.values()):
+            return
+        asked, calls = time.monotonic(), {}
+        with suppress(ChannelClosed, TimeoutError):
+            for index in self.prints:
+                self.ranks[index].questions.send({"do": "calls", "asked": asked})
+            for index in self.prints:
+                calls[index] = self._told(index, asked, COMPARE)["calls"]
+        self.outcome.mismatch = find_disagreement(calls, self.prints)
+        if self.outcome.mismatch:
+            self.outcome.verdict = "mismatch"
 
     def _failed(self) -> bool:
         states = (report["state"] for report in self.outcome.reports.values())

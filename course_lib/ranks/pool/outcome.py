@@ -44,7 +44,8 @@ class Outcome:
         calls: rank to the calls on world that its backend has counted since it started.
         device: where the ranks compute, if they said so.
         verdict: "" if all finished; else `raised`, `deadlock`, `timeout`, `died`, `stopped`,
-            `interrupted`.
+            `interrupted`; `mismatch`, if all finished, but calls were not the same on their ranks.
+        mismatch: what was not the same, in one sentence.
         restarted: why the ranks had to be started anew; "" if they go on.
     """
 
@@ -57,6 +58,7 @@ class Outcome:
     calls: dict[int, int] = field(default_factory=dict)
     device: str = ""
     verdict: str = ""
+    mismatch: str = ""
     restarted: str = ""
 
     def timeline(self) -> Timeline:
@@ -89,6 +91,8 @@ class Outcome:
             why = [autopsy.explain(self.reports), self._parted()] if stuck else []
             sentence = f"{head}. {' '.join(why)}".rstrip()
             return [*textwrap.wrap(sentence, WIDTH), *autopsy.table(self.reports)]
+        if self.verdict == "mismatch":
+            return textwrap.wrap(self.mismatch, WIDTH)
         if self.verdict == "interrupted":
             return ["Interrupted.", *autopsy.table(self.reports)]
         return []

@@ -315,4 +315,6 @@ class Pool:
             outcome.verdict = "died"
         if not outcome.verdict and "raised" in states:
             outcome.verdict = "raised"
+        if not outcome.verdict:
+            gather.compare()
         return outcome

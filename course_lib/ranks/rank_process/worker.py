@@ -26,7 +26,7 @@ from course_lib.ranks.rank_process import where
 from course_lib.ranks.rank_process.rendezvous import meet
 from course_lib.ranks.rank_process.show import mime_bundle, own_line, own_traceback, text_of
 from course_lib.ranks.start.channel import Channel, ChannelClosed
-from course_lib.trace import Ledger, flight_log
+from course_lib.trace import Ledger, Witness, flight_log
 
 LAST_CALLS = 16  # in the flight log that a rank tells of itself
 
@@ -63,6 +63,7 @@ class Worker:
         self.port, self.hosts = args["port"], args["hosts"]
         self.device = choose_device(args["device"], self.rank, self.world_size)
         self.ledger = Ledger(self.rank)
+        self.witness = Witness(self.ledger)
         self.thread = threading.get_ident()
         self.busy = self.sending = self.interrupt_waits = False
         self.module = types.ModuleType("__main__")
@@ -144,14 +145,14 @@ class Worker:
                 self.display(value)
         self._show_figures()
         ledger = self.ledger.to_dict(since) if message.get("ledger") else None
-        self._finished(ledger=ledger)
+        self._finished(ledger=ledger, prints=self.witness.look())
 
     def do_call(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Calls a function with the group of all ranks, and sends back what it returns."""
         function, args = load_object(message, raw, fds)
         value = function(self.group, *args)
         with Packed(value) as packed:
-            self._finished(packed)
+            self._finished(packed, prints=self.witness.look())
 
     def do_pull(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Sends back the value of an expression over the rank's variables."""
@@ -178,13 +179,15 @@ class Worker:
         """Answers questions from a thread of its own; ends the rank with the kernel.
 
         `where` is asked now and then while a cell takes long; `flight`, for the last calls, once
-        when ranks had to be given up.
+        when ranks had to be given up; `calls`, for those of a cell, if ranks may have disagreed.
         """
         while True:
             try:
                 question, _, _ = questions.receive()
                 if question["do"] == "flight":
                     found = flight_log(self.ledger, LAST_CALLS).to_dict()
+                elif question["do"] == "calls":
+                    found = {"calls": self.witness.calls()}
                 else:
                     found = self._where()
                 questions.send({"rank": self.rank, "asked": question["asked"], **found})

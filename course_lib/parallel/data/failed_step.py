@@ -1,0 +1,51 @@
+"""After a step that failed: the ranks go on if all failed alike; else the one that failed says so.
+
+Notebook: 02 Data parallel (what the wrappers refuse).
+Source: torch's DistributedDataParallel, whose next forward refuses after a backward that failed.
+Costs nothing in steps that succeed; after one that failed, 8 bytes to every other rank.
+The production version (torchelastic) ends all ranks when one fails, and starts them anew.
+
+A rank that failed cannot know whether the others did. If they did not, they wait for it in the
+all-reduces of a backward that it has given up, and the next all-reduce that it calls would be taken
+for one of those: gradients of two batches would be added up. So it asks first, by messages, which
+meet no collective. What fails between a forward and its backward, as in a loss, is not seen here.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from course_lib.comm import CommError, Group, irecv, isend
+
+PATIENCE = 2.5  # seconds that ranks which fail in one step may be apart
+
+
+def meet_after_failure(launched: int, group: Group) -> None:
+    """Returns once all ranks have called this, if they failed after the same all-reduce.
+
+    Args:
+        launched: how many all-reduces this rank had begun in the backward that failed.
+        group: the ranks.
+
+    Raises:
+        CommError: a rank does not come, so it has not failed; or it had begun others.
+    """
+    said = torch.full((group.size,), launched)
+    others = [index for index in range(group.size) if index != group.index]
+    try:
+        works = [isend(said[group.index : group.index + 1], i, group) for i in others]
+        works += [irecv(said[i : i + 1], i, group) for i in others]
+        for work in works:
+            work.wait(PATIENCE)
+    except RuntimeError as error:  # too late, or the connection is closed
+        raise _over(group, "not on every other one") from error
+    if len(set(said.tolist())) > 1:
+        raise _over(group, f"after different numbers of all-reduces: {said.tolist()}")
+
+
+def _over(group: Group, how: str) -> CommError:
+    return CommError(
+        "the next step after one that failed",
+        f"on rank {group.rank} it failed, and {how}, over {group}",
+        "the ranks are in different steps: start them anew, and make this wrapper again on each",
+    )
