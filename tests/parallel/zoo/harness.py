@@ -22,7 +22,6 @@ GROUPS: dict[str, tuple[int, list[int]]] = {
     "3 ranks": (3, [0, 1, 2]),
     "ranks 2, 0 of 3": (3, [2, 0]),
 }
-EXACT = 1e-9
 
 
 class Different(AssertionError):
@@ -88,7 +87,7 @@ def train(group: Group, name: str, wrapper: str, members: list[int], folder: str
 def run_case(specimen: Specimen, wrapper: str, group: Group, folder: Path) -> None:
     """The case itself, on this rank's group."""
     narrow = torch.bfloat16 if wrapper == "FSDP bf16" else None
-    tolerance = specimen.tolerance if narrow else EXACT
+    tolerance = specimen.tolerance if narrow else specimen.close
     if narrow:
         try_alone(specimen, narrow)
     alone = Alone(specimen, group.size, narrow)

@@ -13,7 +13,6 @@ from course_lib.comm import Group
 from course_lib.ranks import Pool, RanksError
 from tests.parallel.zoo.alone import Alone
 from tests.parallel.zoo.harness import (
-    EXACT,
     Verdict,
     backward,
     compare,
@@ -37,12 +36,20 @@ def judge_program(pool: Pool, program: Program) -> Verdict:
     try:
         pool.run(train, program, timeout=60)
     except RanksError as error:
-        found = verdict_of(error)
-        alone = program.failure is not None and len(program.failure.ranks) < len(program.members)
-        if alone and error.outcome.verdict == "deadlock":
-            return Verdict("stopped", "the others wait for the rank that failed")
-        return found
+        failure = program.failure
+        if failure is not None and len(failure.ranks) < len(program.members) and left(error):
+            return Verdict("stopped", "the others were left by the rank that failed")
+        return verdict_of(error)
     return Verdict("equal")
+
+
+def left(error: RanksError) -> bool:
+    """Whether all that went wrong is that ranks wait for one that failed, or is gone with it."""
+    raised = [r for r in error.outcome.reports.values() if r["state"] == "raised"]
+    alone = ("asked: ", "Connection closed by peer", "Read error", "Connection reset")
+    return error.outcome.verdict in ("deadlock", "raised") and all(
+        any(words in report["text"] for words in alone) for report in raised
+    )
 
 
 def is_right(verdict: Verdict) -> bool:
@@ -58,7 +65,7 @@ def train(group: Group, program: Program) -> None:
         group = group.split([members, rest] if rest else [members], "random")
     row = specimen(program)
     narrow = torch.bfloat16 if program.wrapper == "FSDP bf16" else None
-    tolerance = row.tolerance if narrow else EXACT
+    tolerance = row.tolerance if narrow else row.close
     alone = Alone(row, group.size, narrow)
     rig = set_up(row, program.wrapper, group)
     failure = program.failure if group.rank in members else None

@@ -56,6 +56,7 @@ class Specimen:
         micro: backwards before a step; all but the last are inside `no_sync`, where there is one.
         refused: a wrapper's name, and words of its refusal; those not named must be equal.
         tolerance: of FSDP in bf16, where casts fall at other places than in the reference.
+        close: of all others; more where a part of the model computes in float32.
         unfit: why the model does not compute in bf16, not in one process either.
         slow: only in the long run.
     """
@@ -71,6 +72,7 @@ class Specimen:
     micro: int = 1
     refused: Mapping[str, str] = field(default_factory=dict)
     tolerance: float = 1e-9
+    close: float = 1e-9
     unfit: str = ""
     slow: bool = False
 

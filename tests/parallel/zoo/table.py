@@ -35,7 +35,8 @@ ROWS = [
     Specimen("sparse", "an embedding with sparse gradients", weights.sparse, ("table",),
              data=weights.tokens, optimizer=sgd, tolerance=1e-5),
     Specimen("complex", "a complex parameter", weights.Complex, ("before",)),
-    Specimen("mixed", "float32 among float64", weights.Mixed, ("first", "narrow")),
+    Specimen("mixed", "float32 among float64", weights.Mixed, ("first", "narrow"),
+             close=1e-6),
     Specimen("scalars", "parameters of no dim and of one element", weights.Odd, ("body",)),
     Specimen("without_elements", "a parameter without elements", weights.without_elements,
              ("body",)),
@@ -104,3 +105,16 @@ ROWS = [
     Specimen("one_unit", "the root alone", lambda: nn.Sequential(nn.Linear(6, 3))),
 ]  # fmt: skip
 SPECIMENS = {row.name: row for row in ROWS}
+
+# What is not right yet, and why; each is to leave this table with the change that mends it.
+WRONG_TODAY = {
+    ("expanded", "BucketedDDP"): "the first broadcast cannot write to an expanded parameter",
+    ("sibling", "FSDP"): "torch's error about a shape, where FSDP in bf16 refuses",
+    **{("methods", name): "torch's error about a shape, and no refusal" for name in FSDPS},
+    **{("methods_inside", name): "torch's error about a shape, and no refusal" for name in FSDPS},
+    **{
+        ("double_backward", name): "refused for a reason that is not the true one" for name in FSDPS
+    },
+    **{("branches", name): "a unit that only some ranks call is a deadlock" for name in FSDPS},
+    **{("experts", name): "a unit that only some ranks call is a deadlock" for name in FSDPS},
+}
