@@ -13,7 +13,7 @@ from course_lib.comm import Group
 from course_lib.ranks import Pool, RanksError
 from tests.parallel.zoo.alone import Alone, difference
 from tests.parallel.zoo.specimen import Specimen
-from tests.parallel.zoo.wrappers import OURS, TORCH, Rig
+from tests.parallel.zoo.wrappers import OURS, Rig
 
 SAVED, STEPS = 3, 5  # saved after three steps; the wrapper made anew makes the last two
 # How many ranks, and the group's ranks in their order; those left over are a group of their own.
@@ -95,12 +95,10 @@ def run_case(specimen: Specimen, wrapper: str, group: Group, folder: Path) -> No
     for step in range(SAVED):
         compare_step(specimen, rig, alone, group, step, tolerance)
     compare(rig, alone, group, f"after step {SAVED}", tolerance)
-    if rig.training is not None:
-        save_training(rig.training, folder, group, step=SAVED)
-        rig = set_up(specimen, wrapper, group)
-        assert rig.training is not None
-        resume_training(rig.training, folder, group)
-        compare(rig, alone, group, "after it was resumed", tolerance)
+    save_training(rig.training, folder, group, step=SAVED)
+    rig = set_up(specimen, wrapper, group)
+    resume_training(rig.training, folder, group)
+    compare(rig, alone, group, "after it was resumed", tolerance)
     for step in range(SAVED, STEPS):
         compare_step(specimen, rig, alone, group, step, tolerance)
     compare(rig, alone, group, f"after step {STEPS}", tolerance)
@@ -122,7 +120,7 @@ def set_up(specimen: Specimen, wrapper: str, group: Group) -> Rig:
             for parameter in model.parameters():
                 if parameter.requires_grad and not parameter.is_sparse:
                     parameter.data.mul_(1.5)
-    return {**OURS, **TORCH}[wrapper](specimen, model, group)
+    return OURS[wrapper](specimen, model, group)
 
 
 def compare_step(

@@ -1,14 +1,13 @@
-"""The wrappers that the zoo is trained under: the course's five, and torch's three beside them."""
+"""The wrappers that the zoo is trained under: DDP, ZeRO-1 and 2, and FSDP in two precisions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from course_lib.checkpoint import Training, hold_fsdp, hold_whole, hold_zero
@@ -27,14 +26,14 @@ class Rig:
         model: what the loss is computed with.
         optimizer: whose step is called.
         state: the whole state; collective.
-        training: for a checkpoint; None for torch's.
+        training: for a checkpoint.
         no_sync: in which backwards send nothing; nothing where there is no such thing.
     """
 
     model: Any
     optimizer: torch.optim.Optimizer
     state: Callable[[], State]
-    training: Training | None = None
+    training: Training
     no_sync: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
@@ -87,52 +86,3 @@ OURS: dict[str, Callable[[Specimen, nn.Module, Group], Rig]] = {
     "FSDP": fsdp(None),
     "FSDP bf16": fsdp(Precision(parameters=torch.bfloat16)),
 }
-
-
-# --- torch's, over the same process group --------------------------------------------------------
-def torch_ddp(specimen: Specimen, model: nn.Module, group: Group) -> Rig:
-    wrapped = nn.parallel.DistributedDataParallel(
-        model, process_group=group.handle, find_unused_parameters=specimen.unused
-    )
-    make, options = specimen.optimizer(model)
-    optimizer = make(trained(model), **options)
-    return Rig(wrapped, optimizer, whole(model), no_sync=wrapped.no_sync)
-
-
-def torch_zero(specimen: Specimen, model: nn.Module, group: Group) -> Rig:
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
-    wrapped = nn.parallel.DistributedDataParallel(
-        model, process_group=group.handle, find_unused_parameters=specimen.unused
-    )
-    make, options = specimen.optimizer(model)
-    optimizer = ZeroRedundancyOptimizer(trained(model), make, process_group=group.handle, **options)
-    return Rig(wrapped, optimizer, whole(model), no_sync=wrapped.no_sync)
-
-
-def torch_fsdp(specimen: Specimen, model: nn.Module, group: Group) -> Rig:
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = DeviceMesh.from_group(group.handle, "cpu")
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.data, group.ranks[0], group.handle)  # it takes each rank's own values
-    for unit in reversed(specimen.submodules(model)):
-        fully_shard(unit, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    make, options = specimen.optimizer(model)
-    optimizer = make(trained(model), **options)
-
-    def state() -> State:
-        both = model.state_dict().items()
-        return {n: t.full_tensor() if hasattr(t, "full_tensor") else t.clone() for n, t in both}
-
-    return Rig(model, optimizer, state)
-
-
-TORCH: dict[str, Callable[[Specimen, nn.Module, Group], Rig]] = {
-    "DDP": torch_ddp,
-    "ZeroRedundancyOptimizer": torch_zero,
-    "FSDP2": torch_fsdp,
-}
-NAMES: Sequence[str] = tuple(OURS)
