@@ -90,7 +90,6 @@ class ForkServer:
 
     Attributes:
         ready: whether it has imported what it preloads.
-        pid: its process id once it is ready; 0 before, and for a server that already ran.
 
     Raises:
         Refusal: COURSE_START names no way to start processes, or this process's working folder
@@ -99,7 +98,7 @@ class ForkServer:
 
     def __init__(self, channel: Channel | None = None) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self.ready, self.pid = channel is not None, 0
+        self.ready, self._pid = channel is not None, 0
         self._children: dict[int, Child] = {}
         self._asked = 0
         self._forked: dict[int, Child] = {}
@@ -119,6 +118,19 @@ class ForkServer:
             )  # fmt: skip
             theirs.close()
         self._channel = channel
+
+    @property
+    def pid(self) -> int:
+        """Its process id, for which it waits until the server is ready.
+
+        Raises:
+            Refusal: it was started by another process. A 0 would mean this process and its group.
+            ServerDied: the server is gone.
+        """
+        self.wait_ready()
+        if not self._pid:
+            raise Refusal("the process id of a server", "one of another process", "only it knows")
+        return self._pid
 
     def wait_ready(self, timeout: float | None = None) -> bool:
         """Waits until the server has imported what it preloads; False if not in time."""
@@ -215,7 +227,7 @@ class ForkServer:
 
     def _take(self, message: dict[str, Any]) -> None:
         if message["did"] == "ready":
-            self.ready, self.pid = True, message["pid"]
+            self.ready, self._pid = True, message["pid"]
         elif message["did"] == "wait":
             say(message["text"])
         elif message["did"] == "fork":
