@@ -10,7 +10,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 READ = ("docs/install.md", "INSTRUCTORS.md")
 BUILD = (
-    "docs/architecture.md", "docs/glossary.md", "docs/grading.md", "docs/decisions.md",
+    "docs/architecture.md", "docs/wrappers.md", "docs/glossary.md", "docs/grading.md",
+    "docs/decisions.md",
     "CONTRIBUTING.md", "AGENTS.md", "benchmarks/RESULTS.md", "CHANGELOG.md",
 )  # fmt: skip
 BUILT = ("README.md", *READ, *BUILD)
