@@ -110,8 +110,6 @@ SPECIMENS = {row.name: row for row in ROWS}
 WRONG_TODAY = {
     ("expanded", "BucketedDDP"): "the first broadcast cannot write to an expanded parameter",
     ("sibling", "FSDP"): "torch's error about a shape, where FSDP in bf16 refuses",
-    **{("methods", name): "torch's error about a shape, and no refusal" for name in FSDPS},
-    **{("methods_inside", name): "torch's error about a shape, and no refusal" for name in FSDPS},
     **{
         ("double_backward", name): "refused for a reason that is not the true one" for name in FSDPS
     },
