@@ -65,7 +65,8 @@ class FSDP(ShardedModule):
     Raises:
         CommError: a unit is no part of the module, is wrapped already, or has no forward; there
             are no parameters, or some share memory without being one; in a forward, a unit returns
-            its own parameters; in backward, a parameter got no gradient, or one while it was cut;
+            its own parameters, or a part of it is called past it; in backward, a parameter got no
+            gradient, or one while it was cut, or create_graph is asked for;
             in an optimizer's step, the gradients are of this rank alone, or the optimizer has a
             state from before the wrapping. After a forward or backward that raised on some ranks
             only, the next one says that the model must be made again.
@@ -202,6 +203,7 @@ class FSDP(ShardedModule):
 
     def _begin_backward(self) -> Backward:
         """Autograd alone holds the callback for the end, and drops it if the backward raises."""
+        self._guard.refuse_double_backward()
         self._recover()
         synchronises, at_end = self._synchronises, self.find_unused_parameters
         backward = Backward(self.units, Wanted(self._frees, synchronises, self.prefetch, at_end))

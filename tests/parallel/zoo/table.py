@@ -76,7 +76,8 @@ ROWS = [
              loss=flows.first_of_two,
              refused=dict.fromkeys(OURS, "find_unused_parameters")),
     Specimen("double_backward", "a penalty on the gradient's norm", lambda: weights.chain(
-             weights.block(), weights.block()), ("0", "1"), loss=flows.gradient_penalty),
+             weights.block(), weights.block()), ("0", "1"), loss=flows.gradient_penalty,
+             refused=dict.fromkeys(FSDPS, "create_graph")),
     Specimen("recomputed", "this course's checkpoint", flows.recomputed_by_us,
              ("blocks.0", "blocks.1")),
     Specimen("recomputed_torch", "torch's checkpoint", flows.recomputed_by_torch,
@@ -110,9 +111,6 @@ SPECIMENS = {row.name: row for row in ROWS}
 WRONG_TODAY = {
     ("expanded", "BucketedDDP"): "the first broadcast cannot write to an expanded parameter",
     ("sibling", "FSDP"): "torch's error about a shape, where FSDP in bf16 refuses",
-    **{
-        ("double_backward", name): "refused for a reason that is not the true one" for name in FSDPS
-    },
     **{("branches", name): "a unit that only some ranks call is a deadlock" for name in FSDPS},
     **{("experts", name): "a unit that only some ranks call is a deadlock" for name in FSDPS},
 }

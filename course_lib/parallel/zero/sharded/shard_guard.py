@@ -197,6 +197,16 @@ class ShardGuard:
             "method, or leave the parameter whole by keep_whole",
         )
 
+    def refuse_double_backward(self) -> None:
+        """Stops a backward of which autograd makes a graph: its hooks run with grad enabled."""
+        if torch.is_grad_enabled():
+            raise CommError(
+                f"a backward of FSDP with create_graph=True on rank {self._rank}",
+                "a second backward that would go through this one",
+                "parameters are freed behind a backward, and nothing gathers them for one through "
+                "it: use BucketedDDP for a penalty on gradients",
+            )
+
     def refuse_missing(self, left: Sequence[HasTrained]) -> None:
         """Stops a backward that has ended, and left parameters of these units without gradient."""
         refuse_missing(
