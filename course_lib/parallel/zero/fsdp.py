@@ -46,15 +46,17 @@ class FSDP(ShardedModule):
         group: the ranks to shard over.
         units: submodules that are gathered by themselves, such as the blocks. What is left over is
             the root unit, and so is a parameter that several units share. All ranks must call the
-            same units in the same order, by their `forward` (or a method of `call_as_forward`),
+            same units in the same order (but see `find_unused_parameters`), by their `forward` (or a method of `call_as_forward`),
             and all that a backward may come from must be in what a unit returns.
         replicas: for hybrid sharding (HSDP), the ranks that have the same shard.
         reshard: free each unit after its forward (FULL_SHARD); otherwise it stays whole until its
             backward (SHARD_GRAD_OP): one gather less, all parameters in memory.
         prefetch: begin the next unit's all-gather before computing with this one.
         precision: what to compute and communicate in.
-        find_unused_parameters: as for `BucketedDDP`. All units are then reduced after the backward,
-            the only point that ranks which use different parameters reach together.
+        find_unused_parameters: as for `BucketedDDP`; ranks may call different units, such as
+            experts. All units are then gathered before a forward and before a backward, and freed
+            and reduced after it, the only points that such ranks reach together: in between all
+            parameters are in memory.
         keep_whole: parameters that are not cut, such as those of norms and routers. They are made
             equal on all ranks, and their gradients are averaged at the end of each backward.
 
@@ -123,6 +125,9 @@ class FSDP(ShardedModule):
         self._recover()
         self._expected, self._order = self._order, Order()
         self.unfinished = "forward"
+        if self.find_unused_parameters:
+            for unit in self.units:
+                unit.gather()  # on all ranks, whichever units each of them is about to call
         output = self._compute(args, kwargs)
         self.unfinished = ""
         for unit in self.units[:-1]:
@@ -173,6 +178,8 @@ class FSDP(ShardedModule):
         if not recomputed:
             self.group.ledger.add_span(f"forward {unit.name}", unit.begun)
             stays = backward and (not self.reshard or unit is self._root)
+            if self.find_unused_parameters and unit is not self._root:
+                stays = True  # until the forward ends: ranks would gather it again alone
             if not stays and not self._order.computes(unit):
                 unit.free()
 
