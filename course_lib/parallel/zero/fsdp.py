@@ -46,8 +46,9 @@ class FSDP(ShardedModule):
         group: the ranks to shard over.
         units: submodules that are gathered by themselves, such as the blocks. What is left over is
             the root unit, and so is a parameter that several units share. All ranks must call the
-            same units in the same order (but see `find_unused_parameters`), by their `forward` (or a method of `call_as_forward`),
-            and all that a backward may come from must be in what a unit returns.
+            same units in the same order (but see `find_unused_parameters`), by their `forward` (or
+            a method of `call_as_forward`), and all that a backward may come from must be in what a
+            unit returns.
         replicas: for hybrid sharding (HSDP), the ranks that have the same shard.
         reshard: free each unit after its forward (FULL_SHARD); otherwise it stays whole until its
             backward (SHARD_GRAD_OP): one gather less, all parameters in memory.
