@@ -47,6 +47,15 @@ def refuse_shared_memory(asked: str, tensors: Mapping[str, torch.Tensor]) -> Non
                     _refuse_overlap(asked, tensor, other, names)
 
 
+def distinct(tensor: torch.Tensor) -> torch.Tensor:
+    """A view with each element once of a tensor that `expand` has made; any other as it is.
+
+    Torch does not write to one that shows an element several times.
+    """
+    once = [slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride()]
+    return tensor.detach()[tuple(once)] if slice(0, 1) in once else tensor.detach()
+
+
 def _range(tensor: torch.Tensor) -> range:
     """The bytes of its storage between a tensor's first element and its last."""
     last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))

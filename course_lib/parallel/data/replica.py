@@ -20,6 +20,7 @@ from course_lib.comm import Group, broadcast
 from course_lib.parallel.data.ddp_guard import ReplicaGuard, refuse_lazy
 from course_lib.parallel.data.failed_step import meet_after_failure
 from course_lib.parallel.guard import at_backward, weakly
+from course_lib.parallel.shared_memory import distinct
 
 
 class Replica(nn.Module):
@@ -54,7 +55,7 @@ class Replica(nn.Module):
         refuse_lazy(self._names)
         self._guard = ReplicaGuard(self, self._names, group.rank)
         for tensor in [*self._names, *module.buffers()]:
-            broadcast(tensor.detach(), 0, group)
+            broadcast(distinct(tensor), 0, group)
         for parameter in self._trained():
             parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
         self.register_load_state_dict_pre_hook(_as_module)
@@ -67,7 +68,7 @@ class Replica(nn.Module):
         self._unfinished |= self._synchronises and counts
         if self.training and self._synchronises:
             for buffer in self.module.buffers():
-                broadcast(buffer.detach(), 0, self.group)
+                broadcast(distinct(buffer), 0, self.group)
         output = self.module(*args, **kwargs)
         if counts:
             self._unfinished = False

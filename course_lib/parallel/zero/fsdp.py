@@ -46,15 +46,18 @@ class FSDP(ShardedModule):
         group: the ranks to shard over.
         units: submodules that are gathered by themselves, such as the blocks. What is left over is
             the root unit, and so is a parameter that several units share. All ranks must call the
-            same units in the same order, by their `forward` (or a method of `call_as_forward`),
-            and all that a backward may come from must be in what a unit returns.
+            same units in the same order (but see `find_unused_parameters`), by their `forward` (or
+            a method of `call_as_forward`), and all that a backward may come from must be in what a
+            unit returns.
         replicas: for hybrid sharding (HSDP), the ranks that have the same shard.
         reshard: free each unit after its forward (FULL_SHARD); otherwise it stays whole until its
             backward (SHARD_GRAD_OP): one gather less, all parameters in memory.
         prefetch: begin the next unit's all-gather before computing with this one.
         precision: what to compute and communicate in.
-        find_unused_parameters: as for `BucketedDDP`. All units are then reduced after the backward,
-            the only point that ranks which use different parameters reach together.
+        find_unused_parameters: as for `BucketedDDP`; ranks may call different units, such as
+            experts. All units are then gathered before a forward and before a backward, and freed
+            and reduced after it, the only points that such ranks reach together: in between all
+            parameters are in memory.
         keep_whole: parameters that are not cut, such as those of norms and routers. They are made
             equal on all ranks, and their gradients are averaged at the end of each backward.
 
@@ -65,7 +68,8 @@ class FSDP(ShardedModule):
     Raises:
         CommError: a unit is no part of the module, is wrapped already, or has no forward; there
             are no parameters, or some share memory without being one; in a forward, a unit returns
-            its own parameters; in backward, a parameter got no gradient, or one while it was cut;
+            its own parameters, or a part of it is called past it; in backward, a parameter got no
+            gradient, or one while it was cut, or create_graph is asked for;
             in an optimizer's step, the gradients are of this rank alone, or the optimizer has a
             state from before the wrapping. After a forward or backward that raised on some ranks
             only, the next one says that the model must be made again.
@@ -122,6 +126,9 @@ class FSDP(ShardedModule):
         self._recover()
         self._expected, self._order = self._order, Order()
         self.unfinished = "forward"
+        if self.find_unused_parameters:
+            for unit in self.units:
+                unit.gather()  # on all ranks, whichever units each of them is about to call
         output = self._compute(args, kwargs)
         self.unfinished = ""
         for unit in self.units[:-1]:
@@ -172,6 +179,8 @@ class FSDP(ShardedModule):
         if not recomputed:
             self.group.ledger.add_span(f"forward {unit.name}", unit.begun)
             stays = backward and (not self.reshard or unit is self._root)
+            if self.find_unused_parameters and unit is not self._root:
+                stays = True  # until the forward ends: ranks would gather it again alone
             if not stays and not self._order.computes(unit):
                 unit.free()
 
@@ -202,6 +211,7 @@ class FSDP(ShardedModule):
 
     def _begin_backward(self) -> Backward:
         """Autograd alone holds the callback for the end, and drops it if the backward raises."""
+        self._guard.refuse_double_backward()
         self._recover()
         synchronises, at_end = self._synchronises, self.find_unused_parameters
         backward = Backward(self.units, Wanted(self._frees, synchronises, self.prefetch, at_end))

@@ -8,7 +8,8 @@ The production version (FSDP2) does both on streams of their own.
 All ranks must begin the same collectives in the same order. So a unit that autograd does not come
 to on this rank is gathered all the same, in its place, and one whose gradients are not all there
 when it is behind stops the reductions until the end of the backward, when it is known what will
-never come. The root is around everything and is always last.
+never come. The root is around everything and is always last. Where ranks may call different units,
+no order of calls is common: then all of this happens at the two ends, in the model's order.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ class Wanted:
         frees: units behind it.
         synchronises: averages gradients; otherwise they stay, whole and of this rank alone.
         prefetch: begins the next gather before this unit computes.
-        reduces_at_end: and not before, since ranks use different parameters.
+        at_ends_only: gathers all units at its begin, frees and reduces them at its end, since ranks
+            use different ones.
     """
 
     frees: bool
     synchronises: bool
     prefetch: bool
-    reduces_at_end: bool
+    at_ends_only: bool
 
 
 class Backward:
@@ -55,6 +57,8 @@ class Backward:
         self._waiting: deque[Unit] = deque()  # behind, and not reduced
         self._reduced: list[Unit] = []
         for unit in units:
+            if wanted.at_ends_only:
+                unit.gather()
             unit.begin_backward()
 
     # --- on the way ------------------------------------------------------------------------------
@@ -110,13 +114,13 @@ class Backward:
     def _finish(self, unit: Unit) -> None:
         """WHOLE → SHARDED → REDUCING, in its turn: nothing in this forward needs it any more."""
         unit.ledger.add_span(f"backward {unit.name}", unit.begun)
-        if self._wanted.frees:
+        if self._wanted.frees and not self._wanted.at_ends_only:
             unit.free()
         if not self._wanted.synchronises:
             unit.keep_local()
         elif unit.trained and unit not in self._reduced:
             self._waiting.append(unit)
-            while not self._wanted.reduces_at_end and self._next_is_complete():
+            while not self._wanted.at_ends_only and self._next_is_complete():
                 self._reduce(self._waiting.popleft())
 
     def _next_is_complete(self) -> bool:
@@ -136,14 +140,12 @@ class Backward:
     # --- at the end ------------------------------------------------------------------------------
     def left(self) -> list[Unit]:
         """Trained units that are not reduced, in an order that all ranks have; the root is last."""
-        known = [*self._waiting, *reversed(self._ahead), *reversed(self._units[:-1]), self._root]
+        called = [] if self._wanted.at_ends_only else [*self._waiting, *reversed(self._ahead)]
+        known = [*called, *reversed(self._units[:-1]), self._root]
         return [u for u in dict.fromkeys(known) if u.trained and u not in self._reduced]
 
     def end(self) -> None:
         """Whatever is left: → SHARDED → REDUCING → SHARDED."""
-        if self._wanted.reduces_at_end:
-            for use in reversed(self._order.ended[: self._place]):
-                use.unit.gather()  # other ranks may have come to it
         for unit in (*reversed(self._ahead), self._root):
             unit.ledger.add_span(f"backward {unit.name}", unit.begun)
         for unit in self.left():

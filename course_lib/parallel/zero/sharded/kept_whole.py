@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, all_reduce, broadcast
+from course_lib.parallel.shared_memory import distinct
 
 
 class KeptWhole:
@@ -35,7 +36,7 @@ class KeptWhole:
         self._groups = groups
         for parameter in parameters:
             for group in groups:
-                broadcast(parameter.data, 0, group)
+                broadcast(distinct(parameter), 0, group)
 
     @torch.no_grad()
     def average(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -23,7 +24,7 @@ from course_lib.parallel.clip_guard import BY_NORM, refuse_clipping
 from course_lib.parallel.guard import guard_steps, refuse_missing
 from course_lib.parallel.optimizer_probe import refuse_whole_tensor
 from course_lib.parallel.shared_memory import refuse_shared_memory
-from course_lib.parallel.zero.sharded.unit import Unit
+from course_lib.parallel.zero.sharded.unit import State, Unit
 from course_lib.trace.ledger import Counted
 
 
@@ -133,6 +134,33 @@ class ShardGuard:
             if any(p in cut for p in part.parameters(recurse=False)):
                 part.register_state_dict_pre_hook(UncopiedHook(self._refuse_saving))
                 part.register_load_state_dict_pre_hook(UncopiedHook(self._refuse_loading))
+        self._watch_calls(module)
+
+    def _watch_calls(self, module: nn.Module) -> None:
+        """Looks at calls of the modules inside the units; a unit itself gathers when it is called.
+
+        First of their hooks, since others may use the weights, as weight_norm's.
+        """
+        units = {unit.name for unit in self._units[:-1]}
+        unit_of = {p: u for u in self._units for shard in u.shards for p in shard.parameters}
+        for name, part in module.named_modules():
+            owners = {unit_of[p] for p in part.parameters(recurse=False) if p in unit_of}
+            if owners and name not in units:
+                label = name or type(part).__name__
+                refuse = partial(self._refuse_call, label, owners)
+                part.register_forward_pre_hook(refuse, prepend=True)
+
+    def _refuse_call(self, name: str, owners: set[Unit], *_: object) -> None:
+        if torch.compiler.is_compiling():
+            return  # what is compiled would depend on the units' states
+        for unit in owners:
+            if unit.state is not State.WHOLE:
+                raise CommError(
+                    f"a call of {name} of FSDP on rank {self._rank}",
+                    f"{unit.name}, the unit of its parameters, which is {unit.state.name}",
+                    "a unit is gathered for its forward only: call the FSDP, and use "
+                    "call_as_forward for another method of a unit",
+                )
 
     def _refuse_saving(self, module: nn.Module, _: str, keep_vars: bool) -> None:
         if not keep_vars:  # with it, what is asked for is the parameters, and not their values
@@ -168,6 +196,16 @@ class ShardGuard:
             "its parameters may be used in its forward only: use call_as_forward for another "
             "method, or leave the parameter whole by keep_whole",
         )
+
+    def refuse_double_backward(self) -> None:
+        """Stops a backward of which autograd makes a graph: its hooks run with grad enabled."""
+        if torch.is_grad_enabled():
+            raise CommError(
+                f"a backward of FSDP with create_graph=True on rank {self._rank}",
+                "a second backward that would go through this one",
+                "parameters are freed behind a backward, and nothing gathers them for one through "
+                "it: use BucketedDDP for a penalty on gradients",
+            )
 
     def refuse_missing(self, left: Sequence[HasTrained]) -> None:
         """Stops a backward that has ended, and left parameters of these units without gradient."""

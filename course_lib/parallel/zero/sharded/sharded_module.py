@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, broadcast
+from course_lib.parallel.shared_memory import distinct
 from course_lib.parallel.zero.clip import clip_shards
 from course_lib.parallel.zero.sharded.kept_whole import KeptWhole
 from course_lib.parallel.zero.sharded.shard_guard import ShardGuard
@@ -55,7 +56,7 @@ class ShardedModule(nn.Module):
         self.units = units
         self._unit_of = {p: unit for unit in units for p in unit.trained}
         for buffer in self.module.buffers():
-            broadcast(buffer, 0, self.group)
+            broadcast(distinct(buffer), 0, self.group)
         self._guard = ShardGuard(self, units, self._names, self.group)
         self._guard.watch(self, self.module)
 
