@@ -13,6 +13,7 @@ Roots are named by their index in the group.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -154,7 +155,7 @@ def all_to_all(
     given = _split_sizes(input, input_sizes, group, "all_to_all input")
     taken = _split_sizes(output, output_sizes, group, "all_to_all output")
     event = _book("all_to_all", input, group, payload=input.nbytes)
-    row = input.nbytes // max(1, input.shape[0])
+    row = math.prod(input.shape[1:]) * input.element_size()  # also where this rank sends none
     event.sent = (sum(given) - given[group.index]) * row
     event.received = (sum(taken) - taken[group.index]) * row
     data = place_for(output, group)

@@ -193,6 +193,8 @@ class Gathering:
                 rank.child.status = -signal.SIGKILL
         for index in list(self.waiting):
             if self.ranks[index].child.status is not None:
+                self.answer(self.ranks[index])  # what it said before it ended
+            if index in self.waiting and self.ranks[index].child.status is not None:
                 self._killed(self.ranks[index])
 
     def _last_words(self, index: int, message: dict[str, Any]) -> None:

@@ -222,7 +222,7 @@ def load(target: str) -> None:
             gc.freeze()
 
 
-def _leave_a_guard(owner: Channel) -> None:
+def _leave_a_guard(owner: Channel, parent: int) -> None:
     """Forks, and returns in the child: the parent stays as its guard, and ends as the child does.
 
     If the server is killed, what its ranks had started in sessions of their own falls to the guard,
@@ -250,6 +250,8 @@ def _leave_a_guard(owner: Channel) -> None:
             with suppress(BlockingIOError):
                 os.read(wakeup, 4096)
     kill_family(0)
+    if patience is not None:  # the owner is gone; the server may have been killed in its imports
+        sweep(parent)
     code = os.waitstatus_to_exitcode(ended[1])
     if code < 0:
         with suppress(OSError):  # SIGKILL has no handler
@@ -263,7 +265,7 @@ def main() -> None:
     owner, parent = Channel.from_fd(int(sys.argv[1])), os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client to handle
     if LINUX:
-        _leave_a_guard(owner)
+        _leave_a_guard(owner, parent)
     subreaper()
     forks = sys.argv[2] == "fork"
     if forks:
