@@ -26,6 +26,18 @@ def server() -> Iterator[ForkServer]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium of this machine."""
+    from benchmarks.notebook.lab import Missing, chromium  # only where a browser is asked for
+
+    try:
+        with chromium() as started:
+            yield started
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
 @pytest.fixture(scope="session")
 def spares_of() -> Callable[[int], list[int]]:
     """`spares_of(server.pid)`: children without a job, which are none where they are forked.

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from course_lib.trace.memory import held_bytes
+from course_lib.trace.memory import held_by_class
 
 
 def memory_by_class(model: nn.Module, optimizer: Any) -> dict[str, int]:
@@ -17,13 +17,4 @@ def memory_by_class(model: nn.Module, optimizer: Any) -> dict[str, int]:
         optimizer: the same; one that wraps another (`Zero1`) is looked into, since the pieces that
             it updates, their gradients and their state are the inner one's.
     """
-    inner = getattr(optimizer, "inner", optimizer)
-    parameters = list(model.parameters())
-    pieces = [piece for options in inner.param_groups for piece in options["params"]]
-    gradients = [p.grad for p in (*parameters, *pieces) if p.grad is not None]
-    state = [t for entry in inner.state.values() for t in entry.values() if t.dim()]
-    return {
-        "parameters": held_bytes(parameters),
-        "gradients": held_bytes(gradients),
-        "optimizer state": held_bytes(state),
-    }
+    return held_by_class(model.parameters(), [optimizer])

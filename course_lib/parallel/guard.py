@@ -11,7 +11,7 @@ What only one family refuses is in `data/ddp_guard.py` and `zero/guard.py`.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,9 +19,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils._pytree import tree_leaves
 
 from course_lib.comm import CommError, Group
+from course_lib.parallel.tensors import find_tensors
 
 Check = Callable[[Optimizer, list[nn.Parameter]], None]
 
@@ -82,24 +82,13 @@ def at_backward(output: Any, call: Callable[[], None]) -> None:
     The graph holds the output's hooks, and they hold the method's object: it lives until the
     backward, which hooks made by `weakly` need.
     """
-    for tensor in _results_in(output, set()):
-        tensor.register_hook(partial(_calls, call))
+    for tensor in find_tensors(output):
+        if tensor.grad_fn is not None:
+            tensor.register_hook(partial(_calls, call))
 
 
 def _calls(call: Callable[[], None], _gradient: torch.Tensor) -> None:
     call()
-
-
-def _results_in(output: Any, seen: set[int]) -> Iterator[torch.Tensor]:
-    """Tensors with a graph in containers, dataclasses and other objects; not parameters."""
-    for leaf in tree_leaves(output):
-        if torch.is_tensor(leaf):
-            if leaf.grad_fn is not None:
-                yield leaf
-        elif id(leaf) not in seen and not isinstance(leaf, nn.Module | type):
-            seen.add(id(leaf))
-            for field in list(getattr(leaf, "__dict__", {}).values()):
-                yield from _results_in(field, seen)
 
 
 def book_until_gone(owner: object, group: Group, memory_class: str, count: int) -> None:

@@ -32,6 +32,28 @@ def held_bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum({s._cdata: s.nbytes() for s in (t.untyped_storage() for t in plain)}.values())
 
 
+def held_by_class(parameters: Iterable[torch.Tensor], optimizers: Iterable[Any]) -> dict[str, int]:
+    """Bytes of a rank's parameters, gradients and optimizer state, each storage once.
+
+    Args:
+        parameters: of the model, as its strategy left it.
+        optimizers: that step it. One that has another as `inner` (`Zero1`) is looked into: the
+            pieces that it updates, their gradients and their state are the inner one's. Scalars of
+            the state are left out.
+    """
+    held = list(parameters)
+    inner = [getattr(optimizer, "inner", optimizer) for optimizer in optimizers]
+    pieces = [p for each in inner for options in each.param_groups for p in options["params"]]
+    states = [
+        tensor for each in inner for entry in each.state.values() for tensor in entry.values()
+    ]
+    return {
+        "parameters": held_bytes(held),
+        "gradients": held_bytes(p.grad for p in (*held, *pieces) if p.grad is not None),
+        "optimizer state": held_bytes(t for t in states if torch.is_tensor(t) and t.dim()),
+    }
+
+
 def _plain(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The tensors with memory of their own inside a wrapper such as DTensor; else the tensor."""
     if not is_traceable_wrapper_subclass(tensor):

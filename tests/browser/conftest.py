@@ -9,19 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.notebook.lab import Missing, Notebook, Server, chromium, jupyter_path
+from benchmarks.notebook.lab import Missing, Notebook, Server, jupyter_path
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A headless Chromium of this machine."""
-    try:
-        with chromium() as started:
-            yield started
-    except Missing as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="module")

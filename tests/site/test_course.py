@@ -16,7 +16,6 @@ import pytest
 
 pytest.importorskip("myst_nb", reason="Sphinx is not installed; `make site` installs it")
 
-from benchmarks.lab import Missing, chromium  # noqa: E402
 
 from course_lib import comm  # noqa: E402
 from docs.site.build import build  # noqa: E402
@@ -64,16 +63,6 @@ def served(site: Path) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}/"
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A headless Chromium of this machine."""
-    try:
-        with chromium() as started:
-            yield started
-    except Missing as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ from matplotlib.ticker import MaxNLocator
 
 from course_lib.plot.player.figure import as_picture, new_figure, nothing_recorded, style
 from course_lib.plot.player.picture import Picture
-from course_lib.plot.player.style import BLUE, GREEN, LINE, ORANGE, PURPLE, SKY, VERMILLION
+from course_lib.plot.player.style import CURVE_COLORS, LINE
 from course_lib.trace import Refusal
 
-THIN = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 DASH = 2.0  # in widths of the line
 
 
@@ -81,7 +80,7 @@ def _thin(axes: Axes, losses: Sequence[float], place: int, count: int, label: st
     axes.plot(
         range(1, 1 + len(losses)),
         losses,
-        color=THIN[place % len(THIN)],
+        color=CURVE_COLORS[place % len(CURVE_COLORS)],
         linewidth=2,
         linestyle=dashes,
         dash_capstyle="butt",

@@ -7,6 +7,7 @@ SKY, VERMILLION, YELLOW, GREY = "#56B4E9", "#D55E00", "#F0E442", "#999999"
 
 # Okabe and Ito's black is left out: it is lost on a dark page. Grey takes its place, last.
 RANK_COLORS = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW, GREY)
+CURVE_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)  # of lines in one chart
 
 MEMORY_COLORS = {
     "parameters": BLUE,

@@ -12,11 +12,10 @@ from matplotlib.ticker import MaxNLocator
 
 from course_lib.plot.player.figure import as_picture, new_figure, style
 from course_lib.plot.player.picture import Picture
-from course_lib.plot.player.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
+from course_lib.plot.player.style import CURVE_COLORS
 from course_lib.trace import Refusal
 
 Rows = Sequence[Mapping[str, Any]]
-COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 LOG = "log.jsonl"
 # Numbers of a log with a picture, and what each is.
 NUMBERS = {
@@ -87,7 +86,8 @@ def _picture(name: str, words: str, curves: Mapping[str, list[tuple[float, float
             if not points:
                 continue
             steps, values = zip(*points, strict=True)
-            axes.plot(steps, values, color=COLORS[place % len(COLORS)], linewidth=1.6, label=run,
+            color = CURVE_COLORS[place % len(CURVE_COLORS)]
+            axes.plot(steps, values, color=color, linewidth=1.6, label=run,
                       marker="o" if len(points) < 40 else "", markersize=3.5)  # fmt: skip
             said.append(f"{run}: {values[0]:.4g} at step {steps[0]} to {values[-1]:.4g} at "
                         f"step {steps[-1]}.")  # fmt: skip

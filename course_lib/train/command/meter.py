@@ -23,9 +23,8 @@ import torch
 from course_lib.comm import Group, all_gather
 from course_lib.model import flops_per_token
 from course_lib.model.moe import moe_layers
-from course_lib.parallel.zero.zero1 import ShardedOptimizer
 from course_lib.trace import Event
-from course_lib.trace.memory import held_bytes
+from course_lib.trace.memory import held_by_class
 from course_lib.train.mesh_model import MeshModel
 from course_lib.train.step import Optimizers
 
@@ -55,7 +54,9 @@ class Meter:
             tokens: of the whole batch.
             seconds: that the step took here.
         """
-        held, peak = held_by_class(self.model, self.optimizers), peak_bytes(self.group.device)
+        stages = self.model.pipeline.stages.values()
+        parameters = [p for stage in stages for p in stage.parameters()]
+        held, peak = held_by_class(parameters, self.optimizers), peak_bytes(self.group.device)
         mine = [stood_still(events), seconds, self.load.take(), *held.values(), peak]
         rows = self._of_all(mine)
         waited, longest = [row[0] for row in rows], max(row[1] for row in rows)
@@ -111,20 +112,6 @@ def stood_still(events: Iterable[Event]) -> float:
     """Seconds in which a rank did nothing but wait for communication."""
     ended = [event for event in events if event.parent < 0 and event.end is not None]
     return sum((e.end or 0) - (e.begin if e.waited is None else e.waited) for e in ended)
-
-
-def held_by_class(model: MeshModel, optimizers: Optimizers) -> dict[str, int]:
-    """Bytes that this rank holds between two steps, by class."""
-    inner = [o.inner if isinstance(o, ShardedOptimizer) else o for o in optimizers]
-    states = [t for o in inner for s in o.state.values() for t in s.values() if torch.is_tensor(t)]
-    held = [p for stage in model.pipeline.stages.values() for p in stage.parameters()]
-    pieces = [p for o in inner for each in o.param_groups for p in each["params"]]
-    grads = {id(p): p.grad for p in (*held, *pieces) if p.grad is not None}
-    return {
-        "parameters": held_bytes(held),
-        "gradients": held_bytes(grads.values()),
-        "optimizer state": held_bytes(states),
-    }
 
 
 def peak_bytes(device: torch.device) -> int:

@@ -6,18 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.notebook.lab import Missing, chromium
 from course_lib.plot import collective_steps, predict
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    """A headless Chromium of this machine."""
-    try:
-        with chromium() as started:
-            yield started
-    except Missing as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture
