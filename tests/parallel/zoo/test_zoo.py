@@ -12,7 +12,6 @@ from tests.parallel.zoo.specimen import Specimen
 from tests.parallel.zoo.table import ROWS
 from tests.parallel.zoo.wrappers import OURS
 
-
 # In `make test` each pair of a row and a wrapper is tried on one of the groups, by turns.
 CASES = [
     pytest.param(
