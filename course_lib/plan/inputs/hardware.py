@@ -40,6 +40,8 @@ class Gpu:
         units: multiprocessors; a product is cut into tiles which they share.
         tile: rows and columns of the tiles that the libraries' kernels for it use most.
         watts: the most that it draws, from the sheet; 0 if not known.
+        second: the parts that FlashAttention-2 reaches, where a later one was written for this GPU;
+            zeros where it is the one of `attention`.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Gpu:
     units: int
     tile: tuple[int, int]
     watts: float = 0.0
+    second: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -156,8 +159,10 @@ def _rates(fp32: float, half: float, fp8: float | None = None) -> Mapping[str, f
 # (2024), figures 5 and 6, for the H100 (causal, width 128), which later ones share. Attention's
 # parts on the B200, the GB200 and the MI300X are assumed. The H800 is an H100 with half of its
 # links. Nobody has measured the MI300X's products of 8 bits there: the same part as in 16 is taken.
+# FlashAttention-2 reaches 335 TFLOP/s of an H100 (its figure 7), whose newer instructions it does
+# not use. The H100 of 96 GB at 500 watts is torchtitan's (its benchmarks/README.md).
 # Watts: NVIDIA's and AMD's data sheets.
-_PARTS = (0.60, 0.50)
+_PARTS, _HOPPER_2 = (0.60, 0.50), (0.34, 0.34)
 _A100 = (_rates(156, 312), _rates(136, 271.2))
 _H100 = (_rates(494, 989, 1979), _rates(397, 794.5, 1402.6))
 _H200 = (_H100[0], _rates(397, 794.5, 1453.4))
@@ -171,11 +176,12 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
         for gpu in (
             Gpu("A100-40", *_A100, 40 * GIB, 1.555e12, _PARTS, 108, _NARROW, 400),
             Gpu("A100-80", *_A100, 80 * GIB, 2.0e12, _PARTS, 108, _NARROW, 400),
-            Gpu("H100", *_H100, 80 * GIB, 3.35e12, _PARTS, 132, _WIDE, 700),
-            Gpu("H800", *_H100, 80 * GIB, 3.35e12, _PARTS, 132, _WIDE, 700),
-            Gpu("H200", *_H200, 141e9, 4.8e12, _PARTS, 132, _WIDE, 700),
-            Gpu("B200", *_B200, 180e9, 8.0e12, _PARTS, 148, _WIDE, 1000),
-            Gpu("GB200", *_GB200, 186e9, 8.0e12, _PARTS, 148, _WIDE, 1200),
+            Gpu("H100", *_H100, 80 * GIB, 3.35e12, _PARTS, 132, _WIDE, 700, _HOPPER_2),
+            Gpu("H100-500W", *_H100, 96e9, 2.4e12, _PARTS, 132, _WIDE, 500, _HOPPER_2),
+            Gpu("H800", *_H100, 80 * GIB, 3.35e12, _PARTS, 132, _WIDE, 700, _HOPPER_2),
+            Gpu("H200", *_H200, 141e9, 4.8e12, _PARTS, 132, _WIDE, 700, _HOPPER_2),
+            Gpu("B200", *_B200, 180e9, 8.0e12, _PARTS, 148, _WIDE, 1000, _HOPPER_2),
+            Gpu("GB200", *_GB200, 186e9, 8.0e12, _PARTS, 148, _WIDE, 1200, _HOPPER_2),
             Gpu("MI300X", *_MI300X, 192e9, 5.3e12, _PARTS, 304, (256, 256), 750),
         )
     }
@@ -201,6 +207,7 @@ NODES: Mapping[str, Node] = MappingProxyType(
             ("A100-40", NODE, _AMPERE, _HDR),
             ("A100-80", NODE, _AMPERE, _HDR),
             ("H100", NODE, _HOPPER, _NDR),
+            ("H100-500W", NODE, _HOPPER, _NDR),
             ("H800", NODE, Link(3.6e-6, 160 * GB), _NDR),
             ("H200", NODE, _HOPPER, _NDR),
             ("B200", NODE, Link(3.6e-6, 732 * GB, 906 * GB), _NDR),
