@@ -9,19 +9,24 @@ decides how the model gets room:
 2. Are the states more than a GPU's memory even if all GPUs cut them, or is there but one GPU?
    `FSDP + offload`, or `offload` alone on one GPU.
 3. Are all GPUs in one node?  `FSDP`.
-4. Do the states, cut over one node, take at most half of the memory there?  `FSDP` if its gathers
-   hide behind the computation of each GPU, `HSDP` if not: then parameters are gathered inside nodes
-   alone, and only gradients go between them.
-5. Are there fewer than `MANY` GPUs, and do FSDP's gathers hide?  `FSDP`.
-6. Do they hide if all GPUs of each node compute together on the same sequences, as one group?
-   `FSDP + TP`, with TP inside the nodes. With experts it is `FSDP`: EP will come into TP's place.
+4. Has every GPU a sequence, and do FSDP's gathers hide?  `FSDP`.
+5. Has every GPU a sequence, and do the states, cut over one node, take at most half of the memory
+   there?  `HSDP`: parameters are gathered inside nodes alone, only gradients go between them.
+6. Has every node a sequence, and do the gathers hide?  `FSDP + TP`, with TP inside the nodes, where
+   all GPUs compute together on the same sequences.
 7. If nothing of that: `TP + PP + ZeRO-1`, called 3D: TP inside nodes, pipeline stages between them.
 
-When do gathers hide? FSDP gathers each parameter before it is used: 2 bytes over the network. A
-rank computes 2 operations with it for each of its tokens in a forward. Hidden is the gather if this
-takes at least as long; and every rank must have a sequence at all. Ranks are GPUs, or in question 6
-groups as large as a node. A rank computes on `batch / ranks` sequences at once, but at most `ROWS`.
-(A group of TP gathers and computes a share of each layer, so that its tokens count as they are.)
+"Every GPU has a sequence" if there are at least as many sequences in a step as GPUs; for nodes the
+same.
+
+When do gathers hide? FSDP gathers each parameter before it is used: 2 bytes, round a ring through
+all GPUs. Each GPU has a network adapter of its own, and the library runs so many rings at once that
+they leave a node through *all* of its adapters: a node sends `node · between` bytes a second. But
+inside the nodes a ring passes every GPU, which sends no more than `inside`. A GPU computes 2
+operations with the parameter for each of its tokens in a forward. Hidden is the gather if this
+takes at least as long. A GPU computes on `batch / gpus` sequences at once, but at most `ROWS`. With
+TP the same holds: a GPU gathers a part of each matrix, through its one adapter, and computes with
+that part alone, for all sequences of its node; count its share of their tokens.
 
 Then look at what is left, and add words:
 
@@ -36,16 +41,15 @@ Then look at what is left, and add words:
 "Fit", "at most" and "at least" include the equal. The words come with ` + ` between them, in any
 order. The reason is a sentence of yours with the two numbers that were compared when the model got
 room. For 1 and 3: states with one sequence, and the memory of a GPU, both in GB, 10⁹ bytes. For 2:
-states on each GPU, if all cut them, and the memory, in GB. For 4 to 7: the tokens that a rank
-computes on at once, and those that a gather takes as long as. Ranks are groups in 6 and 7. Round
-them to whole numbers, or say more digits.
+states on each GPU, if all cut them, and the memory, in GB. For 4 to 7: the tokens that a GPU
+computes on at once, and those that a gather takes as long as. Round them to whole numbers, or say
+more digits.
 """
 
 import math
 from typing import NamedTuple
 
-MANY = 100  # GPUs
-ROWS = 4  # sequences that a rank computes on at once, at most
+ROWS = 4  # sequences that a GPU computes on at once, at most
 
 
 class Case(NamedTuple):
@@ -62,7 +66,7 @@ class Case(NamedTuple):
         memory: bytes of a GPU that tensors can have.
         flops: operations a second that a GPU reaches.
         inside: bytes a second of a GPU to others in its node.
-        between: bytes a second of a GPU to other nodes.
+        between: bytes a second of one adapter to other nodes; each GPU has one.
     """
 
     parameters: float

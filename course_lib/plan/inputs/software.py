@@ -20,7 +20,12 @@ class Software:
     Attributes:
         recipe: which kernels it has. Memory is predicted from the same recipe. Time depends on its
             `flash` and `dropout` only.
-        first: its fused attention is the first FlashAttention, or as slow as that.
+        attention: which generation its fused attention is of: 3 is the fastest that there is for
+            the GPU, 2 FlashAttention-2, 1 the first one, or one written in Triton.
+        eager: every element-wise operation is a kernel of its own, as in PyTorch without a
+            compiler.
+        early_stop: what is computed again stops when all that the backward needs is there, so that
+            a block's last product is spared, as in PyTorch's checkpoint without re-entrance.
         overlap: what runs beside computation: `tp`, `dp`, `pp`, and `wgrad`, which hides the
             backward's sums over tp, and only those, behind the gradients of the weights.
         activations: how many kernels an activation takes that is not gated; squared ReLU takes two.
@@ -28,7 +33,9 @@ class Software:
     """
 
     recipe: Recipe = MEGATRON
-    first: bool = False
+    attention: int = 3
+    eager: bool = False
+    early_stop: bool = False
     overlap: frozenset[str] = frozenset({"tp", "dp", "pp"})
     activations: int = 1
     grad_bytes: int = 2

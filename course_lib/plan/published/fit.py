@@ -58,9 +58,9 @@ def curve(run: Run, published: float) -> Curve:
     return Curve(published, -(-run.cluster.count // run.cluster.node), tuple(rates))
 
 
-def fit(curves: Sequence[Curve]) -> Fitted:
-    """The constants with the least sum of squares."""
-    tries = [Fitted(sustained, spread) for sustained in SUSTAINED for spread in SPREADS]
+def fit(curves: Sequence[Curve], spreads: Sequence[float] = SPREADS) -> Fitted:
+    """The constants with the least sum of squares, with one of some spreads."""
+    tries = [Fitted(sustained, spread) for sustained in SUSTAINED for spread in spreads]
     return min(tries, key=lambda f: sum(math.log1p(c.error(f)) ** 2 for c in curves))
 
 

@@ -13,9 +13,10 @@ never measured.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypedDict
 
-from course_lib.plan.inputs.calibration import FITTED, Fitted, band
+from course_lib.plan.inputs.calibration import Fitted, band, constants_of
 from course_lib.plan.memory.memory import memory
 from course_lib.plan.published.row import Declined, Row, Run, read
 from course_lib.plan.time.simulate import PredictedStep, simulate
@@ -59,7 +60,7 @@ def predict(row: Row, fitted: Fitted | None = None) -> Prediction:
         run = read(row)
     except Declined as why:
         return {"tflops_gpu": None, "mem_gb": None, "band": None, "reason": str(why)}
-    memory_ = mem_gib(run)
+    memory_ = None if run.partly else mem_gib(run)
     try:
         rate, width = speed(run, row, fitted)
     except Declined as why:
@@ -75,22 +76,25 @@ def speed(run: Run, row: Row, fitted: Fitted | None = None) -> tuple[float, floa
         Declined: the model is known to fail on such runs.
     """
     gpu = run.cluster.gpu.name
-    constants = fitted or FITTED.get(gpu)
+    constants = fitted or constants_of(gpu, run.layout)
     if constants is None:
         raise Declined(f"nothing was published from which to fit constants of {gpu}")
     if "shapes filled in from memory" in str(row.get("notes", "")):
         raise Declined("its shape is not from the source")
     sharded = run.layout.zero == 3
-    if sharded and not (run.software.recipe.flash and gpu.startswith("A100")):
-        raise Declined("parameters are gathered block by block, and what hides that is not known")
-    if sharded and (mem_gib(run) or 0) * GIB > FULL * run.cluster.gpu.memory:
+    if sharded and not run.software.recipe.flash:
+        raise Declined("it gathers tensor by tensor, as DeepSpeed did in 2021, at its own rate")
+    if sharded and (_least(run) or 0) * GIB > FULL * run.cluster.gpu.memory:
         raise Declined("memory is so full that the allocator decides")
+    ends = [run.layout, replace(run.layout, recompute="full")] if run.partly else [run.layout]
     try:
-        step = simulate(run.config, run.layout, run.cluster, run.software, constants)
+        steps = [simulate(run.config, e, run.cluster, run.software, constants) for e in ends]
     except ScheduleError as error:
         raise Declined(f"{error.asked}: {error.found}, but {error.why}") from error
-    _check_step(run, step)
-    return run.tflops(step.seconds), band(gpu, run.layout)
+    _check_step(run, steps[0])
+    least, most = steps[0].seconds, steps[-1].seconds
+    middle = (least + most) / 2
+    return run.tflops(middle), band(gpu, run.layout) + (most - least) / 2 / middle
 
 
 def _check_step(run: Run, step: PredictedStep) -> None:
@@ -101,6 +105,12 @@ def _check_step(run: Run, step: PredictedStep) -> None:
         raise Declined("kernels are so short that starting them decides")
     if run.cluster.gpu.name == "B200" and step.exposed["tp"] > ASSUMED_LINK * step.seconds:
         raise Declined("much of it hangs on links inside a B200 node, whose rate is assumed")
+
+
+def _least(run: Run) -> float | None:
+    """GiB with everything computed again, if it is not known what is."""
+    lean = replace(run, layout=replace(run.layout, recompute="full"))
+    return mem_gib(lean if run.partly else run)
 
 
 def mem_gib(run: Run) -> float | None:

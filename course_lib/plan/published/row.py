@@ -28,9 +28,12 @@ GPU_NAMES = {
     "A100-80": "A100-80",
     "H100-80": "H100",
     "H100": "H100",
+    "H100-96-500W": "H100-500W",
     "H200": "H200",
     "B200": "B200",
 }
+# Programs that compute a part of each block, or some blocks, again; which part is not in the row.
+PARTIAL = ("selective-ac", "selective-op")
 UNKNOWN_VOCABULARY = 32_000  # of a sentencepiece model, which such programs come with
 
 
@@ -48,6 +51,8 @@ class Run:
         cluster: GPUs and links.
         software: what the program fuses and hides, as far as the row says.
         flops: what the source counts as the FLOPs of one sequence.
+        partly: a part of the blocks is computed again, and it is not known which; the layout then
+            says none.
     """
 
     config: ModelConfig
@@ -55,6 +60,7 @@ class Run:
     cluster: Cluster
     software: Software
     flops: float
+    partly: bool = False
 
     def tflops(self, seconds: float) -> float:
         """TFLOP/s of a GPU as the source would state it for a step of `seconds`."""
@@ -94,7 +100,8 @@ def read(row: Row) -> Run:
     layout = _layout(known)
     software = _software(known, layout)
     counted = _flops(known, config)
-    return Run(config, layout, cluster(gpu, layout.gpus), software, counted)
+    partly = known.get("recompute", "") in PARTIAL
+    return Run(config, layout, cluster(gpu, layout.gpus), software, counted, partly)
 
 
 def _config(row: Texts) -> ModelConfig:
@@ -126,12 +133,15 @@ def _schedule(row: Texts, chunks: int) -> str:
             if named[1] in (name, kind.published):
                 return name
         raise Declined(f"the schedule {named[1]} is not in the table of known ones")
+    if not row.get("vpp"):
+        raise Declined("the chunks of each stage are not published, and the bubble hangs on them")
     return "interleaved 1F1B" if chunks > 1 else "1F1B"
 
 
 def _layout(row: Texts) -> Layout:
     """The degrees; the batch must come out even."""
     recompute, precision = row.get("recompute", ""), row.get("precision", "")
+    recompute = "none" if recompute in PARTIAL else recompute
     if recompute not in RECOMPUTE:
         raise Declined(f"what it computes again is {recompute or 'not published'!r}")
     if precision not in PRECISIONS:
@@ -141,6 +151,8 @@ def _layout(row: Texts) -> Layout:
     dp = gpus // (pp * tp * cp)
     if dp * pp * tp * cp != gpus or batch % (size * dp):
         raise Declined(f"{batch} sequences on {gpus} GPUs do not come out even")
+    if "fsdp" in row.get("overlap", "").split("+") and row.get("zero") != "3":
+        raise Declined("FSDP that does not cut the parameters, too: no such run was published")
     name = _schedule(row, chunks) if pp > 1 else "1F1B"
     micro_batches = batch // (size * dp)
     if name == "interleaved 1F1B" and micro_batches % pp:
@@ -178,10 +190,17 @@ def _software(row: Texts, layout: Layout) -> Software:
     dropout = not flash and _whole(row, "gated", 0) == 0
     return Software(
         recipe=replace(usual_recipe(layout), flash=flash, dropout=dropout),
-        first=flash and layout.zero == 3,  # PyTorch programs of early 2023
+        attention=_attention(row) if layout.zero == 3 else 3,
+        eager=layout.zero == 3 and "compile" not in row.get("notes", ""),
+        early_stop=layout.zero == 3,
         overlap=frozenset(overlap),
         activations=2 if "Nemotron" in row.get("model", "") else 1,
     )
+
+
+def _attention(row: Texts) -> int:
+    """llm-foundry's runs are of 2023, with attention written in Triton; PyTorch's own is newer."""
+    return 1 if "llm-foundry" in row.get("source", "") else 2
 
 
 def _flops(row: Texts, config: ModelConfig) -> float:

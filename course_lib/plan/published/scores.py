@@ -34,6 +34,8 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "zero-bubble schedules": ("zerobubble",),
     "llm-foundry, A100-80": ("llmfoundry_A100-80",),
     "llm-foundry, A100-40": ("llmfoundry_A100-40",),
+    "llm-foundry, H100": ("llmfoundry_H100",),
+    "torchtitan, H100 of 500 W": ("torchtitan",),
     "B200": ("simumax_b200",),
 }
 
@@ -95,6 +97,9 @@ def published_rate(row: Texts) -> float:
     """TFLOP/s of a GPU that were measured, from the step's seconds where only they are given."""
     if row["tflops_gpu"]:
         return float(row["tflops_gpu"])
+    if row["tok_s_gpu"]:
+        run = read(row)
+        return run.flops / run.config.sequence * float(row["tok_s_gpu"]) / 1e12
     return read(row).tflops(float(row["step_s"]))
 
 

@@ -10,13 +10,21 @@ The production version is a colleague who has done it before.
 The questions, in order:
     Does it fit on one GPU?                          DDP, perhaps with recomputation
     Do its states not even fit on all, cut?          offload
-    Do its states fit in a node, cut?                FSDP; over a slow network HSDP
-    Do FSDP's gathers hide behind computation,
-      and does every rank have a sequence?           FSDP, from 100 GPUs on with TP in the nodes
+    Are all GPUs in one node?                        FSDP
+    Has every GPU a sequence, and do FSDP's
+      gathers hide behind computation?               FSDP
+    Has every GPU a sequence, and do the states
+      fit in a node, cut?                            HSDP: it gathers inside nodes alone
+    Has every node a sequence, and do the gathers
+      hide?                                          FSDP with TP in the nodes
     No?                                              3D: TP in the nodes, PP between, ZeRO-1
     Do one sequence's activations still not fit?     CP, and recomputation
     Are there experts?                               EP
     Are there more sequences than fit at once?       accumulation
+
+A gather's ring leaves each node through all of its adapters. TP does not make it cheaper: a GPU
+then gathers its part of each matrix through its one adapter, and computes with that part alone.
+What TP changes is the number of sequences that are needed, and of hops in the ring.
 """
 
 from __future__ import annotations
@@ -30,8 +38,8 @@ from course_lib.model.config import ModelConfig
 from course_lib.model.formulas import block_parameters, parameter_count
 from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.memory.memory import memory
+from course_lib.plan.time.cost import ring_bandwidth, seconds, span
 
-MANY = 100  # from this number of GPUs on, it pays to gather less between nodes
 SIZE = 4  # sequences in a micro-batch: longer ones seldom help
 
 
@@ -111,24 +119,29 @@ def _inside(case: Case) -> int:
     return max(n for n in range(1, node + 1) if node % n == 0 and heads % n == 0)
 
 
-def _enough_tokens(case: Case) -> float:
-    """Tokens behind whose computation the gather of a block's parameters hides.
+def _enough_tokens(case: Case, tp: int = 1) -> float:
+    """Tokens of a GPU behind whose computation the gather of a block's parameters hides.
 
     2 operations for each parameter that a token uses, against 2 bytes for each that is gathered:
     all but the experts', which EP does not move.
+
+    Args:
+        case: the question.
+        tp: ranks that share each token, and gather as much less. Their tokens count in parts.
     """
     cluster, config = case.cluster, case.config
-    link = cluster.between if cluster.count > cluster.node else cluster.inside
+    group = span(cluster.count // tp, tp, cluster)
     used = gathered = block_parameters(config, active=True)
     if config.moe is not None:
         network = (3 if config.gated else 2) * config.hidden * config.ffn
         gathered -= config.moe.top_k * network
-    return cluster.gpu.reached["bf16"] / link.bandwidth * gathered / used
+    rate = ring_bandwidth(group, cluster) * tp
+    return cluster.gpu.reached["bf16"] / rate * gathered / used
 
 
-def _tokens(case: Case, data_ranks: int) -> float:
-    """Tokens that a data rank can compute with at once."""
-    return min(SIZE, case.batch / data_ranks) * case.config.sequence
+def _tokens(case: Case) -> float:
+    """Tokens that a GPU can compute with at once."""
+    return min(SIZE, case.batch / case.cluster.count) * case.config.sequence
 
 
 # --- questions -----------------------------------------------------------------------------------
@@ -158,44 +171,34 @@ def _shard(case: Case, states: float) -> list[Advice]:
             f"even cut over {cluster.count} GPUs they take {least / 1e9:.0f} GB of each: to the CPU"
         )
         return [fsdp, Advice("offload", off)] if cluster.count > 1 else [Advice("offload", why)]
-    if cluster.count <= cluster.node:
+    if cluster.count <= cluster.node or not (alone := _exposed(case)):
         return [fsdp]
-    need = _enough_tokens(case)
-    if _states(case, _cut(case, cluster.node)) <= room / 2:  # the other half for activations
-        have = _tokens(case, cluster.count)
-        if have >= need:
-            return [fsdp]
-        slow = f"{why}, but do in a node; between nodes a gather takes as long as {need:.0f} tokens"
-        return [Advice("HSDP", f"{slow}, and there are {have:.0f}")]
-    if reason := _beyond_fsdp(case):
+    in_node = _states(case, _cut(case, cluster.node)) <= room / 2  # the rest for activations
+    if in_node and case.batch >= cluster.count:
+        return [Advice("HSDP", f"{why}, but do in a node; between nodes {alone}")]
+    if reason := _exposed(case, _inside(case)):
         return _three_d(case, reason)
-    few = case.batch < cluster.count
-    if (cluster.count < MANY and not few) or _experts(case):
-        return [fsdp]
-    share = (
-        f"{case.batch} sequences are fewer than {cluster.count} GPUs"
-        if few
-        else (f"on {cluster.count} GPUs, each node gathers once instead of each GPU")
-    )
-    return [fsdp, Advice("TP", f"inside a node: {share}")]
+    return [fsdp, Advice("TP", f"inside a node: {alone}")]
 
 
 def _states(case: Case, layout: Layout) -> float:
     return memory(case.config, layout).states
 
 
-def _beyond_fsdp(case: Case) -> str:
-    """Why sharding all over the cluster, even with TP in the nodes, is too slow; or nothing."""
-    cluster, need = case.cluster, _enough_tokens(case)
-    ranks = max(1, cluster.count // _inside(case))
+def _exposed(case: Case, tp: int = 1) -> str:
+    """Why FSDP over all groups of `tp` ranks would wait for its gathers; empty if it would not."""
+    cluster = case.cluster
+    ranks = max(1, cluster.count // tp)
     if case.batch < ranks:
-        return f"{case.batch} sequences are fewer than {ranks} groups of TP"
-    if (have := _tokens(case, ranks)) < need:
-        return f"a gather takes as long as {need:.0f} tokens, and a group of TP has {have:.0f}"
-    once = 2 * block_parameters(case.config, active=True) * _tokens(case, ranks)
-    seconds = once / _inside(case) / cluster.gpu.reached["bf16"]
-    if (steps := cluster.between.alpha * ranks) > seconds:
-        return f"a gather's {ranks} steps take {steps * 1e3:.0f} ms, a block {seconds * 1e3:.0f}"
+        groups = f"{ranks} groups of TP" if tp > 1 else f"{ranks} GPUs"
+        return f"{case.batch} sequences are fewer than {groups}"
+    have, need = _tokens(case), _enough_tokens(case, tp)
+    if have < need:
+        return f"a gather takes as long as {need:.0f} tokens, and a GPU has {have:.0f}"
+    once = 2 * block_parameters(case.config, active=True) * have / cluster.gpu.reached["bf16"]
+    hops = seconds("all_gather", 0, span(ranks, tp, cluster), cluster)
+    if hops > once:
+        return f"a gather's {ranks} hops take {hops * 1e3:.0f} ms, a block {once * 1e3:.0f}"
     return ""
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig
-from course_lib.plan.inputs.calibration import FITTED, HOST, STREAMING, Fitted
+from course_lib.plan.inputs.calibration import HOST, STREAMING, Fitted, constants_of
 from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import exchange, flops
@@ -96,7 +96,7 @@ def simulate(
         layout: the degrees, as many GPUs as the cluster has.
         cluster: GPUs and links.
         software: what is fused and hidden; by default what is usual now.
-        fitted: the two constants; by default those of the GPU.
+        fitted: the two constants; by default those of the GPU and the kind of run.
 
     Raises:
         Refusal: the layout needs another number of GPUs.
@@ -108,7 +108,7 @@ def simulate(
             f"a cluster of {cluster.count}",
             "every GPU has its place in the layout",
         )
-    constants = fitted or FITTED.get(cluster.gpu.name, Fitted())
+    constants = fitted or constants_of(cluster.gpu.name, layout) or Fitted()
     setting = Setting(config, layout, cluster, software or Software(), constants)
     parts, window = _pipeline_parts(setting)
     parts = add(parts, _at_the_end(setting, window))

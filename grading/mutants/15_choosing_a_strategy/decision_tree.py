@@ -8,12 +8,12 @@ WRONG = [
 +        if case.batch > rows:
 '''),
     Wrong("all_of_a_node", ["states", "cut over a node", "are more than half"], '''
--    if states / case.node <= case.memory / 2:
-+    if states / case.node <= case.memory:
+-    if case.batch >= gpus and states / case.node <= case.memory / 2:
++    if case.batch >= gpus and states / case.node <= case.memory:
 '''),
     Wrong("batch_ignored", ["one GPU has none"], '''
--        return case.batch >= ranks and tokens(ranks) >= need
-+        return tokens(ranks) >= need
+-    if case.batch >= gpus and tokens >= need:
++    if tokens >= need:
 '''),
     Wrong("batch_rounded_down", ["accumulation was not asked for", "rounded up", "one sequence more than fit"], '''
 -        if math.ceil(case.batch / case.gpus) > rows:
@@ -32,15 +32,12 @@ WRONG = [
 +            pass
 '''),
     Wrong("ep_always", ["EP was taken where there are no experts"], '''
--        return Decision("FSDP" if case.experts else "FSDP + TP", shared)
-+        return Decision("FSDP", shared)
-@@
 -        if case.experts:
 +        if True:
 '''),
-    Wrong("ep_and_tp", ["mixtral-8x22b on 512xH100"], '''
--        return Decision("FSDP" if case.experts else "FSDP + TP", shared)
-+        return Decision("FSDP + TP", shared)
+    Wrong("ep_for_tp", ["mixtral-8x22b on 512xH100"], '''
+-        return Decision("FSDP + TP", why)
++        return Decision("FSDP" if case.experts else "FSDP + TP", why)
 '''),
     Wrong("ep_for_what_fits", ["hidden case", "DDP"], '''
 -        if case.experts:
@@ -52,9 +49,10 @@ WRONG = [
 -            words.append("EP")
 +            pass
 '''),
-    Wrong("few_for_many", ["llama3-70b on 128xH100"], '''
--    if gpus < MANY and hides(gpus):
-+    if gpus > MANY and hides(gpus):
+    Wrong("few_for_many", ["TP was taken because there are many GPUs"], '''
+             words.append("accumulation")
++    if words[0] == "FSDP" and case.gpus >= 100 and "TP" not in words:
++        words.append("TP")
 '''),
     Wrong("fsdp_for_all", ["FSDP was taken however many GPUs there are"], '''
              words.append("accumulation")
@@ -69,16 +67,18 @@ WRONG = [
 +        cut = f"cut, {states / gpus / 2**30:.0f} GB on a GPU that has {case.memory / 2**30:.0f}"
 '''),
     Wrong("groups_forgotten", ["llama3-70b on 512xH100"], '''
--    if hides(groups):
-+    if hides(gpus):
+-    if case.batch >= gpus // case.node and tokens >= need:
++    if case.batch >= gpus and tokens >= need:
 '''),
     Wrong("hsdp_and_fsdp_swapped", ["llama3-8b on 64xH100", "HSDP"], '''
--        return Decision("FSDP" if hides(gpus) else "HSDP", alone)
-+        return Decision("HSDP" if hides(gpus) else "FSDP", alone)
+-    if case.batch >= gpus and tokens >= need:
+-        return Decision("FSDP", why)
++    if case.batch >= gpus and tokens < need:
++        return Decision("FSDP", why)
 '''),
     Wrong("inside_for_between", ["the links inside a node were taken"], '''
--    need = case.flops / case.between  # 2 · tokens / flops ≥ 2 / between
-+    need = case.flops / case.inside  # 2 · tokens / flops ≥ 2 / between
+-    ring = min(case.inside, case.node * case.between)
++    ring = case.inside
 '''),
     Wrong("large_is_3d", ["hidden case"], '''
      """
@@ -86,13 +86,26 @@ WRONG = [
 +        return Decision("TP + PP + ZeRO-1", room(case).reason)
      # BEGIN SOLUTION
 '''),
-    Wrong("many_excluded", ["MANY GPUs"], '''
--    if gpus < MANY and hides(gpus):
-+    if gpus <= MANY and hides(gpus):
+    Wrong("nodes_without_sequences", ["one node has none"], '''
+-    if case.batch >= gpus // case.node and tokens >= need:
++    if tokens >= need:
+'''),
+    Wrong("one_adapter_a_node", ["one adapter was taken for the whole node"], '''
+-    ring = min(case.inside, case.node * case.between)
++    ring = case.between
+'''),
+    Wrong("only_adapters", ["a ring inside takes longer by a little"], '''
+-    ring = min(case.inside, case.node * case.between)
++    ring = case.node * case.between
+'''),
+    Wrong("tokens_of_a_group", ["hidden case"], '''
+-    if case.batch >= gpus // case.node and tokens >= need:
++    tokens = min(ROWS, case.batch * case.node / gpus) * case.sequence
++    if case.batch >= gpus // case.node and tokens >= need:
 '''),
     Wrong("network_ignored", ["the network between nodes was not looked at"], '''
--    need = case.flops / case.between  # 2 · tokens / flops ≥ 2 / between
-+    need = 0.0  # 2 · tokens / flops ≥ 2 / between
+-    need = case.flops / ring  # 2 · tokens / flops ≥ 2 / ring
++    need = 0.0  # 2 · tokens / flops ≥ 2 / ring
 '''),
     Wrong("no_accumulation", ["accumulation was not asked for where a GPU has more sequences than fit"], '''
 -            words.append("accumulation")
@@ -114,8 +127,8 @@ WRONG = [
 +    return Decision(" + ".join(words), "that is how it is done")
 '''),
     Wrong("node_taken_for_gpus", ["states were cut over all GPUs to see whether a node has room"], '''
--    if states / case.node <= case.memory / 2:
-+    if states / gpus <= case.memory / 2:
+-    if case.batch >= gpus and states / case.node <= case.memory / 2:
++    if case.batch >= gpus and states / gpus <= case.memory / 2:
 '''),
     Wrong("offload_on_cut_of_a_node", ["llama3-70b on 64xH100", "offload"], '''
 -    if gpus == 1 or states / gpus > case.memory:
@@ -125,9 +138,9 @@ WRONG = [
 -    return Decision(" + ".join(words), reason)
 +    return (" + ".join(words),)
 '''),
-    Wrong("rows_without_end", ["megatron-1t on 3072xA100"], '''
--        return min(ROWS, case.batch / ranks) * case.sequence
-+        return case.batch / ranks * case.sequence
+    Wrong("rows_without_end", ["llama3-8b on 64xH100"], '''
+-    tokens = min(ROWS, case.batch / gpus) * case.sequence
++    tokens = case.batch / gpus * case.sequence
 '''),
     Wrong("states_forgotten_in_rows", ["accumulation was not asked for", "less the states"], '''
 -        rows = (case.memory - 16 * case.parameters / cut) // one
@@ -138,8 +151,11 @@ WRONG = [
 +    if first < case.memory:
 '''),
     Wrong("strict_hides", ["a gather takes exactly as long", "a comparison excludes the equal"], '''
--        return case.batch >= ranks and tokens(ranks) >= need
-+        return case.batch >= ranks and tokens(ranks) > need
+-    if case.batch >= gpus and tokens >= need:
++    if case.batch >= gpus and tokens > need:
+@@
+-    if case.batch >= gpus // case.node and tokens >= need:
++    if case.batch >= gpus // case.node and tokens > need:
 '''),
     Wrong("table", ["hidden case"], '''
      reason: str
@@ -153,17 +169,17 @@ WRONG = [
 +    ((8, 8, 8192), 'FSDP'),
 +    ((8, 256, 8192), 'FSDP + accumulation'),
 +    ((64, 256, 8192), 'FSDP'),
-+    ((64, 256, 8192), 'HSDP'),
++    ((64, 1024, 8192), 'HSDP + accumulation'),
 +    ((64, 192, 8192), 'FSDP'),
 +    ((512, 1024, 8192), 'PP + TP + ZeRO-1'),
-+    ((128, 512, 8192), 'FSDP + TP'),
-+    ((512, 1024, 8192), 'FSDP + TP'),
++    ((128, 512, 8192), 'FSDP + accumulation'),
++    ((512, 256, 8192), 'FSDP + TP'),
 +    ((16384, 2048, 8192), 'PP + TP + ZeRO-1'),
-+    ((3072, 3072, 2048), 'PP + TP + ZeRO-1'),
++    ((3072, 512, 2048), 'PP + TP + ZeRO-1'),
 +    ((64, 64, 131072), 'CP + FSDP'),
 +    ((8, 8, 1048576), 'CP + FSDP'),
 +    ((64, 64, 32768), 'EP + FSDP'),
-+    ((512, 2048, 8192), 'EP + FSDP'),
++    ((512, 256, 8192), 'EP + FSDP + TP'),
 +]
 @@
 -    strategy, reason = room(case)
@@ -175,8 +191,8 @@ WRONG = [
 +    strategy, reason = room(case._replace(parameters=case.parameters / 2))
 '''),
     Wrong("tokens_of_all", ["llama3-405b on 16384xH100"], '''
--        return min(ROWS, case.batch / ranks) * case.sequence
-+        return case.batch * case.sequence
+-    tokens = min(ROWS, case.batch / gpus) * case.sequence
++    tokens = case.batch * case.sequence
 '''),
     Wrong("tp_first", ["TP was taken first"], '''
              words.append("accumulation")
@@ -191,8 +207,8 @@ WRONG = [
 +        rows = (case.memory - 2 * case.parameters / cut) // one
 '''),
     Wrong("wrong_way_round", ["goes the other way round"], '''
--        return case.batch >= ranks and tokens(ranks) >= need
-+        return case.batch >= ranks and tokens(ranks) <= need
+-    if case.batch >= gpus // case.node and tokens >= need:
++    if case.batch >= gpus // case.node and tokens <= need:
 '''),
 ]
 
@@ -201,8 +217,7 @@ RIGHT = [
 import math
 from typing import NamedTuple
 
-MANY = 100  # GPUs
-ROWS = 4  # sequences that a rank computes on at once, at most
+ROWS = 4  # sequences that a GPU computes on at once, at most
 
 
 class Case(NamedTuple):
@@ -219,7 +234,7 @@ class Case(NamedTuple):
         memory: bytes of a GPU that tensors can have.
         flops: operations a second that a GPU reaches.
         inside: bytes a second of a GPU to others in its node.
-        between: bytes a second of a GPU to other nodes.
+        between: bytes a second of one adapter to other nodes; each GPU has one.
     """
 
     parameters: float
@@ -250,15 +265,11 @@ class Decision(NamedTuple):
 def room(case: Case) -> Decision:
     """Questions 1 to 7: how the model gets room. Only `decide` is graded."""
     states, gpus = 16 * case.parameters, case.gpus
-    need = case.flops / case.between  # 2 · tokens / flops ≥ 2 / between
+    ring = min(case.inside, case.node * case.between)
+    need = case.flops / ring  # 2 · tokens / flops ≥ 2 / ring
+    tokens = min(ROWS, case.batch / gpus) * case.sequence
     first = states + case.kept * case.sequence
     sizes = f"{first / 1e9:.4f} GB with one sequence, and a GPU has {case.memory / 1e9:.4f}"
-
-    def tokens(ranks: int) -> float:
-        return min(ROWS, case.batch / ranks) * case.sequence
-
-    def hides(ranks: int) -> bool:
-        return case.batch >= ranks and tokens(ranks) >= need
 
     if first <= case.memory:
         return Decision("DDP" if gpus > 1 else "one GPU", sizes)
@@ -267,16 +278,14 @@ def room(case: Case) -> Decision:
         return Decision("FSDP + offload" if gpus > 1 else "offload", cut)
     if gpus <= case.node:
         return Decision("FSDP", sizes)
-    alone = f"a GPU has {tokens(gpus):.4f} tokens, and a gather takes as long as {need:.4f}"
-    if states / case.node <= case.memory / 2:
-        return Decision("FSDP" if hides(gpus) else "HSDP", alone)
-    if gpus < MANY and hides(gpus):
-        return Decision("FSDP", alone)
-    groups = gpus // case.node
-    shared = f"a group has {tokens(groups):.4f} tokens, and a gather takes as long as {need:.4f}"
-    if hides(groups):
-        return Decision("FSDP" if case.experts else "FSDP + TP", shared)
-    return Decision("TP + PP + ZeRO-1", shared)
+    why = f"a GPU has {tokens:.4f} tokens at once, and a gather takes as long as {need:.4f}"
+    if case.batch >= gpus and tokens >= need:
+        return Decision("FSDP", why)
+    if case.batch >= gpus and states / case.node <= case.memory / 2:
+        return Decision("HSDP", why)
+    if case.batch >= gpus // case.node and tokens >= need:
+        return Decision("FSDP + TP", why)
+    return Decision("TP + PP + ZeRO-1", why)
 
 
 def decide(case: Case) -> Decision:
@@ -306,8 +315,7 @@ def decide(case: Case) -> Decision:
 import math
 from typing import NamedTuple
 
-MANY = 100  # GPUs
-ROWS = 4  # sequences that a rank computes on at once, at most
+ROWS = 4  # sequences that a GPU computes on at once, at most
 
 
 class Case(NamedTuple):
@@ -324,7 +332,7 @@ class Case(NamedTuple):
         memory: bytes of a GPU that tensors can have.
         flops: operations a second that a GPU reaches.
         inside: bytes a second of a GPU to others in its node.
-        between: bytes a second of a GPU to other nodes.
+        between: bytes a second of one adapter to other nodes; each GPU has one.
     """
 
     parameters: float
@@ -355,15 +363,11 @@ class Decision(NamedTuple):
 def room(case: Case) -> Decision:
     """Questions 1 to 7: how the model gets room. Only `decide` is graded."""
     states, gpus = 16 * case.parameters, case.gpus
-    need = case.flops / case.between  # 2 · tokens / flops ≥ 2 / between
+    ring = min(case.inside, case.node * case.between)
+    need = case.flops / ring  # 2 · tokens / flops ≥ 2 / ring
+    tokens = min(ROWS, case.batch / gpus) * case.sequence
     first = states + case.kept * case.sequence
     sizes = f"{first / 1e9:.0f} GB with one sequence, and a GPU has {case.memory / 1e9:.0f}"
-
-    def tokens(ranks: int) -> float:
-        return min(ROWS, case.batch / ranks) * case.sequence
-
-    def hides(ranks: int) -> bool:
-        return case.batch >= ranks and tokens(ranks) >= need
 
     if first <= case.memory:
         return Decision("DDP" if gpus > 1 else "one GPU", sizes)
@@ -372,16 +376,14 @@ def room(case: Case) -> Decision:
         return Decision("FSDP + offload" if gpus > 1 else "offload", cut)
     if gpus <= case.node:
         return Decision("FSDP", sizes)
-    alone = f"a GPU has {tokens(gpus):.0f} tokens, and a gather takes as long as {need:.0f}"
-    if states / case.node <= case.memory / 2:
-        return Decision("FSDP" if hides(gpus) else "HSDP", alone)
-    if gpus < MANY and hides(gpus):
-        return Decision("FSDP", alone)
-    groups = gpus // case.node
-    shared = f"a group has {tokens(groups):.0f} tokens, and a gather takes as long as {need:.0f}"
-    if hides(groups):
-        return Decision("FSDP" if case.experts else "FSDP + TP", shared)
-    return Decision("TP + PP + ZeRO-1", shared)
+    why = f"a GPU has {tokens:.0f} tokens at once, and a gather takes as long as {need:.0f}"
+    if case.batch >= gpus and tokens >= need:
+        return Decision("FSDP", why)
+    if case.batch >= gpus and states / case.node <= case.memory / 2:
+        return Decision("HSDP", why)
+    if case.batch >= gpus // case.node and tokens >= need:
+        return Decision("FSDP + TP", why)
+    return Decision("TP + PP + ZeRO-1", why)
 
 
 def decide(case: Case) -> Decision:
@@ -411,8 +413,7 @@ def decide(case: Case) -> Decision:
 import math
 from typing import NamedTuple
 
-MANY = 100  # GPUs
-ROWS = 4  # sequences that a rank computes on at once, at most
+ROWS = 4  # sequences that a GPU computes on at once, at most
 
 
 class Case(NamedTuple):
@@ -429,7 +430,7 @@ class Case(NamedTuple):
         memory: bytes of a GPU that tensors can have.
         flops: operations a second that a GPU reaches.
         inside: bytes a second of a GPU to others in its node.
-        between: bytes a second of a GPU to other nodes.
+        between: bytes a second of one adapter to other nodes; each GPU has one.
     """
 
     parameters: float
@@ -461,32 +462,23 @@ def decide(case: Case) -> Decision:
     """Goes through a table."""
     nodes, one = max(1, case.gpus // case.node), case.sequence * case.kept
     states, gpus, gb = 16 * case.parameters, case.gpus, 1e9
-    gather = 2 / case.between
-
-    def at_once(ranks: int) -> float:
-        return case.sequence * min(case.batch / ranks, ROWS)
-
-    def slow(ranks: int) -> bool:
-        return ranks > case.batch or 2 * at_once(ranks) / case.flops < gather
+    through = [case.inside, case.between * case.node]
+    at_once = case.sequence * min(case.batch / gpus, ROWS)
+    slow = 2 * at_once / case.flops < 2 / min(through)
+    network = f"{at_once:,.1f} tokens against {case.flops / min(through):,.1f}"
 
     def memory(first: float) -> str:
         return f"memory {case.memory / gb:.3f} GB against {first / gb:.3f}"
 
-    def network(ranks: int) -> str:
-        return f"{at_once(ranks):,.1f} tokens against {case.flops / case.between:,.1f}"
-
-    in_node = 2 * states <= case.memory * case.node
     questions = [
         (one + states <= case.memory, ["one GPU" if gpus == 1 else "DDP"], memory(one + states)),
         (gpus == 1, ["offload"], memory(states)),
         (states > gpus * case.memory, ["offload", "FSDP"], memory(states / gpus)),
         (gpus <= case.node, ["FSDP"], memory(one + states)),
-        (in_node and slow(gpus), ["HSDP"], network(gpus)),
-        (in_node, ["FSDP"], network(gpus)),
-        (MANY > gpus and not slow(gpus), ["FSDP"], network(gpus)),
-        (slow(nodes), ["ZeRO-1", "PP", "TP"], network(nodes)),
-        (case.experts > 0, ["FSDP"], network(nodes)),
-        (True, ["TP", "FSDP"], network(nodes)),
+        (not slow and gpus <= case.batch, ["FSDP"], network),
+        (gpus <= case.batch and 2 * states <= case.memory * case.node, ["HSDP"], network),
+        (slow or nodes > case.batch, ["ZeRO-1", "PP", "TP"], network),
+        (True, ["TP", "FSDP"], network),
     ]
     words, reason = next((words, reason) for holds, words, reason in questions if holds)
     whole = questions[0][0]

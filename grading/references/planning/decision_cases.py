@@ -14,7 +14,6 @@ from typing import NamedTuple
 from course_lib.model import parameter_count
 from course_lib.plan import model, parse_cluster
 
-MANY = 100
 ROWS = 4
 USABLE = 0.9
 ETHERNET = 1.25e9  # 10 Gb/s for each GPU, in bytes
@@ -46,17 +45,24 @@ class Case(NamedTuple):
         return self.kept * self.sequence
 
     @property
+    def ring(self) -> float:
+        """Bytes/s of rings: a node sends through all its adapters, and each GPU inside."""
+        return min(self.inside, self.node * self.between)
+
+    @property
     def need(self) -> float:
         """Tokens that a gather takes as long as."""
-        return self.flops / self.between
+        return self.flops / self.ring
 
-    def tokens(self, ranks: int) -> float:
-        """Those that a rank computes on at once."""
-        return min(ROWS, self.batch / ranks) * self.sequence
+    @property
+    def tokens(self) -> float:
+        """Those that a GPU computes on at once."""
+        return min(ROWS, self.batch / self.gpus) * self.sequence
 
-    def hides(self, ranks: int) -> bool:
+    @property
+    def hides(self) -> bool:
         """Whether the gather does."""
-        return self.batch >= ranks and self.tokens(ranks) >= self.need
+        return self.tokens >= self.need
 
     @property
     def words(self) -> str:
@@ -110,18 +116,17 @@ def _room(case: Case) -> tuple[list[str], tuple[float, float], str]:
         return ["offload", "FSDP"][: min(2, gpus)], (cut, has), why
     if gpus <= case.node:
         return ["FSDP"], (first, has), f"{said}, and all are in one node"
-    why = "{} computes on {:.0f} tokens at once, a gather takes as long as {:.0f}"
-    alone, groups = (case.tokens(gpus), case.need), gpus // case.node
-    if case.states / case.node <= case.memory / 2:
-        words = ["FSDP" if case.hides(gpus) else "HSDP"]
-        return words, alone, f"states fit in a node, and {why.format('a GPU', *alone)}"
-    if gpus < MANY and case.hides(gpus):
-        return ["FSDP"], alone, why.format("a GPU", *alone)
-    shared = (case.tokens(groups), case.need)
-    why = why.format(f"each of {groups} nodes", *shared)
-    if case.hides(groups):
-        return ["FSDP"] if case.experts else ["FSDP", "TP"], shared, why
-    return ["TP", "PP", "ZeRO-1"], shared, why
+    both = (case.tokens, case.need)
+    why = "a GPU computes on {:.0f} tokens at once, a gather takes as long as {:.0f}".format(*both)
+    full = case.batch >= gpus
+    if full and case.hides:
+        return ["FSDP"], both, why
+    if full and case.states / case.node <= case.memory / 2:
+        return ["HSDP"], both, f"states fit in a node, and {why}"
+    few = f"{case.batch} sequences are fewer than {gpus} GPUs, and {why}"
+    if case.batch >= gpus // case.node and case.hides:
+        return ["FSDP", "TP"], both, few
+    return ["TP", "PP", "ZeRO-1"], both, why if full else few
 
 
 # --- cases ---------------------------------------------------------------------------------------
@@ -161,21 +166,21 @@ PUBLIC: Mapping[str, tuple[Row, ...]] = MappingProxyType(
         ),
         "network": (
             ("llama3-8b", "64xH100", 256, 0, 0.0),
-            ("llama3-8b", "64xH100", 256, 0, ETHERNET),
+            ("llama3-8b", "64xH100", 1024, 0, ETHERNET),
             ("llama3-70b", "64xH100", 192, 0, 0.0),
             ("llama3-70b", "512xH100", 1024, 0, ETHERNET),
         ),
         "many": (
             ("llama3-70b", "128xH100", 512, 0, 0.0),
-            ("llama3-70b", "512xH100", 1024, 0, 0.0),
+            ("llama3-70b", "512xH100", 256, 0, 0.0),
             ("llama3-405b", "16384xH100", 2048, 0, 0.0),
-            ("megatron-1t", "3072xA100", 3072, 0, 0.0),
+            ("megatron-1t", "3072xA100", 512, 0, 0.0),
         ),
         "long": (
             ("llama3-8b", "64xH100", 64, 131072, 0.0),
             ("llama3.2-1b", "8xH100", 8, 1 << 20, 0.0),
             ("mixtral-8x7b", "64xH100", 64, 0, 0.0),
-            ("mixtral-8x22b", "512xH100", 2048, 8192, 0.0),
+            ("mixtral-8x22b", "512xH100", 256, 8192, 0.0),
         ),
     }
 )
@@ -206,9 +211,13 @@ def _fsdp_always(case: Case) -> frozenset[str]:
 def _cut_over_all(case: Case) -> frozenset[str]:
     words = answer(case).words
     small = case.states / case.gpus <= case.memory / 2
-    if case.gpus <= case.node or "DDP" in words or not small:
-        return words
-    return (words - {"TP", "PP", "ZeRO-1"}) | {"FSDP" if case.hides(case.gpus) else "HSDP"}
+    slow = case.batch >= case.gpus > case.node and not case.hides
+    return frozenset({"HSDP"}) if slow and small and "PP" in words else words
+
+
+def _tp_from_100(case: Case) -> frozenset[str]:
+    words = answer(case).words
+    return words | {"TP"} if "FSDP" in words and case.gpus >= 100 else words
 
 
 SLIPS: Mapping[str, Words] = MappingProxyType(
@@ -216,10 +225,20 @@ SLIPS: Mapping[str, Words] = MappingProxyType(
         "2 bytes a parameter were counted: states are 16, with gradients, fp32 master weights and "
         "Adam's moments": _with(lambda case: case._replace(parameters=case.parameters / 8)),
         "one sequence's activations were left out": _with(lambda case: case._replace(kept=1e-9)),
-        "TP was taken first: only where FSDP's gathers do not hide, or on many GPUs": _tp_first,
+        "TP was taken first: only where sequences are fewer than GPUs, or gathers do not hide":
+            _tp_first,
+        "TP was taken because there are many GPUs: it does not make gathers cheaper, since each "
+        "GPU gathers its part through its one adapter, and computes with that part alone":
+            _tp_from_100,
+        "one adapter was taken for the whole node: all GPUs of a node have one, and rings leave it "
+        "through all of them": _with(lambda case: case._replace(between=case.between / case.node)),
+        "adapters were counted, and not that a ring passes every GPU inside the nodes, too":
+            _with(lambda case: case._replace(inside=1e30)),
         "FSDP was taken however many GPUs there are: with so few tokens its gathers do not hide":
             _fsdp_always,
-        "the network between nodes was not looked at": _with(lambda c: c._replace(between=1e30)),
+        "the network between nodes was not looked at": _with(
+            lambda c: c._replace(between=1e30, inside=1e30)
+        ),
         "the links inside a node were taken for those between nodes":
             _with(lambda case: case._replace(between=case.inside)),
         "states were cut over all GPUs to see whether a node has room": _cut_over_all,
@@ -230,17 +249,17 @@ SLIPS: Mapping[str, Words] = MappingProxyType(
         "CP was never asked for": lambda case: answer(case).words - {"CP"},
         "EP was taken where there are no experts": _with(lambda c: c._replace(experts=8)),
         "EP was left out: there are experts": lambda case: answer(case).words - {"EP"},
-        "experts were not looked at: TP instead of EP": _with(lambda c: c._replace(experts=0)),
     }
 )  # fmt: skip
 
 
-def slips(asked: list[Case], given: list[frozenset[str]]) -> str:
+def slips(asked: list[Case], given: list[frozenset[str]], edge: str = "") -> str:
     """Which slips explain all answers, or if none does all wrong ones; accumulation is one itself.
 
     Args:
         asked: the cases.
         given: the words of the answers, of which one at least is wrong.
+        edge: what to say where no slip explains all of them.
     """
     last = {"accumulation"}
     right = [answer(case).words for case in asked]
@@ -256,4 +275,6 @@ def slips(asked: list[Case], given: list[frozenset[str]]) -> str:
         ]
         if found:
             return "; or ".join(found)
+        if edge:
+            return edge
     return ""

@@ -70,7 +70,8 @@ class Question(NamedTuple):
     def cluster(self) -> Cluster:
         """Where it is trained."""
         usual = parse_cluster(self.gpus)
-        return replace(usual, node=self.node, gpu=replace(usual.gpu, memory=self.memory))
+        gpu = replace(usual.gpu, memory=self.memory)
+        return replace(usual, node=self.node, adapters=self.node, gpu=gpu)
 
     @property
     def words(self) -> str:

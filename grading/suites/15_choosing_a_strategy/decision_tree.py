@@ -18,14 +18,15 @@ EXERCISE = Exercise(
     defines=("decide",),
     hints=(
         "Work out the four numbers first: states, one sequence's activations, the tokens that a "
-        "rank computes on at once, and those that a gather takes as long as. The questions are "
+        "GPU computes on at once, and those that a gather takes as long as. The questions are "
         "then one line each.",
-        "2 bytes over the network take 2 / between, 2 operations for each of t tokens 2·t / flops: "
-        "a gather hides if t >= flops / between, and batch >= ranks. The tokens are "
-        "min(ROWS, batch / ranks) · sequence, with gpus or gpus // node ranks.",
+        "2 bytes round the ring take 2 / ring, with ring = min(inside, node · between); 2 "
+        "operations for each of t tokens take 2·t / flops. So a gather hides if t >= flops / ring, "
+        "where t is min(ROWS, batch / gpus) · sequence, with TP or without.",
         "Return as soon as a question is answered: `if states + one <= memory`, `if gpus == 1 or "
-        "states / gpus > memory`, `if gpus <= node`, `if states / node <= memory / 2`, `if gpus < "
-        "MANY and hides(gpus)`, `if hides(gpus // node)`. Only then add CP, EP, accumulation.",
+        "states / gpus > memory`, `if gpus <= node`, `if batch >= gpus and hides`, `if batch >= "
+        "gpus and states / node <= memory / 2`, `if batch >= gpus // node and hides`. Only then "
+        "add CP, EP, accumulation.",
     ),
 )
 
@@ -51,10 +52,10 @@ def _public(group: str) -> list[tuple[str, Case]]:
 
 def _edges() -> list[tuple[str, Case]]:
     """One case on each edge, and one beside it; all numbers are exact in floating point."""
-    base = Case(2**32, 0, 2**20, 2**12, 64, 64, 8, 2**36 + 2**32, 2**50, 2**40, 2.0**36)
-    half = base._replace(gpus=16, memory=2**34, kept=2**10, between=2.0**30)
+    base = Case(2**32, 0, 2**20, 2**12, 64, 64, 8, 2**36 + 2**32, 2**50, 2**40, 2.0**33)
+    half = base._replace(gpus=16, memory=2**34, kept=2**10, between=2.0**27)
     hides = base._replace(memory=2**33, kept=2**10, batch=256)
-    many = hides._replace(node=4, batch=400)
+    inside = hides._replace(inside=2.0**36, between=2.0**34)
     long = base._replace(kept=2**21, memory=2**34, gpus=8, batch=8)
     return [
         ("states and one sequence are the memory", base),
@@ -67,11 +68,13 @@ def _edges() -> list[tuple[str, Case]]:
         ("states, cut over a node, are more than half", half._replace(parameters=2**32 + 1)),
         ("all GPUs are one node", half._replace(node=16)),
         ("a gather takes exactly as long as the tokens", hides),
-        ("a gather takes longer by a little", hides._replace(between=2.0**36 - 2**20)),
+        ("a gather takes longer by a little", hides._replace(between=2.0**33 - 2**17)),
         ("every GPU has one sequence", hides._replace(batch=64, sequence=2**15)),
         ("one GPU has none", hides._replace(batch=63, sequence=2**15)),
-        ("MANY GPUs", many._replace(gpus=100)),
-        ("fewer than MANY", many._replace(gpus=96)),
+        ("every node has one sequence", hides._replace(batch=8, sequence=2**17)),
+        ("one node has none", hides._replace(batch=7, sequence=2**18)),
+        ("a ring inside takes exactly as long as the tokens", inside),
+        ("a ring inside takes longer by a little", inside._replace(inside=2.0**36 - 2**20)),
         ("one sequence takes half the memory", long),
         ("one sequence takes more than half", long._replace(sequence=2**12 + 1)),
     ]
@@ -123,12 +126,12 @@ def _hold(run: Run, cases: list[tuple[str, Case]], edge: str = "") -> None:
     for (name, case), words in zip(cases, given, strict=True):
         right = answer(case)
         if words != right.words:
-            cause = slips([case for _, case in cases], given)
+            cause = slips([case for _, case in cases], given, edge)
             run.fail(
                 f"{name}: {case.words}",
                 measured=" + ".join(sorted(words)),
                 expected=f"{' + '.join(sorted(right.words))}; {right.why}",
-                cause=cause or edge,
+                cause=cause,
             )
 
 
@@ -159,7 +162,7 @@ def check_does_not_fit(run: Run) -> None:
     "fast and slow networks",
     points=3,
     code="E",
-    diagnosis="questions 4 and 5: the tokens of a GPU against flops / between",
+    diagnosis="questions 4 and 5: the tokens of a GPU against flops by the bytes/s of the rings",
 )
 def check_network(run: Run) -> None:
     """E: four cases."""
@@ -170,7 +173,7 @@ def check_network(run: Run) -> None:
     "from 128 to 16384 GPUs",
     points=3,
     code="E",
-    diagnosis="questions 5 to 7: with TP ranks are groups, gpus // node of them",
+    diagnosis="questions 4 to 7: TP is for fewer sequences than GPUs, and gathers hide as before",
 )
 def check_many(run: Run) -> None:
     """E: four cases."""

@@ -77,7 +77,8 @@ def drive_known(learner: Any, group: Any, spreads: list[list[dict[str, Any]]]) -
 def _cluster(hardware: dict[str, Any]) -> Cluster:
     known = make_cluster(hardware["gpu"], hardware["count"])
     inside, between = (Link(*hardware[name]) for name in ("inside", "between"))
-    return replace(known, node=hardware["node"], inside=inside, between=between)
+    node = hardware["node"]
+    return replace(known, node=node, adapters=node, inside=inside, between=between)
 
 
 def _terms(said: Any) -> Any:

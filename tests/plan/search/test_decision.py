@@ -26,8 +26,9 @@ CASES = [
     ("llama3-8b", "8xH100", 64, 0, None, "FSDP + accumulation"),
     ("llama3-70b", "64xH100", 64, 0, None, "FSDP + recomputation"),
     ("llama3-8b", "64xH100", 64, 0, ETHERNET, "HSDP"),
-    ("llama3-70b", "512xH100", 1024, 0, None, "FSDP + TP"),
-    ("llama3-70b", "128xH100", 512, 0, None, "FSDP + TP"),
+    ("llama3-70b", "512xH100", 1024, 0, None, "FSDP + recomputation"),
+    ("llama3-70b", "512xH100", 256, 0, None, "FSDP + TP"),
+    ("llama3-70b", "128xH100", 512, 0, None, "FSDP + recomputation + accumulation"),
     ("llama3-70b", "512xH100", 1024, 0, ETHERNET, "TP + PP + ZeRO-1"),
     ("llama3-405b", "16384xH100", 2048, 0, None, "TP + PP + ZeRO-1"),
     ("megatron-1t", "3072xA100", 512, 0, None, "TP + PP + ZeRO-1"),
@@ -60,4 +61,26 @@ def test_reasons_name_what_decides() -> None:
     assert "fewer than 512 GPUs" in why("TP", "llama3-70b", "512xH100", 256, 0, None)
     assert "64 sequences for each GPU" in why("accumulation", "gpt2-xl", "8xH100", 512, 0, None)
     assert "uses 13" in why("EP", "mixtral-8x7b", "64xH100", 64, 4096, None)
-    assert "8192" in why("PP", "llama3-405b", "16384xH100", 2048, 0, None)
+    assert "2159 tokens, and a GPU has 1024" in why(
+        "PP", "llama3-405b", "16384xH100", 2048, 0, None
+    )
+
+
+def test_a_gather_leaves_a_node_through_all_of_its_adapters() -> None:
+    """The need of one adapter for a whole node would be eight times as many tokens."""
+    config, made = model("llama3-405b"), parse_cluster("512xH100")
+    slow = replace(made, between=replace(made.between, bandwidth=10e9))
+    why = decide(Case(config, slow, 512)).advice[1].why  # 8192 tokens for each GPU
+    assert "a gather takes as long as 9931 tokens, and a GPU has 8192" in why
+    assert decide(Case(config, made, 512)).strategy.startswith("FSDP")
+    one = replace(slow, adapters=1)
+    assert "as long as 79450 tokens" in decide(Case(config, one, 512)).advice[1].why
+
+
+def test_tensor_parallelism_does_not_make_gathers_cheaper() -> None:
+    """As many bytes leave a node, through the same adapters, for the same computation."""
+    config, made = model("llama3-70b"), replace(parse_cluster("512xH100"), inside=Link(0, 1e12))
+    slow = replace(made, between=Link(0, 5e9))
+    for batch in (256, 512, 1024):
+        assert "PP" in decide(Case(config, slow, batch)).strategy
+    assert "PP" not in decide(Case(config, made, 256)).strategy

@@ -13,7 +13,7 @@ from course_lib.plan.inputs.recipe import Recipe
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.time import flops
 from course_lib.plan.time.block import Product, Work, block, head
-from course_lib.plan.time.kernels import compute, filled, product_seconds
+from course_lib.plan.time.kernels import FIRST, compute, filled, product_seconds
 
 GPT = ModelConfig(24, 2304, 24, 24, 9216, 51200, 2048, gated=False, tied=True)
 LLAMA = ModelConfig(32, 4096, 32, 8, 14336, 128256, 8192)
@@ -93,7 +93,9 @@ def test_waves_fill_up() -> None:
 def test_the_first_flash_attention_is_slower() -> None:
     work = block(LLAMA, Layout(), Software()).forward
     old, new = (
-        compute(work, H100, Layout(), Software(first=f), Fitted())["attention"]
-        for f in (True, False)
+        compute(work, H100, Layout(), Software(attention=generation), Fitted())["attention"]
+        for generation in (1, 3)
     )
-    assert old == pytest.approx(new / 0.6)
+    second = compute(work, H100, Layout(), Software(attention=2), Fitted())["attention"]
+    assert second == pytest.approx(new * 0.6 / 0.34)
+    assert old == pytest.approx(second / FIRST)
