@@ -19,7 +19,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 RIGHT = r"within (\d(\.\d+)?e-1[0-9]|0e\+00)"
 MOST_LINES = 30  # of the idea's cells together
 LONGEST_CELL = 25
-FINISHED = ("01", "02", "04", "10", "11")  # lessons that are written as the design asks
+FINISHED = ("01", "02", "04", "10", "11", "12")  # lessons that are written as the design asks
 
 
 class Break(NamedTuple):
@@ -66,6 +66,8 @@ BREAKS = (
     Break("11", 0, "name == saved and ", "", r"within \de[+-]0[01]"),
     Break("11", 0, "data.seek(at + (low - first) * numbers.itemsize)", "data.seek(at)",
           r"within \de[+-]0[01]"),
+    Break("12", 0, "results[order] = back", "results = back", r"within \de[+-]0[01]"),
+    Break("12", 0, " * weights[..., None]", "", r"within \de[+-]0[01]"),
 )  # fmt: skip
 
 

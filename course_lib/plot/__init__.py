@@ -10,6 +10,7 @@ from course_lib.plot.data_parallel.buckets import bucket_steps
 from course_lib.plot.data_parallel.losses import loss_curves
 from course_lib.plot.data_parallel.scaling import scaling_chart
 from course_lib.plot.expert.dispatch import dispatch_steps
+from course_lib.plot.expert.loads import load_curves
 from course_lib.plot.memory.bars import byte_bars, memory_bars
 from course_lib.plot.memory.memory_player import memory_player
 from course_lib.plot.memory.memory_runs import memory_compared
@@ -59,6 +60,7 @@ __all__ = [
     "format_bytes",
     "format_time",
     "gradient_histogram",
+    "load_curves",
     "loss_curves",
     "magnitudes",
     "measured_schedule",

@@ -239,6 +239,7 @@ def pictures() -> dict[str, Any]:
         "scaling": plot.scaling_chart(
             {"slow": {2: 1.5}}, {"slow": {1: 1.0, 2: 1.6}}, "Strong scaling"
         ),
+        "loads": plot.load_curves({"nothing": [[2.0, 3.0], [2.5, 3.5]]}),
         "losses": plot.loss_curves({"one process": [2.0, 1.0], "DDP": [2.0, 1.25]}),
         "split": plot.tensor_split_steps(6, 8, 16, 3),
         "schedule": plot.schedule_grid(simulate(zb_v(2, 3))),
