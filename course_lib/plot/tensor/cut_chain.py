@@ -5,7 +5,7 @@ Paper: Korthikanti et al. (2022), figure 5, and Jacobs et al., "DeepSpeed Ulysse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from course_lib.plot.player import svg
@@ -16,8 +16,8 @@ from course_lib.trace import Refusal
 WIDTH, HEIGHT, TOP, TALL, WIDE, CARD = 800, 268, 82, 112, 62, 5
 Look = Literal["rows", "columns", "whole", "parts"]
 WORDS = {
-    "rows": "each rank has some rows",
-    "columns": "each rank has some columns",
+    "rows": "each rank has some {rows}",
+    "columns": "each rank has some {columns}",
     "whole": "every rank has the whole",
     "parts": "each rank has one summand of the whole",
 }
@@ -62,7 +62,8 @@ def cut_chain_steps(
         )
     pitch = (WIDTH - 2 * 24 - WIDE) / (len(links) - 1)
     corners = [(24 + place * pitch, TOP) for place in range(len(links))]
-    frames = [_frame(links, shown, ranks, pitch) for shown in range(1, len(links) + 1)]
+    said = {look: words.format(rows=rows, columns=columns) for look, words in WORDS.items()}
+    frames = [_frame(links, shown, ranks, pitch, said) for shown in range(1, len(links) + 1)]
     legend = f"rows: {rows} · columns: {columns} · a colour for each rank"
     return Player(
         (WIDTH, HEIGHT),
@@ -75,13 +76,16 @@ def cut_chain_steps(
     )
 
 
-def _frame(links: Sequence[Link], shown: int, ranks: int, pitch: float) -> Frame:
+def _frame(
+    links: Sequence[Link], shown: int, ranks: int, pitch: float, said: Mapping[str, str]
+) -> Frame:
     last = links[shown - 1]
-    words = f"{last.tensor}: {WORDS[last.look]}"
+    words = f"{last.tensor}: {said[last.look]}"
     head = svg.text(0, 0, words, size=15, anchor="start", bold=True)
     parts = [_tensor(link, ranks, pitch) if n < shown else "" for n, link in enumerate(links)]
+    when = f"After {last.operation}" if last.operation else "At the start"
     sent = " This operation sends." if last.sends else ""
-    return Frame((head, *parts), f"{last.operation or 'at the start'}. {words}.{sent}")
+    return Frame((head, *parts), f"{when}, {said[last.look]}.{sent}")
 
 
 def _tensor(link: Link, ranks: int, pitch: float) -> str:

@@ -21,7 +21,12 @@ def test_each_frame_shows_one_more_tensor_and_how_it_is_cut():
     assert shown == [1, 2, 3, 4]
     colors = [[part.count(rank_color(r)) for r in (0, 1)] for part in player.frames[-1].parts[1:]]
     assert colors == [[1, 1], [0, 0], [1, 1], [1, 1]]
-    assert player.frames[1].caption.endswith("every rank has the whole. This operation sends.")
+    assert [frame.caption for frame in player.frames] == [
+        "At the start, each rank has some tokens.",
+        "After all-gather, every rank has the whole. This operation sends.",
+        "After · A, each rank has some channels.",
+        "After · B, each rank has one summand of the whole.",
+    ]
 
 
 def test_rows_and_columns_share_the_tensor_evenly():
