@@ -19,7 +19,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 RIGHT = r"within (\d(\.\d+)?e-1[0-9]|0e\+00)"
 MOST_LINES = 30  # of the idea's cells together
 LONGEST_CELL = 25
-FINISHED = ("01", "02", "04", "10", "11", "12")  # lessons that are written as the design asks
+FINISHED = ("01", "02", "04", "06", "07", "10", "11", "12")  # written as the design asks
 
 
 class Break(NamedTuple):
@@ -59,6 +59,27 @@ BREAKS = (
           "sharded_block(x, up, down)",
           r"within \de-1\d\s+held after the forward: [89]\d,\d+ bytes\s+8 all_gather, 8 reduce"),
     Break("04", 1, '"avg"', '"sum"', r"within 3e\+00"),
+    Break("06", 0, "comm.all_reduce(d_x, group)", "pass",
+          r"result \de[-+]\d\d, dX [1-9]e[-+]0\d, dA \de-1\d, dB"),
+    Break("06", 0, "    d_b = z.T", "    comm.all_reduce(d_out, group); d_b = z.T",
+          r"result (\de-1\d|0e\+00), dX 3e\+00, dA 3e\+00, dB 3e\+00"),
+    Break("06", 1, "comm.all_reduce(shared.grad, sharers)", "pass",
+          r"gradients within [1-9]e[-+]0\d, the result \de-1\d"),
+    Break("06", 1, "rank * K // world_size", "rank % K", r"the result [1-9]e[-+]0\d"),
+    Break("06", 2, 'comm.all_reduce(most, group, "max")', "pass", r"within [1-9]e[-+]0\d"),
+    Break("06", 2, "torch.where(mine, part.gather(1, index[:, None])[:, 0], 0.0)",
+          "part.gather(1, index[:, None])[:, 0]", r"within [1-9]e[-+]0\d"),
+    Break("06", 3, "work.wait()", "pass", r"within [1-9]e[-+]0\d"),
+    Break("06", 3, "(z, b, 4)", "(z, b, 1)", r"within \de-1\d; 1 all_reduce"),
+    Break("07", 0, "comm.all_reduce(g.grad, group)", "pass",
+          r"gradients within [1-9]e[-+]0\d, the result \de-1\d"),
+    Break("07", 0, "reduce_scatter_in_group(part, 0, group)", "part.chunk(world_size)[rank]",
+          r"the result [1-9]e[-+]0\d"),
+    Break("07", 1, "summed * shrink", "summed", r"within [1-9]e[-+]0\d"),
+    Break("07", 1, "range(world_size)", "range(world_size - 1)", r"within [1-9]e[-+]0\d"),
+    Break("07", 2, "comm.all_to_all(coming, parts, group)", "coming.copy_(parts)",
+          r"within [1-9]e[-+]0\d"),
+    Break("07", 2, "coming.unbind()", "coming.flip(0).unbind()", r"within [1-9]e[-+]0\d"),
     Break("10", 0, "torch.set_rng_state(ctx.random)", "pass", r"within \de[+-]0[012]"),
     Break("10", 0, "torch.set_rng_state(now)", "pass", r"within 0e\+00\s+held.*\s+the.*False"),
     Break("10", 1, "torch.set_rng_state(random)", "pass", r"within \de[+-]0[012]"),

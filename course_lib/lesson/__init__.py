@@ -1,5 +1,6 @@
 """The verbs of a lesson: prove, learn, compare, show. Measuring that a page need not spell out."""
 
+from course_lib.lesson.cut import prove_cut
 from course_lib.lesson.gap import largest_gap
 from course_lib.lesson.held import memory_by_class
 from course_lib.lesson.learn import learn, loss_curve
@@ -17,6 +18,7 @@ __all__ = [
     "memory_by_class",
     "one_process",
     "prove",
+    "prove_cut",
     "show",
     "train_step",
 ]

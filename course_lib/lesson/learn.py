@@ -25,6 +25,7 @@ def learn(
     steps: int = 40,
     batch: int = 16,
     rate: float = 3e-3,
+    same_batch: bool = False,
 ) -> dict[str, list[float]]:
     """Trains a small transformer with each strategy, and alone, with the same global batches.
 
@@ -36,6 +37,7 @@ def learn(
         steps: how many updates are made.
         batch: windows of 64 tokens in a global batch; divides by the group's size.
         rate: AdamW's learning rate.
+        same_batch: every rank gets the whole batch, because the model is cut and not the batch.
 
     Returns:
         The mean loss of every step, for `one process` and for each strategy; the same on every
@@ -48,7 +50,9 @@ def learn(
     broadcast(shared, 0, group)
     curves = {ALONE: shared.tolist()}
     for name, strategy in strategies.items():
-        curves[name] = loss_curve(strategy, group, steps=steps, batch=batch, rate=rate)
+        curves[name] = loss_curve(
+            strategy, group, steps=steps, batch=batch, rate=rate, same_batch=same_batch
+        )
     return curves
 
 
@@ -60,6 +64,7 @@ def loss_curve(
     batch: int = 16,
     rate: float = 3e-3,
     seed: int = 0,
+    same_batch: bool = False,
 ) -> list[float]:
     """The mean loss over the ranks of every step of one training; collective.
 
@@ -70,8 +75,9 @@ def loss_curve(
         batch: windows of 64 tokens in a global batch; divides by the group's size.
         rate: AdamW's learning rate.
         seed: of the weights and of the order of the data; a claim takes more than one.
+        same_batch: as for `learn`.
     """
-    losses = _losses(strategy, group, steps, batch, rate, seed)
+    losses = _losses(strategy, group, steps, batch, rate, seed, same_batch)
     shared = torch.tensor(losses, dtype=torch.float64, device=group.device)
     all_reduce(shared, group, "avg")
     return shared.tolist()
@@ -84,8 +90,9 @@ def _losses(
     batch: int,
     rate: float,
     seed: int,
+    same_batch: bool = False,
 ) -> list[float]:
-    index, size = (group.index, group.size) if group else (0, 1)
+    index, size = (group.index, group.size) if group and not same_batch else (0, 1)
     text = load_corpus(limit=TEXT).train
     windows = WindowSampler(text, CONFIG.sequence, batch, index, size, seed)
     make = partial(torch.optim.AdamW, lr=rate)

@@ -1,6 +1,7 @@
 """Pictures, drawn from records only: steppers, bars, timelines, meshes, and the answer field."""
 
 from course_lib.plot.attention.ring_attention import ring_attention_steps
+from course_lib.plot.attention.running_softmax import running_softmax_steps
 from course_lib.plot.checkpoint.checkpoint_map import checkpoint_map
 from course_lib.plot.checkpoint.checkpoint_parts import StoredPart, TensorPart, WholeTensor
 from course_lib.plot.collectives.collectives import collective_steps
@@ -35,11 +36,15 @@ from course_lib.plot.schedule.measured import Measured, measured_schedule
 from course_lib.plot.schedule.schedule_explorer import schedule_explorer
 from course_lib.plot.schedule.schedule_grid import schedule_grid
 from course_lib.plot.schedule.schedule_picture import schedule_picture, simulated_and_measured
+from course_lib.plot.tensor.cut_chain import Link as CutLink
+from course_lib.plot.tensor.cut_chain import cut_chain_steps
+from course_lib.plot.tensor.head_cut import head_cut_steps
 from course_lib.plot.tensor.tensor_split import tensor_split_steps
 from course_lib.plot.traces.flight_steps import flight_steps
 from course_lib.plot.traces.trace_steps import trace_steps
 
 __all__ = [
+    "CutLink",
     "Frame",
     "Measured",
     "Picture",
@@ -53,6 +58,7 @@ __all__ = [
     "byte_bars",
     "checkpoint_map",
     "collective_steps",
+    "cut_chain_steps",
     "dispatch_steps",
     "explore_mesh",
     "explore_plan",
@@ -60,6 +66,7 @@ __all__ = [
     "format_bytes",
     "format_time",
     "gradient_histogram",
+    "head_cut_steps",
     "load_curves",
     "loss_curves",
     "magnitudes",
@@ -77,6 +84,7 @@ __all__ = [
     "recompute_steps",
     "residency_steps",
     "ring_attention_steps",
+    "running_softmax_steps",
     "scaling_chart",
     "schedule_explorer",
     "schedule_grid",

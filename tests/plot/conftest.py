@@ -242,6 +242,13 @@ def pictures() -> dict[str, Any]:
         "loads": plot.load_curves({"nothing": [[2.0, 3.0], [2.5, 3.5]]}),
         "losses": plot.loss_curves({"one process": [2.0, 1.0], "DDP": [2.0, 1.25]}),
         "split": plot.tensor_split_steps(6, 8, 16, 3),
+        "heads": plot.head_cut_steps({"one head": [([0, 1], [0]), ([2, 3], [0])]}),
+        "cuts": plot.cut_chain_steps(
+            [plot.CutLink("", "x", "rows"), plot.CutLink("all-gather", "all", "whole", sends=True)],
+            rows="tokens",
+            columns="channels",
+        ),
+        "softmax": plot.running_softmax_steps([[1.0, 2.0], [3.0]], [[0.0, 1.0], [2.0]]),
         "schedule": plot.schedule_grid(simulate(zb_v(2, 3))),
         "schedules": plot.schedule_picture(simulate(gpipe(2, 3)), simulate(zb_v(2, 3))),
         "numbers": plot.number_lines({f.name: values(f) for f in (BF16, E5M2, E4M3FN)}),

@@ -1,0 +1,240 @@
+"""async_row_parallel: the result and its gradients, the order of products and messages, bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.functional import linear
+
+from course_lib.grade.suite import Exercise, Run, check
+from course_lib.trace import wire_bytes
+
+EXERCISE = Exercise(
+    name="async_row_parallel",
+    lesson="06_tensor_parallel",
+    title="A product in pieces that hides its messages",
+    core=False,
+    minutes=25,
+    order=8,
+    defines=("async_row_parallel",),
+    hints=(
+        "What does the second product need from the first all-reduce? And what does whoever reads "
+        "the result need from it? Between these two moments the message may travel.",
+        "`all_reduce(part, group, async_op=True)` returns a Work at once. Keep it, and the part, "
+        "in lists; wait in a second loop, after the last product.",
+        "Backward is g's: the gradient of a sum is the gradient of each summand. So the gradient "
+        "of x is `grad @ weight`, and that of the weight is `grad.mT @ x`; nothing is sent.",
+    ),
+)
+
+WORLDS = (2, 3)
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any,
+    group: Any,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    slope: torch.Tensor,
+    pieces: int,
+) -> dict[str, Any]:
+    """One forward and backward; at each product, its tokens and how the calls stand."""
+    events, products = group.ledger.events, []
+    begin = len(events)
+
+    def multiply(piece: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+        calls = [event for event in events[begin:] if event.parent < 0]
+        waited = sum(event.end is not None for event in calls)
+        products.append([piece.shape[0], len(calls), waited])
+        return linear(piece, matrix)
+
+    leaves = [tensor.clone().requires_grad_() for tensor in (x, weight)]
+    coming = slope.clone()
+    out = learner.async_row_parallel(*leaves, pieces, multiply, group)
+    calls = [event for event in events[begin:] if event.parent < 0]
+    never = sum(event.end is None for event in calls)
+    found = {"out": out.detach().clone(), "count": len(calls), "never": never}
+    middle = len(events)
+    out.backward(coming)
+    return {
+        **found,
+        "products": products,
+        "x": leaves[0].grad,
+        "weight": leaves[1].grad,
+        "given": [*(leaf.detach() for leaf in leaves), coming],
+        "back": len(events) - middle,
+    }
+
+
+# --- what they must bring back -------------------------------------------------------------------
+class Case(NamedTuple):
+    """One run.
+
+    Attributes:
+        result: of the run.
+        inputs: of every rank.
+        total: the sum of all ranks' products.
+        pieces: how many.
+        words: the case in words.
+    """
+
+    result: Any
+    inputs: list[dict[str, Any]]
+    total: torch.Tensor
+    pieces: int
+    words: str
+
+
+def _cases(run: Run) -> Iterator[Case]:
+    """Worlds and numbers of pieces; tokens that the pieces do not divide."""
+    for world in WORLDS:
+        for pieces in (1, 4):
+            tokens, wide, out = 4 * run.number(2, 5) + 2, run.number(3, 6), run.number(2, 7)
+            slope = run.random((tokens, out))
+            inputs = [
+                {
+                    "x": run.random((tokens, wide)),
+                    "weight": run.random((out, wide)),
+                    "slope": slope,
+                    "pieces": pieces,
+                }
+                for _ in range(world)
+            ]
+            result = run(drive, inputs, world=world)
+            total = sum((each["x"] @ each["weight"].T for each in inputs), torch.zeros(()))
+            words = f"({world} ranks, {tokens} tokens in {pieces} pieces)"
+            yield Case(result, inputs, total, pieces, words)
+
+
+@check(
+    "the result is the sum of all ranks' products",
+    points=3,
+    code="E",
+    diagnosis="one summand a rank; put the pieces together after they have been summed",
+)
+def check_result(run: Run) -> None:
+    """E: on 2 and 3 ranks, in 1 and 4 pieces."""
+    for case in _cases(run):
+        for rank, found in enumerate(case.result.outputs):
+            own = case.inputs[rank]["x"] @ case.inputs[rank]["weight"].T
+            size = len(case.inputs)
+            run.close(
+                found["out"],
+                case.total,
+                f"the result {case.words}",
+                rank=rank,
+                terms=6 * size,
+                likely={
+                    "this is the rank's own summand: the sum over the ranks is missing": own,
+                    "this is the mean over the ranks: it is a sum": case.total / size,
+                },
+            )
+
+
+@check(
+    "gradients of this rank's inputs and weight; nothing is sent for them",
+    points=3,
+    code="E",
+    diagnosis="the gradient of a sum is the gradient of each summand",
+)
+def check_gradients(run: Run) -> None:
+    """E: beside one process; the tensors that were given stay as they are."""
+    for case in _cases(run):
+        for rank, (found, given) in enumerate(zip(case.result.outputs, case.inputs, strict=True)):
+            slope, size = given["slope"], len(case.inputs)
+            exact = {"x": slope @ given["weight"], "weight": slope.T @ given["x"]}
+            for name, value in exact.items():
+                run.close(
+                    found[name],
+                    value,
+                    f"the gradient of {name} {case.words}",
+                    rank=rank,
+                    terms=24,
+                    likely={
+                        "N times too large: the gradient is whole on every rank, and needs "
+                        "no sum": size * value
+                    },
+                )
+            kept = [given["x"], given["weight"], slope]
+            for name, after, before in zip(
+                ("x", "weight", "the gradient"), found["given"], kept, strict=True
+            ):
+                run.equal(after, before, f"{name} after the call {case.words}", rank=rank)
+            run.equal(
+                found["back"],
+                0,
+                f"the number of calls in backward {case.words}",
+                rank=rank,
+                likely={"g's backward hands the gradient on": 1},
+            )
+
+
+@check(
+    "each message is begun before the next product, and waited for after the last",
+    points=4,
+    code="O",
+    diagnosis="product, begin its all-reduce, next product; a second loop waits",
+)
+def check_order(run: Run) -> None:
+    """O: how many calls had begun, and how many were waited for, when each product began."""
+    for case in _cases(run):
+        for rank, found in enumerate(case.result.outputs):
+            _compare_order(run, case, rank, found)
+
+
+def _compare_order(run: Run, case: Case, rank: int, found: dict[str, Any]) -> None:
+    x, pieces = case.inputs[rank]["x"], case.pieces
+    tokens, begun, waited = ([row[column] for row in found["products"]] for column in range(3))
+    sizes = [len(part) for part in x.tensor_split(pieces)]
+    run.equal(
+        tokens,
+        sizes,
+        f"the tokens of the products {case.words}",
+        rank=rank,
+        likely={
+            "the product is not cut": [len(x)],
+            "torch.chunk cuts otherwise": [len(part) for part in x.chunk(pieces)],
+        },
+    )
+    what = f"each product begins {case.words}"
+    counted, none = list(range(pieces)), [0] * pieces
+    late = "all are begun after the last product, with nothing left to hide behind"
+    blocked = "each is waited for before the next product: nothing overlaps"
+    likely = {late: none}
+    run.equal(begun, counted, f"the all-reduces begun when {what}", rank=rank, likely=likely)
+    likely = {blocked: counted}
+    run.equal(waited, none, f"the all-reduces waited for when {what}", rank=rank, likely=likely)
+    run.equal(found["never"], 0, f"the all-reduces never waited for {case.words}", rank=rank)
+
+
+@check(
+    "as many all-reduces as pieces, and the bytes of one",
+    points=2,
+    code="B",
+    diagnosis="2(N-1)/N·S in all: each piece of the result is sent once",
+)
+def check_bytes(run: Run) -> None:
+    """B: from the ledger."""
+    for case in _cases(run):
+        world, (_, out) = len(case.inputs), case.total.shape
+        sizes = [len(part) * out * 8 for part in case.total.tensor_split(case.pieces)]
+        right = [
+            sum(wire_bytes("all_reduce", size, world, rank, 8)[0] for size in sizes)
+            for rank in range(world)
+        ]
+        run.bytes(
+            case.result,
+            right,
+            what=f"bytes sent {case.words}",
+            likely={
+                "the whole result is sent for each piece": [
+                    case.pieces * wire_bytes("all_reduce", sum(sizes), world, r, 8)[0]
+                    for r in range(world)
+                ]
+            },
+        )
+        for rank, found in enumerate(case.result.outputs):
+            run.equal(found["count"], case.pieces, f"the number of calls {case.words}", rank=rank)
