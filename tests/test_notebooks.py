@@ -56,6 +56,12 @@ def test_code_fits_the_page(notebook: Path) -> None:
         assert not source(cell).rstrip().endswith(";"), "nbval and the ranks would differ"
 
 
+def test_an_answer_is_not_readable_above_its_field(notebook: Path) -> None:
+    for cell in cells(notebook, "code"):
+        if "plot.predict(" in source(cell):
+            assert cell["metadata"].get("jupyter", {}).get("source_hidden"), source(cell)
+
+
 def test_pictures_speak_and_stay_here(notebook: Path) -> None:
     text = notebook.read_text()
     assert not re.search(r'src=\\?"https?://', text), "a picture from another machine"

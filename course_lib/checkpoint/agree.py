@@ -52,7 +52,7 @@ def together(asked: str, work: Callable[[], Any], group: Group) -> list[Any]:
         CheckpointError: `work` failed on a rank; it has the first such rank's reason.
     """
     result: Any = None
-    error: list[str] = []
+    error: list[Any] = []
     try:
         result = work()
         json.dumps(result, allow_nan=False)
@@ -61,18 +61,21 @@ def together(asked: str, work: Callable[[], Any], group: Group) -> list[Any]:
     answers = gather_json([result, error], group)
     failed = [rank for rank, (_, told) in enumerate(answers) if told]
     if failed:
-        wanted, found, why = answers[failed[0]][1]
+        wanted, found, why, number = answers[failed[0]][1]
         ranks = "1 rank" if len(failed) == 1 else f"{len(failed)} ranks"
-        raise CheckpointError(
+        refusal = CheckpointError(
             wanted,
             f"on index {failed[0]} of {group.size} ranks: {found}",
             why or f"{ranks} failed, and it takes all of them",
         )
+        refusal.errno = number
+        raise refusal
     return [answer for answer, _ in answers]
 
 
-def _told(asked: str, reason: Exception) -> list[str]:
-    """What was asked, found and why, of an error; a refusal says so itself, once."""
+def _told(asked: str, reason: Exception) -> list[Any]:
+    """What was asked, found, why, and the system's number; a refusal says so itself, once."""
     if isinstance(reason, CheckpointError):
-        return [reason.asked, reason.found, reason.why]
-    return [asked, " ".join(f"{type(reason).__name__}: {reason}".split("\n")), ""]
+        return [reason.asked, reason.found, reason.why, reason.errno]
+    number = reason.errno if isinstance(reason, OSError) else None
+    return [asked, " ".join(f"{type(reason).__name__}: {reason}".split("\n")), "", number]

@@ -20,7 +20,12 @@ class CheckpointError(Refusal):
         asked: what the caller wanted.
         found: what is there instead: a file, a tensor, a rank's error.
         why: why the two do not go together, or what to do.
+
+    Attributes:
+        errno: the system's number of the error behind it, as in an `OSError`; None without one.
     """
+
+    errno: int | None = None
 
     def __init__(self, asked: str, found: str, why: str) -> None:
         super().__init__(_line(asked), _line(found), _line(why))

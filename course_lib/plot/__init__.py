@@ -8,6 +8,7 @@ from course_lib.plot.collectives.fit import alpha_beta_chart
 from course_lib.plot.collectives.lanes import timeline_lanes
 from course_lib.plot.data_parallel.buckets import bucket_steps
 from course_lib.plot.data_parallel.losses import loss_curves
+from course_lib.plot.data_parallel.scaling import scaling_chart
 from course_lib.plot.expert.dispatch import dispatch_steps
 from course_lib.plot.memory.bars import byte_bars, memory_bars
 from course_lib.plot.memory.memory_player import memory_player
@@ -74,6 +75,7 @@ __all__ = [
     "recompute_steps",
     "residency_steps",
     "ring_attention_steps",
+    "scaling_chart",
     "schedule_explorer",
     "schedule_grid",
     "schedule_picture",

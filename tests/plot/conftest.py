@@ -236,6 +236,9 @@ def pictures() -> dict[str, Any]:
         "residency": plot.residency_steps(Timeline([marked(UNITS, calls="reduce_scatter")])),
         "held": plot.memory_over_time(Timeline([marked(HOLDS)])),
         "stages": plot.memory_player({"N = 1": {"DDP": {"parameters": 4096}}}, 2048),
+        "scaling": plot.scaling_chart(
+            {"slow": {2: 1.5}}, {"slow": {1: 1.0, 2: 1.6}}, "Strong scaling"
+        ),
         "losses": plot.loss_curves({"one process": [2.0, 1.0], "DDP": [2.0, 1.25]}),
         "split": plot.tensor_split_steps(6, 8, 16, 3),
         "schedule": plot.schedule_grid(simulate(zb_v(2, 3))),

@@ -146,9 +146,10 @@ REAL = {
     "bf16": {"enabled": False},
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.98], "eps": 1e-8,
                                               "weight_decay": 0.01}},
-    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": "auto",
-                                                      "warmup_num_steps": 10,
-                                                      "total_num_steps": 90}},
+    "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_type": "linear",
+                                                       "cos_min_ratio": 0.1,
+                                                       "warmup_num_steps": 10,
+                                                       "total_num_steps": 90}},
     "activation_checkpointing": {"partition_activations": False},
 }  # fmt: skip
 
@@ -173,6 +174,8 @@ def test_a_real_deepspeed_configuration(tmp_path: Path) -> None:
         ({"optimizer": {"type": "Lamb"}}, "Lamb"),
         ({"fp16": {"enabled": True, "loss_scale": 128}}, "a fixed scale"),
         ({"train_batch_size": 30}, "4 rows × 4"),
+        ({"scheduler": {"type": "WarmupDecayLR"}}, "WarmupDecayLR.*ours is.*WarmupCosineLR"),
+        ({"scheduler": {"type": "WarmupCosineLR"}}, "0.0001.*ours is.*0.1"),
         ({"zero_optimization": {"stage": "two"}}, "two"),
         ({"zero_optimization": 3}, "DeepSpeed configuration"),
     ],

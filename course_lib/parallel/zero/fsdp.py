@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from course_lib.parallel.zero.precision import Precision
 from course_lib.parallel.zero.sharded.backward import Backward, Wanted
 from course_lib.parallel.zero.sharded.cut import cut
 from course_lib.parallel.zero.sharded.order import Order, Use
+from course_lib.parallel.zero.sharded.read_guard import RefuseReads
 from course_lib.parallel.zero.sharded.shard_guard import UncopiedHook, refuse_uncuttable
 from course_lib.parallel.zero.sharded.sharded_module import ShardedModule
 from course_lib.parallel.zero.sharded.unit import State, Unit
@@ -97,6 +98,7 @@ class FSDP(ShardedModule):
         self._synchronises, self._frees = True, True
         self._order, self._expected = Order(), Order()  # of this forward, and of the one before
         self._backward: Backward | None = None
+        self._watched: set[bool] = set()  # whether a forward with gradients, and one without
         self._callback: Callable[[], object] = lambda: None  # autograd's, while it has one
         self.finish_units(self._make_units(list(units)))
         self._root = self.units[-1]
@@ -129,12 +131,20 @@ class FSDP(ShardedModule):
         if self.find_unused_parameters:
             for unit in self.units:
                 unit.gather()  # on all ranks, whichever units each of them is about to call
-        output = self._compute(args, kwargs)
+        with self._watching_reads():
+            output = self._compute(args, kwargs)
+        self._watched.add(torch.is_grad_enabled())
         self.unfinished = ""
         for unit in self.units[:-1]:
             if self.reshard or not torch.is_grad_enabled():
                 unit.free()  # gathered, but not used after all
         return output
+
+    def _watching_reads(self) -> AbstractContextManager[object]:
+        """The first forward, with gradients and without: later ones run the same code."""
+        if torch.is_grad_enabled() in self._watched:
+            return nullcontext()
+        return RefuseReads(self._unit_of, self._guard.refuse_outside)
 
     def _compute(self, args: Any, kwargs: Any) -> Any:
         args, kwargs = self._before_forward(self._root, self.module, args, kwargs)
@@ -232,7 +242,7 @@ class FSDP(ShardedModule):
         if backward is not None:
             backward.take_averages()
         if unit.state is not State.WHOLE:
-            self._guard.refuse_gradient(unit, parameter)
+            self._guard.refuse_outside(unit, parameter)
 
     def _end_backward(self, backward: Backward, synchronises: bool) -> None:
         """WHOLE → SHARDED → REDUCING → SHARDED for what autograd did not reach, and the root."""

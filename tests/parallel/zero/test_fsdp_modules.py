@@ -581,7 +581,7 @@ def refused(group: Any) -> dict[str, str]:
 REFUSED = {
     "container": "with the unit parts\nfound: a ModuleList, which has no forward",
     "side": "modified by an inplace operation",  # autograd's own words: it has read nothing
-    "other method": "parts.1, which is SHARDED: nobody has called it",
+    "other method": "parts.0, which is SHARDED: nobody has called it",
     "returned": "the output of parts.0 of FSDP",
     "tied": "first.weight and parts.0.weight, two tensors in the same memory",
     "tied buffer": "first.weight and turned",

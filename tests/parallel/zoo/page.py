@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.parallel.zoo.specimen import Specimen
-from tests.parallel.zoo.table import ROWS, WRONG_TODAY
+from tests.parallel.zoo.table import ROWS
 from tests.parallel.zoo.wrappers import OURS
 
 PAGE = Path(__file__).parents[3] / "docs" / "wrappers.md"
@@ -13,9 +13,7 @@ BEGIN, END = "<!-- written from the zoo: begin -->\n", "<!-- written from the zo
 
 
 def cell(row: Specimen, wrapper: str) -> str:
-    """What the zoo holds a wrapper to on a model, or what is known to be wrong with it."""
-    if (row.name, wrapper) in WRONG_TODAY:
-        return f"wrong today: {WRONG_TODAY[row.name, wrapper]}"
+    """What the zoo holds a wrapper to on a model."""
     kind, words = row.expected(wrapper)
     return {"refused": f"refused: {words}", "unfit": f"unfit: {row.unfit}"}.get(kind, kind)
 

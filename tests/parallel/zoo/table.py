@@ -106,8 +106,3 @@ ROWS = [
     Specimen("one_unit", "the root alone", lambda: nn.Sequential(nn.Linear(6, 3))),
 ]  # fmt: skip
 SPECIMENS = {row.name: row for row in ROWS}
-
-# What is not right yet, and why; each is to leave this table with the change that mends it.
-WRONG_TODAY = {
-    ("sibling", "FSDP"): "torch's error about a shape, where FSDP in bf16 refuses",
-}

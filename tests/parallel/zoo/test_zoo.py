@@ -9,22 +9,14 @@ import pytest
 from course_lib.ranks import Pool
 from tests.parallel.zoo.harness import GROUPS, judge
 from tests.parallel.zoo.specimen import Specimen
-from tests.parallel.zoo.table import ROWS, WRONG_TODAY
+from tests.parallel.zoo.table import ROWS
 from tests.parallel.zoo.wrappers import OURS
-
-
-def marks(row: Specimen, wrapper: str, fast: bool) -> list[pytest.MarkDecorator]:
-    """What is slow, and what is known to be wrong."""
-    known = WRONG_TODAY.get((row.name, wrapper))
-    wrong = [pytest.mark.xfail(reason=known, strict=fast)] if known else []
-    return wrong if fast else [*wrong, pytest.mark.slow]
-
 
 # In `make test` each pair of a row and a wrapper is tried on one of the groups, by turns.
 CASES = [
     pytest.param(
         row, wrapper, group, id=f"{row.name}-{wrapper}-{group}",
-        marks=marks(row, wrapper, fast=not row.slow and (i + j) % len(GROUPS) == k),
+        marks=() if not row.slow and (i + j) % len(GROUPS) == k else pytest.mark.slow,
     )
     for i, row in enumerate(ROWS)
     for j, wrapper in enumerate(OURS)

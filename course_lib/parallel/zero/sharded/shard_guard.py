@@ -187,10 +187,10 @@ class ShardGuard:
                 "keep_whole",
             )
 
-    def refuse_gradient(self, unit: Unit, parameter: nn.Parameter) -> None:
-        """Stops a gradient for a parameter that is cut."""
+    def refuse_outside(self, unit: Unit, parameter: nn.Parameter) -> None:
+        """Stops what computes with a parameter that is cut, or has a gradient for it."""
         raise CommError(
-            f"a gradient for {self._names[parameter]} of FSDP on rank {self._rank}",
+            f"to use {self._names[parameter]} of FSDP on rank {self._rank}",
             f"{unit.name}, which is {unit.state.name}: nobody has called it, or its backward is "
             "behind",
             "its parameters may be used in its forward only: use call_as_forward for another "

@@ -15,7 +15,8 @@ The production version is DeepSpeed, whose own parser takes what it does not kno
     fp16.initial_scale_power                  --scale-power
     fp16.loss_scale_window                    --scale-window
     optimizer.params.lr, betas, weight_decay  --rate, --beta1, --beta2, --decay
-    scheduler.params.warmup_num_steps, ...    --warmup, --steps
+    scheduler.params.warmup_num_steps, ...    --warmup, --steps; of WarmupCosineLR, with a linear
+                                              warm-up and a cos_min_ratio of 0.1
     activation_checkpointing                  --recompute full, if there is anything in it
 
 A value of "auto" leaves our own.
@@ -58,6 +59,10 @@ SIMPLE = {
     "scheduler.params.warmup_num_steps": ("warmup", int),
     "scheduler.params.total_num_steps": ("steps", int),
 }
+
+# The curve of the learning rate: DeepSpeed's where it says nothing, and the only one of ours.
+THEIR_CURVE = {"warmup_type": "log", "cos_min_ratio": 0.0001}
+OUR_CURVE = {"type": "WarmupCosineLR", "warmup_type": "linear", "cos_min_ratio": 0.1}
 
 
 def read_deepspeed(path: Path, config: RunConfig) -> RunConfig:
@@ -108,9 +113,12 @@ def _optimizer(name: Any, _: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _schedule(name: Any, _: dict[str, Any]) -> dict[str, Any]:
-    if name not in ("WarmupCosineLR", "WarmupDecayLR", "WarmupLR"):
-        raise ValueError(f"scheduler.type is {name!r}, and ours is a warm-up and a cosine")
+def _schedule(name: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Ours is a line up and a cosine down to a tenth; DeepSpeed's defaults are others."""
+    has = {"type": name}
+    has |= {key: given.get(f"scheduler.params.{key}", there) for key, there in THEIR_CURVE.items()}
+    if has != OUR_CURVE:
+        raise ValueError(f"the scheduler {has}, and ours is {OUR_CURVE}")
     return {}
 
 
@@ -147,6 +155,8 @@ _TAKEN: dict[str, Any] = {
         zip(("beta1", "beta2"), map(float, both), strict=True)
     ),
     "scheduler.type": _schedule,
+    "scheduler.params.warmup_type": lambda _, __: {},
+    "scheduler.params.cos_min_ratio": lambda _, __: {},
     "activation_checkpointing": _recompute,
     "train_micro_batch_size_per_gpu": lambda _, __: {},
 }

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from math import isinf
 
 from course_lib.train.command.config import RunConfig
+from course_lib.train.command.other_tools.deepspeed import OUR_CURVE, THEIR_CURVE
 
 Words = list[tuple[str, object]]
 TITAN_SCHEDULES = {
@@ -140,8 +141,12 @@ def as_deepspeed(c: RunConfig) -> str:
             "params": {"lr": c.rate, "betas": [c.beta1, c.beta2], "weight_decay": c.decay},
         },
         "scheduler": {
-            "type": "WarmupCosineLR",
-            "params": {"warmup_num_steps": c.warmup, "total_num_steps": c.steps},
+            "type": OUR_CURVE["type"],
+            "params": {
+                "warmup_num_steps": c.warmup,
+                "total_num_steps": c.steps,
+                **{key: OUR_CURVE[key] for key in THEIR_CURVE},
+            },
         },
     }
     if c.precision == "bf16":
