@@ -98,8 +98,20 @@ def _parser() -> argparse.ArgumentParser:
     command("progress", do_progress, "show the way so far")
     command("doctor", do_doctor, "whether the course can run here, and what to do if not")
     ask = command("plan", do_plan, "the fastest layouts of a known model on a cluster, and why")
-    ask.add_argument("--model", required=True, help="as llama3-70b; a wrong name lists them all")
-    ask.add_argument("--gpus", required=True, help="how many of which, as 512xH100")
+    which = ask.add_mutually_exclusive_group(required=True)
+    which.add_argument("--model", help="as llama3-70b; a wrong name lists them all")
+    which.add_argument("--config", metavar="FILE", help="a config.json, ours or Hugging Face's")
+    ask.add_argument("--gpus", required=True, help="how many of which, as 512xH100 or 64x8xH100")
+    ask.add_argument("--hardware", type=Path, metavar="FILE", help="a machine of your own, JSON")
+    ask.add_argument(
+        "--layout",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="judge this one, as tp8 pp4 dp16 zero1",
+    )
+    ask.add_argument("--tokens", type=float, default=0.0, help="to train on, as 15e12")
+    ask.add_argument("--price", type=float, default=0.0, help="of a GPU for an hour")
     ask.add_argument("--global-batch", type=int, required=True, help="sequences in a step")
     ask.add_argument("--seq", type=int, help="tokens in a sequence; the model's own if not said")
     ask.add_argument("--precision", default="bf16", help="of products: bf16 (default), fp8, ...")
@@ -122,9 +134,11 @@ def do_doctor(args: argparse.Namespace) -> int:
 
 def do_plan(args: argparse.Namespace) -> int:
     """Searches all layouts."""
-    from course_lib.plan import answer  # imports torch, too
+    from course_lib.plan import Wishes, answer  # imports torch, too
 
-    found = answer(args.model, args.gpus, args.global_batch, args.seq, args.precision)
+    name = args.model or str(Path(args.config).with_suffix(".json"))
+    wishes = Wishes(tuple(args.layout), args.hardware, args.tokens, args.price)
+    found = answer(name, args.gpus, args.global_batch, args.seq, args.precision, wishes)
     print(json.dumps(found.to_dict(), indent=1) if args.json else found.text())
     return 0 if found.plan.choices else 1
 

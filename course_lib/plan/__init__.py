@@ -7,7 +7,7 @@ from course_lib.plan.inputs.models import MODELS, model
 from course_lib.plan.inputs.recipe import COURSE
 from course_lib.plan.inputs.software import Software
 from course_lib.plan.memory.memory import Memory, memory
-from course_lib.plan.search.answer import Answer, answer, problem
+from course_lib.plan.search.answer import Answer, Wishes, answer, problem
 from course_lib.plan.search.decision import Case, decide
 from course_lib.plan.search.planner import Plan, Problem, plan
 from course_lib.plan.time.simulate import PredictedStep, simulate
@@ -27,6 +27,7 @@ __all__ = [
     "Software",
     "Stages",
     "PredictedStep",
+    "Wishes",
     "answer",
     "band",
     "cluster",

@@ -13,16 +13,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from course_lib.layout import PRECISIONS, Layout
+from course_lib.layout import Layout
 from course_lib.model.config import ModelConfig
 from course_lib.model.formulas import parameter_count
 from course_lib.plan.inputs.calibration import LARGEST, MOST_CP, band, seen
-from course_lib.plan.inputs.hardware import Cluster, parse_cluster
-from course_lib.plan.inputs.models import model
+from course_lib.plan.inputs.hardware import Cluster
+from course_lib.plan.search.bill import Bill
 from course_lib.plan.search.decision import Case, Decision, decide
+from course_lib.plan.search.judge import Verdict, judge, parse_layout, strategy_of, words_of
 from course_lib.plan.search.planner import Plan, Problem, Refused, plan
+from course_lib.plan.search.question import Wishes, checked
 from course_lib.plan.time.simulate import PredictedStep, simulate
-from course_lib.trace import Refusal
 
 HEAD = (
     "pp",
@@ -43,7 +44,10 @@ HEAD = (
     "exposed",
 )
 
-LONGEST = 2**27  # tokens of a sequence; cuts of longer ones are too many to be tried
+MAIN = ("TP", "PP", "FSDP")  # words that say how the model gets room
+PER_PARAMETER = (
+    20  # tokens: Hoffmann et al., "Training Compute-Optimal Large Language Models" (2022)
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Answer:
         plan: the best layouts, and why not the others.
         steps: what each of the best does in a step.
         decision: what an engineer would begin with, and why.
+        verdict: of the layout that was asked about, if one was.
+        bill: what training at the speed of the first layout costs; None if there is none.
     """
 
     name: str
@@ -67,6 +73,8 @@ class Answer:
     plan: Plan
     steps: tuple[PredictedStep, ...]
     decision: Decision
+    verdict: Verdict | None = None
+    bill: Bill | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The same for programs: bytes, seconds, TFLOP/s of a GPU, parts of one."""
@@ -91,6 +99,9 @@ class Answer:
             "batch": self.batch,
             "sequence": self.config.sequence,
             "choices": choices,
+            "words": words_of(self.plan.choices[0].layout) if self.plan.choices else "",
+            "verdict": asdict(self.verdict) if self.verdict else None,
+            "bill": self._bill(),
             "advice": [asdict(part) for part in self.decision.advice],
             "refused": [
                 {"degrees": asdict(one.degrees), "why": one.why} for one in self.plan.refused
@@ -110,10 +121,30 @@ class Answer:
             lines.append("No layout fits.")
         else:
             lines += [*_table([HEAD, *self._rows()]), "", *self._worth()]
-        lines += ["", f"To begin with, in words: {self.decision.strategy}"]
-        lines += [f"  {part.word}: {part.why}" for part in self.decision.advice]
+        lines += ["", self.verdict.text()] if self.verdict else []
+        lines += ["", self.bill.text()] if self.bill else []
+        lines += ["", *self._words()]
         lines += ["", f"Not taken: {len(self.plan.refused)} other ways to cut it, among them"]
         return "\n".join(lines + [f"  {line}" for line in reasons(self.plan.refused)])
+
+    def _bill(self) -> dict[str, float] | None:
+        if self.bill is None:
+            return None
+        names = ("days", "gpu_hours", "megawatt_hours", "money")
+        return asdict(self.bill) | {name: getattr(self.bill, name) for name in names}
+
+    def _words(self) -> Iterable[str]:
+        """The first layout in words; where the lesson's questions say otherwise, how both agree."""
+        asked = self.decision.strategy
+        if not self.plan.choices:
+            yield f"What to do instead: {asked}"
+        else:
+            taken = strategy_of(self.plan.choices[0].layout)
+            yield f"The first in words: {taken}"
+            wanted = {w for w in asked.split(" + ") if w in MAIN}
+            if wanted != {w for w in taken.split(" + ") if w in MAIN}:
+                yield f"Lesson 15's questions alone, without these predictions: {asked}"
+        yield from (f"  {part.word}: {part.why}" for part in self.decision.advice)
 
     def _rows(self) -> Iterable[Sequence[str]]:
         for choice, step in zip(self.plan.choices, self.steps, strict=True):
@@ -154,34 +185,69 @@ class Answer:
                 else f"No run on {gpu} is in the published data."
             )
         if any(way.zero == 3 for way in ways):
-            yield "ZeRO-3: how well a program hides its gathers decides; few runs are published."
+            yield "ZeRO-3's gathers are charged whole: no published run shows that they hide."
 
 
 def answer(
-    name: str, gpus: str, batch: int, sequence: int | None = None, precision: str = "bf16"
+    name: str,
+    gpus: str,
+    batch: int,
+    sequence: int | None = None,
+    precision: str = "bf16",
+    wishes: Wishes | None = None,
 ) -> Answer:
-    """Plans the training of a known model.
+    """Plans the training of a model.
 
     Args:
-        name: of a model in `MODELS`.
-        gpus: how many of which, as `512xH100`.
+        name: of a model in `MODELS`, or of a config.json.
+        gpus: how many of which, as `512xH100` or `64x8xH100`.
         batch: sequences in a step, over all GPUs.
         sequence: tokens in one; the model's own if None.
         precision: of the products.
+        wishes: what else is asked.
 
     Raises:
-        Refusal: no such model, cluster or precision, or nothing to train on.
+        Refusal: no such model, cluster or precision, or nothing to train on; no such file or word.
     """
-    config, cluster = _checked(name, gpus, batch, sequence, precision)
-    steps: dict[Layout, PredictedStep] = {}
+    more = wishes or Wishes()
+    config, cluster = checked(name, gpus, batch, sequence, precision, more.hardware)
+    steps: dict[tuple[int, Layout], PredictedStep] = {}
 
     def seconds(part: ModelConfig, layout: Layout) -> float:
-        steps[layout] = simulate(part, layout, replace(cluster, count=layout.gpus))
-        return steps[layout].seconds
+        step = simulate(part, layout, replace(cluster, count=layout.gpus))
+        steps[part.layers, layout] = step
+        return step.seconds
 
-    found = plan(Problem(config, cluster, batch, seconds, precision))
-    best = tuple(steps[choice.layout] for choice in found.choices)
-    return Answer(name, config, cluster, batch, found, best, decide(Case(config, cluster, batch)))
+    asked = Problem(config, cluster, batch, seconds, precision)
+    mine = parse_layout(more.layout, asked) if more.layout else None
+    found = plan(asked)
+    best = tuple(steps[config.layers, choice.layout] for choice in found.choices)
+    return Answer(
+        name,
+        config,
+        cluster,
+        batch,
+        found,
+        best,
+        decide(Case(config, cluster, batch)),
+        judge(asked, mine, found) if mine else None,
+        _bill(config, cluster, batch, best, more),
+    )
+
+
+def _bill(
+    config: ModelConfig,
+    cluster: Cluster,
+    batch: int,
+    best: Sequence[PredictedStep],
+    wishes: Wishes,
+) -> Bill | None:
+    """Of the first layout, for as many tokens as are asked for."""
+    if not best:
+        return None
+    tokens = wishes.tokens or PER_PARAMETER * parameter_count(config, active=True)
+    rate = batch * config.sequence / best[0].seconds
+    return Bill(rate, cluster.count, cluster.gpu.watts, tokens, wishes.price)
 
 
 def problem(
@@ -192,27 +258,12 @@ def problem(
     Raises:
         Refusal: as `answer` does.
     """
-    config, cluster = _checked(name, gpus, batch, sequence, precision)
+    config, cluster = checked(name, gpus, batch, sequence, precision)
 
     def seconds(part: ModelConfig, layout: Layout) -> float:
         return simulate(part, layout, replace(cluster, count=layout.gpus)).seconds
 
     return Problem(config, cluster, batch, seconds, precision)
-
-
-def _checked(
-    name: str, gpus: str, batch: int, sequence: int | None, precision: str
-) -> tuple[ModelConfig, Cluster]:
-    """The model with its sequence, and the cluster, if there is anything to ask about them."""
-    cluster, config = parse_cluster(gpus), model(name)
-    config = replace(config, sequence=config.sequence if sequence is None else sequence)
-    if batch < 1 or not 1 <= config.sequence <= LONGEST or precision not in PRECISIONS:
-        raise Refusal(
-            f"{batch} sequences of {config.sequence} tokens in {precision}",
-            ", ".join(PRECISIONS),
-            "a step has at least one sequence, of 1 to 2^27 tokens, and a precision of that list",
-        )
-    return config, cluster
 
 
 def reasons(refused: Iterable[Refused], most: int = 8) -> list[str]:

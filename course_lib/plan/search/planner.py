@@ -151,12 +151,26 @@ def plan(problem: Problem, keep: int = 8) -> Plan:
         else:
             found.append(sorted(_ways(problem, degrees), key=problem.rough))
     found.sort(key=lambda ways: problem.rough(ways[0]))
+    found = _folded(found)
     choices = [_best_of(problem, ways[:2]) for ways in found[:keep]]
     choices.sort(key=lambda choice: choice.seconds)
     for ways in found[keep:]:
         slow = problem.rough(ways[0]) / choices[0].seconds
         refused.append(Refused(ways[0], f"takes about {slow:.2f} times as long as the best"))
     return Plan(tuple(choices), tuple(refused))
+
+
+def _folded(found: Iterable[list[Layout]]) -> list[list[Layout]]:
+    """Of degrees whose best ways compute the same on every rank only the first.
+
+    Sequences cut over twice as many ranks, in micro-batches of twice as many of them, are such.
+    """
+    kept: dict[tuple[object, ...], list[Layout]] = {}
+    for ways in found:
+        one = ways[0]
+        shape = (one.pp, one.ep, one.tp, one.schedule, one.chunks, one.zero, one.recompute)
+        kept.setdefault((*shape, one.micro_batch_size / one.cp), ways)
+    return list(kept.values())
 
 
 def _best_of(problem: Problem, ways: Iterable[Layout]) -> Choice:

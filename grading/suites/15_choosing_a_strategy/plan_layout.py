@@ -295,7 +295,8 @@ def _near_the_best(run: Run, answer: Answered) -> None:
 def _untried(found: Search, answer: Answered, best: Layout) -> str:
     """Why the best layout may have been missed."""
     exactly = max(stage.total for stage in found.costs.memory(best)) == found.room
-    return EXACTLY if exactly else habit(found, answer.layouts)
+    recomputed = all(layout.recompute == "full" for layout in answer.layouts)
+    return EXACTLY if exactly and not recomputed else habit(found, answer.layouts)
 
 
 def _in_order(run: Run, answer: Answered, where: str) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 from course_lib.grade.cli import main
 from course_lib.layout import Layout
-from course_lib.plan import answer, parse_cluster
+from course_lib.plan import answer, model, parse_cluster
 from course_lib.plan.inputs.calibration import FITTED, LARGEST, Fitted, band
 from course_lib.plan.published.row import GPU_NAMES
 from course_lib.plan.published.scores import rows
@@ -108,3 +110,32 @@ def test_the_command_refuses(
 ) -> None:
     assert main(["plan", *GPT3, *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_command_judges_a_layout_on_a_machine_of_ones_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine, config = tmp_path / "hardware.json", tmp_path / "config.json"
+    machine.write_text(json.dumps({"like": "H100", "name": "mine", "adapters": 4}))
+    config.write_text(json.dumps(asdict(model("llama2-7b"))))
+    words = ["--config", str(config), "--hardware", str(machine), "--gpus", "2x8xmine"]
+    words += [
+        "--global-batch",
+        "64",
+        "--layout",
+        "tp8",
+        "zero1",
+        "--tokens",
+        "1e12",
+        "--price",
+        "2",
+    ]
+    assert main(["plan", *words]) == 0
+    said = capsys.readouterr().out
+    assert "on 16 mine, 8 in a node" in said and "Your layout, dp2 tp8 zero1" in said
+    assert "1e+12 take" in said and "GPU-hours" in said and "The first in words:" in said
+    assert main(["plan", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["bill"]["money"] == pytest.approx(2 * found["bill"]["gpu_hours"])
+    assert found["verdict"]["layout"]["tp"] == 8 and found["words"]
+    assert main(["plan", *words, "--layout", "tpx"]) == 2

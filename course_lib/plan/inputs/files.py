@@ -1,0 +1,162 @@
+"""A model and a machine of one's own, from files: config.json and a node's numbers.
+
+Notebook: 15 Choosing a strategy; `course plan --config model.json --hardware machine.json`.
+Source: the keys of Hugging Face's transformers for LLaMA, Mistral, Mixtral, Qwen and GPT-2.
+Costs nothing.
+The production version instantiates the model without data and counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from course_lib.model.config import ModelConfig, MoEConfig
+from course_lib.plan.inputs.hardware import GB, NODES, TERA, Gpu, Link, Node
+from course_lib.trace import Refusal
+
+# Ours, and what others call it; the first that is there counts.
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "layers": ("num_hidden_layers", "n_layer"),
+    "hidden": ("hidden_size", "n_embd"),
+    "heads": ("num_attention_heads", "n_head"),
+    "kv_heads": ("num_key_value_heads",),
+    "ffn": ("moe_intermediate_size", "intermediate_size", "n_inner"),
+    "vocabulary": ("vocab_size",),
+    "sequence": ("max_position_embeddings", "n_positions"),
+    "tied": ("tie_word_embeddings",),
+    "rope_base": ("rope_theta",),
+}
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+UNKNOWN = {
+    "kv_lora_rank": "attention through latent vectors (MLA)",
+    "n_shared_experts": "experts that every token uses",
+    "shared_expert_intermediate_size": "an expert that every token uses",
+    "encoder_layers": "an encoder",
+}
+HARDWARE = ("like", "name", "node", "adapters", "memory", "bandwidth", "watts", "peak", "reached",
+            "inside", "between")  # fmt: skip
+
+
+def _load(path: Path, kind: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise Refusal(
+            f"{kind} from {path}", str(error), "it is a file with a JSON object"
+        ) from None
+    if not isinstance(found, dict):
+        raise Refusal(f"{kind} from {path}", type(found).__name__, "the file has a JSON object")
+    return found
+
+
+# --- models --------------------------------------------------------------------------------------
+def read_config(path: Path) -> ModelConfig:
+    """A model's shape: the fields of our `ModelConfig`, or Hugging Face's.
+
+    Args:
+        path: of the config.json.
+
+    Raises:
+        Refusal: no such file, a field is missing, or the model has parts that are not known here.
+    """
+    found = _load(path, "a model")
+    for key, what in UNKNOWN.items():
+        if found.get(key):
+            raise Refusal(
+                f"the model of {path}",
+                f"{key} {found[key]}: {what}",
+                "memory and time are known of dense models and of mixtures of equal experts",
+            )
+    if "layers" in found:
+        return _ours(found, path)
+    return _theirs(found, path)
+
+
+def _ours(found: dict[str, Any], path: Path) -> ModelConfig:
+    known = {field.name for field in fields(ModelConfig)}
+    if extra := sorted(set(found) - known):
+        raise Refusal(
+            f"the model of {path}", ", ".join(extra), f"it has {', '.join(sorted(known))}"
+        )
+    moe = found.get("moe")
+    return ModelConfig(**(found | {"moe": MoEConfig(**moe) if moe else None}))
+
+
+def _theirs(found: dict[str, Any], path: Path) -> ModelConfig:
+    values: dict[str, Any] = {}
+    for ours, names in NAMES.items():
+        value = next((found[name] for name in names if found.get(name) is not None), None)
+        if value is not None:
+            values[ours] = value
+    gpt2 = found.get("model_type") == "gpt2"
+    values |= {"gated": not gpt2} | ({"tied": True} if gpt2 else {})
+    if missing := [n for n in ("layers", "hidden", "heads", "vocabulary") if n not in values]:
+        why = f"they are called {', '.join(NAMES[n][0] for n in missing)} there"
+        raise Refusal(f"the model of {path}", f"no {', '.join(missing)}", why)
+    values.setdefault("kv_heads", values["heads"])
+    values.setdefault("ffn", 4 * values["hidden"])
+    width = found.get("head_dim") or values["hidden"] // values["heads"]
+    if width * values["heads"] != values["hidden"]:
+        why = "here the heads share the model's width"
+        raise Refusal(f"the model of {path}", f"heads of {width}", why)
+    experts = next((found[name] for name in EXPERTS if found.get(name)), 0)
+    if experts:
+        values["moe"] = MoEConfig(experts=experts, top_k=found.get("num_experts_per_tok", 2))
+    return ModelConfig(**values)
+
+
+# --- machines ------------------------------------------------------------------------------------
+def read_node(path: Path) -> Node:
+    """A machine: a known one, and what is different.
+
+    The file says `like`, a GPU of the table, and any of `name`; `node` and `adapters`, numbers;
+    `memory` in GB and `bandwidth` in TB/s; `watts`; `peak` and `reached`, TFLOP/s by precision; and
+    `inside` and `between`: `alpha` in microseconds, `bandwidth`, `switched`, `direct` in GB/s.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        Refusal: no such file or key, or the machine that it is like is not known.
+    """
+    found = _load(path, "a machine")
+    like = found.get("like", "H100")
+    if like not in NODES or (extra := sorted(set(found) - set(HARDWARE))):
+        asked = f"like {like}" if like not in NODES else ", ".join(extra)
+        known = ", ".join(NODES) if like not in NODES else ", ".join(HARDWARE)
+        raise Refusal(f"{asked} in {path}", f"there are {known}", "a machine is like a known one")
+    base = NODES[like]
+    size = int(found.get("node", base.size))
+    return Node(
+        gpu=_gpu(base.gpu, found),
+        size=size,
+        adapters=min(size, int(found.get("adapters", size))),
+        inside=_link(base.inside, found.get("inside", {})),
+        between=_link(base.between, found.get("between", {})),
+    )
+
+
+def _gpu(base: Gpu, found: dict[str, Any]) -> Gpu:
+    def rates(kind: str) -> Mapping[str, float]:
+        return dict(getattr(base, kind)) | {p: r * TERA for p, r in found.get(kind, {}).items()}
+
+    return replace(
+        base,
+        name=found.get("name", f"{base.name}*"),
+        memory=found["memory"] * GB if "memory" in found else base.memory,
+        bandwidth=found["bandwidth"] * TERA if "bandwidth" in found else base.bandwidth,
+        watts=found.get("watts", base.watts),
+        peak=rates("peak"),
+        reached=rates("reached"),
+    )
+
+
+def _link(base: Link, found: dict[str, float]) -> Link:
+    alpha = found["alpha"] * 1e-6 if "alpha" in found else base.alpha
+    rest = {key: value * GB for key, value in found.items() if key != "alpha"}
+    return replace(base, alpha=alpha, **rest)

@@ -1,0 +1,153 @@
+"""Judges a layout that somebody has in mind: can it be, what it costs, what is near and better.
+
+Notebook: 15 Choosing a strategy; `course plan --layout tp8 pp4 dp16 zero1 ...`.
+Source: the rules and predictions of the planner beside it.
+Costs one simulation more than the search.
+The production version reads the launch script.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from course_lib.layout import RECOMPUTE, Layout
+from course_lib.plan.memory.memory import Memory
+from course_lib.plan.search.planner import Choice, Plan, Problem, breaks_a_rule
+from course_lib.schedule import KINDS
+from course_lib.trace import Refusal
+
+AXES = ("pp", "dp", "ep", "cp", "tp")
+NUMBERS = (*AXES, "zero", "chunks", "mbs")
+SCHEDULES = {kind.word: name for name, kind in KINDS.items() if kind.word}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of a layout.
+
+    Attributes:
+        layout: as asked, with its part of the batch.
+        why_not: the first reason against it; empty if it can be used.
+        memory: of the fullest rank; None if it cannot be cut so.
+        seconds: of a step; None if it cannot be used.
+        nearest: the layout of the plan that is most like it, faster or at least possible; None if
+            nothing is.
+    """
+
+    layout: Layout
+    why_not: str
+    memory: Memory | None
+    seconds: float | None
+    nearest: Choice | None
+
+    def text(self) -> str:
+        """Two lines."""
+        said = f"Your layout, {words_of(self.layout)}: "
+        if self.why_not:
+            said += f"not possible. {self.why_not}"
+        elif self.memory:
+            said += f"{self.seconds:.3g} s a step, {self.memory.total / 1e9:.1f} GB"
+        if self.nearest is None:
+            better = "nothing else is better" if not self.why_not else "no layout fits"
+            return f"{said}\nNear it, {better}."
+        other = self.nearest
+        gain = f", {self.seconds / other.seconds:.2f} times as fast" if self.seconds else ""
+        took = f"{other.seconds:.3g} s, {other.memory.total / 1e9:.1f} GB{gain}"
+        return f"{said}\nNearest and better: {words_of(other.layout)}: {took}"
+
+
+def words_of(layout: Layout) -> str:
+    """The layout as it is written for `parse_layout`."""
+    said = [f"{axis}{getattr(layout, axis)}" for axis in AXES if getattr(layout, axis) > 1]
+    said += [f"zero{layout.zero}"] if layout.zero else []
+    said += [f"mbs{layout.micro_batch_size}"] if layout.micro_batch_size > 1 else []
+    if layout.pp > 1:
+        said.append(KINDS[layout.schedule].word or layout.schedule)
+        said += [f"chunks{layout.chunks}"] if layout.chunks > 1 else []
+    return " ".join([*said, layout.recompute] if layout.recompute != "none" else said) or "one GPU"
+
+
+def strategy_of(layout: Layout) -> str:
+    """A layout in the words of `decision`."""
+    words = ["TP"] if layout.tp > 1 else []
+    words += ["PP"] if layout.pp > 1 else []
+    words += ["CP"] if layout.cp > 1 else []
+    words += ["EP"] if layout.ep > 1 else []
+    if layout.replicas > 1:
+        words.append({0: "DDP", 3: "FSDP"}.get(layout.zero, f"ZeRO-{layout.zero}"))
+    words += ["recomputation"] if layout.recompute == "full" else []
+    words += ["accumulation"] if layout.pp == 1 and layout.micro_batches > 1 else []
+    return " + ".join(words) or "one GPU"
+
+
+def parse_layout(words: Sequence[str], problem: Problem) -> Layout:
+    """A layout from words as `tp8 pp4 dp16 zero1 mbs2 interleaved chunks4 full`.
+
+    Replicas that are not said are what is left of the GPUs. Micro-batches come from the batch.
+
+    Args:
+        words: degrees with their axis, a schedule, and what is computed again.
+        problem: the cluster and the batch.
+
+    Raises:
+        Refusal: an unknown word.
+    """
+    numbers: dict[str, int] = {}
+    said: dict[str, str] = {}
+    for word in words:
+        found = re.fullmatch(r"([a-z]+)=?(\d{1,9})", word.lower())
+        if found and found[1] in NUMBERS and (int(found[2]) or found[1] == "zero"):
+            numbers[found[1]] = int(found[2])
+        elif word in RECOMPUTE:
+            said["recompute"] = word
+        elif word in SCHEDULES:
+            said["schedule"] = SCHEDULES[word]
+        else:
+            known = f"{', '.join(NUMBERS)} with a number, {', '.join((*RECOMPUTE, *SCHEDULES))}"
+            raise Refusal(f"the word {word!r} in a layout", known, "write it as tp8 pp4 dp16 zero1")
+    size = numbers.pop("mbs", 1)
+    others = math.prod(numbers.get(axis, 1) for axis in AXES if axis != "dp")
+    numbers.setdefault("dp", max(1, problem.cluster.count // others))
+    layout = Layout(**numbers, **said, micro_batch_size=size)  # type: ignore[arg-type]
+    even = problem.config.moe is None and problem.config.sequence % (2 * layout.cp * layout.tp) == 0
+    return replace(
+        layout,
+        micro_batches=max(1, problem.batch // (layout.dp * layout.ep * size)),
+        sequence=layout.tp > 1 and even,
+        precision=problem.precision,
+    )
+
+
+def judge(problem: Problem, layout: Layout, plan: Plan) -> Verdict:
+    """Whether a layout can be used, what it costs, and what of a plan is near and better.
+
+    Args:
+        problem: what the plan was asked for.
+        layout: the one to be judged.
+        plan: what a search has found.
+    """
+    why = _against(problem, layout)
+    memory = None if why else problem.memory(layout)
+    if memory and memory.total > problem.room:
+        why = f"it does not fit: {memory.total / 1e9:.1f} GB of {problem.room / 1e9:.1f}"
+    seconds = None if why else problem.seconds(problem.config, layout)
+    better = [c for c in plan.choices if seconds is None or c.seconds < 0.99 * seconds]
+    nearest = min(better, key=lambda c: (distance(c.layout, layout), c.seconds), default=None)
+    return Verdict(layout, why, memory, seconds, nearest)
+
+
+def distance(one: Layout, two: Layout) -> float:
+    """How far two layouts are apart: doublings of the degrees, and other fields that differ."""
+    doubled = sum(abs(math.log2(getattr(one, axis) / getattr(two, axis))) for axis in AXES)
+    rest = (field.name for field in fields(Layout) if field.name not in AXES)
+    return doubled + 0.1 * sum(getattr(one, name) != getattr(two, name) for name in rest)
+
+
+def _against(problem: Problem, layout: Layout) -> str:
+    """Why it cannot be, before memory is asked; empty if nothing speaks against it."""
+    if layout.gpus != problem.cluster.count:
+        return f"it needs {layout.gpus} GPUs, and there are {problem.cluster.count}"
+    return breaks_a_rule(problem, layout)

@@ -1,0 +1,77 @@
+"""A model and a machine from files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from course_lib.model import ModelConfig, MoEConfig
+from course_lib.plan.inputs.files import read_config, read_node
+from course_lib.plan.inputs.hardware import NODES
+from course_lib.plan.inputs.models import model
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+    "max_position_embeddings": 8192, "tie_word_embeddings": False, "rope_theta": 500000.0,
+}  # fmt: skip
+
+
+def written(folder: Path, found: object) -> Path:
+    path = folder / "found.json"
+    path.write_text(json.dumps(found))
+    return path
+
+
+def test_hugging_faces_llama_is_ours(tmp_path: Path) -> None:
+    assert read_config(written(tmp_path, LLAMA)) == model("llama3-8b")
+
+
+def test_our_own_comes_back(tmp_path: Path) -> None:
+    config = ModelConfig(2, 64, 4, 2, 128, 100, 32, moe=MoEConfig(4, 2))
+    assert read_config(written(tmp_path, asdict(config))) == config
+
+
+def test_mixtures_and_gpt2(tmp_path: Path) -> None:
+    mixtral = LLAMA | {"num_local_experts": 8, "num_experts_per_tok": 2}
+    assert read_config(written(tmp_path, mixtral)).moe == MoEConfig(8, 2)
+    gpt2 = {"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25, "vocab_size": 50257,
+            "n_positions": 1024}  # fmt: skip
+    assert read_config(written(tmp_path, gpt2)) == model("gpt2-xl")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"kv_lora_rank": 512}, "latent"),
+        ({"n_shared_experts": 1}, "every token uses"),
+        ({"num_hidden_layers": None}, "no layers"),
+        ({"head_dim": 256}, "heads of 256"),
+        ({"layers": 3}, "model_type"),
+    ],
+)
+def test_what_cannot_be_planned_is_said(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_config(written(tmp_path, LLAMA | change))
+
+
+def test_a_machine_is_like_a_known_one_but_for_what_it_says(tmp_path: Path) -> None:
+    said = {"like": "H100", "name": "mine", "adapters": 4, "memory": 94, "reached": {"bf16": 600},
+            "between": {"alpha": 20, "bandwidth": 23}}  # fmt: skip
+    own, base = read_node(written(tmp_path, said)), NODES["H100"]
+    assert (own.gpu.name, own.size, own.adapters, own.gpu.memory) == ("mine", 8, 4, 94e9)
+    assert (own.between.alpha, own.between.bandwidth) == (pytest.approx(20e-6), 23e9)
+    assert own.gpu.reached == {**base.gpu.reached, "bf16": 600e12}
+    assert (own.inside, own.gpu.peak) == (base.inside, base.gpu.peak)
+
+
+@pytest.mark.parametrize("said", [{"like": "TPU"}, {"gpus": 8}, [8], "mine"])
+def test_what_is_no_machine_is_refused(tmp_path: Path, said: object) -> None:
+    with pytest.raises(ValueError):
+        read_node(written(tmp_path, said))
+    with pytest.raises(ValueError, match="No such file"):
+        read_node(tmp_path / "none.json")
