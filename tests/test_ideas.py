@@ -19,7 +19,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 RIGHT = r"within (\d(\.\d+)?e-1[0-9]|0e\+00)"
 MOST_LINES = 30  # of the idea's cells together
 LONGEST_CELL = 25
-FINISHED = ("01", "02", "03", "04", "05", "06", "07", "10", "11", "12")  # written as the design asks
+FINISHED = ("01", "02", "03", "04", "05", "06", "07", "10", "11", "12")  # as the design asks
 
 
 class Break(NamedTuple):
