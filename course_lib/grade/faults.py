@@ -27,6 +27,7 @@ KINDS = {
     "flood": "output flood",
     "process": "started another process",
     "network": "went out to the network",
+    "refused": "something that an answer may not do",
     "threads": "threads left running",
     "tampering": "tampering with the grader",
     "skipped": "not run",

@@ -6,9 +6,11 @@ import hashlib
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from course_lib.grade.faults import EXPENSIVE, Fault
+from course_lib.grade.judge import driver
 from course_lib.grade.judge.trial import Limits, Subject, Trial
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.calls import Call
@@ -61,6 +63,7 @@ class Bench:
     def __init__(self, server: ForkServer, subject: Subject, seed: int, folder: str) -> None:
         self.server, self.subject, self.seed, self.folder = server, subject, seed, folder
         self._known: dict[str, Result] = {}
+        self._drivers: dict[str, list[dict[str, Any]]] = {}
         self._spent = 0
 
     def result(
@@ -79,12 +82,19 @@ class Bench:
                 self._known[name] = self._run(drive, inputs, limits, fresh)
         return self._known[name]
 
+    def _modules(self, drive: str) -> list[dict[str, Any]]:
+        """What a driver runs in, cut out of the suite once."""
+        if drive not in self._drivers:
+            suite, root = Path(self.subject.suite), Path(self.subject.root)
+            self._drivers[drive] = driver.cut(suite, root, drive)
+        return self._drivers[drive]
+
     def _run(self, drive: str, inputs: list[dict[str, Any]], limits: Limits, folder: str) -> Result:
         if self._spent >= PATIENCE:
             text = "two runs before it used up all they had"
             return Result(len(inputs), fault=Fault("skipped", text))
         trial = Trial(self.server, self.subject, limits, folder)
-        fault = trial.run(drive, inputs)
+        fault = trial.run(drive, self._modules(drive), inputs)
         self._spent += fault is not None and fault.kind in EXPENSIVE
         printed = _printed([view.tail for view in trial.ranks])
         if fault is not None:

@@ -100,27 +100,34 @@ class Trial:
         self._selector = selectors.DefaultSelector()
         self._looks: list[tuple[float, dict[int, dict[str, Any]]]] = []
 
-    def run(self, drive: str, inputs: list[dict[str, Any]]) -> Fault | None:
-        """Runs the suite's function `drive` with `inputs`, one dict for each rank.
+    def run(
+        self, drive: str, modules: list[dict[str, Any]], inputs: list[dict[str, Any]]
+    ) -> Fault | None:
+        """Runs the function `drive` with `inputs`, one dict for each rank.
+
+        Args:
+            drive: the driver's name.
+            modules: what `driver.cut` has cut out of the suite for it.
+            inputs: its arguments.
 
         Returns:
             What went wrong; None if every rank has answered. All its processes have ended.
         """
         with ExitStack() as stack:
             stack.callback(self._end)
-            self._start(drive, inputs)
+            self._start({"drive": drive, "modules": modules}, inputs)
             return self._watch()
 
     # --- start and end ---------------------------------------------------------------------------
-    def _start(self, drive: str, inputs: list[dict[str, Any]]) -> None:
+    def _start(self, job: dict[str, Any], inputs: list[dict[str, Any]]) -> None:
         self._selector.register(self._server.fileno(), selectors.EVENT_READ)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             for rank in range(len(inputs)):
                 view = self._fork(rank, len(inputs), listener)
                 data, raw = payload.pack(inputs[rank])
-                job = {"drive": drive, "inputs": data, "source": self._subject.source}
+                sent = {**job, "inputs": data, "source": self._subject.source}
                 with suppress(ChannelClosed):
-                    view.channel.send(job, raw)
+                    view.channel.send(sent, raw)
                 self.ranks.append(view)
 
     def _fork(self, rank: int, world: int, listener: socket.socket) -> RankView:
@@ -130,7 +137,6 @@ class Trial:
             "world": world,
             "port": listener.getsockname()[1],
             "path": subject.path,
-            "suite": subject.suite,
             "root": subject.root,
             "name": subject.name,
             "defines": subject.defines,

@@ -24,6 +24,7 @@ FIRST = (
     "memory",
     "process",
     "network",
+    "refused",
     "cpu",
     "killed",
     "exit",
@@ -35,6 +36,8 @@ CAUSES = {
     "memory": "a rank may use 2 GiB more than at its start",
     "process": "everything must happen in the rank's own process",
     "network": "ranks talk to each other over the group that they are given",
+    "refused": "an answer may read Python, torch and this course's library, and write in its "
+    "working folder; the system refuses the rest",
     "tampering": "the verdict is computed elsewhere; changing the grader changes nothing",
 }
 
@@ -94,7 +97,7 @@ def _merged(same: Sequence[Fault], first: Fault, world: int) -> Fault:
     ranks = tuple(rank for fault in same for rank in fault.ranks)
     message = first.message
     where = "every rank" if len(ranks) == world and world > 1 else autopsy.names(ranks)
-    if first.kind in ("exception", "memory", "process", "network"):
+    if first.kind in ("exception", "memory", "process", "network", "refused"):
         message = f"{where}: {message}"
     elif first.kind == "exit" and message.startswith("sys.exit"):
         message = f"{where} called {message}"

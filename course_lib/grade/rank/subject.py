@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
+import itertools
 import linecache
 import os
 import re
@@ -24,7 +24,8 @@ from course_lib.comm import collectives, messages
 from course_lib.comm.group import Group
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.calls import CallTrace
-from course_lib.grade.rank.fence import Fence, Refused, Seal, set_limits
+from course_lib.grade.rank.confine import OPEN_FILES, confine, set_limits
+from course_lib.grade.rank.fence import Fence, Refused, Seal
 from course_lib.ranks.rank_process import where
 from course_lib.ranks.rank_process.last_words import LastWords
 from course_lib.ranks.rank_process.rendezvous import meet
@@ -34,13 +35,15 @@ from course_lib.trace import ledger as ledger_module
 
 PACKAGE = Path(__file__).resolve().parents[2]
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|cannot allocate memory", re.I)
+# How the kernel's refusals read where a library has made its own error of one.
+NOT_ALLOWED = re.compile("permission denied|operation not permitted", re.I)
 
 
 def main(args: dict[str, Any], fds: list[int]) -> None:
     """Runs as a forked child; ends only when the judge says so or is gone.
 
     Args:
-        args: rank, world, port, path (the learner's file), suite, root, name, defines, folder,
+        args: rank, world, port, path (the learner's file), root, name, defines, folder,
             protected, hidden, memory, cpu, longest, processes.
         fds: the judge's channel, the pipe for printed output, and on rank 0 the store's socket.
     """
@@ -54,6 +57,7 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
             ),
         )
     sys.dont_write_bytecode = True
+    _close_others(fds)
     rank = Rank(args, Channel.from_fd(fds[0]))
     rank.join(fds[2] if args["rank"] == 0 else None)
     rank.work()
@@ -76,10 +80,11 @@ class Rank:
         self._driving = False
         self._go = threading.Event()
         self._seal: Seal | None = None
-        self._fence = Fence(args["protected"], args["hidden"])
         roots = (args["root"], PACKAGE.parent)  # suites call the learner; their lines are no answer
         self._suites = tuple(os.path.join(root, "grading", "") for root in roots)
         self.job, self.raw, _ = channel.receive()
+        writable = confine(args["folder"], args["path"])  # before any thread: it holds for each
+        self._fence = Fence(args["protected"], args["hidden"], writable)
         self._program = threading.get_ident()
         threading.Thread(target=self._answer, daemon=True, name="course control").start()
 
@@ -93,10 +98,9 @@ class Rank:
         meet(args["rank"], args["world"], args["port"], listen, patience=patience)
 
     def work(self) -> None:
-        """Loads the suite, then the learner's file, calls the driver and reports."""
+        """Loads the driver, then the learner's file, calls the one with the other and reports."""
         group = Group.world(self.ledger)
-        sys.path.append(self.args["root"])  # what suites import lies in grading/ of the course
-        drive = getattr(_load_suite(self.args["suite"]), self.job["drive"])
+        drive = getattr(_load_driver(self.job["modules"]), self.job["drive"])
         inputs = payload.unpack(self.job["inputs"], self.raw)
         os.chdir(self.args["folder"])
         self._seal = Seal([dist, comm, messages, collectives, ledger_module, payload])
@@ -173,6 +177,8 @@ class Rank:
             return "exit"
         if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
             return "memory"
+        if isinstance(error, (OSError, RuntimeError)) and NOT_ALLOWED.search(str(error)):
+            return "refused"
         if isinstance(error, NotImplementedError) and str(error).startswith(self.args["name"]):
             return "not_written"
         return "import" if stage == "import" else "exception"
@@ -213,11 +219,24 @@ class MissingName(Exception):
     """The learner's file lacks a name that the exercise asks for."""
 
 
-def _load_suite(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("course_suite", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def _close_others(fds: list[int]) -> None:
+    """Closes every open file but standard ones and these: what was inherited is none of ours."""
+    edges = [2, *sorted(fds), OPEN_FILES]
+    for low, high in itertools.pairwise(edges):
+        os.closerange(low + 1, high)
+
+
+def _load_driver(modules: list[dict[str, str]]) -> ModuleType:
+    """The last of some modules that the judge has cut out of a suite and its references."""
+    for each in modules:
+        *above, _ = each["name"].split(".")
+        for depth in range(1, len(above) + 1):
+            package = ModuleType(".".join(above[:depth]))
+            package.__path__ = []
+            sys.modules.setdefault(package.__name__, package)
+        module = sys.modules[each["name"]] = ModuleType(each["name"])
+        module.__file__ = each["path"]
+        exec(compile(each["source"], each["path"], "exec"), vars(module))
     return module
 
 
