@@ -27,7 +27,7 @@ X32 = 0x40000000  # calls of x86_64's other form begin here
 ANY = 0xFFFFFFFF
 
 THREAD = 0x00010000  # flag of clone
-INTERNET, INTERNET6, NETLINK, STREAM = 2, 10, 16, 1
+INTERNET, INTERNET6, NETLINK, STREAM, DATAGRAM = 2, 10, 16, 1, 2
 OTHERS_SIGNALS = (8, 15, 0x8901, 0x8902)  # fcntl and ioctl: whom a file's signals go to
 TYPED = (0x5412, 0x541C)  # ioctl: puts letters into a terminal as if they had been typed
 
@@ -47,7 +47,7 @@ class Test(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Refuses some calls.
+    """Refuses some calls. What no rule refuses is allowed.
 
     Attributes:
         calls: their names.
@@ -105,7 +105,11 @@ def rules(pid: int, *, tcp: bool) -> tuple[Rule, ...]:
 _STREAM = Rule("socketpair", but=Test(1, (STREAM,), 0xF))  # a connected pair can reach nobody else
 _NO_NETWORK = (Rule("socket connect bind listen"), _STREAM)
 # gloo asks for the network's devices, by netlink.
-_TCP = (Rule("socket", but=Test(0, (INTERNET, INTERNET6, NETLINK))), _STREAM)
+_TCP = (
+    Rule("socket", but=Test(0, (INTERNET, INTERNET6, NETLINK))),
+    Rule("socket", only=Test(1, (DATAGRAM,), 0xF)),
+    _STREAM,
+)
 
 
 def program(wanted: Iterable[Rule]) -> bytes:
@@ -159,15 +163,21 @@ def available() -> bool:
 
 
 def _block(rule: Rule) -> list[bytes]:
-    """What is done at one of the rule's calls; every way through it ends with an answer."""
+    """What is done at one of the rule's calls: it is refused, or goes on to the next rule."""
     refuse = _step(RETURN, REFUSE | rule.error)
     test = rule.but or rule.only
     if test is None:
         return [refuse]
-    hit, miss = (_step(RETURN, ALLOW), refuse) if rule.but else (refuse, _step(RETURN, ALLOW))
-    count = len(test.values)
-    looks = [_step(EQUAL, value, count - n, 0) for n, value in enumerate(test.values)]
-    return [_step(LOAD, ARGUMENTS + 8 * test.argument), _step(AND, test.mask), *looks, miss, hit]
+    *others, last = test.values
+    far, near = (len(others) + 1, (1, 0)) if rule.but else (len(others), (0, 1))
+    return [
+        _step(LOAD, ARGUMENTS + 8 * test.argument),
+        _step(AND, test.mask),
+        *(_step(EQUAL, value, far - n, 0) for n, value in enumerate(others)),
+        _step(EQUAL, last, *near),
+        refuse,
+        _step(LOAD, NUMBER),
+    ]
 
 
 def _step(code: int, value: int, if_so: int = 0, if_not: int = 0) -> bytes:
