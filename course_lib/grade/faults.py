@@ -24,6 +24,7 @@ KINDS = {
     "wall": "no answer in time",
     "deadlock": "deadlock",
     "memory": "out of memory",
+    "disk": "too much written to the disk",
     "flood": "output flood",
     "process": "started another process",
     "network": "went out to the network",

@@ -297,6 +297,26 @@ def test_a_killed_preloaded_process_is_replaced(double: Entry) -> None:
         assert grader.grade(double).status == "full"
 
 
+def test_a_stopped_preloaded_process_is_replaced(
+    double: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Grader() as grader:
+        grader.warm()
+        assert grader._own is not None
+        os.kill(grader._own.pid, 19)
+        monkeypatch.setattr("course_lib.grade.grader.ANSWERS_WITHIN", 1.0)
+        assert grader.grade(double).status == "full"
+
+
+def test_a_full_disk_is_named(grade: Grade) -> None:
+    card = grade(answer(
+        "for n in range(4):\n    with open(f'big{n}', 'wb') as file:\n"
+        "        file.write(bytes(1 << 29))\ntime.sleep(9)", "import time"
+    ))  # fmt: skip
+    assert card.status == "failed"
+    assert "has written more than" in " ".join(as_text(card).split())
+
+
 def test_a_broken_suite_is_not_the_learners_fault(grader: Grader, double: Entry) -> None:
     text = double.suite.read_text()
     double.suite.write_text(text.replace("    tensor = run.random", "    tensor = run.nothing"))

@@ -43,12 +43,14 @@ class Limits:
         wall: seconds that the run may have (see `Clock`).
         memory: bytes beyond what a rank has at its start.
         output: bytes printed.
+        disk: bytes in the files that it leaves in its folder.
     """
 
     cpu: float = 5.0
     wall: float = 20.0
     memory: int = 2 << 30
     output: int = 1 << 20
+    disk: int = 1 << 30
 
     @property
     def longest(self) -> float:
@@ -247,6 +249,9 @@ class Trial:
         for view in self.ranks:
             if view.printed > self._limits.output:
                 return verdict.of_flood(view, self._limits.output)
+        written = _bytes_below(self._folder, self._limits.disk)
+        if written > self._limits.disk:
+            return verdict.of_disk(self.ranks, written)
         late = clock.had > self._limits.wall or clock.passed > self._limits.longest
         busy = [
             view
@@ -271,6 +276,23 @@ class Trial:
             if long and autopsy.standstill(earlier, reports, now - then):
                 return verdict.of_deadlock(reports)
         return None
+
+
+def _bytes_below(folder: str, enough: int) -> int:
+    """Bytes of the files in the run's folder, and in the one for temporary files beside it.
+
+    A file counts as a page at least. More than `enough` is not counted to its end.
+    """
+    total, pending = 0, [folder, f"{folder}.tmp"]
+    while pending and total <= enough:
+        with suppress(OSError), os.scandir(pending.pop()) as found:  # it may vanish meanwhile
+            for each in found:
+                total += max(4096, each.stat(follow_symlinks=False).st_blocks * 512)
+                if each.is_dir(follow_symlinks=False):
+                    pending.append(each.path)
+                if total > enough:
+                    break
+    return total
 
 
 def _had_chances(

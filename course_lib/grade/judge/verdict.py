@@ -123,6 +123,18 @@ def of_memory(view: RankView, held: int) -> Fault:
     )
 
 
+def of_disk(ranks: Sequence[RankView], written: int) -> Fault:
+    """Files that grow and grow; the ranks share a folder, so it is not known whose they are."""
+    looks = {view.index: view.look for view in ranks}
+    return Fault(
+        "disk",
+        f"the run has written more than {written >> 20} MiB into its folder",
+        tuple(looks),
+        rows=tuple(_last_seen(rank, look) for rank, look in looks.items()),
+        cause="the inputs are small: what is written, and why?",
+    )
+
+
 def of_flood(view: RankView, limit: int) -> Fault:
     """A rank that prints without end."""
     line = int(view.look.get("line") or 0)

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from course_lib.ranks.system.processes import LINUX, PROCESSES
-from course_lib.ranks.system.wall import READ, READ_DIR, WRITE, WRITE_FILE, build_wall
+from course_lib.ranks.system.wall import READ, READ_DIR, WRITE, WRITE_FILE, close_files
 
 PACKAGE = Path(__file__).resolve().parents[2]
 FILE_BYTES = 1 << 30
@@ -28,20 +28,21 @@ OPEN_FILES = 1024
 # Python with what is installed, and the system's libraries, which both load when they need them.
 LIBRARIES = tuple(
     {
-        *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        *(*site.getsitepackages(), str(Path(torch.__file__).parents[1])),
-        *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo"),
-        *("/etc/ld.so.cache", "/etc/localtime"),
+        os.path.realpath(place)
+        for place in (
+            *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib")),
+            *(*site.getsitepackages(), str(Path(torch.__file__).parents[1])),
+            *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo"),
+            *("/etc/ld.so.cache", "/etc/localtime"),
+        )
     }
 )
 # What a process reads of itself, and of the machine: how many processors, how much memory.
 MACHINE = (
-    *("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime"),
-    *("/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/random"),
-    *("/sys/devices/system/cpu", "/sys/devices/system/node"),
+    *("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system"),
     *("/dev/zero", "/dev/random", "/dev/urandom"),
 )
-# What torch's process group asks the machine for; it goes when the judge's switch carries all.
+# What torch's process group asks the machine for.
 NETWORK = (
     *("/sys/class", "/sys/devices", "/sys/bus"),
     *("/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/resolv.conf", "/etc/gai.conf"),
@@ -55,12 +56,13 @@ KEPT = (
 )
 
 
-def confine(folder: str, path: str) -> tuple[str, ...]:
+def confine(folder: str, path: str, *, tcp: bool) -> tuple[str, ...]:
     """Closes this process in; it should have no second thread yet.
 
     Args:
         folder: the run's own, the only one in which files can be written.
         path: the learner's file.
+        tcp: whether torch's process group is still to be joined.
 
     Returns:
         The folders in which files can be written: the run's, and one for temporary files.
@@ -71,12 +73,13 @@ def confine(folder: str, path: str) -> tuple[str, ...]:
     _forget_environment()
     os.environ.update(HOME=temporary, TMPDIR=temporary, USER="learner", LOGNAME="learner")
     files = [
-        *((place, READ) for place in (*LIBRARIES, *MACHINE, *NETWORK, *_rooms(), path)),
+        *((place, READ) for place in (*LIBRARIES, *MACHINE, *_rooms(), path)),
         *((str(place), READ_DIR) for place in (PACKAGE, PACKAGE / "grade")),
         *((place, WRITE) for place in (folder, temporary)),
+        *((place, READ) for place in (NETWORK if tcp else ())),
         ("/dev/null", READ | WRITE_FILE),
     ]
-    build_wall(files, tcp=True)  # for torch's process group
+    close_files(files, tcp=tcp)
     return folder, temporary
 
 

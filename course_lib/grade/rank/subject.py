@@ -30,6 +30,7 @@ from course_lib.ranks.rank_process import where
 from course_lib.ranks.rank_process.last_words import LastWords
 from course_lib.ranks.rank_process.rendezvous import meet
 from course_lib.ranks.start.channel import Channel, ChannelClosed
+from course_lib.ranks.system.wall import close_calls
 from course_lib.trace import Ledger
 from course_lib.trace import ledger as ledger_module
 
@@ -83,7 +84,9 @@ class Rank:
         roots = (args["root"], PACKAGE.parent)  # suites call the learner; their lines are no answer
         self._suites = tuple(os.path.join(root, "grading", "") for root in roots)
         self.job, self.raw, _ = channel.receive()
-        writable = confine(args["folder"], args["path"])  # before any thread: it holds for each
+        writable = confine(
+            args["folder"], args["path"], tcp=True
+        )  # before any thread: it holds for each
         self._fence = Fence(args["protected"], args["hidden"], writable)
         self._program = threading.get_ident()
         threading.Thread(target=self._answer, daemon=True, name="course control").start()
@@ -105,6 +108,7 @@ class Rank:
         os.chdir(self.args["folder"])
         self._seal = Seal([dist, comm, messages, collectives, ledger_module, payload])
         set_limits(self.args["memory"], self.args["cpu"], self.args["processes"])
+        close_calls(tcp=True)  # not before: who joins torch's group looks up names
         self._fence.close()
         self._say({"say": "ready"})
         self._go.wait()  # for the others: one that ends early must not spoil their meeting

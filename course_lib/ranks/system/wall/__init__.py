@@ -12,28 +12,35 @@ from course_lib.ranks.system.processes import LINUX
 from course_lib.ranks.system.wall import landlock, seccomp
 from course_lib.ranks.system.wall.landlock import READ, READ_DIR, WRITE, WRITE_FILE
 
-__all__ = ["READ", "READ_DIR", "WRITE", "WRITE_FILE", "build_wall", "lacks"]
+__all__ = ["READ", "READ_DIR", "WRITE", "WRITE_FILE", "close_calls", "close_files", "lacks"]
 
 CAPABILITIES = 0x20080522  # the version of `capset` with 64 of them
 
 
-def build_wall(files: Iterable[tuple[str, int]], *, tcp: bool) -> None:
-    """Closes this process in, for good, as far as the kernel can.
+def close_files(files: Iterable[tuple[str, int]], *, tcp: bool) -> None:
+    """Refuses this process all other files, signals to others, and privileges, for good.
 
     It holds for the thread that calls and for all that it starts, so the process should have no
-    other by then. Takes about a millisecond.
+    other by then.
 
     Args:
-        files: a path, and what it is allowed (`READ`, `WRITE`, ...); everything else is refused.
+        files: a path, and what it is allowed (`READ`, `WRITE`, ...).
         tcp: whether TCP connections are allowed.
     """
-    if not LINUX:
-        return
-    if landlock.version():
+    if LINUX and landlock.version():
         ctypes.CDLL(None).prctl(seccomp.NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         landlock.restrict(files, tcp=tcp)
-    _drop_privileges()
-    if seccomp.available():
+    if LINUX:
+        _drop_privileges()
+
+
+def close_calls(*, tcp: bool) -> None:
+    """Refuses all threads of this process new processes, networks, and what only root needs.
+
+    Args:
+        tcp: whether TCP connections are allowed.
+    """
+    if LINUX and seccomp.available():
         seccomp.install(seccomp.rules(os.getpid(), tcp=tcp))
 
 

@@ -47,11 +47,13 @@ setfsuid 122 151        setfsgid 123 152         setgroups 116 159
 """
 
 
-def numbers() -> dict[str, int]:
-    """Each call's number on this processor; {} if its numbers are not known."""
+def _numbers() -> dict[str, int]:
     if platform.machine() not in ARCHITECTURES:
         return {}
     _, column = ARCHITECTURES[platform.machine()]
     words = iter(TABLE.split())
     rows = zip(words, words, words, strict=True)
     return {name: int(both[column]) for name, *both in rows if both[column] != "-"}
+
+
+NUMBERS = _numbers()  # each call's number on this processor; {} if its numbers are not known

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -25,6 +26,8 @@ KNOWN = {1: 13, 2: 14, 3: 15, 4: 15}
 ALL = 16
 BIND_TCP, CONNECT_TCP = 1, 2  # from version 4 on
 ABSTRACT_SOCKETS, SIGNALS = 1, 2  # from version 6 on: to processes outside
+
+LIBRARY = ctypes.CDLL(None, use_errno=True)
 
 ON_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV  # what a file can have
 READ = READ_FILE | READ_DIR
@@ -82,7 +85,7 @@ def restrict(rules: Iterable[tuple[str, int]], *, tcp: bool) -> None:
 def _allow(ruleset: int, path: str, rights: int) -> None:
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        if not os.path.isdir(path):
+        if not stat.S_ISDIR(os.fstat(place).st_mode):
             rights &= ON_FILE
         rule = PathBeneathAttr(rights, place)
         _call(ADD_RULE, ruleset, PATH_BENEATH, ctypes.byref(rule), 0)
@@ -91,8 +94,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _call(number: int, *arguments: Any) -> int:
-    library = ctypes.CDLL(None, use_errno=True)
-    result: int = library.syscall(number, *arguments)
+    result: int = LIBRARY.syscall(number, *arguments)
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
