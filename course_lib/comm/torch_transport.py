@@ -11,6 +11,7 @@ The one file of this room that knows torch.distributed.
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -124,11 +125,11 @@ class TorchTransport:
         """See `Transport.recv`."""
         return self.handle.recv([data], source, 0)
 
-    def when_done(self, handle: Handle, then: Callable[[], None]) -> None:
+    def when_done(self, handle: Handle, then: Callable[[float], None]) -> None:
         """See `Transport.when_done`; gloo's reduce-scatter cannot tell when it has ended."""
         work: Any = handle
         with suppress(RuntimeError):
-            work.get_future().add_done_callback(lambda _: then())
+            work.get_future().add_done_callback(lambda _: then(time.monotonic()))
 
     # --- smaller groups --------------------------------------------------------------------------
     def split(self, parts: Sequence[Sequence[int]], ledger: Ledger) -> TorchTransport:
