@@ -48,12 +48,6 @@ LATER = (
     *(COURSE / place for place in ("sitecustomize.py", "course_lib/grade/__pycache__/evil.pyc")),
     *(Path(place, "wall-evil") for place in ("/tmp", "/var/tmp", "/dev/shm")),
 )
-# The group's own transport still makes connections in the answer's process.
-TCP = {
-    "TCP", "TCPStore as a client", "TCPStore as a server", "urllib", "asyncio", "torch.hub",
-    "a netlink socket", "a socket by ctypes", "a server of its own", "from C: a socket",
-}  # fmt: skip
-
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=f"this kernel cannot refuse {lacks()}")
 
 
@@ -221,11 +215,7 @@ def _said(result: Result) -> str:
 def cases(*modules: Any) -> Any:
     """The cases of some modules as parameters."""
     found = [
-        pytest.param(text, id=name, marks=pytest.mark.xfail(reason="the switch carries no TCP"))
-        if name in TCP
-        else pytest.param(text, id=name)
-        for module in modules
-        for name, text in module.CASES.items()
+        pytest.param(text, id=name) for module in modules for name, text in module.CASES.items()
     ]
     return pytest.mark.parametrize("body", found)
 
