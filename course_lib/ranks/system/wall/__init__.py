@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 
-from course_lib.ranks.system.processes import LINUX
 from course_lib.ranks.system.wall import landlock, seccomp
 from course_lib.ranks.system.wall.landlock import READ, READ_DIR, WRITE, WRITE_FILE
 
 __all__ = ["READ", "READ_DIR", "WRITE", "WRITE_FILE", "close_calls", "close_files", "lacks"]
 
+LINUX = sys.platform == "linux"  # with or without /proc
 CAPABILITIES = 0x20080522  # the version of `capset` with 64 of them
 
 
@@ -46,15 +47,13 @@ def close_calls(*, tcp: bool) -> None:
 
 def lacks() -> tuple[str, ...]:
     """What this machine's kernel cannot keep a process from, in words; empty if there is all."""
-    known = landlock.version() if LINUX else 0
+    known, calls = landlock.version() if LINUX else 0, LINUX and seccomp.available()
     found = []
     if known < 1:
         found.append("other files (no Landlock)")
     elif known < 3:
-        found.append("cutting other files short (Landlock is old)")
-    if known < 6 and not (LINUX and seccomp.available()):
-        found.append("signals to other processes")
-    if not (LINUX and seccomp.available()):
+        found.append("cutting other files short (an old Landlock)")
+    if not calls:
         found.append("starting processes and using the network (no seccomp)")
     return tuple(found)
 

@@ -32,7 +32,7 @@ OTHERS_SIGNALS = (8, 15, 0x8901, 0x8902)  # fcntl and ioctl: whom a file's signa
 TYPED = (0x5412, 0x541C)  # ioctl: puts letters into a terminal as if they had been typed
 
 
-class Test(NamedTuple):
+class Where(NamedTuple):
     """Looks at one argument of a call.
 
     Attributes:
@@ -57,8 +57,8 @@ class Rule(NamedTuple):
     """
 
     calls: str
-    but: Test | None = None
-    only: Test | None = None
+    but: Where | None = None
+    only: Where | None = None
     error: int = errno.EPERM
 
 
@@ -69,11 +69,11 @@ def rules(pid: int, *, tcp: bool) -> tuple[Rule, ...]:
         pid: its own process id: what it may do to itself, it may not do to others.
         tcp: whether it still needs TCP connections, as torch's process groups do.
     """
-    own = Test(0, (pid,))
-    near = Test(0, (0, pid))
+    own = Where(0, (pid,))
+    near = Where(0, (0, pid))
     return (
         # Threads are allowed. The C library asks for them with clone3, then with clone.
-        Rule("clone", but=Test(0, (THREAD,), THREAD)),
+        Rule("clone", but=Where(0, (THREAD,), THREAD)),
         Rule("clone3", error=errno.ENOSYS),
         Rule("fork vfork execve execveat setsid setpgid"),
         Rule("kill tgkill rt_sigqueueinfo rt_tgsigqueueinfo", but=own),
@@ -81,16 +81,16 @@ def rules(pid: int, *, tcp: bool) -> tuple[Rule, ...]:
         Rule("process_vm_readv process_vm_writev process_madvise process_mrelease"),
         Rule("prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr", near),
         Rule("migrate_pages move_pages", near),
-        Rule("setpriority ioprio_set", Test(1, (0, pid))),
-        Rule("prctl", only=Test(0, (1,))),  # living on where the parent has ended
-        Rule("fcntl ioctl", only=Test(1, OTHERS_SIGNALS + TYPED)),
+        Rule("setpriority ioprio_set", Where(1, (0, pid))),
+        Rule("prctl", only=Where(0, (1,))),  # living on where the parent has ended
+        Rule("fcntl ioctl", only=Where(1, OTHERS_SIGNALS + TYPED)),
         *(_TCP if tcp else _NO_NETWORK),
         Rule("io_uring_setup io_uring_enter io_uring_register"),
         Rule("shmget shmat shmctl msgget msgsnd msgrcv msgctl mq_open mq_unlink"),
         Rule("semget semop semctl semtimedop memfd_create memfd_secret"),
         # Landlock does not look at these. Copying a file sets its mode and its date: let it go on.
         # Without a date (0 is no address) it is `touch`, which then makes the file.
-        Rule("utimensat", only=Test(2, (0,))),
+        Rule("utimensat", only=Where(2, (0,))),
         Rule("chmod fchmod fchmodat fchmodat2 utime utimes futimesat utimensat", error=0),
         Rule("chown lchown fchown fchownat setxattr lsetxattr fsetxattr setxattrat"),
         Rule("removexattr lremovexattr fremovexattr removexattrat"),
@@ -104,12 +104,12 @@ def rules(pid: int, *, tcp: bool) -> tuple[Rule, ...]:
     )
 
 
-_STREAM = Rule("socketpair", but=Test(1, (STREAM,), 0xF))  # a connected pair can reach nobody else
+_STREAM = Rule("socketpair", but=Where(1, (STREAM,), 0xF))  # a connected pair can reach nobody else
 _NO_NETWORK = (Rule("socket connect bind listen"), _STREAM)
 # gloo asks for the network's devices, by netlink.
 _TCP = (
-    Rule("socket", but=Test(0, (INTERNET, INTERNET6, NETLINK))),
-    Rule("socket", only=Test(1, (DATAGRAM,), 0xF)),
+    Rule("socket", but=Where(0, (INTERNET, INTERNET6, NETLINK))),
+    Rule("socket", only=Where(1, (DATAGRAM,), 0xF)),
     _STREAM,
 )
 

@@ -66,7 +66,7 @@ CASES = {
         os.write(fd, b'gone')""",
     "sqlite writes": """
         import sqlite3
-        c = sqlite3.connect(f'{bait}/work.py'); c.execute('create table t(x)'); c.commit()""",
+        c = sqlite3.connect(f'{bait}/new.db'); c.execute('create table t(x)'); c.commit()""",
     "sqlite attaches": """
         import sqlite3
         c = sqlite3.connect(':memory:'); c.execute(f"attach '{bait}/new.db' as d")
@@ -82,7 +82,7 @@ CASES = {
         torch.from_file(f'{bait}/work.py', shared=True, size=4, dtype=torch.uint8).fill_(0)""",
     "torch.from_file reads": """
         import torch
-        t = torch.from_file(f'{bait}/secret.txt', size=64, dtype=torch.uint8)
+        t = torch.from_file(f'{bait}/secret.txt', size=17, dtype=torch.uint8)
         return bytes(t.tolist()).decode(errors='replace')""",
     "torch.save": "import torch; torch.save(torch.ones(2), f'{bait}/work.py')",
     "torch's C++ file writer": """
