@@ -14,6 +14,7 @@ from course_lib.comm.matching import Deadlock, Difference
 from course_lib.grade.faults import Fault
 from course_lib.grade.judge import verdict
 from course_lib.grade.judge.clock import Clock
+from course_lib.grade.judge.disk import bytes_below
 from course_lib.grade.judge.inbox import Inbox
 from course_lib.grade.judge.looks import Looks
 from course_lib.grade.judge.switch import JudgesSwitch
@@ -283,7 +284,7 @@ class Trial:
         for view in self.ranks:
             if view.printed > self._limits.output:
                 return verdict.of_flood(view, self._limits.output)
-        written = _bytes_below(self._folder, self._limits.disk)
+        written = bytes_below(self._folder, self._limits.disk)
         if written > self._limits.disk:
             return verdict.of_disk(self.ranks, written)
         late = clock.had > self._limits.wall or clock.passed > self._limits.longest
@@ -307,20 +308,3 @@ class Trial:
         if self.switch is None and self._looks.show_standstill(now, reports):
             return verdict.of_deadlock(reports)
         return None
-
-
-def _bytes_below(folder: str, enough: int) -> int:
-    """Bytes of the files in the run's folder, and in the one for temporary files beside it.
-
-    A file counts as a page at least. More than `enough` is not counted to its end.
-    """
-    total, pending = 0, [folder, f"{folder}.tmp"]
-    while pending and total <= enough:
-        with suppress(OSError), os.scandir(pending.pop()) as found:  # it may vanish meanwhile
-            for each in found:
-                total += max(4096, each.stat(follow_symlinks=False).st_blocks * 512)
-                if each.is_dir(follow_symlinks=False):
-                    pending.append(each.path)
-                if total > enough:
-                    break
-    return total

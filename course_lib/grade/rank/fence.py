@@ -72,6 +72,8 @@ class Fence:
             raise Refused("process", f"{event} refused: an answer may not start processes")
         elif event in ("socket.connect", "socket.sendto", "socket.bind"):
             self._connected(args[1])
+        elif event == "socket.getaddrinfo":
+            self._connected(args)
         elif event in ("os.kill", "os.killpg") and args[0] not in (os.getpid(), 0):
             self._tamper(f"tried to send signal {args[1]} to another process")
 
@@ -101,7 +103,7 @@ class Fence:
     def _connected(address: Any) -> None:
         host = address[0] if isinstance(address, tuple) else ""
         if host and not str(host).startswith(("127.", "::1", "localhost")):
-            raise Refused("network", f"connection to {host} refused: only loopback is allowed")
+            raise Refused("network", f"connection to {host} refused: ranks have their group")
 
     def _tamper(self, what: str) -> None:
         raise Refused("tampering", self._note(what))

@@ -33,6 +33,8 @@ def close_files(files: Iterable[tuple[str, int]], *, tcp: bool) -> None:
         landlock.restrict(files, tcp=tcp)
     if LINUX:
         _drop_privileges()
+    if LINUX and tcp and seccomp.available():  # torch's store would begin one, and need it later
+        seccomp.install((seccomp.RINGS,))
 
 
 def close_calls(*, tcp: bool) -> None:

@@ -62,6 +62,10 @@ class Rule(NamedTuple):
     error: int = errno.EPERM
 
 
+# Rings carry out calls that no filter sees.
+RINGS = Rule("io_uring_setup io_uring_enter io_uring_register")
+
+
 def rules(pid: int, *, tcp: bool) -> tuple[Rule, ...]:
     """What a process may not do that only computes.
 
@@ -85,7 +89,7 @@ def rules(pid: int, *, tcp: bool) -> tuple[Rule, ...]:
         Rule("prctl", only=Where(0, (1,))),  # living on where the parent has ended
         Rule("fcntl ioctl", only=Where(1, OTHERS_SIGNALS + TYPED)),
         *(_TCP if tcp else _NO_NETWORK),
-        Rule("io_uring_setup io_uring_enter io_uring_register"),
+        RINGS,
         Rule("shmget shmat shmctl msgget msgsnd msgrcv msgctl mq_open mq_unlink"),
         Rule("semget semop semctl semtimedop memfd_create memfd_secret"),
         # Landlock does not look at these. Copying a file sets its mode and its date: let it go on.
