@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from course_lib.grade.judge.trial import Limits, Subject, Trial
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.calls import Call
 from course_lib.ranks.start.forkserver import ForkServer
+from course_lib.ranks.system.scratch import working_folder
 from course_lib.trace import Ledger, Timeline
 
 PATIENCE = 2  # runs that may use up their whole budget before the rest is not run
@@ -79,7 +79,7 @@ class Bench:
         if folder is not None:
             return self._run(drive, inputs, limits, folder)
         if name not in self._known:
-            with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as fresh:
+            with working_folder(self.folder) as fresh:
                 self._known[name] = self._run(drive, inputs, limits, fresh)
         return self._known[name]
 

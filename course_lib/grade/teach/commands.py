@@ -37,7 +37,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     grade.add_argument("folder", type=Path, help="a folder or zip file for each student")
     grade.add_argument("--out", type=Path, help="for results (default: FOLDER.grades)")
     grade.add_argument("--student", help="FOLDER is the submission of this one student")
-    grade.add_argument("--seed", type=int, help="of this student: a container needs no secret")
+    grade.add_argument("--seed", help="of this student: a container needs no secret")
     grade.add_argument(
         "--collect", action="store_true", help="believe what containers have graded, and seal it"
     )
@@ -93,12 +93,7 @@ def do_class(args: argparse.Namespace) -> int:
     folder = args.folder.resolve()
     out = (args.out or folder.with_name(f"{folder.name}.grades")).resolve()
     _refuse(folder, out, args.student)
-    if args.seed is not None and (args.student is None or args.secret_file):
-        raise Refusal(
-            f"grade with the seed {args.seed}",
-            "a secret as well" if args.secret_file else "a whole class",
-            "a seed is one student's, and it is made of the secret where there is one",
-        )
+    seed = _seed(args)
     found = [Submission(args.student, folder)] if args.student else submissions(folder)
     secret = read_secret(args.secret_file) if args.secret_file else None
     private = [folder, out, *([args.secret_file.resolve()] if secret else [])]
@@ -109,7 +104,7 @@ def do_class(args: argparse.Namespace) -> int:
         students = grade_class(
             found,
             choose(args.exercises),
-            lambda name: seed_of(name, secret) if secret else args.seed or 0,
+            lambda name: seed_of(name, secret) if secret else seed,
             marks,
             lambda: Grader(private=private),
             _say,
@@ -126,6 +121,19 @@ def do_seed(args: argparse.Namespace) -> int:
     """The seed of one student."""
     print(seed_of(args.student, read_secret(args.secret_file)))
     return 0
+
+
+def _seed(args: argparse.Namespace) -> int:
+    """The seed that was said; 0, as students have it at home, if none was."""
+    found = ""
+    if args.seed is not None and not args.seed.isdecimal():
+        found = "no number"
+    elif args.seed is not None and (args.student is None or args.secret_file):
+        found = "a secret as well" if args.secret_file else "a whole class"
+    if found:
+        why = "a seed is one student's; where there is a secret, it is made of that"
+        raise Refusal(f"grade with the seed {args.seed}", found, why)
+    return int(args.seed or 0)
 
 
 def _refuse(folder: Path, out: Path, student: str | None) -> None:
