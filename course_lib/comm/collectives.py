@@ -51,7 +51,7 @@ def all_reduce(
     reduction = _reduction(tensor, op, "all_reduce")
     data = carried(tensor, group)
     event = _book("all_reduce", tensor, group, payload=tensor.nbytes, reduction=op)
-    handle = group.transport.collective("all_reduce", data, data, reduction=reduction)
+    handle = group.transport.collective("all_reduce", data, data, reduction=reduction, event=event)
 
     def finish() -> None:
         if op == "avg":
@@ -90,7 +90,9 @@ def reduce_scatter(
     event = _book("reduce_scatter", input, group, payload=input.nbytes, reduction=op)
     data = place_for(output, group)
     whole = carried(input, group).view(-1)
-    handle = group.transport.collective("reduce_scatter", data.view(-1), whole, reduction=reduction)
+    handle = group.transport.collective(
+        "reduce_scatter", data.view(-1), whole, reduction=reduction, event=event
+    )
 
     def finish() -> None:
         if op == "avg":
@@ -122,7 +124,7 @@ def all_gather(
     event = _book("all_gather", input, group, payload=output.nbytes)
     data = place_for(output, group)
     part = wire_view(carried(input, group)).view(-1)
-    handle = group.transport.collective("all_gather", wire_view(data).view(-1), part)
+    handle = group.transport.collective("all_gather", wire_view(data).view(-1), part, event=event)
     finish = None if data is output else partial(_copy, output, data)
     return _result(handle, data, group, event, async_op, finish)
 
@@ -160,7 +162,11 @@ def all_to_all(
     event.received = (sum(taken) - taken[group.index]) * row
     data = place_for(output, group)
     handle = group.transport.collective(
-        "all_to_all", wire_view(data), wire_view(carried(input, group)), sizes=(taken, given)
+        "all_to_all",
+        wire_view(data),
+        wire_view(carried(input, group)),
+        sizes=(taken, given),
+        event=event,
     )
     finish = None if data is output else partial(_copy, output, data)
     return _result(handle, data, group, event, async_op, finish)
@@ -185,7 +191,7 @@ def broadcast(tensor: torch.Tensor, source: int, group: Group, *, async_op: bool
     data = carried(tensor, group)
     event = _book("broadcast", tensor, group, payload=tensor.nbytes, root=source)
     wire = wire_view(data)
-    handle = group.transport.collective("broadcast", wire, wire, root=source)
+    handle = group.transport.collective("broadcast", wire, wire, root=source, event=event)
     finish = None if data is tensor else partial(_copy, tensor, data)
     return _result(handle, data, group, event, async_op, finish)
 
@@ -212,7 +218,9 @@ def reduce(
     group.check_index(target, "reduce to index")
     data = carried(tensor, group)
     event = _book("reduce", tensor, group, payload=tensor.nbytes, root=target, reduction=op)
-    handle = group.transport.collective("reduce", data, data, reduction=reduction, root=target)
+    handle = group.transport.collective(
+        "reduce", data, data, reduction=reduction, root=target, event=event
+    )
 
     def finish() -> None:
         if op == "avg" and group.index == target:
@@ -228,7 +236,7 @@ def barrier(group: Group) -> None:
     event = group.book("barrier", payload=0)
     event.waited = event.begin
     nothing = torch.empty(0)
-    group.transport.collective("barrier", nothing, nothing).wait()
+    group.transport.collective("barrier", nothing, nothing, event=event).wait()
     group.ledger.finish(event)
 
 

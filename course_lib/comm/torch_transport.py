@@ -26,7 +26,7 @@ import torch.distributed.nn.functional
 
 from course_lib.comm.errors import CommError
 from course_lib.comm.transport import Handle
-from course_lib.trace import Ledger, wire_bytes
+from course_lib.trace import Event, Ledger, wire_bytes
 
 REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,
@@ -93,6 +93,7 @@ class TorchTransport:
         reduction: str = "sum",
         root: int = 0,
         sizes: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        event: Event | None = None,
     ) -> Handle:
         """See `Transport.collective`."""
         group, how = self.handle, REDUCTIONS[reduction]
@@ -117,11 +118,11 @@ class TorchTransport:
                 raise ValueError(f"a transport knows no collective {op!r}")
         return work
 
-    def send(self, data: torch.Tensor, to: int) -> Handle:
+    def send(self, data: torch.Tensor, to: int, event: Event | None = None) -> Handle:
         """See `Transport.send`."""
         return self.handle.send([data], to, 0)
 
-    def recv(self, data: torch.Tensor, source: int) -> Handle:
+    def recv(self, data: torch.Tensor, source: int, event: Event | None = None) -> Handle:
         """See `Transport.recv`."""
         return self.handle.recv([data], source, 0)
 

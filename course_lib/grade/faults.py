@@ -23,6 +23,7 @@ KINDS = {
     "cpu": "infinite loop, or far too slow",
     "wall": "no answer in time",
     "deadlock": "deadlock",
+    "mismatch": "calls that do not fit",
     "memory": "out of memory",
     "flood": "output flood",
     "process": "started another process",

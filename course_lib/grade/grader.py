@@ -205,6 +205,7 @@ class Judging:
             "source": self._card.source,
             "suite": str(entry.suite),
             "root": str(root),
+            "network": entry.exercise.network,
             "protected": [
                 str(PACKAGE),
                 *(str(root / name) for name in PROTECTED + HIDDEN),

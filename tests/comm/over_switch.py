@@ -36,12 +36,11 @@ def over_switch(function: Callable[..., Any]) -> Callable[..., Any]:
                 time.sleep(0.01)
             line.sendall(bytes([world.rank]))
             _, fds, _, _ = socket.recv_fds(line, 1, 2)
-        link = Link(*fds)
+        ledger = Ledger(world.rank)
+        link = Link(fds[0], fds[1], ledger)
         link.expect_threads()
         transport = SwitchTransport(link, world.rank, world.ranks)
-        return function(
-            Group(world.ranks, world.rank, "world", Ledger(world.rank), transport), *args
-        )
+        return function(Group(world.ranks, world.rank, "world", ledger, transport), *args)
 
     return run
 

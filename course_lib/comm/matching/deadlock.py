@@ -28,6 +28,10 @@ class Deadlock:
     stuck: Mapping[int, Meeting]
     ended: tuple[int, ...]
 
+    def call(self, rank: int) -> str:
+        """The operation that a stuck rank waits in."""
+        return self.stuck[rank].posts[rank].op
+
     @property
     def text(self) -> str:
         """Who waits in what and for whom, in one sentence."""

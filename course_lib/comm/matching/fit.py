@@ -38,6 +38,10 @@ class Difference:
         others = self.said if self.meeting.channel.sender >= 0 else self.said[1:]
         return tuple(sorted(rank for _, ranks in others for rank in ranks))
 
+    def call(self, rank: int) -> str:
+        """The operation that a rank asked for."""
+        return self.meeting.posts[rank].op
+
     @property
     def text(self) -> str:
         """What happened, in one sentence."""

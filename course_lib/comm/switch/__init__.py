@@ -9,9 +9,9 @@ The production version carries no data: what one process moves for all does not 
 """
 
 from course_lib.comm.switch.book import Booked
-from course_lib.comm.switch.frames import Garbled
+from course_lib.comm.switch.frames import Garbled, Mark
 from course_lib.comm.switch.link import Link
 from course_lib.comm.switch.switch import Switch
 from course_lib.comm.switch.transport import SwitchTransport
 
-__all__ = ["Booked", "Garbled", "Link", "Switch", "SwitchTransport"]
+__all__ = ["Booked", "Garbled", "Link", "Mark", "Switch", "SwitchTransport"]

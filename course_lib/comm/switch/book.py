@@ -19,29 +19,29 @@ class Booked(NamedTuple):
     """A call as the switch saw it.
 
     Attributes:
-        event: operation, group, bytes by the formulas, when it came and when it was over. Its
-            number is the place in the book, over all ranks.
-        door: `comm`, or `torch` where the program called torch.distributed itself.
+        event: operation, group, bytes by the formulas, when it came and when it was over; its
+            number is that of the event in the rank's own ledger, as the rank says.
+        known: how many events that ledger had when the call was made, as the rank says.
         line: the program's line that made the call, as the rank says.
     """
 
     event: Event
-    door: str
+    known: int
     line: str
 
 
-def booked(ask: Ask, meeting: Meeting, number: int, now: float) -> Booked:
+def booked(ask: Ask, meeting: Meeting, now: float) -> Booked:
     """The entry of a call that has come at `now`."""
     post, group = ask.post, meeting.group
     payload = post.numel * post.item * (len(group) if post.op == "all_gather" else 1)
     sent, received = _bytes(post, group, payload)
     peer = post.peer if post.root < 0 else group[post.root]
     event = Event(
-        post.rank, number, post.op, post.axis, group, meeting.seq, payload, sent, received, now,
+        post.rank, ask.event, post.op, post.axis, group, meeting.seq, payload, sent, received, now,
         shape=(post.numel,), dtype=post.dtype, item=post.item, peer=peer,
         reduction=post.reduction, via=f"switch {post.group}",
     )  # fmt: skip
-    return Booked(event, ask.door, ask.line)
+    return Booked(event, ask.known, ask.line)
 
 
 def _bytes(post: Post, group: tuple[int, ...], payload: int) -> tuple[int, int]:

@@ -41,16 +41,32 @@ class Ask(NamedTuple):
         gives: bytes from the arena's beginning to what is given.
         gets: the same, to where the result goes.
         takes: elements of the result.
-        door: `comm`, or `torch` where the program called torch.distributed itself.
-        line: the program's line that made the call, as it says.
+        event: number of the event in the rank's ledger that this call belongs to.
+        known: how many events that ledger has by now.
+        line: the program's line that made the call.
     """
 
     post: Post
     gives: int
     gets: int
     takes: int
-    door: str
+    event: int
+    known: int
     line: str
+
+
+class Mark(NamedTuple):
+    """A moment that a rank's ledger names, told when it happens.
+
+    Attributes:
+        name: its name.
+        known: how many events the ledger has by then.
+        at: when the switch heard of it, in seconds on the machine's monotonic clock.
+    """
+
+    name: str
+    known: int
+    at: float = 0.0
 
 
 class End(NamedTuple):
@@ -75,17 +91,23 @@ def pack_ask(ask: Ask) -> bytes:
     return LENGTH.pack(len(text)) + text
 
 
+def pack_mark(mark: Mark) -> bytes:
+    """The frame of a mark."""
+    text = json.dumps([mark.name, mark.known]).encode()
+    return LENGTH.pack(len(text)) + text
+
+
 def pack_end(end: End) -> bytes:
     """The frame of a call's end."""
     text = end.refused.encode()
     return END.pack(end.number, end.at, end.group, len(text)) + text
 
 
-def asks_in(data: bytearray, rank: int) -> Iterator[Ask]:
-    """The calls that have come whole; they are taken out of `data`.
+def frames_in(data: bytearray, rank: int) -> Iterator[Ask | Mark]:
+    """The calls and marks that have come whole; they are taken out of `data`.
 
     Raises:
-        Garbled: a frame that is no call.
+        Garbled: a frame that is neither.
     """
     while len(data) >= LENGTH.size:
         (length,) = LENGTH.unpack_from(data)
@@ -96,7 +118,7 @@ def asks_in(data: bytearray, rank: int) -> Iterator[Ask]:
             return
         body = bytes(data[LENGTH.size : end])
         del data[:end]
-        yield _ask(body, rank)
+        yield _said(body, rank)
 
 
 def ends_in(data: bytearray) -> Iterator[End]:
@@ -110,15 +132,19 @@ def ends_in(data: bytearray) -> Iterator[End]:
         yield End(number, at, group, text)
 
 
-FORM = (str, int, str, int, int, str, int, int, int, list, list, list, str, int, int, int, str, str)
+CALL = (str, int, str, int, int, str, int, int, int, list, list, list, str, *[int] * 5, str)
+MARK = (str, int)
 
 
-def _ask(body: bytes, rank: int) -> Ask:
+def _said(body: bytes, rank: int) -> Ask | Mark:
     try:
         told: list[Any] = json.loads(body)
     except (ValueError, RecursionError):
         raise Garbled("a frame that is not JSON") from None
-    if not isinstance(told, list) or tuple(map(type, told)) != FORM:
+    form = tuple(map(type, told)) if isinstance(told, list) else ()
+    if form == MARK:
+        return Mark(*told)
+    if form != CALL:
         raise Garbled("a frame of another form")
     parts: list[Any] = [tuple(each) if type(each) is list else each for each in told]
     flat = [each for part in parts for each in (part if type(part) is tuple else (part,))]

@@ -20,7 +20,8 @@ import torch
 from course_lib.comm.errors import CommError
 from course_lib.comm.matching import Post
 from course_lib.comm.switch.arena import FIRST, Arena
-from course_lib.comm.switch.frames import Ask, End, ends_in, pack_ask
+from course_lib.comm.switch.frames import Ask, End, Mark, ends_in, pack_ask, pack_mark
+from course_lib.trace import Event, Ledger
 
 MANY = 64  # calls under way from which on their ends are read before the next is posted
 
@@ -31,10 +32,11 @@ class Link:
     Args:
         sock: to the switch, as an open file; it is closed with this object.
         arena: shared with the switch, as an open file.
+        ledger: the rank's; the switch is told which of its events a call belongs to.
     """
 
-    def __init__(self, sock: int, arena: int) -> None:
-        self.arena = Arena(arena)
+    def __init__(self, sock: int, arena: int, ledger: Ledger) -> None:
+        self.arena, self.ledger = Arena(arena), ledger
         self._sock = socket.socket(fileno=sock)
         self._inbox = bytearray()
         self._ended: dict[int, End] = {}
@@ -49,7 +51,7 @@ class Link:
         self._threads = threading.active_count()
 
     def post(
-        self, post: Post, given: torch.Tensor, result: torch.Tensor | None, door: str, line: str
+        self, post: Post, given: torch.Tensor, result: torch.Tensor | None, event: Event | None
     ) -> Call:
         """Starts a call.
 
@@ -57,8 +59,7 @@ class Link:
             post: what is asked for.
             given: what it gives: a contiguous tensor; it may be changed as soon as this returns.
             result: where the result goes; None if there is none, `given` if it is in place.
-            door: `comm`, or `torch`.
-            line: the program's line that made the call.
+            event: the ledger's; None for the one that will be booked next.
 
         Raises:
             CommError: there is no room, or no switch any more.
@@ -68,14 +69,27 @@ class Link:
         with self._turn:
             call = Call(self, self._calls, given, result)
             takes = 0 if result is None else result.numel()
-            ask = Ask(post, call.gives, call.gets, takes, door, line)
+            known = len(self.ledger.events)
+            number, line = (known, "") if event is None else (event.number, self._line_of(event))
+            ask = Ask(post, call.gives, call.gets, takes, number, known, line)
             self._calls += 1
             self._under_way[call.number] = call
-            try:
-                self._sock.sendall(pack_ask(ask))
-            except OSError:
-                raise _lost(post.op) from None
+            self._send(pack_ask(ask), post.op)
         return call
+
+    def mark(self, name: str) -> None:
+        """Tells the switch of a moment, as the ledger names it."""
+        with self._turn:
+            self._send(pack_mark(Mark(name, len(self.ledger.events))), name)
+
+    def _line_of(self, event: Event) -> str:
+        return self.ledger.line_of(event) if event.parent < 0 else ""
+
+    def _send(self, frame: bytes, what: str) -> None:
+        try:
+            self._sock.sendall(frame)
+        except OSError:
+            raise _lost(what) from None
 
     def wait(self, number: int, limit: float | None = None) -> End:
         """Waits for the end of a call.

@@ -31,7 +31,7 @@ from course_lib.comm.matching import (
 from course_lib.comm.switch.arena import FIRST, SIZE, Arena, shared_file
 from course_lib.comm.switch.book import Booked, booked
 from course_lib.comm.switch.carry import INTO, Place, carry
-from course_lib.comm.switch.frames import DTYPES, Ask, End, Garbled, asks_in, pack_end
+from course_lib.comm.switch.frames import DTYPES, Ask, End, Garbled, Mark, frames_in, pack_end
 
 WHY = "all ranks of a group must make the same calls, in the same order and with the same sizes"
 
@@ -75,12 +75,12 @@ class Switch:
         world: how many ranks there are.
 
     Attributes:
-        book: every call so far, in the order in which they came.
+        book: for each rank its calls and marks so far, in the order in which they came.
         difference: the first call that was not the same on its ranks, if there was one.
     """
 
     def __init__(self, world: int) -> None:
-        self.book: list[Booked] = []
+        self.book: list[list[Booked | Mark]] = [[] for _ in range(world)]
         self.difference: Difference | None = None
         self._matching = Matching(world)
         self._ends = [_new_end() for _ in range(world)]
@@ -120,8 +120,11 @@ class Switch:
         except OSError:
             return False
         end.inbox += piece
-        for ask in asks_in(end.inbox, rank):
-            self._take(end, ask)
+        for said in frames_in(end.inbox, rank):
+            if isinstance(said, Ask):
+                self._take(end, said)
+            else:
+                self.book[rank].append(said._replace(at=time.monotonic()))
         return bool(piece)
 
     def _take(self, end: _End, ask: Ask) -> None:
@@ -134,8 +137,8 @@ class Switch:
         except CommError as error:
             self._say(end, End(number, now, 0, str(error)))
             return
-        entry = booked(ask, meeting, len(self.book), now)
-        self.book.append(entry)
+        entry = booked(ask, meeting, now)
+        self.book[ask.post.rank].append(entry)
         end.open[number] = meeting
         calls = self._under_way.setdefault(meeting, {})
         calls[ask.post.rank] = _Call(number, ask, entry)
@@ -143,13 +146,12 @@ class Switch:
             self._complete(meeting, self._under_way.pop(meeting))
 
     def _complete(self, meeting: Meeting, calls: dict[int, _Call]) -> None:
-        """Carries out a call whose last rank has come, or refuses it on all of them."""
-        found, text = find_difference(meeting), ""
+        """Carries out a call whose last rank has come. One that does not fit never ends."""
+        found = find_difference(meeting)
         if found is not None:
             self.difference = self.difference or found
-            text = _refusal(found.text)
-        else:
-            text = self._carried(meeting, calls)
+            return
+        text = self._carried(meeting, calls)
         now = time.monotonic()
         for rank, call in calls.items():
             call.entry.event.end = now
@@ -200,9 +202,14 @@ class Switch:
 
         Args:
             running: ranks whose programs have not ended.
+
+        Raises:
+            Garbled: a rank said what is no call.
         """
         for rank in running:
             self.hear(rank)
+        if self.difference is not None:
+            return self.difference
         waiting: dict[int, Meeting] = {}
         for rank in running:
             end = self._ends[rank]

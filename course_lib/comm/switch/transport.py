@@ -19,7 +19,7 @@ import torch
 from course_lib.comm.matching import Post
 from course_lib.comm.switch.link import Call, Link
 from course_lib.comm.transport import Handle
-from course_lib.trace import Ledger
+from course_lib.trace import Event, Ledger
 
 IN_PLACE = ("all_reduce", "reduce", "broadcast")
 NOTHING = torch.empty(0, dtype=torch.uint8)
@@ -33,16 +33,12 @@ class SwitchTransport:
         rank: its global rank.
         ranks: global ranks of the group, in the order of their index.
         group: the group's number at the switch; 0 is the world.
-        door: `comm`, or `torch` where the program calls torch.distributed itself.
     """
 
     gpu_to_gpu = False
 
-    def __init__(
-        self, link: Link, rank: int, ranks: Sequence[int], group: int = 0, door: str = "comm"
-    ) -> None:
+    def __init__(self, link: Link, rank: int, ranks: Sequence[int], group: int = 0) -> None:
         self.link, self.rank, self.ranks, self.group = link, rank, tuple(ranks), group
-        self.door = door
         self.name = f"switch {group}"
 
     def collective(
@@ -54,10 +50,11 @@ class SwitchTransport:
         reduction: str = "sum",
         root: int = 0,
         sizes: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        event: Event | None = None,
     ) -> Handle:
         """See `Transport.collective`."""
         if op == "barrier":
-            return self._post(op, NOTHING, None)
+            return self._post(op, NOTHING, None, event)
         fields: dict[str, Any] = {}
         if op in ("all_reduce", "reduce", "reduce_scatter"):
             fields["reduction"] = reduction
@@ -67,26 +64,33 @@ class SwitchTransport:
             taken, given = sizes
             fields["taken"] = _elements(output, taken, len(self.ranks))
             fields["given"] = _elements(input, given, len(self.ranks))
-        return self._post(op, input, input if op in IN_PLACE else output, **fields)
+        return self._post(op, input, input if op in IN_PLACE else output, event, **fields)
 
-    def send(self, data: torch.Tensor, to: int) -> Handle:
+    def send(self, data: torch.Tensor, to: int, event: Event | None = None) -> Handle:
         """See `Transport.send`."""
-        return self._post("send", data, None, peer=self.ranks[to])
+        return self._post("send", data, None, event, peer=self.ranks[to])
 
-    def recv(self, data: torch.Tensor, source: int) -> Handle:
+    def recv(self, data: torch.Tensor, source: int, event: Event | None = None) -> Handle:
         """See `Transport.recv`."""
         nothing = data.new_empty(0)
-        return self._post("recv", nothing, data, peer=self.ranks[source])
+        return self._post("recv", nothing, data, event, peer=self.ranks[source])
 
     def _post(
-        self, op: str, given: torch.Tensor, result: torch.Tensor | None, /, **fields: Any
+        self,
+        op: str,
+        given: torch.Tensor,
+        result: torch.Tensor | None,
+        event: Event | None,
+        /,
+        **fields: Any,
     ) -> Call:
         tensor = result if op == "recv" and result is not None else given
         name = str(tensor.dtype).removeprefix("torch.") if tensor is not NOTHING else ""
         post = Post(
-            self.rank, op, self.group, name, tensor.numel(), tensor.element_size(), **fields
-        )
-        return self.link.post(post, given, result, self.door, "")
+            self.rank, op, self.group, name, tensor.numel(), tensor.element_size(),
+            axis=event.axis if event else "", **fields,
+        )  # fmt: skip
+        return self.link.post(post, given, result, event)
 
     def when_done(self, handle: Handle, then: Callable[[float], None]) -> None:
         """See `Transport.when_done`."""
@@ -97,8 +101,8 @@ class SwitchTransport:
         """See `Transport.split`: one call of the world, in which each rank names its own part."""
         [mine] = [tuple(part) for part in parts if self.rank in part]
         post = Post(self.rank, "split", part=mine)
-        made = self.link.post(post, NOTHING, None, self.door, "").wait()
-        return SwitchTransport(self.link, self.rank, mine, made, self.door)
+        made = self.link.post(post, NOTHING, None, None).wait()
+        return SwitchTransport(self.link, self.rank, mine, made)
 
 
 def _elements(tensor: torch.Tensor, rows: Sequence[int], members: int) -> tuple[int, ...]:

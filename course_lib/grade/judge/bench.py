@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from course_lib.grade.faults import EXPENSIVE, Fault
+from course_lib.grade.faults import EXPENSIVE, Fault, RunFault
+from course_lib.grade.judge.audit import audited
 from course_lib.grade.judge.trial import Limits, Subject, Trial
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.calls import Call
@@ -91,6 +92,8 @@ class Bench:
             return Result(len(inputs), fault=fault, printed=printed)
         try:
             return _result(trial, printed)
+        except RunFault as error:
+            return Result(len(inputs), fault=error.fault, printed=printed)
         except Exception as error:  # of a value that can be written down, but not made again
             text = f"what came back cannot be read: {type(error).__name__}: {error}"[:500]
             return Result(len(inputs), fault=Fault("exception", text), printed=printed)
@@ -101,10 +104,17 @@ def _result(trial: Trial, printed: str) -> Result:
     return Result(
         len(answers),
         [payload.unpack(view.answer["output"], view.raw) for view in trial.ranks],
-        [Ledger.from_dict(answer["ledger"]) for answer in answers],
+        [_ledger(trial, rank) for rank in range(len(answers))],
         [[Call(**call) for call in answer["calls"]] for answer in answers],
         printed=printed,
     )
+
+
+def _ledger(trial: Trial, rank: int) -> Ledger:
+    """A rank's ledger, held against the switch's book where there is one."""
+    said = Ledger.from_dict(trial.ranks[rank].answer["ledger"])
+    said.rank = rank
+    return audited(said, trial.switch.switch.book[rank]) if trial.switch is not None else said
 
 
 def _printed(tails: Sequence[bytes]) -> str:

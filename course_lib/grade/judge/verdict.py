@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from course_lib.comm.matching import Deadlock, Difference
 from course_lib.grade import faults
 from course_lib.grade.faults import Fault
 from course_lib.ranks.pool import autopsy
@@ -30,6 +31,12 @@ FIRST = (
     "exception",
 )
 SIZES = "all ranks of a group must bring tensors of the same size to a collective"
+ALIKE = "all ranks of a group must ask for the same in each call"
+FIT = {
+    "size": SIZES,
+    "dtype": "both ends of a call must use the same dtype",
+    "sizes": "what one rank gives another must be what the other takes",
+}
 CAUSES = {
     "exit": "sys.exit ends the process; return from the function instead",
     "memory": "a rank may use 2 GiB more than at its start",
@@ -80,7 +87,7 @@ def _of_rank(view: RankView) -> Fault:
         return faults.ended(view.child.status or 0, view.index)
     answer = view.answer
     kind = answer.get("kind", "exception")
-    kind = kind if kind in faults.KINDS else "exception"
+    kind = kind if kind in FIRST else "exception"
     cause = CAUSES.get(kind, "")
     rows = (f"line {answer['line']}: {answer.get('source', '')}",) if answer.get("line") else ()
     message = str(answer.get("error", "no error given"))
@@ -162,6 +169,21 @@ def of_wall(reports: Mapping[int, dict[str, Any]], limit: float) -> Fault:
     rows = tuple(_last_seen(rank, reports[rank]) for rank in running)
     message = f"{autopsy.names(running)} gave no answer in {limit:g} s"
     return Fault("wall", message, tuple(running), rows=rows)
+
+
+def of_stuck(found: Deadlock | Difference, reports: Mapping[int, dict[str, Any]]) -> Fault:
+    """What the judge's switch has found; ranks have said where they are, as far as they could."""
+    waiting = found.stuck if isinstance(found, Deadlock) else found.meeting.posts
+    said = {}
+    for rank, report in reports.items():
+        said[rank] = {"line": 0, "source": "", **report}
+        if report["state"] == "running" and rank in waiting and not report.get("talking"):
+            said[rank] |= {"talking": True, "call": found.call(rank)}
+    if isinstance(found, Deadlock) or found.kind == "operation":
+        return of_deadlock(said)
+    rows = tuple(row.strip() for rank in sorted(said) for row in autopsy.table({rank: said[rank]}))
+    line = next((int(said[rank].get("line") or 0) for rank in found.ranks), 0)
+    return Fault("mismatch", found.text, found.ranks, line, rows, FIT.get(found.kind, ALIKE))
 
 
 def of_deadlock(reports: Mapping[int, dict[str, Any]]) -> Fault:

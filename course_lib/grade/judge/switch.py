@@ -1,0 +1,80 @@
+"""The judge's side of the network: it serves the ranks' calls, and knows when none can go on."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Sequence
+
+from course_lib.comm.matching import Deadlock, Difference
+from course_lib.comm.switch import Garbled, Switch
+from course_lib.grade.judge.view import RankView
+
+QUIET = 0.02  # seconds without a call after which it is looked whether there can be another
+
+Ready = list[tuple[selectors.SelectorKey, int]]
+
+
+class JudgesSwitch:
+    """The switch of a run, in the judge's own loop.
+
+    Args:
+        selector: the judge's; the ranks' lines are registered with their number.
+
+    Attributes:
+        found: why the ranks can never go on, once that is so.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._selector = selector
+        self._switch: Switch | None = None
+        self.found: Deadlock | Difference | None = None
+
+    @property
+    def switch(self) -> Switch:
+        """The switch itself, between `open` and `close`."""
+        assert self._switch is not None
+        return self._switch
+
+    def open(self, world: int) -> None:
+        """Makes a line for each rank."""
+        self._switch = Switch(world)
+        for rank in range(world):
+            self._selector.register(self.switch.fileno(rank), selectors.EVENT_READ, rank)
+
+    def serve(self, ranks: Sequence[RankView], seconds: float) -> Ready:
+        """Carries calls until something else is ready, nothing comes, or the time is over.
+
+        Returns:
+            What else is ready.
+        """
+        until = time.monotonic() + seconds
+        while self.found is None and (left := until - time.monotonic()) > 0:
+            ready = self._selector.select(min(left, QUIET))
+            for key, _ in ready:
+                if isinstance(key.data, int):
+                    self._hear(ranks, key.data)
+            others = [each for each in ready if not isinstance(each[0].data, int)]
+            if others:
+                return others
+            self.found = self.switch.difference
+            if not ready:
+                self._look(ranks)
+        return []
+
+    def _look(self, ranks: Sequence[RankView]) -> None:
+        """Nobody has called for a while: computing, or stuck."""
+        running = [view.index for view in ranks if view.state == "running"]
+        try:
+            self.found = self.switch.standstill(running)
+        except Garbled:
+            return  # it is heard again
+
+    def _hear(self, ranks: Sequence[RankView], rank: int) -> None:
+        """Takes what a rank has said; one that says what is no call of ours is refused."""
+        try:
+            if self.switch.hear(rank):
+                return
+        except Garbled as error:
+            ranks[rank].garbled, ranks[rank].state = str(error), "raised"
+        self._selector.unregister(self.switch.fileno(rank))
