@@ -2,8 +2,10 @@
 
 A ledger knows more than the switch (mesh axes, which messages make up an algorithm), but it lies in
 the process under test. So each of its calls must be one that the switch has carried, in the same
-order, with the same bytes and the same ends, and the other way round. Then its calls get the
-switch's times. Memory by class, axes, and when a program waited remain what the rank says.
+order, with the same bytes and the same ends, and the other way round. Times of the rank's own are
+taken where they agree with that order: no call begins before what the switch heard of earlier, none
+ends before it was carried out. Memory by class, axes, and when a program waited remain what the
+rank says.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ CAUSE = "calls go through course_lib.comm, which books each of them"
 
 
 def audited(ledger: Ledger, book: Sequence[Booked | Mark]) -> Ledger:
-    """The ledger, with the times of the switch.
+    """The ledger, with times that agree with the switch's book.
 
     Args:
         ledger: as its rank has sent it; it is changed.
@@ -57,10 +59,13 @@ def _compare(ledger: Ledger, event: Event, posts: list[Event]) -> None:
     if sums != (event.sent, event.received):
         said = f"{event.sent} bytes sent and {event.received} received"
         _forged(ledger, f"says {said} by {_call(event)}; carried were {sums[0]} and {sums[1]}")
-    ends = [each.end for each in posts]
-    event.begin = first.begin
-    event.arrived = None if None in ends else max(end for end in ends if end is not None)
-    _order_times(event)
+    ends = [each.end for each in posts if each.end is not None]
+    if event.end is not None and len(ends) < len(posts):
+        _forged(ledger, f"says that {_call(event)} has ended")
+    if event.end is not None:
+        event.end = max(event.end, *ends)
+    if event.arrived is not None:
+        event.arrived = max(ends, default=None)
 
 
 def _sum_up(ledger: Ledger, event: Event, parts: list[Event]) -> None:
@@ -70,38 +75,36 @@ def _sum_up(ledger: Ledger, event: Event, parts: list[Event]) -> None:
         _forged(ledger, f"has a call in its ledger that was never made: {_call(event)}")
 
 
-def _order_times(event: Event) -> None:
-    """A wait that is said to have ended before the call was carried out ended no earlier."""
-    if event.end is not None and event.arrived is not None:
-        event.end = max(event.end, event.arrived)
-    if event.waited is not None:
-        event.waited = max(event.waited, event.begin)
-
-
 def _check_order(ledger: Ledger, book: Sequence[Booked | Mark], first: list[int]) -> None:
     """Calls and marks came to the switch in the order in which the ledger has them.
 
     Args:
-        ledger: the rank's; its marks get the switch's times.
+        ledger: the rank's; its calls and marks begin in that order afterwards.
         book: what the switch saw.
         first: numbers of the calls, in the order in which their first posts came.
     """
     if first != sorted(first):
         _forged(ledger, "has calls in its ledger in another order than they were made")
-    spans, made = iter(ledger.spans), 0
+    spans, made, last = iter(ledger.spans), 0, 0.0
     for entry in book:
         if isinstance(entry, Booked):
-            if made < len(first) and entry.event.number == first[made]:
-                made += 1
-                if entry.known - entry.event.number not in (0, 1):
-                    _forged(ledger, f"had {_call(entry.event)} in its ledger before it was made")
+            number = entry.event.number
+            if made == len(first) or number != first[made]:
+                continue  # a further piece, or a split
+            made += 1
+            event = ledger.events[number]
+            if entry.known - number not in (0, 1):
+                _forged(ledger, f"had {_call(event)} in its ledger before it was made")
+            event.begin = last = min(max(last, event.begin), max(last, entry.event.begin))
             continue
         span = next(spans, None)
         if span is None or span.name != entry.name:
             _forged(ledger, f"told of {entry.name!r}, which is not in its ledger at that place")
         if any(number < entry.known for number in first[made:]):
             _forged(ledger, f"had a call in its ledger before {entry.name!r} that was made after")
-        span.begin, span.end = entry.at if span.begin == span.end else span.begin, entry.at
+        moment = min(max(last, span.end), max(last, entry.at))
+        span.begin, span.end = moment if span.begin == span.end else span.begin, moment
+        last = moment
     if next(spans, None) is not None:
         _forged(ledger, "has a mark in its ledger that was never told")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +32,9 @@ FIRST = (
     "exception",
 )
 SIZES = "all ranks of a group must bring tensors of the same size to a collective"
+# What torch.distributed says to an answer that is in no process group of torch's.
+NO_TORCH = re.compile("Default process group has not been initialized|called past course_lib.comm")
+PAST = "torch.distributed was called past course_lib.comm"
 ALIKE = "all ranks of a group must ask for the same in each call"
 FIT = {
     "size": SIZES,
@@ -91,6 +95,11 @@ def _of_rank(view: RankView) -> Fault:
     cause = CAUSES.get(kind, "")
     rows = (f"line {answer['line']}: {answer.get('source', '')}",) if answer.get("line") else ()
     message = str(answer.get("error", "no error given"))
+    if NO_TORCH.search(message):
+        message, cause = (
+            PAST,
+            "ranks talk over the group that they are given: what bypasses comm is in no book",
+        )
     if kind == "not_written":
         message = message.partition(": ")[2]
     return Fault(kind, message, (view.index,), int(answer.get("line") or 0), rows, cause)
