@@ -49,7 +49,6 @@ class Arena:
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, SIZE)
         os.close(fd)
-        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
         self._used: list[tuple[int, int]] = []  # (begin, end), ascending
 
     # --- the word ------------------------------------------------------------------------------
@@ -65,7 +64,9 @@ class Arena:
     # --- the data ------------------------------------------------------------------------------
     def at(self, offset: int, dtype: torch.dtype, numel: int) -> torch.Tensor:
         """The tensor of `numel` elements that begins `offset` bytes from the beginning."""
-        return self._bytes[offset : offset + numel * dtype.itemsize].view(dtype)
+        if not numel:
+            return torch.empty(0, dtype=dtype)
+        return torch.frombuffer(self._map, dtype=dtype, count=numel, offset=offset)
 
     def take(self, count: int) -> int:
         """Reserves `count` bytes; where they begin.

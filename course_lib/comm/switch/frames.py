@@ -147,14 +147,11 @@ def _said(body: bytes, rank: int) -> Ask | Mark:
     if form != CALL:
         raise Garbled("a frame of another form")
     parts: list[Any] = [tuple(each) if type(each) is list else each for each in told]
-    flat = [each for part in parts for each in (part if type(part) is tuple else (part,))]
-    if not all(type(each) is str or _is_number(each) for each in flat):
+    numbers = [each for part in parts if type(part) is tuple for each in part]
+    numbers += [each for each in parts if type(each) is int]
+    if not all(type(each) is int and abs(each) < 1 << 62 for each in numbers):
         raise Garbled("a number out of range")
     ask = Ask(Post(rank, *parts[:13]), *parts[13:])
     if ask.post.dtype and ask.post.dtype not in DTYPES:
         raise Garbled(f"a dtype that is not known: {ask.post.dtype[:20]}")
     return ask
-
-
-def _is_number(each: object) -> bool:
-    return type(each) is int and abs(each) < 1 << 62

@@ -59,6 +59,9 @@ def _compare(ledger: Ledger, event: Event, posts: list[Event]) -> None:
     if sums != (event.sent, event.received):
         said = f"{event.sent} bytes sent and {event.received} received"
         _forged(ledger, f"says {said} by {_call(event)}; carried were {sums[0]} and {sums[1]}")
+    size = sum(each.payload for each in posts), first.item
+    if not event.algorithm and size != (event.payload, event.item):
+        _forged(ledger, f"says {event.payload} bytes for {_call(event)}; carried were {size[0]}")
     ends = [each.end for each in posts if each.end is not None]
     if event.end is not None and len(ends) < len(posts):
         _forged(ledger, f"says that {_call(event)} has ended")
