@@ -181,6 +181,7 @@ def test_a_rank_whose_call_is_complete_is_not_stuck() -> None:
         Post(0, "send", peer=0),
         Post(0, "send", peer=2),
         Post(0, "broadcast", root=2),
+        Post(0, "all_reduce", root=0),
         Post(0, "all_to_all", given=(1,), taken=(1, 1)),
         Post(0, "split", part=(1,)),
     ],

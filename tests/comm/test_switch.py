@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import time
+from contextlib import suppress
 
 import pytest
 import torch
@@ -177,6 +179,36 @@ def test_what_is_no_call_is_refused(said: bytes) -> None:
     os.write(net.lines[0], said)
     with pytest.raises(Garbled):
         net.switch.hear(0)
+
+
+def test_whatever_a_rank_says_the_switch_goes_on() -> None:
+    """Every field of a call replaced by every odd value: it is carried, refused or garbled."""
+    odd: list[object] = [
+        -1,
+        0,
+        1,
+        2,
+        1 << 40,
+        "",
+        "send",
+        "recv",
+        "split",
+        "max",
+        "bool",
+        [],
+        [0],
+        [1, 1],
+        None,
+        1.5,
+    ]
+    for place in range(19):
+        for value in odd:
+            net, told = Net(2), json.loads(GOOD)
+            told[place] = value
+            with suppress(Garbled):
+                for rank in (0, 1):
+                    os.write(net.lines[rank], frame(json.dumps(told)))
+                    net.switch.hear(rank)
 
 
 def test_sizes_that_only_a_liar_gives_end_the_call_and_not_the_switch() -> None:

@@ -99,7 +99,8 @@ class Matching:
         return Channel(post.group, *ends, post.tag)
 
     def _check_collective(self, post: Post, size: int) -> None:
-        if post.op in ("broadcast", "reduce") and not 0 <= post.root < size:
+        rooted = post.op in ("broadcast", "reduce")
+        if not (0 <= post.root < size if rooted else post.root == -1):
             raise _refused(post, f"root {post.root} of {size} members", "a root is a member")
         if post.op == "all_to_all" and not len(post.given) == len(post.taken) == size:
             raise _refused(

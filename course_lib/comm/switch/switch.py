@@ -121,10 +121,13 @@ class Switch:
             return False
         end.inbox += piece
         for said in frames_in(end.inbox, rank):
-            if isinstance(said, Ask):
-                self._take(end, said)
-            else:
+            if isinstance(said, Mark):
                 self.book[rank].append(said._replace(at=time.monotonic()))
+                continue
+            try:
+                self._take(end, said)
+            except (LookupError, TypeError, OverflowError) as error:
+                raise Garbled(f"a call that cannot be: {error}"[:200]) from None
         return bool(piece)
 
     def _take(self, end: _End, ask: Ask) -> None:
@@ -163,7 +166,7 @@ class Switch:
         """Moves the data; why it could not, if torch refuses: what it knows no sum for."""
         try:
             carry(meeting, {rank: self._place(rank, call.ask) for rank, call in calls.items()})
-        except (RuntimeError, ValueError, IndexError) as error:
+        except (RuntimeError, ValueError, LookupError) as error:
             return f"{type(error).__name__}: {error}"[:500]
         return ""
 

@@ -114,7 +114,7 @@ def _ledger(trial: Trial, rank: int) -> Ledger:
     """A rank's ledger, held against the switch's book where there is one."""
     said = Ledger.from_dict(trial.ranks[rank].answer["ledger"])
     said.rank = rank
-    return audited(said, trial.switch.switch.book[rank]) if trial.switch is not None else said
+    return audited(said, trial.switch.book[rank]) if trial.switch is not None else said
 
 
 def _printed(tails: Sequence[bytes]) -> str:

@@ -15,32 +15,23 @@ QUIET = 0.02  # seconds without a call after which it is looked whether there ca
 Ready = list[tuple[selectors.SelectorKey, int]]
 
 
-class JudgesSwitch:
+class JudgesSwitch(Switch):
     """The switch of a run, in the judge's own loop.
 
     Args:
+        world: how many ranks there are.
         selector: the judge's; the ranks' lines are registered with their number.
 
     Attributes:
         found: why the ranks can never go on, once that is so.
     """
 
-    def __init__(self, selector: selectors.BaseSelector) -> None:
+    def __init__(self, world: int, selector: selectors.BaseSelector) -> None:
+        super().__init__(world)
         self._selector = selector
-        self._switch: Switch | None = None
         self.found: Deadlock | Difference | None = None
-
-    @property
-    def switch(self) -> Switch:
-        """The switch itself, between `open` and `close`."""
-        assert self._switch is not None
-        return self._switch
-
-    def open(self, world: int) -> None:
-        """Makes a line for each rank."""
-        self._switch = Switch(world)
         for rank in range(world):
-            self._selector.register(self.switch.fileno(rank), selectors.EVENT_READ, rank)
+            selector.register(self.fileno(rank), selectors.EVENT_READ, rank)
 
     def serve(self, ranks: Sequence[RankView], seconds: float) -> Ready:
         """Carries calls until something else is ready, nothing comes, or the time is over.
@@ -57,7 +48,7 @@ class JudgesSwitch:
             others = [each for each in ready if not isinstance(each[0].data, int)]
             if others:
                 return others
-            self.found = self.switch.difference
+            self.found = self.difference
             if not ready:
                 self._look(ranks)
         return []
@@ -66,15 +57,15 @@ class JudgesSwitch:
         """Nobody has called for a while: computing, or stuck."""
         running = [view.index for view in ranks if view.state == "running"]
         try:
-            self.found = self.switch.standstill(running)
+            self.found = self.standstill(running)
         except Garbled:
             return  # it is heard again
 
     def _hear(self, ranks: Sequence[RankView], rank: int) -> None:
         """Takes what a rank has said; one that says what is no call of ours is refused."""
         try:
-            if self.switch.hear(rank):
+            if self.hear(rank):
                 return
         except Garbled as error:
             ranks[rank].garbled, ranks[rank].state = str(error), "raised"
-        self._selector.unregister(self.switch.fileno(rank))
+        self._selector.unregister(self.fileno(rank))

@@ -104,8 +104,8 @@ class Trial:
         self._folder = folder
         self.ranks: list[RankView] = []
         self._selector = selectors.DefaultSelector()
-        self.switch = JudgesSwitch(self._selector) if subject.network == "switch" else None
-        self._looks = Looks() if self.switch is None else None
+        self.switch: JudgesSwitch | None = None
+        self._looks = Looks()
 
     def run(self, drive: str, inputs: list[dict[str, Any]]) -> Fault | None:
         """Runs the suite's function `drive` with `inputs`, one dict for each rank.
@@ -121,8 +121,8 @@ class Trial:
     # --- start and end ---------------------------------------------------------------------------
     def _start(self, drive: str, inputs: list[dict[str, Any]]) -> None:
         self._selector.register(self._server.fileno(), selectors.EVENT_READ)
-        if self.switch is not None:
-            self.switch.open(len(inputs))
+        if self._subject.network == "switch":
+            self.switch = JudgesSwitch(len(inputs), self._selector)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             for rank in range(len(inputs)):
                 view = self._fork(rank, len(inputs), listener)
@@ -157,7 +157,7 @@ class Trial:
         os.set_blocking(read, False)
         network: tuple[int, ...] = (listener.fileno(),) if rank == 0 else ()
         if self.switch is not None:
-            network = self.switch.switch.files(rank)
+            network = self.switch.files(rank)
         fds = [theirs.fileno(), write, *network]
         try:
             child = self._server.fork(RANK, args, tuple(fds), stdout=1)
@@ -165,7 +165,7 @@ class Trial:
             theirs.close()
             os.close(write)
             if self.switch is not None:
-                self.switch.switch.close_files(rank)
+                self.switch.close_files(rank)
         view = RankView(rank, child, mine, Inbox(mine), read)
         for fd in (mine.fileno(), read):
             self._selector.register(fd, selectors.EVENT_READ, view)
@@ -186,7 +186,7 @@ class Trial:
             os.close(view.pipe)
         self._selector.close()
         if self.switch is not None:
-            self.switch.switch.close()
+            self.switch.close()
 
     def _tell(self, message: dict[str, Any]) -> None:
         for view in self.ranks:
@@ -293,6 +293,6 @@ class Trial:
         reports = {view.index: view.report() for view in self.ranks}
         if late:
             return verdict.of_wall(reports, self._limits.wall)
-        if self._looks is not None and self._looks.show_standstill(now, reports):
+        if self.switch is None and self._looks.show_standstill(now, reports):
             return verdict.of_deadlock(reports)
         return None
