@@ -103,6 +103,7 @@ def test_a_standstill_is_known_only_when_all_wait() -> None:
     first, second = (net.start(rank, "barrier", torch.empty(0)) for rank in (0, 1))
     assert first.wait() == second.wait() == 0
     stuck = [isend(torch.ones(1), 1 - rank, net.groups[rank]) for rank in (0, 1)]
+    assert net.switch.hear(0) and net.switch.hear(1)
     assert net.switch.standstill({0, 1}) is None, "nobody waits yet: they compute"
     net.links[0].arena.waits_for = 1
     assert net.switch.standstill({0, 1}) is None
@@ -112,20 +113,25 @@ def test_a_standstill_is_known_only_when_all_wait() -> None:
     assert isinstance(found, Deadlock) and set(found.stuck) == {0, 1}
     data = torch.zeros(1)
     irecv(data, 1, net.groups[0])
-    assert net.switch.standstill({0, 1}) is None, "what has just come is heard first"
+    net.links[0].flush()
+    net.switch.hear(0)
+    assert net.switch.standstill({0, 1}) is None, "rank 1's send is complete"
     assert not stuck[0].is_completed() and stuck[1].is_completed()
 
 
 def test_a_message_arrives_as_the_bytes_it_was_when_sent() -> None:
     net, data = Net(2), torch.tensor([1.5, 2.5], dtype=torch.float64)
-    isend(data, 1, net.groups[0])
+    sending = isend(data, 1, net.groups[0])
     data.zero_()
     net.switch.hear(0)
     taken = torch.empty(16, dtype=torch.uint8)
     work = irecv(taken, 0, net.groups[1])
+    net.links[1].flush()
     net.switch.hear(1)
     work.wait()
     assert taken.view(torch.float64).tolist() == [1.5, 2.5]
+    with pytest.raises(CommError, match="must not change before it has been waited for"):
+        sending.wait()
 
 
 def test_what_cannot_be_added_up_is_refused() -> None:
@@ -135,16 +141,18 @@ def test_what_cannot_be_added_up_is_refused() -> None:
         call.wait()
 
 
-def test_memory_is_given_back() -> None:
-    net = Net(2)
-    big = [torch.ones(1 << 24) for _ in range(2)]  # 64 MiB each
+def test_memory_is_given_back_and_its_end_is_said() -> None:
+    arena, quarter = Net(1).links[0].arena, 1 << 28
     for _ in range(20):
-        calls = [net.start(rank, "all_reduce", big[rank], reduction="max") for rank in (0, 1)]
-        for call in calls:
-            call.wait()
-    with pytest.raises(CommError, match="are all"):
-        for _ in range(20):
-            net.start(0, "broadcast", big[0], root=0)
+        places = [arena.take(quarter) for _ in range(3)]
+        assert all(place % 64 == 0 for place in places)
+        arena.give_back(places[1], quarter)
+        assert arena.take(quarter // 2) == places[1]
+        arena.give_back(places[1], quarter // 2)
+        with pytest.raises(CommError, match="are all"):
+            arena.take(2 * quarter)
+        arena.give_back(places[0], quarter)
+        arena.give_back(places[2], quarter)
 
 
 def frame(text: str) -> bytes:
@@ -224,3 +232,23 @@ def test_a_rank_that_is_gone_is_noticed() -> None:
     net.switch.close()
     with pytest.raises(CommError, match="the switch is gone"):
         recv(torch.empty(1), 1, net.groups[0])
+
+
+def test_a_rank_that_never_stops_calling_gets_its_turns_only() -> None:
+    """What one hearing leaves is taken by the next, and nothing is lost or out of order."""
+    net = Net(2)
+    size = 4 << 20
+    big = GOOD.replace('"float32",4', f'"float32",{size}').replace("64,64,4", f"64,64,{size}")
+    count = 30  # of about 10 ms each
+    for line in net.lines:
+        os.write(line, frame(big) * count)
+    net.switch.hear(0)
+    hearings = 0
+    while len(net.switch.book[1]) < count:
+        before = len(net.switch.book[1])
+        net.switch.hear(1)
+        assert len(net.switch.book[1]) > before
+        hearings += 1
+        assert 1 in net.switch.behind or len(net.switch.book[1]) == count
+    assert hearings > 1
+    assert all(entry.event.end for entry in net.switch.book[1] if isinstance(entry, Booked))
