@@ -51,14 +51,9 @@ def all_reduce(
     reduction = _reduction(tensor, op, "all_reduce")
     data = carried(tensor, group)
     event = _book("all_reduce", tensor, group, payload=tensor.nbytes, reduction=op)
-    handle = group.transport.collective("all_reduce", data, data, reduction=reduction)
+    handle = group.transport.collective("all_reduce", data, data, reduction=reduction, event=event)
 
-    def finish() -> None:
-        if op == "avg":
-            data.div_(group.size)
-        if data is not tensor:
-            tensor.copy_(data)
-
+    finish = partial(_finish, tensor, data, group.size if op == "avg" else 1)
     return _result(handle, data, group, event, async_op, finish)
 
 
@@ -90,14 +85,11 @@ def reduce_scatter(
     event = _book("reduce_scatter", input, group, payload=input.nbytes, reduction=op)
     data = place_for(output, group)
     whole = carried(input, group).view(-1)
-    handle = group.transport.collective("reduce_scatter", data.view(-1), whole, reduction=reduction)
+    handle = group.transport.collective(
+        "reduce_scatter", data.view(-1), whole, reduction=reduction, event=event
+    )
 
-    def finish() -> None:
-        if op == "avg":
-            data.div_(group.size)
-        if data is not output:
-            output.copy_(data)
-
+    finish = partial(_finish, output, data, group.size if op == "avg" else 1)
     return _result(handle, data, group, event, async_op, finish)
 
 
@@ -122,7 +114,7 @@ def all_gather(
     event = _book("all_gather", input, group, payload=output.nbytes)
     data = place_for(output, group)
     part = wire_view(carried(input, group)).view(-1)
-    handle = group.transport.collective("all_gather", wire_view(data).view(-1), part)
+    handle = group.transport.collective("all_gather", wire_view(data).view(-1), part, event=event)
     finish = None if data is output else partial(_copy, output, data)
     return _result(handle, data, group, event, async_op, finish)
 
@@ -159,8 +151,9 @@ def all_to_all(
     event.sent = (sum(given) - given[group.index]) * row
     event.received = (sum(taken) - taken[group.index]) * row
     data = place_for(output, group)
+    given_as, taken_as = wire_view(carried(input, group)), wire_view(data)
     handle = group.transport.collective(
-        "all_to_all", wire_view(data), wire_view(carried(input, group)), sizes=(taken, given)
+        "all_to_all", taken_as, given_as, sizes=(taken, given), event=event
     )
     finish = None if data is output else partial(_copy, output, data)
     return _result(handle, data, group, event, async_op, finish)
@@ -185,7 +178,7 @@ def broadcast(tensor: torch.Tensor, source: int, group: Group, *, async_op: bool
     data = carried(tensor, group)
     event = _book("broadcast", tensor, group, payload=tensor.nbytes, root=source)
     wire = wire_view(data)
-    handle = group.transport.collective("broadcast", wire, wire, root=source)
+    handle = group.transport.collective("broadcast", wire, wire, root=source, event=event)
     finish = None if data is tensor else partial(_copy, tensor, data)
     return _result(handle, data, group, event, async_op, finish)
 
@@ -212,14 +205,12 @@ def reduce(
     group.check_index(target, "reduce to index")
     data = carried(tensor, group)
     event = _book("reduce", tensor, group, payload=tensor.nbytes, root=target, reduction=op)
-    handle = group.transport.collective("reduce", data, data, reduction=reduction, root=target)
+    handle = group.transport.collective(
+        "reduce", data, data, reduction=reduction, root=target, event=event
+    )
 
-    def finish() -> None:
-        if op == "avg" and group.index == target:
-            data.div_(group.size)
-        if data is not tensor:
-            tensor.copy_(data)
-
+    parts = group.size if op == "avg" and group.index == target else 1
+    finish = partial(_finish, tensor, data, parts)
     return _result(handle, data, group, event, async_op, finish)
 
 
@@ -228,13 +219,21 @@ def barrier(group: Group) -> None:
     event = group.book("barrier", payload=0)
     event.waited = event.begin
     nothing = torch.empty(0)
-    group.transport.collective("barrier", nothing, nothing).wait()
+    group.transport.collective("barrier", nothing, nothing, event=event).wait()
     group.ledger.finish(event)
 
 
 # --- shared by the calls above -------------------------------------------------------------------
 def _copy(target: torch.Tensor, data: torch.Tensor) -> None:
     target.copy_(data)
+
+
+def _finish(target: torch.Tensor, data: torch.Tensor, parts: int) -> None:
+    """Makes the mean of a sum, and puts it where it belongs."""
+    if parts > 1:
+        data.div_(parts)
+    if data is not target:
+        target.copy_(data)
 
 
 def _book(

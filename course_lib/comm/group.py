@@ -78,7 +78,7 @@ class Group:
         raise CommError(
             f"the process group of {self}",
             f"its bytes go over {type(self.transport).__name__}",
-            "there is no torch.distributed below it: call course_lib.comm",
+            "torch.distributed was called past course_lib.comm, and there is none below it",
         )
 
     def under(self, axis: str, ledger: Ledger | None = None) -> Group:

@@ -43,7 +43,7 @@ def isend(tensor: torch.Tensor, to: int, group: Group, *, step: int = -1, chunk:
     """
     data = wire_view(tensor.to(HOST).contiguous())
     event = _book("send", tensor, _peer(to, group, "send to"), group, step, chunk)
-    return Work(group.transport.send(data, to), group, event)
+    return Work(group.transport.send(data, to, event), group, event)
 
 
 def irecv(
@@ -66,9 +66,9 @@ def irecv(
     """
     event = _book("recv", tensor, _peer(source, group, "receive from"), group, step, chunk)
     if tensor.is_contiguous() and tensor.device == HOST:
-        return Work(group.transport.recv(wire_view(tensor), source), group, event)
+        return Work(group.transport.recv(wire_view(tensor), source, event), group, event)
     buffer = torch.empty(tensor.shape, dtype=tensor.dtype, device=HOST)
-    work = group.transport.recv(wire_view(buffer), source)
+    work = group.transport.recv(wire_view(buffer), source, event)
 
     def finish() -> None:
         tensor.copy_(buffer)
@@ -140,7 +140,8 @@ class Stream:
     def post(self, piece: torch.Tensor) -> None:
         """Starts the next piece: sends it, or receives into it. It must be contiguous."""
         data = piece if piece.device == HOST else self._on_host(piece)
-        self._under_way.append((self._start(wire_view(data), self._peer), data, piece))
+        handle = self._start(wire_view(data), self._peer, self._event)
+        self._under_way.append((handle, data, piece))
         if self._event is None:  # booked while the piece travels
             self._event = _book(*self._entry)
 

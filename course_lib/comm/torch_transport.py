@@ -11,6 +11,7 @@ The one file of this room that knows torch.distributed.
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ import torch.distributed.nn.functional
 
 from course_lib.comm.errors import CommError
 from course_lib.comm.transport import Handle
-from course_lib.trace import Ledger, wire_bytes
+from course_lib.trace import Event, Ledger, wire_bytes
 
 REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,
@@ -92,6 +93,7 @@ class TorchTransport:
         reduction: str = "sum",
         root: int = 0,
         sizes: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        event: Event | None = None,
     ) -> Handle:
         """See `Transport.collective`."""
         group, how = self.handle, REDUCTIONS[reduction]
@@ -116,19 +118,19 @@ class TorchTransport:
                 raise ValueError(f"a transport knows no collective {op!r}")
         return work
 
-    def send(self, data: torch.Tensor, to: int) -> Handle:
+    def send(self, data: torch.Tensor, to: int, event: Event | None = None) -> Handle:
         """See `Transport.send`."""
         return self.handle.send([data], to, 0)
 
-    def recv(self, data: torch.Tensor, source: int) -> Handle:
+    def recv(self, data: torch.Tensor, source: int, event: Event | None = None) -> Handle:
         """See `Transport.recv`."""
         return self.handle.recv([data], source, 0)
 
-    def when_done(self, handle: Handle, then: Callable[[], None]) -> None:
+    def when_done(self, handle: Handle, then: Callable[[float], None]) -> None:
         """See `Transport.when_done`; gloo's reduce-scatter cannot tell when it has ended."""
         work: Any = handle
         with suppress(RuntimeError):
-            work.get_future().add_done_callback(lambda _: then())
+            work.get_future().add_done_callback(lambda _: then(time.monotonic()))
 
     # --- smaller groups --------------------------------------------------------------------------
     def split(self, parts: Sequence[Sequence[int]], ledger: Ledger) -> TorchTransport:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
-from course_lib.trace import Ledger
+from course_lib.trace import Event, Ledger
 
 
 class Handle(Protocol):
@@ -51,6 +51,7 @@ class Transport(Protocol):
         reduction: str = "sum",
         root: int = 0,
         sizes: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        event: Event | None = None,
     ) -> Handle:
         """Starts a collective.
 
@@ -62,16 +63,21 @@ class Transport(Protocol):
             reduction: `sum`, `max`, `min` or `product`, where numbers are reduced.
             root: index of the member that has the tensor of a broadcast, or gets that of a reduce.
             sizes: rows of `output` from each member, and rows of `input` for each; of all_to_all.
+            event: the call's entry in the ledger, for networks that keep a book of their own; None
+                if it is the next to be booked.
         """
 
-    def send(self, data: torch.Tensor, to: int) -> Handle:
-        """Starts a message to one member."""
+    def send(self, data: torch.Tensor, to: int, event: Event | None = None) -> Handle:
+        """Starts a message, or a piece of one, to one member; `event` as in `collective`."""
 
-    def recv(self, data: torch.Tensor, source: int) -> Handle:
-        """Starts to receive a message from one member."""
+    def recv(self, data: torch.Tensor, source: int, event: Event | None = None) -> Handle:
+        """Starts to receive a message, or a piece of one, from one member; `event` as above."""
 
-    def when_done(self, handle: Handle, then: Callable[[], None]) -> None:
-        """Calls `then` when a call has ended, even if nobody waits, where the network can tell."""
+    def when_done(self, handle: Handle, then: Callable[[float], None]) -> None:
+        """Calls `then` with the time at which a call has ended, where the network can tell.
+
+        That is in seconds on the machine's monotonic clock, and known even if nobody waits.
+        """
 
     def split(self, parts: Sequence[Sequence[int]], ledger: Ledger) -> Transport:
         """The transport of the part that this rank is in. Collective over the world.

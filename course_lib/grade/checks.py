@@ -40,6 +40,8 @@ class Exercise:
         hidden_checks: how many checks a student's copy of the course lacks; `course release`
             writes these two numbers, nobody else.
         hidden_points: what those count.
+        network: what carries the ranks' calls: `switch`, the judge's own; or `torch`, where the
+            exercise is about torch.distributed itself. Then evidence is kept in the ranks.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Exercise:
     defines: tuple[str, ...] = ()
     hidden_checks: int = 0
     hidden_points: int = 0
+    network: str = "switch"
 
 
 @dataclass(frozen=True)

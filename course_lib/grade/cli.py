@@ -7,6 +7,7 @@ broke, 5 evidence of tampering, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -46,6 +47,7 @@ TOO_MANY_HINTS = "That was the last hint; the lesson's notebook has the idea ste
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code and never raises."""
+    args = argparse.Namespace()
     try:
         args = _parser().parse_args(argv)
         code: int = args.do(args)
@@ -63,7 +65,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except (OSError, ValueError) as error:
         print(f"course: {error}", file=sys.stderr)
-        return BROKE
+        return USAGE if _was_given(args, error) else BROKE
+
+
+def _was_given(args: argparse.Namespace, error: Exception) -> bool:
+    """Whether an error is of a path that the caller has named, or of a folder above it."""
+    if not isinstance(error, OSError) or error.filename is None or error.errno == errno.ENOSPC:
+        return False
+    place = Path(os.path.abspath(os.fsdecode(error.filename)))
+    given = [
+        Path(os.path.abspath(value))
+        for name, value in vars(args).items()
+        if isinstance(value, Path) or (name in ("json", "junit") and isinstance(value, str))
+    ]
+    return any(path.is_relative_to(place) or place.parent == path.parent for path in given)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,7 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     grade.add_argument("--seed", type=int, default=0, help="of the hidden inputs (default 0)")
     grade.add_argument("--json", metavar="FILE", help="write the result as JSON; - for stdout")
     grade.add_argument("--junit", metavar="FILE", help="write the result as JUnit XML")
-    grade.add_argument("--classroom", metavar="FILE", help="add the points for GitHub Classroom")
+    grade.add_argument(
+        "--classroom", metavar="FILE", type=Path, help="add the points for GitHub Classroom"
+    )
     watch = command("watch", do_watch, "grade whenever a file is saved")
     watch.add_argument("name", nargs="?")
     for name, do, text in (
@@ -164,6 +181,14 @@ def do_grade(args: argparse.Namespace) -> int:
             "not exactly one way to say what",
             "say one exercise, as in `course grade ring_all_reduce`, or --all",
         )
+    if args.file is not None and not args.file.is_file():
+        what = "no file" if args.file.is_dir() or args.file.is_fifo() else "nothing"
+        raise Refusal(
+            f"grade {args.file}", f"{what} of that name", "--file takes the path of one answer"
+        )
+    for place in filter(None, (args.json, args.junit)):
+        if place != "-":  # what an earlier run has found is not this one's result
+            Path(place).unlink(missing_ok=True)
     wanted = chosen(args.name)
     cards: list[Card] = []
     with Grader() as grader:
@@ -176,7 +201,7 @@ def do_grade(args: argparse.Namespace) -> int:
     if args.junit:
         write_atomically(Path(args.junit), as_junit(cards))
     if args.classroom:
-        github.write(Path(args.classroom), cards)
+        github.write(args.classroom, cards)
     if args.all and args.json != "-":
         got, most = sum(card.score or 0 for card in cards), sum(card.points for card in cards)
         later = (
@@ -200,11 +225,17 @@ def _grade_one(
             write_json(Path(args.json), _json([*before, card], args.all))
 
     card = grader.grade(entry, args.file, seed=args.seed, each=each)
-    if args.file is None:
-        Progress(entry.root).enter(card)
     if args.json != "-":
         print(as_text(card, colour=sys.stdout.isatty()), flush=True)
+    if args.file is None:
+        _enter(card)
     return card
+
+
+def _enter(card: Card) -> None:
+    """Writes the progress down, once the card is shown."""
+    if warning := Progress(card.entry.root).enter(card):
+        print(f"course: {warning}", file=sys.stderr)
 
 
 def _json(cards: Sequence[Card], many: bool) -> object:
@@ -227,8 +258,8 @@ def do_watch(args: argparse.Namespace) -> int:
                 if _saved(entry.path) != times[entry.name]:
                     times[entry.name] = _saved(entry.path)
                     card = grader.grade(entry)
-                    Progress(entry.root).enter(card)
                     print(as_text(card, colour=sys.stdout.isatty()), flush=True)
+                    _enter(card)
                     if card.interrupted:
                         return INTERRUPTED
             time.sleep(0.2)

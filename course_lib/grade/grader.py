@@ -22,6 +22,7 @@ from course_lib.ranks.start.forkserver import Child, ForkServer, ServerDied
 from course_lib.ranks.system.scratch import scratch_folder
 
 SILENCE = 300.0  # seconds without a report after which the grader itself is stuck
+ANSWERS_WITHIN = 60.0  # seconds in which a preloaded process that is ready forks
 ATTEMPTS = 2
 RUNNER = "course_lib.grade.suite.runner:main"  # what the trusted process runs
 LONGEST = 1 << 24  # bytes of an answer
@@ -185,11 +186,15 @@ class Judging:
         asks, serves = Channel.pair()
         try:
             fds = (theirs.fileno(), asks.fileno(), serves.fileno())
-            child = self._server.fork(RUNNER, self._args(), fds, serve=2)
+            self._server.wait_ready(SILENCE)
+            child = self._server.fork(RUNNER, {}, fds, within=ANSWERS_WITHIN, serve=2)
         finally:
             for end in (theirs, asks, serves):
                 end.close()
         try:
+            # Not by the preloaded process: what it was told would lie in the ranks' memory as well.
+            with suppress(ChannelClosed):
+                channel.send(self._args())
             self._listen(channel, child, each)
         finally:
             self._end(child)
@@ -205,6 +210,7 @@ class Judging:
             "source": self._card.source,
             "suite": str(entry.suite),
             "root": str(root),
+            "network": entry.exercise.network,
             "protected": [
                 str(PACKAGE),
                 *(str(root / name) for name in PROTECTED + HIDDEN),

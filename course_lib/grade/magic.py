@@ -62,7 +62,7 @@ class GradeMagics(Magics):
         """%grade NAME: grades the exercise's file."""
         entry = _entry(line)
         if entry is not None:
-            _show(self._graded(entry))
+            self._grade(entry)
 
     @cell_magic("grade")
     def grade_cell(self, line: str, cell: str) -> None:
@@ -75,7 +75,7 @@ class GradeMagics(Magics):
         except (OSError, UnicodeEncodeError) as error:
             print(f"The cell was not saved as {entry.path.name}, and not graded: {error}")
             return
-        _show(self._graded(entry))
+        self._grade(entry)
         if kept is not None:
             print(f"The file that was there is kept as {kept.relative_to(entry.root)}.")
 
@@ -101,10 +101,12 @@ class GradeMagics(Magics):
         server = self._server_factory() if self._server_factory else None
         return examine(checkout(), server)
 
-    def _graded(self, entry: Entry) -> Card:
+    def _grade(self, entry: Entry) -> None:
+        """Shows the card, and then enters it: a record that cannot be kept costs nobody a card."""
         card = self._grader.grade(entry)
-        Progress(entry.root).enter(card)
-        return card
+        _show(card)
+        if warning := Progress(entry.root).enter(card):
+            print(warning)
 
 
 def progress_table() -> Shown:

@@ -28,6 +28,7 @@ from course_lib.ranks.pool.run import run_on_ranks
 from course_lib.ranks.start import spares
 from course_lib.ranks.start.forkserver import ForkServer, start_method
 from course_lib.ranks.system.processes import LACKS
+from course_lib.ranks.system.wall import lacks
 
 OLDEST = (3, 11)
 RANKS = 4  # of most lessons
@@ -104,6 +105,7 @@ def examine(root: Path | None, server: ForkServer | None = None) -> Report:
         lambda: _disk(root) if root else _no_course(),
         lambda: _ranks(server),
         _limits,
+        _wall,
         _hosts,
         _compiler,
     )
@@ -245,6 +247,17 @@ def _limits() -> Finding:
     return Finding(
         "limits", "note",
         f"{LACKS}; of what an answer starts, a process that hides from it may stay",
+    )  # fmt: skip
+
+
+def _wall() -> Finding:
+    """What keeps an answer that is graded from everything else."""
+    missing = lacks()
+    if not missing:
+        return Finding("wall", "ok", "the kernel confines an answer: files, processes, network")
+    return Finding(
+        "wall", "note", f"this kernel does not keep an answer from {'; '.join(missing)}",
+        "help with one's own answers is all right; give marks that count on Linux 6.12 or newer",
     )  # fmt: skip
 
 

@@ -105,6 +105,7 @@ def test_groups_and_meshes_refuse(ranks: Ranks) -> None:
     assert "reach itself" in said[8]
 
 
+@pytest.mark.parametrize("ranks", ["gloo"], indirect=True)  # the switch need not be told first
 def test_cutting_a_part_of_the_world_is_booked(ranks: Ranks) -> None:
     """Both parts are cut at once, each in its way; comm books the one call that this takes."""
 

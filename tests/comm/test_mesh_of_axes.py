@@ -49,9 +49,9 @@ def test_groups_on_several_axes(ranks: Ranks) -> None:
             "ranks": [mesh[axes].ranks for axes in ASKED],
             "names": [mesh[axes].axis for axes in ASKED],
             "once": all(mesh[axes] is mesh[axes] for axes in [*ASKED, *AXES]),
-            "shared": mesh["dp", "cp"].handle is mesh["dp"].handle
-            and mesh[AXES].handle is world.handle
-            and mesh["ep"].handle is mesh["cp"].handle,
+            "shared": mesh["dp", "cp"].transport is mesh["dp"].transport
+            and mesh[AXES].transport is world.transport
+            and mesh["ep"].transport is mesh["cp"].transport,
             "left out": (mesh["ep"].ranks, mesh["ep"].axis),
             "split": mesh["pp", "tp"].split([[0, 3], [1, 2]], "corners").ranks,
         }

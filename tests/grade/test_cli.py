@@ -74,6 +74,46 @@ def test_wrong_usage(course: Entry, words: list[str], capsys: pytest.CaptureFixt
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["grade", "double", "--file", "nowhere.py"],
+        ["grade", "double", "--file", "."],
+        ["grade", "double", "--json", "a-folder"],
+        ["grade", "double", "--json", "a-file/out.json"],
+        ["grade", "double", "--junit", "a-folder"],
+        ["class", "nowhere"],
+        ["class", "a-folder", "--secret-file", "nowhere"],
+        ["export", "gradescope", "a-file/out.zip", "--exercises", "double"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_path_is_wrong_usage(
+    course: Entry, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a-folder", "ann").mkdir(parents=True)
+    Path("a-file").touch()
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("course: ") and "Traceback" not in said
+
+
+def test_an_earlier_result_is_never_shown(course: Entry) -> None:
+    assert cli.main(["grade", "double", "--json", "out.json"]) == 0
+    assert cli.main(["grade", "duoble", "--json", "out.json"]) == 2
+    assert not Path("out.json").exists()
+
+
+def test_the_card_is_shown_before_the_progress_is_written(
+    course: Entry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (course.root / ".course").write_text("a file in its place")
+    assert cli.main(["grade", "double"]) == 0
+    said = capsys.readouterr()
+    assert "3 of 3 points" in said.out
+    assert "not written down" in said.err
+
+
 def test_json_and_junit(course: Entry, capsys: pytest.CaptureFixture[str]) -> None:
     course.path.write_text(WRONG)
     assert cli.main(["grade", "--all", "--json", "out.json", "--junit", "out.xml"]) == 1

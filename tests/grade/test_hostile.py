@@ -67,7 +67,11 @@ HOSTILE: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "import torch\nfrom course_lib.comm import all_reduce",
         ),
         "failed",
-        ("the sizes differ: rank 0: all_reduce of 20 elements, rank 1: of 12", "the same size"),
+        (
+            "calls that do not fit",
+            "rank 0 gave 20 elements of float32 (80 bytes); rank 1 gave 12 elements",
+            "the same size",
+        ),
     ),
     "infinite loop": (
         answer("while True:\n    pass"),
@@ -102,13 +106,37 @@ HOSTILE: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "line 5: recv(tensor, 1, group)",
         ),
     ),
-    "deadlock past comm": (
+    "other dtypes": (
+        answer(
+            "all_reduce(torch.ones(3).to(torch.float32 if group.index else torch.int64), group)",
+            "import torch\nfrom course_lib.comm import all_reduce",
+        ),
+        "failed",
+        ("calls that do not fit", "rank 0 gave int64; rank 1 gave float32"),
+    ),
+    "other reductions": (
+        answer(
+            "all_reduce(tensor, group, 'max' if group.index else 'sum')",
+            "from course_lib.comm import all_reduce",
+        ),
+        "failed",
+        ("calls that do not fit", "rank 0 asked for the sum; rank 1 asked for the max"),
+    ),
+    "sends first": (
+        answer(
+            "send(tensor[:1], 1 - group.index, group)\nrecv(tensor[:1], 1 - group.index, group)",
+            "from course_lib.comm import recv, send",
+        ),
+        "failed",
+        ("deadlock", "Everybody sends and nobody receives"),
+    ),
+    "past comm": (
         answer(
             "if group.index == 0:\n    dist.barrier()\nreturn 2 * tensor",
             "import torch.distributed as dist",
         ),
         "failed",
-        ("deadlock", "barrier"),
+        ("torch.distributed was called past course_lib.comm",),
     ),
     "memory blow-up": (
         answer("keep = []\nwhile True:\n    keep.append(bytearray(1 << 28))"),
@@ -199,7 +227,7 @@ TAMPERING: dict[str, tuple[str, str]] = {
             "all_reduce(tensor, group)\ngroup.ledger.events.clear()\nreturn tensor",
             "from course_lib.comm import all_reduce",
         ),
-        "its ledger holds 0",
+        "made a call that is not in its ledger",
     ),
     "writes the suite": (
         answer("try:\n    open('SUITE', 'w')\nexcept OSError:\n    pass\nreturn 2 * tensor"),
@@ -295,6 +323,26 @@ def test_a_killed_preloaded_process_is_replaced(double: Entry) -> None:
         assert grader._own is not None
         os.kill(grader._own.pid, 9)
         assert grader.grade(double).status == "full"
+
+
+def test_a_stopped_preloaded_process_is_replaced(
+    double: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Grader() as grader:
+        grader.warm()
+        assert grader._own is not None
+        os.kill(grader._own.pid, 19)
+        monkeypatch.setattr("course_lib.grade.grader.ANSWERS_WITHIN", 1.0)
+        assert grader.grade(double).status == "full"
+
+
+def test_a_full_disk_is_named(grade: Grade) -> None:
+    card = grade(answer(
+        "for n in range(4):\n    with open(f'big{n}', 'wb') as file:\n"
+        "        file.write(bytes(1 << 29))\ntime.sleep(9)", "import time"
+    ))  # fmt: skip
+    assert card.status == "failed"
+    assert "has written more than" in " ".join(as_text(card).split())
 
 
 def test_a_broken_suite_is_not_the_learners_fault(grader: Grader, double: Entry) -> None:

@@ -176,15 +176,18 @@ def test_a_suite_that_says_nothing_is_refused(tmp_path: Path, text: str) -> None
 # --- the fence, without closing it ---------------------------------------------------------------
 def test_the_fence_knows_its_folders(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    fence = Fence([str(tmp_path / "in")], [str(tmp_path / "hidden")])
+    places = [[str(tmp_path / name)] for name in ("in", "hidden", "mine")]
+    fence = Fence(*places)
     fence._hook("open", (str(tmp_path / "in" / "a"), "r", 0))
-    fence._hook("open", (str(tmp_path / "other"), "w", 1))
+    fence._hook("open", (str(tmp_path / "mine" / "a"), "w", 1))
+    with pytest.raises(Refused, match="working folder"):
+        fence._hook("open", (str(tmp_path / "other"), "w", 1))
     with pytest.raises(Refused):
         fence._hook("open", (str(tmp_path / "other" / ".." / "in" / "a"), "w", 1))
     with pytest.raises(Refused):
         fence._hook("open", (str(tmp_path / "hidden" / "a"), "r", 0))
     with pytest.raises(Refused):
-        fence._hook("os.rename", (str(tmp_path / "x"), str(tmp_path / "in" / "a"), -1, -1))
+        fence._hook("os.rename", (str(tmp_path / "mine" / "x"), str(tmp_path / "in" / "a"), -1, -1))
     assert len(fence.tampering) == 3
 
 

@@ -87,6 +87,13 @@ def test_what_no_kernel_does_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         assert limits.state == state and lacks in limits.found
 
 
+def test_a_kernel_without_a_wall_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for missing, state in (((), "ok"), (("other files (no Landlock)",), "note")):
+        monkeypatch.setattr(doctor, "lacks", lambda found=missing: found)
+        wall = doctor._wall()
+        assert wall.state == state and all(word in wall.found for word in missing)
+
+
 def fail(*args: Any) -> float:
     raise RuntimeError("no such interface")
 

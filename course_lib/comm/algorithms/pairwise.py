@@ -93,7 +93,9 @@ def pairwise_reduce_scatter(
     )
     data = carried(input, group).view(group.size, -1)
     parts = torch.empty_like(data)  # not `data` itself, which is under way to the others
-    handle = group.transport.collective("all_to_all", wire_view(parts), wire_view(data))
+    handle = group.transport.collective(
+        "all_to_all", wire_view(parts), wire_view(data), event=event
+    )
 
     def finish() -> None:
         torch.sum(parts.to(output.device), 0, dtype=output.dtype, out=output.view(-1))

@@ -21,7 +21,7 @@ SWAPS = {
     "rank": "size",
 }
 TRANSPARENT = ("clone", "contiguous", "detach", "wait", "clone_", "float", "double")
-RANK = "__import__('torch').distributed.get_rank()"
+RANK = "int(__import__('os').environ['RANK'])"
 EQUIVALENT = "# mutate: same"  # a line with this comment is left alone
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from course_lib.grade.faults import EXPENSIVE, Fault
+from course_lib.grade.faults import EXPENSIVE, Fault, RunFault
+from course_lib.grade.judge import driver
+from course_lib.grade.judge.audit import audited
 from course_lib.grade.judge.trial import Limits, Subject, Trial
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.calls import Call
 from course_lib.ranks.start.forkserver import ForkServer
+from course_lib.ranks.system.scratch import working_folder
 from course_lib.trace import Ledger, Timeline
 
 PATIENCE = 2  # runs that may use up their whole budget before the rest is not run
@@ -61,6 +64,7 @@ class Bench:
     def __init__(self, server: ForkServer, subject: Subject, seed: int, folder: str) -> None:
         self.server, self.subject, self.seed, self.folder = server, subject, seed, folder
         self._known: dict[str, Result] = {}
+        self._drivers: dict[str, list[dict[str, Any]]] = {}
         self._spent = 0
 
     def result(
@@ -75,22 +79,31 @@ class Bench:
         if folder is not None:
             return self._run(drive, inputs, limits, folder)
         if name not in self._known:
-            with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as fresh:
+            with working_folder(self.folder) as fresh:
                 self._known[name] = self._run(drive, inputs, limits, fresh)
         return self._known[name]
+
+    def _modules(self, drive: str) -> list[dict[str, Any]]:
+        """What a driver runs in, cut out of the suite once."""
+        if drive not in self._drivers:
+            suite, root = Path(self.subject.suite), Path(self.subject.root)
+            self._drivers[drive] = driver.cut(suite, root, drive)
+        return self._drivers[drive]
 
     def _run(self, drive: str, inputs: list[dict[str, Any]], limits: Limits, folder: str) -> Result:
         if self._spent >= PATIENCE:
             text = "two runs before it used up all they had"
             return Result(len(inputs), fault=Fault("skipped", text))
         trial = Trial(self.server, self.subject, limits, folder)
-        fault = trial.run(drive, inputs)
+        fault = trial.run(drive, self._modules(drive), inputs)
         self._spent += fault is not None and fault.kind in EXPENSIVE
         printed = _printed([view.tail for view in trial.ranks])
         if fault is not None:
             return Result(len(inputs), fault=fault, printed=printed)
         try:
             return _result(trial, printed)
+        except RunFault as error:
+            return Result(len(inputs), fault=error.fault, printed=printed)
         except Exception as error:  # of a value that can be written down, but not made again
             text = f"what came back cannot be read: {type(error).__name__}: {error}"[:500]
             return Result(len(inputs), fault=Fault("exception", text), printed=printed)
@@ -101,10 +114,17 @@ def _result(trial: Trial, printed: str) -> Result:
     return Result(
         len(answers),
         [payload.unpack(view.answer["output"], view.raw) for view in trial.ranks],
-        [Ledger.from_dict(answer["ledger"]) for answer in answers],
+        [_ledger(trial, rank) for rank in range(len(answers))],
         [[Call(**call) for call in answer["calls"]] for answer in answers],
         printed=printed,
     )
+
+
+def _ledger(trial: Trial, rank: int) -> Ledger:
+    """A rank's ledger, held against the switch's book where there is one."""
+    said = Ledger.from_dict(trial.ranks[rank].answer["ledger"])
+    said.rank = rank
+    return audited(said, trial.switch.book[rank]) if trial.switch is not None else said
 
 
 def _printed(tails: Sequence[bytes]) -> str:

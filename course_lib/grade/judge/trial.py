@@ -10,22 +10,23 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from course_lib.comm.matching import Deadlock, Difference
 from course_lib.grade.faults import Fault
 from course_lib.grade.judge import verdict
 from course_lib.grade.judge.clock import Clock
+from course_lib.grade.judge.disk import bytes_below
 from course_lib.grade.judge.inbox import Inbox
+from course_lib.grade.judge.looks import Looks
+from course_lib.grade.judge.switch import JudgesSwitch
 from course_lib.grade.judge.view import RankView
 from course_lib.grade.rank import payload
-from course_lib.ranks.pool import autopsy
 from course_lib.ranks.pool.outcome import ending
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.ranks.start.forkserver import MEET_WITHIN, ForkServer
 
 RANK = "course_lib.grade.rank.subject:main"  # what runs as a rank
 LOOK = 0.25  # seconds between two looks
-STILL = 0.6  # seconds without any movement that make a deadlock
-MEMORY = 40 * STILL  # seconds for which looks are kept: on a busy machine it takes so long
-CHANCES = 20  # looks at its connections that each rank has in vain, where it stands still
+ANSWER = 2.0  # seconds that ranks that are stuck get to say where
 GRACE = 0.25  # seconds that the other ranks get to say what happened to them
 STARVED = 5  # times the seconds of a run may pass, if others have the processors for so long
 
@@ -43,12 +44,14 @@ class Limits:
         wall: seconds that the run may have (see `Clock`).
         memory: bytes beyond what a rank has at its start.
         output: bytes printed.
+        disk: bytes in the files that it leaves in its folder.
     """
 
     cpu: float = 5.0
     wall: float = 20.0
     memory: int = 2 << 30
     output: int = 1 << 20
+    disk: int = 1 << 30
 
     @property
     def longest(self) -> float:
@@ -70,6 +73,7 @@ class Subject:
         protected: folders in which the ranks may change nothing.
         hidden: folders from which they may read nothing.
         processes: limit on this user's processes; 0 for none.
+        network: `switch`, or `torch` where the exercise is about torch.distributed itself.
     """
 
     name: str
@@ -81,6 +85,7 @@ class Subject:
     protected: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     processes: int = 0
+    network: str = "switch"
 
 
 class Trial:
@@ -91,6 +96,10 @@ class Trial:
         subject: whose code.
         limits: what it may use.
         folder: where the ranks work; on the disk, shared by them.
+
+    Attributes:
+        ranks: what is known of each rank.
+        switch: carries their calls; None if torch does.
     """
 
     def __init__(self, server: ForkServer, subject: Subject, limits: Limits, folder: str) -> None:
@@ -98,29 +107,39 @@ class Trial:
         self._folder = folder
         self.ranks: list[RankView] = []
         self._selector = selectors.DefaultSelector()
-        self._looks: list[tuple[float, dict[int, dict[str, Any]]]] = []
+        self.switch: JudgesSwitch | None = None
+        self._looks = Looks()
 
-    def run(self, drive: str, inputs: list[dict[str, Any]]) -> Fault | None:
-        """Runs the suite's function `drive` with `inputs`, one dict for each rank.
+    def run(
+        self, drive: str, modules: list[dict[str, Any]], inputs: list[dict[str, Any]]
+    ) -> Fault | None:
+        """Runs the function `drive` with `inputs`, one dict for each rank.
+
+        Args:
+            drive: the driver's name.
+            modules: what `driver.cut` has cut out of the suite for it.
+            inputs: its arguments.
 
         Returns:
             What went wrong; None if every rank has answered. All its processes have ended.
         """
         with ExitStack() as stack:
             stack.callback(self._end)
-            self._start(drive, inputs)
+            self._start({"drive": drive, "modules": modules}, inputs)
             return self._watch()
 
     # --- start and end ---------------------------------------------------------------------------
-    def _start(self, drive: str, inputs: list[dict[str, Any]]) -> None:
+    def _start(self, job: dict[str, Any], inputs: list[dict[str, Any]]) -> None:
         self._selector.register(self._server.fileno(), selectors.EVENT_READ)
+        if self._subject.network == "switch":
+            self.switch = JudgesSwitch(len(inputs), self._selector)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             for rank in range(len(inputs)):
                 view = self._fork(rank, len(inputs), listener)
                 data, raw = payload.pack(inputs[rank])
-                job = {"drive": drive, "inputs": data, "source": self._subject.source}
+                sent = {**job, "inputs": data, "source": self._subject.source}
                 with suppress(ChannelClosed):
-                    view.channel.send(job, raw)
+                    view.channel.send(sent, raw)
                 self.ranks.append(view)
 
     def _fork(self, rank: int, world: int, listener: socket.socket) -> RankView:
@@ -130,7 +149,6 @@ class Trial:
             "world": world,
             "port": listener.getsockname()[1],
             "path": subject.path,
-            "suite": subject.suite,
             "root": subject.root,
             "name": subject.name,
             "defines": subject.defines,
@@ -141,16 +159,22 @@ class Trial:
             "memory": limits.memory,
             "cpu": limits.cpu,
             "longest": limits.longest,
+            "network": subject.network,
         }
         mine, theirs = Channel.pair()
         read, write = os.pipe()
         os.set_blocking(read, False)
-        fds = [theirs.fileno(), write, *([listener.fileno()] if rank == 0 else [])]
+        network: tuple[int, ...] = (listener.fileno(),) if rank == 0 else ()
+        if self.switch is not None:
+            network = self.switch.files(rank)
+        fds = [theirs.fileno(), write, *network]
         try:
             child = self._server.fork(RANK, args, tuple(fds), stdout=1)
         finally:
             theirs.close()
             os.close(write)
+            if self.switch is not None:
+                self.switch.close_files(rank)
         view = RankView(rank, child, mine, Inbox(mine), read)
         for fd in (mine.fileno(), read):
             self._selector.register(fd, selectors.EVENT_READ, view)
@@ -170,6 +194,8 @@ class Trial:
             view.channel.close()
             os.close(view.pipe)
         self._selector.close()
+        if self.switch is not None:
+            self.switch.close()
 
     def _tell(self, message: dict[str, Any]) -> None:
         for view in self.ranks:
@@ -182,19 +208,26 @@ class Trial:
         begin = asked = time.monotonic()
         clock: Clock | None = None  # goes once the learner's code does
         while True:
-            for key, _ in self._selector.select(LOOK / 2):
-                if key.data is None:
-                    self._server.collect()
+            if self.switch is None:
+                ready = self._selector.select(LOOK / 2)
+            else:
+                ready = self.switch.serve(self.ranks, LOOK / 2)
+            if any(key.data is None for key, _ in ready):
+                self._server.collect()
             self._take()
             if clock is None and all(view.ready for view in self.ranks):
                 clock = Clock(self.ranks)
                 self._tell({"ask": "go"})
             if all(view.state == "finished" for view in self.ranks):
+                if self.switch is not None:
+                    self.switch.hear_out(self.ranks)
                 return verdict.of_finished(self.ranks)
             if any(view.state in ("raised", "killed") for view in self.ranks):
                 self._last_words()
                 self._check_start()
                 return verdict.of_ended(self.ranks, self._subject.path)
+            if self.switch is not None and self.switch.found is not None:
+                return self._stuck(self.switch.found)
             now = time.monotonic()
             if now - asked >= LOOK:
                 asked = now
@@ -204,6 +237,18 @@ class Trial:
                 if fault is not None:
                     return fault
                 self._tell({"ask": "where"})
+
+    def _stuck(self, found: Deadlock | Difference) -> Fault:
+        """The fault of ranks that can never go on, once they have said where they are."""
+        asked, running = time.monotonic(), [v for v in self.ranks if v.state == "running"]
+        self._tell({"ask": "where"})
+        while time.monotonic() < asked + ANSWER and any(
+            view.state == "running" and view.look.get("at", 0.0) < asked for view in running
+        ):
+            self._selector.select(0.02)
+            self._take()
+        reports = {view.index: view.report() for view in self.ranks}
+        return verdict.of_stuck(found, reports)
 
     def _take(self) -> None:
         for view in self.ranks:
@@ -241,6 +286,9 @@ class Trial:
         for view in self.ranks:
             if view.printed > self._limits.output:
                 return verdict.of_flood(view, self._limits.output)
+        written = bytes_below(self._folder, self._limits.disk)
+        if written > self._limits.disk:
+            return verdict.of_disk(self.ranks, written)
         late = clock.had > self._limits.wall or clock.passed > self._limits.longest
         busy = [
             view
@@ -259,28 +307,6 @@ class Trial:
         reports = {view.index: view.report() for view in self.ranks}
         if late:
             return verdict.of_wall(reports, self._limits.wall)
-        self._looks = [(t, r) for t, r in self._looks if now - t < MEMORY] + [(now, reports)]
-        for then, earlier in self._looks:
-            long = now - then >= STILL and _had_chances(earlier, reports, now - then)
-            if long and autopsy.standstill(earlier, reports, now - then):
-                return verdict.of_deadlock(reports)
+        if self.switch is None and self._looks.show_standstill(now, reports):
+            return verdict.of_deadlock(reports)
         return None
-
-
-def _had_chances(
-    earlier: dict[int, dict[str, Any]], later: dict[int, dict[str, Any]], seconds: float
-) -> bool:
-    """Whether every waiting rank has looked at its connections often enough in between.
-
-    gloo's thread does so a hundred times a second, if it gets a processor. Where it got none, what
-    the others have sent may lie there unread; and a rank whose report is an old one has not even
-    been able to answer. Where nobody counts how often a thread sleeps, its turn comes in a while.
-    """
-    for rank, report in later.items():
-        before, now = earlier[rank].get("threads", {}), report.get("threads", {})
-        slept = [now[name][0] - before[name][0] for name in now.keys() & before.keys() - {"main"}]
-        counted = any(times for times, _ in now.values())
-        enough = sum(slept) >= CHANCES if counted else seconds >= 4 * STILL
-        if report["state"] == "running" and now and not enough:
-            return False
-    return True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from course_lib.comm.matching import Deadlock, Difference
 from course_lib.grade import faults
 from course_lib.grade.faults import Fault
 from course_lib.ranks.pool import autopsy
@@ -24,17 +26,29 @@ FIRST = (
     "memory",
     "process",
     "network",
+    "refused",
     "cpu",
     "killed",
     "exit",
     "exception",
 )
 SIZES = "all ranks of a group must bring tensors of the same size to a collective"
+# What torch.distributed says to an answer that is in no process group of torch's.
+NO_TORCH = re.compile("Default process group has not been initialized|called past course_lib.comm")
+PAST = "torch.distributed was called past course_lib.comm"
+ALIKE = "all ranks of a group must ask for the same in each call"
+FIT = {
+    "size": SIZES,
+    "dtype": "both ends of a call must use the same dtype",
+    "sizes": "what one rank gives another must be what the other takes",
+}
 CAUSES = {
     "exit": "sys.exit ends the process; return from the function instead",
     "memory": "a rank may use 2 GiB more than at its start",
     "process": "everything must happen in the rank's own process",
     "network": "ranks talk to each other over the group that they are given",
+    "refused": "an answer may read Python, torch and this course's library, and write in its "
+    "working folder; the system refuses the rest",
     "tampering": "the verdict is computed elsewhere; changing the grader changes nothing",
 }
 
@@ -80,10 +94,15 @@ def _of_rank(view: RankView) -> Fault:
         return faults.ended(view.child.status or 0, view.index)
     answer = view.answer
     kind = answer.get("kind", "exception")
-    kind = kind if kind in faults.KINDS else "exception"
+    kind = kind if kind in FIRST else "exception"
     cause = CAUSES.get(kind, "")
     rows = (f"line {answer['line']}: {answer.get('source', '')}",) if answer.get("line") else ()
     message = str(answer.get("error", "no error given"))
+    if NO_TORCH.search(message):
+        message, cause = (
+            PAST,
+            "ranks talk over the group that they are given: what bypasses comm is in no book",
+        )
     if kind == "not_written":
         message = message.partition(": ")[2]
     return Fault(kind, message, (view.index,), int(answer.get("line") or 0), rows, cause)
@@ -94,7 +113,7 @@ def _merged(same: Sequence[Fault], first: Fault, world: int) -> Fault:
     ranks = tuple(rank for fault in same for rank in fault.ranks)
     message = first.message
     where = "every rank" if len(ranks) == world and world > 1 else autopsy.names(ranks)
-    if first.kind in ("exception", "memory", "process", "network"):
+    if first.kind in ("exception", "memory", "process", "network", "refused"):
         message = f"{where}: {message}"
     elif first.kind == "exit" and message.startswith("sys.exit"):
         message = f"{where} called {message}"
@@ -117,6 +136,18 @@ def of_memory(view: RankView, held: int) -> Fault:
         line,
         (_last_seen(view.index, view.look),),
         "the inputs are small: what is kept, and why?",
+    )
+
+
+def of_disk(ranks: Sequence[RankView], written: int) -> Fault:
+    """Files that grow and grow; the ranks share a folder, so it is not known whose they are."""
+    looks = {view.index: view.look for view in ranks}
+    return Fault(
+        "disk",
+        f"the run has written more than {written >> 20} MiB into its folder",
+        tuple(looks),
+        rows=tuple(_last_seen(rank, look) for rank, look in looks.items()),
+        cause="the inputs are small: what is written, and why?",
     )
 
 
@@ -162,6 +193,21 @@ def of_wall(reports: Mapping[int, dict[str, Any]], limit: float) -> Fault:
     rows = tuple(_last_seen(rank, reports[rank]) for rank in running)
     message = f"{autopsy.names(running)} gave no answer in {limit:g} s"
     return Fault("wall", message, tuple(running), rows=rows)
+
+
+def of_stuck(found: Deadlock | Difference, reports: Mapping[int, dict[str, Any]]) -> Fault:
+    """What the judge's switch has found; ranks have said where they are, as far as they could."""
+    waiting = found.stuck if isinstance(found, Deadlock) else found.meeting.posts
+    said = {}
+    for rank, report in reports.items():
+        said[rank] = {"line": 0, "source": "", **report}
+        if report["state"] == "running" and rank in waiting and not report.get("talking"):
+            said[rank] |= {"talking": True, "call": found.call(rank)}
+    if isinstance(found, Deadlock) or found.kind == "operation":
+        return of_deadlock(said)
+    rows = tuple(row.strip() for rank in sorted(said) for row in autopsy.table({rank: said[rank]}))
+    line = next((int(said[rank].get("line") or 0) for rank in found.ranks), 0)
+    return Fault("mismatch", found.text, found.ranks, line, rows, FIT.get(found.kind, ALIKE))
 
 
 def of_deadlock(reports: Mapping[int, dict[str, Any]]) -> Fault:

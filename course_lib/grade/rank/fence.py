@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import sys
-import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from course_lib.ranks.system.processes import LINUX, PROCESSES
 
 PROCESS = (
     "os.fork",
@@ -27,7 +22,6 @@ PROCESS = (
 )
 CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-FILE_BYTES = 1 << 30
 OTHERS = re.compile(r"/proc/([0-9]+)/(?:task/[0-9]+/)?(mem|maps|environ|fd|stack|syscall)\b")
 
 
@@ -44,43 +38,24 @@ class Refused(PermissionError):
         self.kind = kind
 
 
-def set_limits(memory: int, cpu: float, processes: int) -> None:
-    """Sets what the kernel enforces for this process and all it starts.
-
-    Args:
-        memory: bytes of address space beyond what is used now.
-        cpu: processor seconds beyond what is used by now.
-        processes: processes and threads of this user, on the whole machine; 0 sets no limit.
-    """
-    wanted = {
-        # The judge, who knows the line, is quicker.
-        resource.RLIMIT_CPU: int(time.process_time() + 2 * cpu) + 2,
-        resource.RLIMIT_FSIZE: FILE_BYTES,
-        resource.RLIMIT_CORE: 0,
-    }
-    if LINUX:  # other kernels take this limit and ignore it: there, only the judge looks
-        wanted[resource.RLIMIT_AS] = PROCESSES.memory(os.getpid())[0] + memory
-    if processes:
-        wanted[resource.RLIMIT_NPROC] = processes
-    for name, value in wanted.items():
-        with suppress(OSError, ValueError):
-            resource.setrlimit(name, (value, value))
-
-
 class Fence:
     """An audit hook that refuses processes, the outer network and changes to the course itself.
 
     Args:
         protected: folders in which nothing may be changed.
         hidden: files, and folders from which nothing may be read.
+        writable: the folders in which files may be written; anywhere else is refused.
 
     Attributes:
         tampering: what was tried against the grader, in sentences.
     """
 
-    def __init__(self, protected: Iterable[str], hidden: Iterable[str]) -> None:
+    def __init__(
+        self, protected: Iterable[str], hidden: Iterable[str], writable: Iterable[str]
+    ) -> None:
         self._protected = tuple(str(Path(p).resolve()) + os.sep for p in protected)
         self._hidden = tuple(str(Path(p).resolve()) + os.sep for p in hidden)
+        self._writable = (*(str(Path(p).resolve()) + os.sep for p in writable), "/dev/null/")
         self.tampering: list[str] = []
 
     def close(self) -> None:
@@ -97,6 +72,8 @@ class Fence:
             raise Refused("process", f"{event} refused: an answer may not start processes")
         elif event in ("socket.connect", "socket.sendto", "socket.bind"):
             self._connected(args[1])
+        elif event == "socket.getaddrinfo":
+            self._connected(args)
         elif event in ("os.kill", "os.killpg") and args[0] not in (os.getpid(), 0):
             self._tamper(f"tried to send signal {args[1]} to another process")
 
@@ -111,8 +88,12 @@ class Fence:
             raise Refused("tampering", self._note(f"tried to read {_short(path)}"))
 
     def _changed(self, path: Any) -> None:
-        if isinstance(path, (str, bytes, os.PathLike)) and self._lies_in(path, self._protected):
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        if self._lies_in(path, self._protected):
             self._tamper(f"tried to change {_short(path)}")
+        if not self._lies_in(path, self._writable):
+            raise Refused("refused", f"writing {_short(path)}: it is not in the working folder")
 
     @staticmethod
     def _lies_in(path: Any, folders: tuple[str, ...]) -> bool:
@@ -122,7 +103,7 @@ class Fence:
     def _connected(address: Any) -> None:
         host = address[0] if isinstance(address, tuple) else ""
         if host and not str(host).startswith(("127.", "::1", "localhost")):
-            raise Refused("network", f"connection to {host} refused: only loopback is allowed")
+            raise Refused("network", f"connection to {host} refused: ranks have their group")
 
     def _tamper(self, what: str) -> None:
         raise Refused("tampering", self._note(what))

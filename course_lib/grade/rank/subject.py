@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
+import itertools
 import linecache
 import os
 import re
 import sys
 import threading
 import traceback
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -22,27 +22,34 @@ import torch.distributed as dist
 from course_lib import comm
 from course_lib.comm import collectives, messages
 from course_lib.comm.group import Group
+from course_lib.comm.switch import Link, SwitchTransport, link, transport
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.calls import CallTrace
-from course_lib.grade.rank.fence import Fence, Refused, Seal, set_limits
+from course_lib.grade.rank.confine import OPEN_FILES, confine, set_limits
+from course_lib.grade.rank.fence import Fence, Refused, Seal
+from course_lib.grade.rank.told_ledger import ToldLedger
 from course_lib.ranks.rank_process import where
 from course_lib.ranks.rank_process.last_words import LastWords
-from course_lib.ranks.rank_process.rendezvous import meet
+from course_lib.ranks.rank_process.rendezvous import meet, take_place
 from course_lib.ranks.start.channel import Channel, ChannelClosed
-from course_lib.trace import Ledger
+from course_lib.ranks.system.wall import close_calls
 from course_lib.trace import ledger as ledger_module
 
 PACKAGE = Path(__file__).resolve().parents[2]
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|cannot allocate memory", re.I)
+# How the kernel's refusals read where a library has made its own error of one.
+NOT_ALLOWED = re.compile("permission denied|operation not permitted", re.I)
 
 
 def main(args: dict[str, Any], fds: list[int]) -> None:
     """Runs as a forked child; ends only when the judge says so or is gone.
 
     Args:
-        args: rank, world, port, path (the learner's file), suite, root, name, defines, folder,
+        args: rank, world, port, path (the learner's file), root, name, defines, folder,
             protected, hidden, memory, cpu, longest, processes.
-        fds: the judge's channel, the pipe for printed output, and on rank 0 the store's socket.
+        fds: the judge's channel, the pipe for printed output, and what the network needs: the line
+            to the switch and the memory shared with it; or, for torch's, on rank 0 the store's
+            socket.
     """
     os.close(fds[1])  # it is already this process's standard output
     for name, fd in (("stdout", 1), ("stderr", 2)):
@@ -54,9 +61,9 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
             ),
         )
     sys.dont_write_bytecode = True
+    _close_others(fds)
     rank = Rank(args, Channel.from_fd(fds[0]))
-    rank.join(fds[2] if args["rank"] == 0 else None)
-    rank.work()
+    rank.work(rank.join(fds[2:]))
     threading.Event().wait()  # peers may still need this end of the connections
 
 
@@ -70,37 +77,51 @@ class Rank:
 
     def __init__(self, args: dict[str, Any], channel: Channel) -> None:
         self.args = args
-        self.ledger = Ledger(args["rank"])
+        self.ledger = ToldLedger(args["rank"])
         self._channel = channel
         self._lock = threading.Lock()
         self._driving = False
         self._go = threading.Event()
         self._seal: Seal | None = None
-        self._fence = Fence(args["protected"], args["hidden"])
+        self._link: Link | None = None
+        # The switch sees all calls; torch's have to be watched here.
+        self._trace = CallTrace(args["path"]) if args["network"] == "torch" else None
         roots = (args["root"], PACKAGE.parent)  # suites call the learner; their lines are no answer
         self._suites = tuple(os.path.join(root, "grading", "") for root in roots)
         self.job, self.raw, _ = channel.receive()
+        self._tcp = args["network"] == "torch"  # the switch's lines are there already
+        writable = confine(args["folder"], args["path"], tcp=self._tcp)  # before any thread
+        self._fence = Fence(args["protected"], args["hidden"], writable)
         self._program = threading.get_ident()
         threading.Thread(target=self._answer, daemon=True, name="course control").start()
 
-    def join(self, listen: int | None) -> None:
-        """Joins the process group; rank 0 listens on a socket that the judge has bound."""
+    def join(self, fds: list[int]) -> Group:
+        """Joins the network; of torch's, rank 0 listens on a socket that the judge has bound."""
         args = self.args
         torch.set_num_threads(1)
         # `torch.manual_seed` also seeds devices that are not used here, which takes 8 ms.
         torch.default_generator.manual_seed(1000 + args["rank"])
-        patience = timedelta(seconds=args["longest"] + 60)  # the judge is quicker
-        meet(args["rank"], args["world"], args["port"], listen, patience=patience)
+        if args["network"] == "torch":
+            patience = timedelta(seconds=args["longest"] + 60)  # the judge is quicker
+            listen = fds[0] if fds else None
+            meet(args["rank"], args["world"], args["port"], listen, patience=patience)
+            return Group.world(self.ledger)
+        take_place(args["rank"], args["world"])
+        self._link = Link(fds[0], fds[1], self.ledger)
+        everyone = range(args["world"])
+        carrier = SwitchTransport(self._link, args["rank"], everyone)
+        return Group(everyone, args["rank"], "world", self.ledger, carrier)
 
-    def work(self) -> None:
-        """Loads the suite, then the learner's file, calls the driver and reports."""
-        group = Group.world(self.ledger)
-        sys.path.append(self.args["root"])  # what suites import lies in grading/ of the course
-        drive = getattr(_load_suite(self.args["suite"]), self.job["drive"])
+    def work(self, group: Group) -> None:
+        """Loads the driver, then the learner's file, calls the one with the other and reports."""
+        drive = getattr(_load_driver(self.job["modules"]), self.job["drive"])
         inputs = payload.unpack(self.job["inputs"], self.raw)
         os.chdir(self.args["folder"])
-        self._seal = Seal([dist, comm, messages, collectives, ledger_module, payload])
+        self._seal = Seal(
+            [dist, comm, messages, collectives, link, transport, ledger_module, payload]
+        )
         set_limits(self.args["memory"], self.args["cpu"], self.args["processes"])
+        close_calls(tcp=self._tcp)  # not before: who joins torch's group looks up names
         self._fence.close()
         self._say({"say": "ready"})
         self._go.wait()  # for the others: one that ends early must not spoil their meeting
@@ -111,9 +132,14 @@ class Rank:
             learner = self._load_learner()
             stage = "drive"
             before = set(threading.enumerate())
-            with CallTrace(self.args["path"]) as trace:
+            if self._link is not None:
+                self._link.expect_threads()
+                self.ledger.tell = self._link.mark
+            with self._trace or nullcontext():
                 output = drive(learner, group, **inputs)
-            self._finish(output, trace, before)
+            if self._link is not None:
+                self._link.flush()
+            self._finish(output, before)
         except BaseException as error:  # sys.exit and KeyboardInterrupt are answers as well
             self._fail(error, stage)
 
@@ -131,7 +157,7 @@ class Rank:
         return module
 
     # --- answers ---------------------------------------------------------------------------------
-    def _finish(self, output: Any, trace: CallTrace, before: set[threading.Thread]) -> None:
+    def _finish(self, output: Any, before: set[threading.Thread]) -> None:
         left = [
             t.name
             for t in threading.enumerate()
@@ -144,7 +170,7 @@ class Rank:
                 "output": data,
                 "ledger": self.ledger.to_dict(),
                 "threads": left,
-                "calls": [call.to_dict() for call in trace.calls],
+                "calls": [call.to_dict() for call in self._trace.calls] if self._trace else [],
                 "tampering": self._tampering(),
             },
             raw,
@@ -173,6 +199,8 @@ class Rank:
             return "exit"
         if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
             return "memory"
+        if isinstance(error, (OSError, RuntimeError)) and NOT_ALLOWED.search(str(error)):
+            return "refused"
         if isinstance(error, NotImplementedError) and str(error).startswith(self.args["name"]):
             return "not_written"
         return "import" if stage == "import" else "exception"
@@ -213,11 +241,24 @@ class MissingName(Exception):
     """The learner's file lacks a name that the exercise asks for."""
 
 
-def _load_suite(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("course_suite", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def _close_others(fds: list[int]) -> None:
+    """Closes every open file but standard ones and these: what was inherited is none of ours."""
+    edges = [2, *sorted(fds), OPEN_FILES]
+    for low, high in itertools.pairwise(edges):
+        os.closerange(low + 1, high)
+
+
+def _load_driver(modules: list[dict[str, str]]) -> ModuleType:
+    """The last of some modules that the judge has cut out of a suite and its references."""
+    for each in modules:
+        *above, _ = each["name"].split(".")
+        for depth in range(1, len(above) + 1):
+            package = ModuleType(".".join(above[:depth]))
+            package.__path__ = []
+            sys.modules.setdefault(package.__name__, package)
+        module = sys.modules[each["name"]] = ModuleType(each["name"])
+        module.__file__ = each["path"]
+        exec(compile(each["source"], each["path"], "exec"), vars(module))
     return module
 
 

@@ -227,11 +227,15 @@ def write_atomically(path: Path, text: str) -> None:
         if writer.isdecimal() and not _runs(int(writer)):
             left.unlink(missing_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError:  # the disk is full, or there is a folder in its place
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def _runs(pid: int) -> bool:

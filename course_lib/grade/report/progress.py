@@ -22,6 +22,8 @@ from course_lib.grade.report.card import Card, write_atomically, write_json
 from course_lib.grade.report.lessons import Lesson, lesson_of
 
 CHANGED = "progress.json was changed outside the grader."
+# The parts of a record; hints taken before the first grading leave no source.
+PARTS = {"best": int, "points": int, "attempts": int, "finished": bool, "hints": int}
 BAR = 20  # characters of a full bar
 
 
@@ -57,12 +59,12 @@ class Progress:
     def _read(self) -> dict[str, Any]:
         try:
             data = json.loads(self.path.read_text(encoding="utf-8"))
-            if all(isinstance(record, dict) for record in data["exercises"].values()):
+            if all(map(_is_record, data["exercises"].values())):
                 return dict(data)
             raise ValueError("a record that is none")
         except FileNotFoundError:
             pass
-        except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
             self._set_aside()
         return {"exercises": self._from_copies()}
 
@@ -87,8 +89,19 @@ class Progress:
             os.replace(self.path, self.folder / f"progress.damaged-{number}.json")
 
     # --- writing ---------------------------------------------------------------------------------
-    def enter(self, card: Card) -> None:
-        """Enters a finished grading. The best score stays; so does what was once finished."""
+    def enter(self, card: Card) -> str:
+        """Enters a finished grading. The best score stays; so does what was once finished.
+
+        Returns:
+            A warning if the record could not be kept: it costs nobody the card. "" if it was.
+        """
+        try:
+            self._enter(card)
+        except OSError as error:
+            return f"Your progress was not written down: {error}"
+        return ""
+
+    def _enter(self, card: Card) -> None:
         if card.score is None or card.status in ("interrupted", "running"):
             return
         full = card.status == "full"
@@ -99,7 +112,6 @@ class Progress:
             best = max(card.score, old.get("best", 0))
             better = card.score >= old.get("best", 0)
             exercises[card.entry.name] = {
-                **old,
                 "best": best,
                 "points": card.points,
                 "attempts": old.get("attempts", 0) + 1,
@@ -125,6 +137,13 @@ class Progress:
             exercises = self._read()["exercises"]
             yield exercises
             write_json(self.path, {"exercises": exercises, "seal": _seal(exercises)})
+
+
+def _is_record(record: Any) -> bool:
+    """Whether each part is there, and of the type that the grader writes."""
+    return isinstance(record, dict) and all(
+        type(record.get(name)) is kind for name, kind in PARTS.items()
+    )
 
 
 def _empty(entry: Entry) -> dict[str, Any]:

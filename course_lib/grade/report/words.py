@@ -6,10 +6,12 @@ No times and no paths are in it, so that the same answer always has the same car
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from course_lib.grade.faults import KINDS, Fault
 from course_lib.grade.report.card import Card, CheckResult
 from course_lib.ranks.system.processes import LACKS
+from course_lib.ranks.system.wall import lacks
 
 WIDTH = 96
 MOST_LINES = 14  # of one failed check, its title not counted
@@ -105,7 +107,14 @@ def hidden_line(card: Card) -> str:
 
 def lacks_line(card: Card) -> str:
     """What this machine cannot do while answers run; "" if nothing, or if none has run."""
-    return LACKS.capitalize() + "." if LACKS and card.status in ("full", "failed") else ""
+    if card.status not in ("full", "failed"):
+        return ""
+    missing = f"nothing but the grader itself keeps an answer from {_listed(lacks())} here"
+    return " ".join(f"{text.capitalize()}." for text in (LACKS, missing if lacks() else "") if text)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def hint_line(card: Card, command: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, NoReturn, cast
 
 import torch
@@ -15,6 +15,7 @@ from course_lib.grade.judge.bench import Bench, Result
 from course_lib.grade.judge.trial import Limits
 from course_lib.grade.suite import traffic
 from course_lib.grade.suite.compare import compare, describe
+from course_lib.ranks.system.scratch import working_folder
 
 
 class Run:
@@ -27,7 +28,8 @@ class Run:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._draws = 0
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folders = ExitStack()
+        self._folder: str | None = None
         self.results: list[Result] = []
 
     # --- running ---------------------------------------------------------------------------------
@@ -87,15 +89,12 @@ class Run:
     def folder(self) -> str:
         """A folder that all runs of this check may share, for exercises that write files."""
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(
-                dir=self._bench.folder, ignore_cleanup_errors=True
-            )
-        return self._folder.name
+            self._folder = self._folders.enter_context(working_folder(self._bench.folder))
+        return self._folder
 
     def close_folder(self) -> None:
         """Removes the folder, if there is one."""
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._folders.close()
 
     # --- hidden inputs ---------------------------------------------------------------------------
     def random(

@@ -37,11 +37,11 @@ UNUSED = (
 SPARE_PROCESSES = 256  # of this user, beyond those that run now
 
 
-def main(args: dict[str, Any], fds: list[int]) -> None:
+def main(_: dict[str, Any], fds: list[int]) -> None:
     """Runs as a forked child of the preloaded process.
 
     Args:
-        args: suite, seed, folder, and the fields of `Subject`.
+        _: nothing; suite, seed, folder and the fields of `Subject` come over the first channel.
         fds: the channel for reports, and the channel to the server for forking ranks.
     """
     sys.dont_write_bytecode = True
@@ -49,6 +49,7 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
         del os.environ[name]  # options and plugins for the user's own tests
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     report = Channel.from_fd(fds[0])
+    args = report.receive()[0]
     subject = Subject(**{**args["subject"], "processes": _process_limit()})
     sys.path.append(subject.root)  # what suites import lies in grading/ of the course
     server = ForkServer(Channel.from_fd(fds[1]))

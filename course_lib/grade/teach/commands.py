@@ -12,9 +12,11 @@ from course_lib.grade.report import Card
 from course_lib.grade.teach import gradescope
 from course_lib.grade.teach.grading import grade_class
 from course_lib.grade.teach.handed_in import Submission, submissions
+from course_lib.grade.teach.imported import Imported, code_folders, no_bytecode
 from course_lib.grade.teach.marks import Marks, Student
 from course_lib.grade.teach.release import release
 from course_lib.grade.teach.seed import read_secret, seed_of
+from course_lib.ranks.system.wall import lacks
 from course_lib.trace import Refusal
 
 SEVERITY = ("interrupted", "broke", "tampered")  # what the exit code of a class tells, worst first
@@ -35,6 +37,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     grade.add_argument("folder", type=Path, help="a folder or zip file for each student")
     grade.add_argument("--out", type=Path, help="for results (default: FOLDER.grades)")
     grade.add_argument("--student", help="FOLDER is the submission of this one student")
+    grade.add_argument("--seed", help="of this student: a container needs no secret")
+    grade.add_argument(
+        "--collect", action="store_true", help="believe what containers have graded, and seal it"
+    )
+    seed = command("seed", do_seed, "for instructors: a student's seed, for a container")
+    seed.add_argument("student")
+    seed.add_argument("--secret-file", type=Path, required=True, help="what seeds are made of")
     export = command("export", do_export, "for instructors: an autograder to upload")
     export.add_argument("form", choices=["gradescope"])
     export.add_argument("file", type=Path, help="the zip file to write")
@@ -84,19 +93,47 @@ def do_class(args: argparse.Namespace) -> int:
     folder = args.folder.resolve()
     out = (args.out or folder.with_name(f"{folder.name}.grades")).resolve()
     _refuse(folder, out, args.student)
+    seed = _seed(args)
     found = [Submission(args.student, folder)] if args.student else submissions(folder)
     secret = read_secret(args.secret_file) if args.secret_file else None
     private = [folder, out, *([args.secret_file.resolve()] if secret else [])]
-    students = grade_class(
-        found,
-        choose(args.exercises),
-        lambda name: seed_of(name, secret) if secret else 0,
-        Marks(out),
-        lambda: Grader(private=private),
-        _say,
-    )
+    marks, missing = Marks(out, secret, args.collect), lacks()
+    if missing:
+        marks.notes.append(("", "", "machine", f"its kernel refuses no {', no '.join(missing)}"))
+    with no_bytecode():
+        students = grade_class(
+            found,
+            choose(args.exercises),
+            lambda name: seed_of(name, secret) if secret else seed,
+            marks,
+            lambda: Grader(private=private),
+            _say,
+            Imported(code_folders(find_root(), packages=bool(missing))),
+        )
     print(f"{len(students)} of {len(found)} students graded; marks are in {out / 'marks.csv'}")
+    if len(students) < len(found) and any(row[2] == "stopped" for row in marks.notes):
+        print(f"stopped: {marks.notes[-1][3]}")
+        return EXIT["tampered"]
     return _ending(students, out)
+
+
+def do_seed(args: argparse.Namespace) -> int:
+    """The seed of one student."""
+    print(seed_of(args.student, read_secret(args.secret_file)))
+    return 0
+
+
+def _seed(args: argparse.Namespace) -> int:
+    """The seed that was said; 0, as students have it at home, if none was."""
+    found = ""
+    if args.seed is not None and not args.seed.isdecimal():
+        found = "no number"
+    elif args.seed is not None and (args.student is None or args.secret_file):
+        found = "a secret as well" if args.secret_file else "a whole class"
+    if found:
+        why = "a seed is one student's; where there is a secret, it is made of that"
+        raise Refusal(f"grade with the seed {args.seed}", found, why)
+    return int(args.seed or 0)
 
 
 def _refuse(folder: Path, out: Path, student: str | None) -> None:

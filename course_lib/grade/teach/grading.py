@@ -16,9 +16,11 @@ from course_lib.grade.faults import Fault
 from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card
 from course_lib.grade.teach.handed_in import NotTaken, Submission
+from course_lib.grade.teach.imported import Imported
 from course_lib.grade.teach.marks import Marks, Student, suite_digest
 from course_lib.ranks.system.scratch import scratch_folder
 
+MOVED = "files that gradings import have changed, while or after this student was graded"
 Said = Callable[[str, Card, bool], None]
 
 
@@ -29,6 +31,7 @@ def grade_class(
     marks: Marks,
     grader: Callable[[], Grader],
     say: Said,
+    code: Imported,
 ) -> list[Student]:
     """Grades every chosen exercise of every student.
 
@@ -39,12 +42,18 @@ def grade_class(
         marks: where results are kept.
         grader: makes a grader, a fresh one for each student.
         say: called after each exercise with the student, the card, and whether it was known.
+        code: what gradings import.
 
     Returns:
-        All students, with their cards. If somebody interrupts, the last may have fewer.
+        All students, with their cards. If somebody interrupts, the last may have fewer, and so
+        if a file that gradings import has changed: nobody's marks could be believed then.
     """
     done: list[Student] = []
     for submission in found:
+        if changed := code.changed():
+            last = done[-1].name if done else ""
+            marks.notes.append((last, "", "stopped", f"{MOVED}: {', '.join(changed[:3])}"))
+            break
         student = Student(submission.student, seeds(submission.student))
         done.append(student)
         with grader() as judge:
@@ -53,6 +62,7 @@ def grade_class(
         marks.table(done, chosen)
         if not complete:
             break
+    marks.table(done, chosen)
     return done
 
 

@@ -13,10 +13,12 @@ import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from course_lib.grade.catalog import Entry
 from course_lib.trace import Refusal
 
+LARGEST_ZIP = 1 << 28  # bytes
 LARGEST = 1 << 20  # bytes; the longest solution of the course has a hundredth of it
 
 
@@ -47,8 +49,11 @@ class Submission:
         try:
             if self.path.is_dir():
                 return _from_folder(self.path, entry)
-            with zipfile.ZipFile(self.path) as archive:
-                return _from_zip(archive, entry)
+            with _opened(self.path) as file:
+                if os.fstat(file.fileno()).st_size > LARGEST_ZIP:
+                    raise NotTaken(f"{self.path.name} is larger than {LARGEST_ZIP >> 20} MiB")
+                with zipfile.ZipFile(file) as archive:
+                    return _from_zip(archive, entry)
         except NotTaken:
             raise
         except Exception as error:  # zipfile and zlib have many ways to say "damaged"
@@ -110,7 +115,17 @@ def _from_folder(folder: Path, entry: Entry) -> bytes | None:
 
 
 def _regular(path: Path, entry: Entry) -> bytes:
-    """The bytes of a plain file. It is opened before it is checked, so that nobody can swap it."""
+    """The bytes of a plain file."""
+    with _opened(path) as file:
+        return _short_enough(file.read(LARGEST + 1), entry)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A plain file, open. It is opened before it is looked at, so that nobody can swap it.
+
+    Raises:
+        NotTaken: it is no plain file.
+    """
     try:
         # A pipe with nobody at its other end would keep us waiting forever, hence O_NONBLOCK.
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -120,8 +135,7 @@ def _regular(path: Path, entry: Entry) -> bytes:
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise NotTaken(f"{path.name} is a folder or a device, not a file")
-    with os.fdopen(number, "rb") as file:
-        return _short_enough(file.read(LARGEST + 1), entry)
+    return os.fdopen(number, "rb")
 
 
 def _short_enough(data: bytes, entry: Entry) -> bytes:

@@ -2,9 +2,11 @@
 
 The files:
   marks.csv                 a line a student: points in all and for each exercise, and what is odd
-  look_at.csv               a line for each card that a person should look at: tampering, breakage
+  look_at.csv               a line for all that a person should look at: tampering, breakage, what
+                            an answer was refused, what was handed in and not taken, records that
+                            somebody has changed
   STUDENT/grades.json       "course-class/1": student, seed, score, points, exercises (cards as
-                            `course grade --json` has them, each with its suite's SHA-256)
+                            `course grade --json` has them, each with its suite's SHA-256), seal
   STUDENT/junit.xml, results.json (Gradescope), feedback.txt (the score cards)
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import hmac
 import io
 import json
 from collections.abc import Iterable, Sequence
@@ -20,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from course_lib.grade.catalog import Entry
+from course_lib.grade.faults import Fault
 from course_lib.grade.report import (
     Card,
     as_junit,
@@ -32,6 +36,9 @@ from course_lib.grade.teach import gradescope
 
 SCHEMA = "course-class/1"
 ODD = ("tampered", "broke")
+# Faults that are no slip of somebody who learns.
+UNUSUAL = ("tampering", "refused_file", "process", "network", "refused", "disk")
+CHANGED = "grades.json is not as it was written here; what it says was not believed"
 FORMULA = ("=", "+", "-", "@", "\t")  # a cell that begins so is run by spreadsheets
 
 
@@ -78,22 +85,49 @@ class Marks:
 
     Args:
         folder: made if it is not there.
+        secret: what records are sealed with; None seals nothing. An answer's process must not be
+            able to read it, nor any container in which answers run.
+        collect: whether records without a seal are taken, as they come from containers.
+
+    Attributes:
+        notes: what is unusual beside cards: rows of look_at.csv.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, secret: bytes | None = None, collect: bool = False) -> None:
+        self._folder, self._collect = folder, collect
+        self._key = hmac.digest(secret, b"course marks", "sha256") if secret else None
+        self.notes: list[tuple[str, str, str, str]] = []
 
     def before(self, student: Student) -> dict[str, dict[str, Any]]:
         """What an earlier run has found, exercise by exercise; empty if it cannot be read."""
         try:
             text = (self._folder / student.name / "grades.json").read_text(encoding="utf-8")
-            return {card["exercise"]: card for card in json.loads(text)["exercises"]}
-        except (OSError, ValueError, LookupError, TypeError):
-            return {}
+            data = json.loads(text)
+            if self._believed(data):
+                return {card["exercise"]: card for card in data["exercises"]}
+            self.notes.append((student.name, "", "changed", CHANGED))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            pass
+        return {}
+
+    def _believed(self, data: dict[str, Any]) -> bool:
+        seal = data.get("seal")
+        if self._key is None or (self._collect and seal is None):
+            return True
+        return isinstance(seal, str) and hmac.compare_digest(seal.encode(), self._seal(data))
+
+    def _seal(self, data: dict[str, Any]) -> bytes:
+        """HMAC-SHA256 of a record without its seal, in hexadecimal digits."""
+        rest = {name: value for name, value in data.items() if name != "seal"}
+        text = json.dumps(rest, sort_keys=True)
+        return hmac.new(self._key or b"", text.encode(), "sha256").hexdigest().encode()
 
     def keep(self, student: Student) -> None:
         """Writes what is known of a student by now."""
-        write_json(self._folder / student.name / "grades.json", student.to_dict())
+        data = student.to_dict()
+        if self._key is not None:
+            data["seal"] = self._seal(data).decode()
+        write_json(self._folder / student.name / "grades.json", data)
 
     def finish(self, student: Student) -> None:
         """Writes the other forms."""
@@ -109,12 +143,12 @@ class Marks:
         head = ["student", "seed", "score", "points", *names, "look at"]
         write_atomically(self._folder / "marks.csv", _csv([head, *rows]))
         odd = [
-            [student.name, card.entry.name, card.status, _why(card)]
+            (student.name, card.entry.name, card.status, _why(card))
             for student in students
             for card in student.cards
-            if card.status in ODD
+            if card.status in ODD or _unusual(card)
         ]
-        look = _csv([["student", "exercise", "status", "why"], *odd])
+        look = _csv([["student", "exercise", "status", "why"], *self.notes, *odd])
         write_atomically(self._folder / "look_at.csv", look)
 
 
@@ -132,15 +166,19 @@ def _row(student: Student, names: Sequence[str]) -> list[object]:
     ]
 
 
+def _unusual(card: Card) -> list[Fault]:
+    """Faults that are no slip, those that were aimed at the grading first."""
+    faults = [card.fault, *(result.fault for result in card.checks)]
+    found = [fault for fault in faults if fault is not None and fault.kind in UNUSUAL]
+    return sorted(found, key=lambda fault: UNUSUAL.index(fault.kind))
+
+
 def _why(card: Card) -> str:
     """The sentence that says what was tried, or what broke."""
-    faults = [card.fault, *(result.fault for result in card.checks)]
-    tried = [
-        " ".join(fault_lines(fault))
-        for fault in faults
-        if fault is not None and fault.kind == "tampering"
-    ]
-    return tried[0] if tried else card.internal.strip().rpartition("\n")[2]
+    tried = _unusual(card)
+    if tried:
+        return " ".join(fault_lines(tried[0]))
+    return card.internal.strip().rpartition("\n")[2]
 
 
 def _csv(rows: Iterable[Sequence[object]]) -> str:

@@ -43,23 +43,12 @@ def meet(
         hosts: over how many hosts the ranks are dealt out, the same number to each.
         network: the emulated host of this rank as an open file, closed here; None for none.
     """
-    per_host = world_size // hosts
+    take_place(rank, world_size, hosts)
     os.environ.update(
-        RANK=str(rank),
-        LOCAL_RANK=str(rank % per_host),
-        GROUP_RANK=str(rank // per_host),
-        WORLD_SIZE=str(world_size),
-        LOCAL_WORLD_SIZE=str(per_host),
-        GROUP_WORLD_SIZE=str(hosts),
         MASTER_ADDR=HOST,
         MASTER_PORT=str(port),
         GLOO_SOCKET_IFNAME=LOOPBACK if network is None else LINK,
     )
-    if sys.platform == "linux":
-        # More ranks than cores: without this, a rank that has just sent is often preempted by the
-        # one that it woke up, and a small all-reduce of 4 ranks on 2 cores takes 5 ms, not 1.
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     soon = timedelta(seconds=MEET_WITHIN)
     if listen_fd is None:
         store = dist.TCPStore(HOST, port, world_size, False, soon)
@@ -70,3 +59,21 @@ def meet(
     dist.init_process_group(
         backend, store=store, rank=rank, world_size=world_size, timeout=patience
     )
+
+
+def take_place(rank: int, world_size: int, hosts: int = 1) -> None:
+    """Sets the variables by which torchrun tells a process which rank it is, and its priority."""
+    per_host = world_size // hosts
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank % per_host),
+        GROUP_RANK=str(rank // per_host),
+        WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(per_host),
+        GROUP_WORLD_SIZE=str(hosts),
+    )
+    if sys.platform == "linux":
+        # More ranks than cores: without this, a rank that has just sent is often preempted by the
+        # one that it woke up, and a small all-reduce of 4 ranks on 2 cores takes 5 ms, not 1.
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

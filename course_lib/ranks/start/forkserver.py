@@ -138,7 +138,13 @@ class ForkServer:
         return self.ready
 
     def fork(
-        self, target: str, args: dict[str, Any], fds: tuple[int, ...] = (), **options: Any
+        self,
+        target: str,
+        args: dict[str, Any],
+        fds: tuple[int, ...] = (),
+        *,
+        within: float | None = None,
+        **options: Any,
     ) -> Child:
         """Forks the server, or takes one of its spares, and calls a function in the child.
 
@@ -147,6 +153,7 @@ class ForkServer:
                 ends with code 0.
             args: JSON-ready data for it.
             fds: open files for it, in this order; the caller keeps its own copies.
+            within: seconds in which it must have done so; None waits for ever.
             options: `env` (dict), `stdout` (index into `fds`), `serve` (index into `fds` of a
                 channel on which the *server* takes requests from then on, so that the child can
                 fork as well; the child does not get this one, so it should be the last).
@@ -155,7 +162,7 @@ class ForkServer:
             The child, running.
 
         Raises:
-            ServerDied: the server is gone.
+            ServerDied: the server is gone, or has not answered in time.
             KeyboardInterrupt: passed on; the child, if it still comes, is killed.
         """
         with held():
@@ -168,10 +175,13 @@ class ForkServer:
                 self.collect(PATIENCE, until=lambda: number in self._forked)
                 if number not in self._forked:
                     say("Waiting for the preloaded process to import torch.")
-                self.collect(None, until=lambda: number in self._forked)
+                self.collect(within, until=lambda: number in self._forked)
             except KeyboardInterrupt:
                 self._unwanted.add(number)
                 raise
+            if number not in self._forked:
+                self._unwanted.add(number)
+                raise ServerDied(f"the preloaded process has not answered in {within:g} s")
             return self._forked.pop(number)
 
     def kill(self, child: Child, number: int = signal.SIGKILL) -> None:

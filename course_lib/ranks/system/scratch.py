@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -55,7 +54,7 @@ def _remove_if_nobodys(folder: Path) -> None:
     if folder.stat().st_uid == os.getuid():
         lock = _lock(folder)
         try:
-            shutil.rmtree(folder)
+            remove_tree(folder)
         finally:
             os.close(lock)
 
@@ -90,7 +89,51 @@ def _remove(folder: Path) -> None:
     """Removes a folder in which processes that were just killed may still write."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(folder)
         if not folder.exists() or time.monotonic() > deadline:
             return
         time.sleep(0.02)
+
+
+def remove_tree(folder: Path) -> None:
+    """Removes a folder however deep it is, and whatever the rights of what lies in it.
+
+    A path of thousands of folders is too long for the system, and for a function that calls itself.
+    So what lies in a subfolder is moved up before that is removed.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    count = 0
+    while inner := _subfolders_left(folder):
+        for each in inner:
+            os.chmod(each, 0o700)
+            for below in _subfolders_left(each):
+                count += 1
+                os.chmod(below, 0o700)  # a folder can only be moved by who may write in it
+                os.rename(below, folder / f"{count}.{os.getpid()}.up")
+            os.rmdir(each)
+    os.rmdir(folder)
+
+
+def _subfolders_left(folder: Path) -> list[Path]:
+    """The folders in a folder, whose files are removed."""
+    with os.scandir(folder) as found:
+        entries = list(found)
+    for each in entries:
+        if not each.is_dir(follow_symlinks=False):
+            os.unlink(each.path)
+    return [Path(each.path) for each in entries if each.is_dir(follow_symlinks=False)]
+
+
+@contextmanager
+def working_folder(place: str) -> Iterator[str]:
+    """A new folder in `place` for a run; it and the one for its temporary files go after it."""
+    folder = tempfile.mkdtemp(dir=place)
+    try:
+        yield folder
+    finally:
+        for each in (Path(folder), Path(f"{folder}.tmp")):
+            with suppress(OSError):  # the whole place is removed later
+                remove_tree(each)

@@ -47,12 +47,15 @@ WRONG = [
 +            parameter.grad = view.clone()
 '''),
     Wrong("divides_by_the_world", ["gradients that come in another order", "0.666667 times"], '''
++import os
+ from typing import Any
+@@
 -            work = all_reduce(self.flats[number], self.group, "avg", async_op=True)
 +            work = all_reduce(self.flats[number], self.group, "sum", async_op=True)
 @@
              work.wait()
 +        for flat in self.flats:
-+            flat /= torch.distributed.get_world_size()
++            flat /= int(os.environ["WORLD_SIZE"])
 '''),
     Wrong("divides_by_two", ["1.5 times what it should be"], '''
 -            work = all_reduce(self.flats[number], self.group, "avg", async_op=True)

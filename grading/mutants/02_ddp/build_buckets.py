@@ -226,7 +226,7 @@ WRONG = [
 '''),
     Wrong("own_order_on_each_rank", ["rank 1's list"], '''
  from torch.nn import Parameter
-+import torch.distributed as dist
++import os
 @@
 -        held = sum(p.nbytes for p in mine[-1])
 -        if held and held + parameter.nbytes > (first_cap if len(mine) == 1 else cap):
@@ -235,7 +235,7 @@ WRONG = [
 @@
 -    return [bucket for mine in buckets.values() for bucket in mine]
 +    dtypes = list(buckets)
-+    if dist.get_rank() % 2:  # as a set of strings may do
++    if int(os.environ["RANK"]) % 2:  # as a set of strings may do
 +        dtypes.reverse()
 +    return [bucket for dtype in dtypes for bucket in buckets[dtype]]
 '''),

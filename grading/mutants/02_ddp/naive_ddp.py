@@ -38,11 +38,11 @@ WRONG = [
 '''),
     Wrong("divides_by_the_world", ["divided by the world's size and not by the group's"], '''
  from course_lib.comm import Group, all_reduce, broadcast
-+import torch.distributed as dist
++import os
 @@
 -            all_reduce(parameter.grad, self.group, "avg")
 +            all_reduce(parameter.grad, self.group)
-+            parameter.grad /= dist.get_world_size()
++            parameter.grad /= int(os.environ["WORLD_SIZE"])
 '''),
     Wrong("divides_by_those_that_have_one", ["divided by the number of ranks that use it"], '''
                  continue

@@ -188,8 +188,11 @@ WRONG = [
 +    window = list(islice(micro, k + 1))
 '''),
     Wrong("world_size_of_the_job", ["the size of the whole job"], '''
++import os
+ from collections.abc import Iterator
+@@
 -            (loss * group.size).backward()  # the model's average divides by it again
-+            (loss * torch.distributed.get_world_size()).backward()  # the model's average divides by it again
++            (loss * int(os.environ["WORLD_SIZE"])).backward()  # the model's average divides by it again
 '''),
 ]
 

@@ -186,7 +186,7 @@ WRONG = [
 +    home_SD = exchange_in_group(as_it_came_RD, going, coming, group)
 +    choices_SD = home_SD
 '''),
-    Wrong("idle_without_rows", ["a rank without rows", "gloo ends a process"], '''
+    Wrong("idle_without_rows", ["a rank without rows", "other rows come than a rank awaits"], '''
  from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@

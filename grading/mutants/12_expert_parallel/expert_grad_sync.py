@@ -110,8 +110,11 @@ WRONG = [
 +    for parameters, group in ((experts, world), (others, replicas)):
 '''),
     Wrong("torchs_world", ["has the wrong value"], '''
++import os
+ from collections.abc import Iterable
+@@
 -                parameter.grad.div_(world.size)
-+                parameter.grad.div_(torch.distributed.get_world_size())
++                parameter.grad.div_(int(os.environ["WORLD_SIZE"]))
 '''),
     Wrong("twice_over", ["bytes sent over all ranks", "the experts go over all ranks"], '''
 -    for parameters, group in ((experts, replicas), (others, world)):

@@ -164,21 +164,14 @@ WRONG = [
 +    if set(sizes) - set(AXES) or min(sizes.values(), default=1) < 1 or count != world.size:
 '''),
     Wrong("members_only", ["each calls world.split for the same axes"], '''
- from course_lib.comm import Group
-+import torch.distributed as dist
-+from course_lib.comm import TorchTransport
-@@
--    too_small = any(size < 1 for size in sizes.values())  # mutate: same
--    if set(sizes) - set(AXES) or too_small or count != world.size:
-+    if set(sizes) - set(AXES) or min(sizes.values(), default=1) < 1 or count != world.size:
-@@
 -    return {axis: world.split(lines[axis], axis) for axis in AXES}
-+    groups = {}
++    made = {}
 +    for axis in AXES:
-+        ranks = axis_ranks(world.rank, axis, sizes)
-+        handle = dist.new_group(ranks)
-+        groups[axis] = Group(ranks, world.rank, axis, world.ledger, TorchTransport(handle))
-+    return groups
++        if len(lines[axis]) > 1 or world.index in lines[axis][0][:1]:  # one makes the world's
++            made[axis] = world.split(lines[axis], axis)
++        else:
++            made[axis] = world.under(axis)
++    return made
 '''),
     Wrong("named_axes_only", ["axes that `sizes` does not name are missing"], '''
 -    return place

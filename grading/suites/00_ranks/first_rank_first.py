@@ -29,6 +29,7 @@ EXERCISE = Exercise(
         "stands after its call, in the `finally` of a `try`, so that it is called even if "
         "`prepare` raises.",
     ),
+    network="torch",
 )
 
 PAUSE = 0.1  # seconds of the first rank's work, in which the others must not begin

@@ -27,6 +27,7 @@ EXERCISE = Exercise(
         "in the list or not: `groups = [dist.new_group(ranks) for ranks in nodes]`, and the same "
         "for the rails. Then `groups[node]` is yours.",
     ),
+    network="torch",
 )
 
 # Ranks in the world -> ranks per node to try: 2 × 3 and 3 × 2 nodes × ranks; 2 × 2 and 1 × 4.

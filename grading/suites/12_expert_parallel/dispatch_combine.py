@@ -167,15 +167,15 @@ def _empty(run: Run) -> list[list[Member]]:
 
 
 def _ran(run: Run, drive: Callable[..., Any], inputs: list[dict[str, Any]]) -> Any:
-    """A run; where gloo ends a process, it does not say why."""
+    """A run; where rows do not fit, with the likely reason."""
     try:
         return run(drive, inputs, world=len(inputs))
     except RunFault as broken:
-        if "SIGABRT" not in broken.fault.message:
+        if broken.fault.kind != "mismatch":
             raise
         cause = (
-            "gloo ends a process if other rows come than it awaits: exchange the counts "
-            "first, and let every rank call every exchange"
+            "other rows come than a rank awaits: exchange the counts first, and let every rank "
+            "call every exchange"
         )
         raise RunFault(replace(broken.fault, cause=cause), broken.output) from None
 

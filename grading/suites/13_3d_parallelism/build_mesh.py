@@ -252,8 +252,7 @@ def _explained(run: Run, drive: Any, inputs: Any, world: int, reason: str) -> An
         return run(drive, inputs, world=world)
     except RunFault as error:
         fault = error.fault
-        broken = fault.kind == "exception" and any(w in fault.message for w in ("gloo", "onnect"))
-        if broken or fault.kind in ("deadlock", "wall", "killed"):
+        if fault.kind in ("deadlock", "mismatch", "wall", "killed"):
             raise RunFault(replace(fault, cause=reason), error.output) from None
         raise
 

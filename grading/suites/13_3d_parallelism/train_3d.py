@@ -121,7 +121,7 @@ def _train(run: Run, layout: Layout) -> Any:
             rows = {row.partition(" waits")[2]: row for row in reversed(fault.rows)}
             cause = f"{WAITS} {fault.cause}".strip()
             fault = replace(fault, rows=tuple(reversed(rows.values())), cause=cause)
-        elif "SIGABRT" in fault.message:
+        elif fault.kind == "mismatch":
             fault = replace(fault, cause=LENGTHS)
         raise RunFault(fault, error.output) from None
 

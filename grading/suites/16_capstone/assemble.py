@@ -97,7 +97,7 @@ def _outputs(run: Run, case: Case) -> list[dict[str, Any]]:
         fault = error.fault
         if fault.kind == "deadlock":
             fault = replace(fault, cause=f"{WAITS} {fault.cause}".strip())
-        elif "SIGABRT" in fault.message:
+        elif fault.kind == "mismatch":
             fault = replace(fault, cause=LENGTHS)
         raise RunFault(fault, error.output) from None
     run.forbid_bypass(result)

@@ -50,7 +50,21 @@ def test_tampering_takes_nothing_away(double: Entry) -> None:
     assert record.records()["double"]["best"] == 3
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"exercises": 3}', '{"exercises": {"a": 1}}'])
+WHOLE = '"points": 3, "attempts": 1, "finished": false, "hints": 0}}}'
+DAMAGES = {
+    "nothing": "",
+    "half": "{",
+    "a list": "[]",
+    "a number": '{"exercises": 3}',
+    "a record that is a number": '{"exercises": {"a": 1}}',
+    "text for a number": '{"exercises": {"double": {"best": "3", ' + WHOLE,
+    "a number that is none": '{"exercises": {"double": {"best": NaN, ' + WHOLE,
+    "a missing key": '{"exercises": {"double": {' + WHOLE,
+    "deep nesting": '{"exercises": ' + "[" * 200_000,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_file_is_set_aside_and_made_anew(double: Entry, damage: str) -> None:
     record = Progress(double.root)
     record.enter(card(double, 2))
@@ -100,3 +114,9 @@ def test_the_table(double: Entry) -> None:
     text = progress.as_text([double], record)
     assert "████ 1/1 core, 1/1 in all" in text
     assert "width:100%" in progress.as_html([double], record)
+
+
+def test_a_record_that_cannot_be_kept_is_a_warning(double: Entry) -> None:
+    record = Progress(double.root)
+    record.folder.write_text("a file in its place")
+    assert "not written down" in record.enter(card(double, 2))

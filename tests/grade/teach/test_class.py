@@ -19,6 +19,7 @@ from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card
 from course_lib.grade.teach import commands
 from course_lib.grade.teach.handed_in import LARGEST, NotTaken, Submission, submissions
+from course_lib.grade.teach.imported import Imported
 from course_lib.grade.teach.seed import read_secret, seed_of
 from course_lib.ranks import ForkServer
 from course_lib.trace import Refusal
@@ -115,6 +116,7 @@ def graded(school: Path, double: Entry) -> Iterator[tuple[Path, int]]:
     pipe = hand_in(school, "pipe", "")
     pipe.unlink()
     os.mkfifo(pipe)
+    os.mkfifo(school / "zipped pipe.zip")
     yield school, cli.main(["class", str(school)])
 
 
@@ -129,6 +131,7 @@ def test_everybody_gets_what_is_due(graded: tuple[Path, int], double: Entry) -> 
         assert words in feedback, feedback
     for student, why in (("claims", "not handed in"), ("latin", "utf-8"), ("huge", "larger than"),
                          ("folder", "a folder"), ("link", "is a link"), ("pipe", "not a file"),
+                         ("zipped pipe", "not a file"),
                          ("up", "out of the submission")):  # fmt: skip
         card = grades(school, student)["exercises"][0]
         assert (student, card["status"], card["score"]) == (student, "no_load", 0)
@@ -136,7 +139,8 @@ def test_everybody_gets_what_is_due(graded: tuple[Path, int], double: Entry) -> 
     assert code == 5
     with (school.with_name("class.grades") / "look_at.csv").open() as file:
         odd = {row["student"]: row["why"] for row in csv.DictReader(file)}
-    assert set(odd) == {name for name, row in CLASS.items() if row[2] == "tampered"}
+    not_taken = {"huge", "folder", "link", "up", "pipe", "zipped pipe"}
+    assert set(odd) == not_taken | {name for name, row in CLASS.items() if row[2] == "tampered"}
     assert "tried to read" in odd["reads the neighbour"]
     assert "tried to change" in odd["writes a result"]
     assert double.suite.stat().st_size > 500
@@ -231,6 +235,76 @@ def test_an_interrupted_class_goes_on_where_it_was(
     monkeypatch.setattr(Counting, "broken", None)
     assert cli.main(["class", str(school)]) == 0
     assert (len(count), list(marks(school))) == (3, ["ada", "bob", "cyd"])
+
+
+# --- what cannot be believed ---------------------------------------------------------------------
+def test_a_record_without_the_seal_is_graded_anew(
+    school: Path, count: list[str], tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of this term\n")
+    command = ["class", str(school), "--secret-file", str(secret)]
+    hand_in(school, "ada", WRONG)
+    assert cli.main(command) == 0
+    path = school.with_name("class.grades") / "ada" / "grades.json"
+    data = grades(school, "ada")
+    data["exercises"][0]["score"] = 3
+    path.write_text(json.dumps(data))
+    assert cli.main(command) == 0
+    assert (len(count), marks(school)["ada"]["score"]) == (2, "1")
+    assert "not as it was written" in look_at(school)
+    assert cli.main(command) == 0
+    assert len(count) == 2 and "not as it was written" not in look_at(school)
+
+
+def test_a_container_needs_no_secret(school: Path, count: list[str], tmp_path: Path) -> None:
+    """It gets the seed; what it has graded is sealed outside, when it is collected."""
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of this term\n")
+    hand_in(school, "ada", RIGHT)
+    out = ["--out", str(school.with_name("class.grades"))]
+    seed = str(seed_of("ada", b"a secret of this term"))
+    assert cli.main(["class", str(school / "ada"), "--student", "ada", "--seed", seed, *out]) == 0
+    assert "seal" not in grades(school, "ada")
+    command = ["class", str(school), "--secret-file", str(secret)]
+    assert cli.main([*command, "--collect"]) == 0
+    assert (len(count), len(grades(school, "ada")["seal"])) == (1, 64)
+    assert cli.main(command) == 0
+    assert len(count) == 1
+
+
+def test_code_that_changes_stops_the_class(
+    school: Path, double: Entry, server: ForkServer, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    class Changing(Grader):
+        def grade(self, entry: Entry, path: Path | None = None, **words: Any) -> Card:
+            (double.root / "grading" / "new.py").write_text("x = 1")
+            return super().grade(entry, path, **words)
+
+    monkeypatch.setattr(commands, "Grader", lambda private: Changing(lambda: server))
+    for student in ("ada", "bob"):
+        hand_in(school, student, RIGHT)
+    assert cli.main(["class", str(school)]) == 5
+    assert list(marks(school)) == ["ada"]
+    assert "grading/new.py" in look_at(school) and "stopped" in capsys.readouterr().out
+
+
+def test_bytecode_that_appears_is_never_run(tmp_path: Path) -> None:
+    (tmp_path / "__pycache__").mkdir()
+    old, new = (tmp_path / "__pycache__" / f"{name}.pyc" for name in ("old", "new"))
+    old.write_bytes(b"as it was")
+    code = Imported([tmp_path])
+    new.write_bytes(b"planted")
+    old.write_bytes(b"another")
+    assert code.changed() == []
+    assert not new.exists() and not old.exists()
+    (tmp_path / "planted.py").touch()
+    assert code.changed() == [str(tmp_path / "planted.py")]
+
+
+def look_at(school: Path) -> str:
+    return (school.with_name("class.grades") / "look_at.csv").read_text()
 
 
 # --- seeds ---------------------------------------------------------------------------------------

@@ -97,6 +97,17 @@ def test_nothing_for_nothing(hiding: Entry, grader: Grader, text: str, says: str
     assert says in data["output"]
 
 
+def test_what_a_hidden_check_met_is_not_put_into_words(hiding: Entry) -> None:
+    """An answer can raise whatever it was given, and so tell what a hidden check gives."""
+    card = Card(hiding, source=RIGHT, complete=True)
+    card.fault = card.checks[1].fault = Fault("not_written", "given were 7 ranks")
+    card.checks[1].state = "failed"
+    data = gradescope.results([card], 0)
+    assert follows_the_specification(data)
+    shown = [data["output"], *(t["output"] for t in data["tests"] if t["visibility"] == "visible")]
+    assert "7 ranks" not in " ".join(shown) and "not written yet" in data["output"]
+
+
 def test_no_score_if_the_grader_broke(hiding: Entry) -> None:
     data = gradescope.results([Card(hiding, internal="the disk is full", complete=True)], 0)
     assert follows_the_specification(data)
@@ -130,7 +141,8 @@ def test_its_scripts_are_scripts(uploaded: Path) -> None:
         path = uploaded / "source" / name
         assert os.access(path, os.X_OK) and path.read_text().startswith("#!/usr/bin/env bash\n")
         assert subprocess.run(["bash", "-n", str(path)], timeout=20).returncode == 0
-    assert (uploaded / "source" / "course" / "secret").read_text() == "a secret of this term"
+    own = (uploaded / "source" / "course" / "secret").read_text()
+    assert len(own) == 64 and "a secret of this term" not in own
 
 
 @pytest.mark.slow

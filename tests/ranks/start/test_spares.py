@@ -229,7 +229,7 @@ def test_processor_time_before_the_answer_is_not_counted_against_it() -> None:
     """A spawned rank has spent seconds on importing torch when the learner's code begins."""
     script = (
         "import resource, time\n"
-        "from course_lib.grade.rank.fence import set_limits\n"
+        "from course_lib.grade.rank.confine import set_limits\n"
         "while time.process_time() < 2.5:\n    pass\n"
         "set_limits(1 << 32, 1.0, 0)\n"
         "print(resource.getrlimit(resource.RLIMIT_CPU)[0] - time.process_time())\n"

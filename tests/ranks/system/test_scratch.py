@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.ranks.system.scratch import PREFIX, scratch_folder, sweep
+from course_lib.ranks.system.scratch import PREFIX, remove_tree, scratch_folder, sweep
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = (
@@ -87,3 +87,20 @@ def test_the_preloaded_process_removes_what_its_killed_owner_left(temporary: Pat
     while folder.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not folder.exists()
+
+
+def test_a_folder_of_any_depth_and_any_rights_is_removed(tmp_path: Path) -> None:
+    before, folder = os.getcwd(), tmp_path / "deep"
+    folder.mkdir()
+    (folder / "closed").mkdir(mode=0)
+    (folder / "link").symlink_to(tmp_path)
+    os.chdir(folder)
+    try:
+        for _ in range(3000):
+            os.mkdir("d")
+            os.chdir("d")
+        Path("file").touch()
+    finally:
+        os.chdir(before)
+    remove_tree(folder)
+    assert not folder.exists() and tmp_path.exists()

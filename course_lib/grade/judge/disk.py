@@ -1,0 +1,23 @@
+"""How much a run has written into its folders."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+
+def bytes_below(folder: str, enough: int) -> int:
+    """Bytes of the files in the run's folder, and in the one for temporary files beside it.
+
+    A file counts as a page at least. More than `enough` is not counted to its end.
+    """
+    total, pending = 0, [folder, f"{folder}.tmp"]
+    while pending and total <= enough:
+        with suppress(OSError), os.scandir(pending.pop()) as found:  # it may vanish meanwhile
+            for each in found:
+                total += max(4096, each.stat(follow_symlinks=False).st_blocks * 512)
+                if each.is_dir(follow_symlinks=False):
+                    pending.append(each.path)
+                if total > enough:
+                    break
+    return total
