@@ -112,20 +112,24 @@ def test_a_standstill_is_known_only_when_all_wait() -> None:
     assert isinstance(found, Deadlock) and set(found.stuck) == {0, 1}
     data = torch.zeros(1)
     irecv(data, 1, net.groups[0])
+    net.links[0].flush()
     assert net.switch.standstill({0, 1}) is None, "what has just come is heard first"
     assert not stuck[0].is_completed() and stuck[1].is_completed()
 
 
 def test_a_message_arrives_as_the_bytes_it_was_when_sent() -> None:
     net, data = Net(2), torch.tensor([1.5, 2.5], dtype=torch.float64)
-    isend(data, 1, net.groups[0])
+    sending = isend(data, 1, net.groups[0])
     data.zero_()
     net.switch.hear(0)
     taken = torch.empty(16, dtype=torch.uint8)
     work = irecv(taken, 0, net.groups[1])
+    net.links[1].flush()
     net.switch.hear(1)
     work.wait()
     assert taken.view(torch.float64).tolist() == [1.5, 2.5]
+    with pytest.raises(CommError, match="must not change before it has been waited for"):
+        sending.wait()
 
 
 def test_what_cannot_be_added_up_is_refused() -> None:

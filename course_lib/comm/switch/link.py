@@ -42,6 +42,7 @@ class Link:
         self._ended: dict[int, End] = {}
         self._under_way: dict[int, Call] = {}
         self._calls = 0
+        self._held = bytearray()
         self._turn = threading.Condition()
         self._is_read = False
         self._threads = threading.active_count()
@@ -74,20 +75,34 @@ class Link:
             ask = Ask(post, call.gives, call.gets, takes, number, known, line)
             self._calls += 1
             self._under_way[call.number] = call
-            self._send(pack_ask(ask), post.op)
+            self._held += pack_ask(ask)
+            if post.op != "recv":
+                self._flush(post.op)
         return call
 
     def mark(self, name: str) -> None:
         """Tells the switch of a moment, as the ledger names it."""
         with self._turn:
-            self._send(pack_mark(Mark(name, len(self.ledger.events))), name)
+            self._held += pack_mark(Mark(name, len(self.ledger.events)))
+            self._flush(name)
+
+    def flush(self) -> None:
+        """Tells the switch of the receives that it has not been told of.
+
+        A receive alone frees only its sender: it travels with what the rank says next, which most
+        often is the send of the same exchange.
+        """
+        with self._turn:
+            self._flush("a receive")
 
     def _line_of(self, event: Event) -> str:
         return self.ledger.line_of(event) if event.parent < 0 else ""
 
-    def _send(self, frame: bytes, what: str) -> None:
+    def _flush(self, what: str) -> None:
+        frames, self._held = self._held, bytearray()
         try:
-            self._sock.sendall(frame)
+            if frames:
+                self._sock.sendall(frames)
         except OSError:
             raise _lost(what) from None
 
@@ -98,6 +113,7 @@ class Link:
             RuntimeError: it did not end within `limit` seconds.
             CommError: the switch is gone.
         """
+        self.flush()
         deadline = None if limit is None else time.monotonic() + limit
         while (end := self._taken(number)) is None:
             alone = threading.active_count() <= self._threads and limit is None
@@ -110,6 +126,7 @@ class Link:
 
     def has_ended(self, number: int) -> bool:
         """Whether `wait` would return at once."""
+        self.flush()
         self._read_what_is_there()
         return number in self._ended
 
@@ -167,7 +184,7 @@ class Call:
     def __init__(
         self, link: Link, number: int, given: torch.Tensor, result: torch.Tensor | None
     ) -> None:
-        self.number, self._link, self._result = number, link, result
+        self.number, self._link, self._given, self._result = number, link, given, result
         self._taken: list[tuple[int, int]] = []
         self._then: list[Callable[[float], None]] = []
         self._end: End | None = None
@@ -202,12 +219,14 @@ class Call:
 
         Raises:
             RuntimeError: it did not end within `limit`.
-            CommError: it was not carried out, or the switch is gone.
+            CommError: it was not carried out, the switch is gone, or what was given has changed
+                since the call.
         """
         if self._end is not None:
             return self._end.group
         end = self._link.wait(self.number, limit.total_seconds() if limit else None)
         self._end = end
+        changed = not end.refused and self._given is not self._result and self._has_changed()
         if self._result is not None and self._result.numel() and not end.refused:
             source = self._link.arena.at(self.gets, self._result.dtype, self._result.numel())
             self._result.detach().view(-1).copy_(source)
@@ -216,7 +235,24 @@ class Call:
         if end.refused:
             found, _, why = end.refused.partition("\n")
             raise CommError(f"call {self.number} of this rank", found, why)
+        if changed:
+            why = "what is being sent must not change before it has been waited for"
+            raise CommError(
+                "the end of a call", f"what it gives ({_form(self._given)}) changed", why
+            )
         return end.group
+
+    def _has_changed(self) -> bool:
+        """Whether what was given is no longer what it was: a network might have sent either."""
+        given = self._given.detach().view(-1)
+        if not given.numel() or given.untyped_storage().nbytes() == 0:  # freed by hand
+            return False
+        then = self._link.arena.at(self.gives, given.dtype, given.numel())
+        return not torch.equal(then.view(torch.uint8), given.view(torch.uint8))
+
+
+def _form(tensor: torch.Tensor) -> str:
+    return f"{tensor.numel()} elements of {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _readable(sock: socket.socket, deadline: float) -> bool:

@@ -33,6 +33,7 @@ from course_lib.comm.switch.book import Booked, booked
 from course_lib.comm.switch.carry import INTO, Place, carry
 from course_lib.comm.switch.frames import DTYPES, Ask, End, Garbled, Mark, frames_in, pack_end
 
+PIECES = 64  # of 64 KiB, at most, that are read of one rank before it is another's turn
 WHY = "all ranks of a group must make the same calls, in the same order and with the same sizes"
 
 
@@ -112,14 +113,25 @@ class Switch:
             Garbled: what it said is no call.
         """
         end = self._ends[rank]
-        self._flush(end)
         try:
-            piece = end.sock.recv(1 << 16, socket.MSG_DONTWAIT)
+            for _ in range(PIECES):
+                piece = end.sock.recv(1 << 16, socket.MSG_DONTWAIT)
+                end.inbox += piece
+                self._understand(rank, end)
+                if len(piece) < 1 << 16:
+                    return bool(piece)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        end.inbox += piece
+        finally:
+            for other in self._ends:
+                if other.outbox:
+                    self._flush(other)
+        return True
+
+    def _understand(self, rank: int, end: _End) -> None:
+        """Takes the calls and marks that have come whole."""
         for said in frames_in(end.inbox, rank):
             if isinstance(said, Mark):
                 self.book[rank].append(said._replace(at=time.monotonic()))
@@ -128,7 +140,6 @@ class Switch:
                 self._take(end, said)
             except (LookupError, TypeError, OverflowError) as error:
                 raise Garbled(f"a call that cannot be: {error}"[:200]) from None
-        return bool(piece)
 
     def _take(self, end: _End, ask: Ask) -> None:
         number, now = end.calls, time.monotonic()
@@ -138,7 +149,7 @@ class Switch:
             _check_reduction(ask.post)
             meeting = self._matching.post(ask.post)
         except CommError as error:
-            self._say(end, End(number, now, 0, str(error)))
+            end.outbox += pack_end(End(number, now, 0, str(error)))
             return
         entry = booked(ask, meeting, now)
         self.book[ask.post.rank].append(entry)
@@ -160,7 +171,7 @@ class Switch:
             call.entry.event.end = now
             end = self._ends[rank]
             del end.open[call.number]
-            self._say(end, End(call.number, now, meeting.made.get(rank, 0), text))
+            end.outbox += pack_end(End(call.number, now, meeting.made.get(rank, 0), text))
 
     def _carried(self, meeting: Meeting, calls: dict[int, _Call]) -> str:
         """Moves the data; why it could not, if torch refuses: what it knows no sum for."""
@@ -176,13 +187,9 @@ class Switch:
         return Place(ask.post, given, arena.at(ask.gets, dtype, ask.takes))
 
     # --- saying --------------------------------------------------------------------------------
-    def _say(self, end: _End, what: End) -> None:
-        end.outbox += pack_end(what)
-        self._flush(end)
-
     @staticmethod
     def _flush(end: _End) -> None:
-        """Sends what the rank takes now; the rest waits until it has said something again."""
+        """Sends what the rank takes now; the rest waits until somebody has said something again."""
         try:
             while end.outbox:
                 del end.outbox[: end.sock.send(end.outbox, socket.MSG_DONTWAIT)]
@@ -196,8 +203,9 @@ class Switch:
         now = time.monotonic()
         for end in self._ends:
             for number in end.open:
-                self._say(end, End(number, now, 0, _refusal(why)))
+                end.outbox += pack_end(End(number, now, 0, _refusal(why)))
             end.open.clear()
+            self._flush(end)
 
     # --- knowing -------------------------------------------------------------------------------
     def standstill(self, running: Collection[int]) -> Deadlock | Difference | None:

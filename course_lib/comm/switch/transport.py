@@ -6,7 +6,8 @@ Costs: see `switch`. Cutting a group is one call of all ranks.
 The production version of a group is a communicator, with buffers of its own.
 
 What is given is copied when the call begins, and the result when it is waited for. So a send waits
-for its receive however small it is, and a tensor that is read before `wait` has its old values.
+for its receive however small it is, a tensor that is read before `wait` has its old values, and
+`wait` sees whether what was given has been changed meanwhile.
 """
 
 from __future__ import annotations

@@ -53,6 +53,11 @@ class JudgesSwitch(Switch):
                 self._look(ranks)
         return []
 
+    def hear_out(self, ranks: Sequence[RankView]) -> None:
+        """Takes what ranks that have answered had said before: calls that nobody waited for."""
+        for view in ranks:
+            self._hear(ranks, view.index)
+
     def _look(self, ranks: Sequence[RankView]) -> None:
         """Nobody has called for a while: computing, or stuck."""
         running = [view.index for view in ranks if view.state == "running"]
@@ -68,4 +73,5 @@ class JudgesSwitch(Switch):
                 return
         except Garbled as error:
             ranks[rank].garbled, ranks[rank].state = str(error), "raised"
-        self._selector.unregister(self.fileno(rank))
+        if self.fileno(rank) in self._selector.get_map():
+            self._selector.unregister(self.fileno(rank))

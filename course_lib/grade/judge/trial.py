@@ -210,6 +210,8 @@ class Trial:
                 clock = Clock(self.ranks)
                 self._tell({"ask": "go"})
             if all(view.state == "finished" for view in self.ranks):
+                if self.switch is not None:
+                    self.switch.hear_out(self.ranks)
                 return verdict.of_finished(self.ranks)
             if any(view.state in ("raised", "killed") for view in self.ranks):
                 self._last_words()

@@ -130,6 +130,8 @@ class Rank:
                 self.ledger.tell = self._link.mark
             with self._trace or nullcontext():
                 output = drive(learner, group, **inputs)
+            if self._link is not None:
+                self._link.flush()
             self._finish(output, before)
         except BaseException as error:  # sys.exit and KeyboardInterrupt are answers as well
             self._fail(error, stage)
