@@ -65,5 +65,6 @@ def serve(path: str, size: int) -> None:
         for fd in ready:
             if not switch.hear(files[fd]):
                 running.discard(files[fd])
-        if running and not ready and (found := switch.standstill(running)):
+        still = not ready and all(switch.hear(rank) for rank in running)
+        if running and still and (found := switch.standstill(running)):
             switch.refuse_all(found.text)

@@ -103,6 +103,7 @@ def test_a_standstill_is_known_only_when_all_wait() -> None:
     first, second = (net.start(rank, "barrier", torch.empty(0)) for rank in (0, 1))
     assert first.wait() == second.wait() == 0
     stuck = [isend(torch.ones(1), 1 - rank, net.groups[rank]) for rank in (0, 1)]
+    assert net.switch.hear(0) and net.switch.hear(1)
     assert net.switch.standstill({0, 1}) is None, "nobody waits yet: they compute"
     net.links[0].arena.waits_for = 1
     assert net.switch.standstill({0, 1}) is None
@@ -113,7 +114,8 @@ def test_a_standstill_is_known_only_when_all_wait() -> None:
     data = torch.zeros(1)
     irecv(data, 1, net.groups[0])
     net.links[0].flush()
-    assert net.switch.standstill({0, 1}) is None, "what has just come is heard first"
+    net.switch.hear(0)
+    assert net.switch.standstill({0, 1}) is None, "rank 1's send is complete"
     assert not stuck[0].is_completed() and stuck[1].is_completed()
 
 
@@ -139,16 +141,18 @@ def test_what_cannot_be_added_up_is_refused() -> None:
         call.wait()
 
 
-def test_memory_is_given_back() -> None:
-    net = Net(2)
-    big = [torch.ones(1 << 24) for _ in range(2)]  # 64 MiB each
+def test_memory_is_given_back_and_its_end_is_said() -> None:
+    arena, quarter = Net(1).links[0].arena, 1 << 28
     for _ in range(20):
-        calls = [net.start(rank, "all_reduce", big[rank], reduction="max") for rank in (0, 1)]
-        for call in calls:
-            call.wait()
-    with pytest.raises(CommError, match="are all"):
-        for _ in range(20):
-            net.start(0, "broadcast", big[0], root=0)
+        places = [arena.take(quarter) for _ in range(3)]
+        assert all(place % 64 == 0 for place in places)
+        arena.give_back(places[1], quarter)
+        assert arena.take(quarter // 2) == places[1]
+        arena.give_back(places[1], quarter // 2)
+        with pytest.raises(CommError, match="are all"):
+            arena.take(2 * quarter)
+        arena.give_back(places[0], quarter)
+        arena.give_back(places[2], quarter)
 
 
 def frame(text: str) -> bytes:
@@ -228,3 +232,23 @@ def test_a_rank_that_is_gone_is_noticed() -> None:
     net.switch.close()
     with pytest.raises(CommError, match="the switch is gone"):
         recv(torch.empty(1), 1, net.groups[0])
+
+
+def test_a_rank_that_never_stops_calling_gets_its_turns_only() -> None:
+    """What one hearing leaves is taken by the next, and nothing is lost or out of order."""
+    net = Net(2)
+    size = 4 << 20
+    big = GOOD.replace('"float32",4', f'"float32",{size}').replace("64,64,4", f"64,64,{size}")
+    count = 30  # of about 10 ms each
+    for line in net.lines:
+        os.write(line, frame(big) * count)
+    net.switch.hear(0)
+    hearings = 0
+    while len(net.switch.book[1]) < count:
+        before = len(net.switch.book[1])
+        net.switch.hear(1)
+        assert len(net.switch.book[1]) > before
+        hearings += 1
+        assert 1 in net.switch.behind or len(net.switch.book[1]) == count
+    assert hearings > 1
+    assert all(entry.event.end for entry in net.switch.book[1] if isinstance(entry, Booked))

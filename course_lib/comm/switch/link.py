@@ -188,6 +188,7 @@ class Call:
         self._taken: list[tuple[int, int]] = []
         self._then: list[Callable[[float], None]] = []
         self._end: End | None = None
+        self._changed = False
         self.gives = self._room(given.nbytes)
         in_place = result is given
         self.gets = self.gives if in_place or result is None else self._room(result.nbytes)
@@ -206,7 +207,12 @@ class Call:
         self._then.append(then)
 
     def arrived(self, at: float) -> None:
-        """The end has been heard of."""
+        """The end has been heard of. From here on what was given may change, also before the wait.
+
+        A program can know of the end by a later call, whose result depends on it: that is heard of
+        later.
+        """
+        self._changed = self._given is not self._result and self._has_changed()
         for then in self._then:
             then(at)
 
@@ -226,7 +232,6 @@ class Call:
             return self._end.group
         end = self._link.wait(self.number, limit.total_seconds() if limit else None)
         self._end = end
-        changed = not end.refused and self._given is not self._result and self._has_changed()
         if self._result is not None and self._result.numel() and not end.refused:
             source = self._link.arena.at(self.gets, self._result.dtype, self._result.numel())
             self._result.detach().view(-1).copy_(source)
@@ -235,7 +240,7 @@ class Call:
         if end.refused:
             found, _, why = end.refused.partition("\n")
             raise CommError(f"call {self.number} of this rank", found, why)
-        if changed:
+        if self._changed:
             why = "what is being sent must not change before it has been waited for"
             raise CommError(
                 "the end of a call", f"what it gives ({_form(self._given)}) changed", why

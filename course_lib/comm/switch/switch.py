@@ -33,7 +33,7 @@ from course_lib.comm.switch.book import Booked, booked
 from course_lib.comm.switch.carry import INTO, Place, carry
 from course_lib.comm.switch.frames import DTYPES, Ask, End, Garbled, Mark, frames_in, pack_end
 
-PIECES = 64  # of 64 KiB, at most, that are read of one rank before it is another's turn
+TURN = 0.05  # seconds after which it is another rank's turn, however much one has to say
 WHY = "all ranks of a group must make the same calls, in the same order and with the same sizes"
 
 
@@ -78,11 +78,13 @@ class Switch:
     Attributes:
         book: for each rank its calls and marks so far, in the order in which they came.
         difference: the first call that was not the same on its ranks, if there was one.
+        behind: ranks that have said more than there was time for: to be heard again.
     """
 
     def __init__(self, world: int) -> None:
         self.book: list[list[Booked | Mark]] = [[] for _ in range(world)]
         self.difference: Difference | None = None
+        self.behind: set[int] = set()
         self._matching = Matching(world)
         self._ends = [_new_end() for _ in range(world)]
         self._under_way: dict[Meeting, dict[int, _Call]] = {}
@@ -112,34 +114,39 @@ class Switch:
         Raises:
             Garbled: what it said is no call.
         """
-        end = self._ends[rank]
+        end, until = self._ends[rank], time.monotonic() + TURN
+        more = True
         try:
-            for _ in range(PIECES):
+            while more and self._understand(rank, end, until):
                 piece = end.sock.recv(1 << 16, socket.MSG_DONTWAIT)
                 end.inbox += piece
-                self._understand(rank, end)
-                if len(piece) < 1 << 16:
-                    return bool(piece)
+                more = bool(piece)
         except BlockingIOError:
-            return True
+            pass
         except OSError:
-            return False
+            more = False
         finally:
             for other in self._ends:
                 if other.outbox:
                     self._flush(other)
-        return True
+        return more
 
-    def _understand(self, rank: int, end: _End) -> None:
-        """Takes the calls and marks that have come whole."""
+    def _understand(self, rank: int, end: _End, until: float) -> bool:
+        """Takes the calls and marks that have come whole; whether there was time for all."""
+        self.behind.add(rank)
         for said in frames_in(end.inbox, rank):
+            now = time.monotonic()
             if isinstance(said, Mark):
-                self.book[rank].append(said._replace(at=time.monotonic()))
+                self.book[rank].append(said._replace(at=now))
                 continue
             try:
                 self._take(end, said)
             except (LookupError, TypeError, OverflowError) as error:
                 raise Garbled(f"a call that cannot be: {error}"[:200]) from None
+            if now > until:
+                return False
+        self.behind.discard(rank)
+        return True
 
     def _take(self, end: _End, ask: Ask) -> None:
         number, now = end.calls, time.monotonic()
@@ -212,20 +219,15 @@ class Switch:
         """Why no rank can go on, if none can: posts that do not fit, or ranks that wait in a ring.
 
         Args:
-            running: ranks whose programs have not ended.
-
-        Raises:
-            Garbled: a rank said what is no call.
+            running: ranks whose programs have not ended; all have just been heard.
         """
-        for rank in running:
-            self.hear(rank)
         if self.difference is not None:
             return self.difference
         waiting: dict[int, Meeting] = {}
         for rank in running:
             end = self._ends[rank]
             meeting = end.open.get(end.arena.waits_for)
-            if meeting is None or end.outbox or end.inbox:
+            if meeting is None or end.outbox or end.inbox or self.behind:
                 return None  # it computes
             waiting[rank] = meeting
         return self._matching.difference() or find_deadlock(waiting, ())

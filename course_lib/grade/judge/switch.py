@@ -41,15 +41,15 @@ class JudgesSwitch(Switch):
         """
         until = time.monotonic() + seconds
         while self.found is None and (left := until - time.monotonic()) > 0:
-            ready = self._selector.select(min(left, QUIET))
-            for key, _ in ready:
-                if isinstance(key.data, int):
-                    self._hear(ranks, key.data)
+            ready = self._selector.select(0 if self.behind else min(left, QUIET))
+            called = {key.data for key, _ in ready if isinstance(key.data, int)}
+            for rank in sorted(called | self.behind):
+                self._hear(ranks, rank)
             others = [each for each in ready if not isinstance(each[0].data, int)]
             if others:
                 return others
             self.found = self.difference
-            if not ready:
+            if not ready and not self.behind:
                 self._look(ranks)
         return []
 
@@ -60,11 +60,9 @@ class JudgesSwitch(Switch):
 
     def _look(self, ranks: Sequence[RankView]) -> None:
         """Nobody has called for a while: computing, or stuck."""
-        running = [view.index for view in ranks if view.state == "running"]
-        try:
-            self.found = self.standstill(running)
-        except Garbled:
-            return  # it is heard again
+        for view in ranks:
+            self._hear(ranks, view.index)
+        self.found = self.standstill([view.index for view in ranks if view.state == "running"])
 
     def _hear(self, ranks: Sequence[RankView], rank: int) -> None:
         """Takes what a rank has said; one that says what is no call of ours is refused."""
