@@ -23,6 +23,10 @@ from course_lib.comm.switch.arena import FIRST, Arena
 from course_lib.comm.switch.frames import Ask, End, Mark, ends_in, pack_ask, pack_mark
 from course_lib.trace import Event, Ledger
 
+CHANGED = (
+    "what is being sent must not change before it has been waited for; where two messages under "
+    "way share memory, use two buffers in turn"
+)
 MANY = 64  # calls under way from which on their ends are read before the next is posted
 
 
@@ -241,10 +245,7 @@ class Call:
             found, _, why = end.refused.partition("\n")
             raise CommError(f"call {self.number} of this rank", found, why)
         if self._changed:
-            why = "what is being sent must not change before it has been waited for"
-            raise CommError(
-                "the end of a call", f"what it gives ({_form(self._given)}) changed", why
-            )
+            raise CommError("a wait", f"what is sent ({_form(self._given)}) has changed", CHANGED)
         return end.group
 
     def _has_changed(self) -> bool:
