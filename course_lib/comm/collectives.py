@@ -53,12 +53,7 @@ def all_reduce(
     event = _book("all_reduce", tensor, group, payload=tensor.nbytes, reduction=op)
     handle = group.transport.collective("all_reduce", data, data, reduction=reduction, event=event)
 
-    def finish() -> None:
-        if op == "avg":
-            data.div_(group.size)
-        if data is not tensor:
-            tensor.copy_(data)
-
+    finish = partial(_finish, tensor, data, group.size if op == "avg" else 1)
     return _result(handle, data, group, event, async_op, finish)
 
 
@@ -94,12 +89,7 @@ def reduce_scatter(
         "reduce_scatter", data.view(-1), whole, reduction=reduction, event=event
     )
 
-    def finish() -> None:
-        if op == "avg":
-            data.div_(group.size)
-        if data is not output:
-            output.copy_(data)
-
+    finish = partial(_finish, output, data, group.size if op == "avg" else 1)
     return _result(handle, data, group, event, async_op, finish)
 
 
@@ -161,12 +151,9 @@ def all_to_all(
     event.sent = (sum(given) - given[group.index]) * row
     event.received = (sum(taken) - taken[group.index]) * row
     data = place_for(output, group)
+    given_as, taken_as = wire_view(carried(input, group)), wire_view(data)
     handle = group.transport.collective(
-        "all_to_all",
-        wire_view(data),
-        wire_view(carried(input, group)),
-        sizes=(taken, given),
-        event=event,
+        "all_to_all", taken_as, given_as, sizes=(taken, given), event=event
     )
     finish = None if data is output else partial(_copy, output, data)
     return _result(handle, data, group, event, async_op, finish)
@@ -222,12 +209,8 @@ def reduce(
         "reduce", data, data, reduction=reduction, root=target, event=event
     )
 
-    def finish() -> None:
-        if op == "avg" and group.index == target:
-            data.div_(group.size)
-        if data is not tensor:
-            tensor.copy_(data)
-
+    parts = group.size if op == "avg" and group.index == target else 1
+    finish = partial(_finish, tensor, data, parts)
     return _result(handle, data, group, event, async_op, finish)
 
 
@@ -243,6 +226,14 @@ def barrier(group: Group) -> None:
 # --- shared by the calls above -------------------------------------------------------------------
 def _copy(target: torch.Tensor, data: torch.Tensor) -> None:
     target.copy_(data)
+
+
+def _finish(target: torch.Tensor, data: torch.Tensor, parts: int) -> None:
+    """Makes the mean of a sum, and puts it where it belongs."""
+    if parts > 1:
+        data.div_(parts)
+    if data is not target:
+        target.copy_(data)
 
 
 def _book(
