@@ -37,16 +37,19 @@ class Span:
 
     Attributes:
         size: N, ranks of the group.
-        local: g, how many of them are in each node.
+        local: g, how many of them are in each node, on average.
+        adapters: of each node that are the group's own; 0 means as many as its part of the node's
+            GPUs, because other groups like it send at the same time.
     """
 
-    size: int
-    local: int
+    size: float
+    local: float
+    adapters: float = 0.0
 
     @property
     def nodes(self) -> int:
         """How many nodes it spans."""
-        return -(-self.size // self.local)
+        return math.ceil(self.size / self.local)
 
 
 def span(size: int, stride: int, cluster: Cluster) -> Span:
@@ -60,20 +63,23 @@ def span(size: int, stride: int, cluster: Cluster) -> Span:
     return Span(size, max(1, min(size, cluster.node // stride)))
 
 
-def _log2(count: int) -> int:
+def _log2(count: float) -> int:
     return math.ceil(math.log2(count)) if count > 1 else 0
 
 
 def ring_bandwidth(group: Span, cluster: Cluster) -> float:
     """Bytes/s of a ring through all nodes.
 
-    The g ranks of a node are g rings at once, each leaving the node through an adapter of its own,
-    so that g·B bytes/s cross its border, but never more than pass inside.
+    A library runs as many rings at once as the group has adapters in a node, each of which leaves
+    the node through another one. So a group of whole nodes leaves each of them through all adapters
+    (8 · 46 GB/s where there are 8 H100), a ring over one GPU of each node through one; but never
+    more than pass inside.
     """
+    inside = cluster.inside.among(group.local)
     if group.nodes == 1:
-        return cluster.inside.bandwidth
-    outer = group.local * cluster.between.bandwidth
-    return min(cluster.inside.bandwidth, outer) if group.local > 1 else outer
+        return inside
+    outer = cluster.leaving(group.local, group.adapters)
+    return min(inside, outer) if group.local > 1 else outer
 
 
 def _ring(passes: float, payload: float, group: Span, cluster: Cluster) -> float:
@@ -89,16 +95,27 @@ def _halving(passes: float, payload: float, group: Span, cluster: Cluster) -> fl
     """Halves first with partners in the node, then what is left, S/g, with those in other nodes."""
     inside, between = cluster.inside, cluster.between
     near = payload * (1 - 1 / group.local)
-    far = payload / group.local * (1 - 1 / group.nodes)
-    seconds = _log2(group.local) * inside.alpha + near / inside.bandwidth
-    return passes * (seconds + _log2(group.nodes) * between.alpha + far / between.bandwidth)
+    far = payload * (1 - 1 / group.nodes)  # of all ranks of a node together
+    seconds = _log2(group.local) * inside.alpha
+    seconds += _log2(group.nodes) * between.alpha + far / _border(group, cluster)
+    return passes * (seconds + near / inside.among(group.local))
 
 
 def _hierarchical(passes: float, payload: float, group: Span, cluster: Cluster) -> float:
     """A ring inside each node, and g rings between nodes, each over S/g."""
     inner = _ring(passes, payload, Span(group.local, group.local), cluster)
-    outer = _ring(passes, payload / group.local, Span(group.nodes, 1), cluster)
-    return inner + outer
+    return inner + _between_nodes(passes, payload, group, cluster)
+
+
+def _border(group: Span, cluster: Cluster) -> float:
+    """Bytes/s that leave a node of the group."""
+    return cluster.leaving(group.local, group.adapters)
+
+
+def _between_nodes(passes: float, payload: float, group: Span, cluster: Cluster) -> float:
+    """A ring between nodes for each of g ranks, over S/g: together S through the adapters."""
+    moved = (group.nodes - 1) / group.nodes * payload
+    return passes * ((group.nodes - 1) * cluster.between.alpha + moved / _border(group, cluster))
 
 
 def _tree(passes: float, payload: float, group: Span, cluster: Cluster) -> float:
@@ -111,25 +128,40 @@ def _tree(passes: float, payload: float, group: Span, cluster: Cluster) -> float
     return passes * (latency + payload / (TREE * ring_bandwidth(group, cluster)))
 
 
+def _message(payload: float, group: Span, cluster: Cluster) -> float:
+    """From one rank to another, through one adapter or the rank's part of it."""
+    if group.nodes == 1:
+        return cluster.inside.seconds(payload)
+    return cluster.between.alpha + payload / cluster.leaving(1, min(1, group.adapters))
+
+
 def _pairwise(payload: float, group: Span, cluster: Cluster) -> float:
     """Every rank sends 1/N of its payload to every other; both links are busy at once."""
     part = payload / group.size
     near, far = group.local - 1, group.size - group.local
-    inside, between = cluster.inside, cluster.between
+    inside, border = cluster.inside, _border(group, cluster)
     return max(
-        near * (inside.alpha + part / inside.bandwidth),
-        far * (between.alpha + part / between.bandwidth),
+        near * (inside.alpha + part / inside.among(group.local)),
+        far * (cluster.between.alpha + group.local * part / border),
     )
 
 
 def _switch(passes: float, payload: float, group: Span, cluster: Cluster) -> float:
-    """The switch of a node adds up; what a node then has goes through rings between nodes."""
-    inside = cluster.inside
-    if not inside.switched:
+    """The switch of a node adds up; then those between nodes do, or else rings.
+
+    A switch between nodes takes every node's sum once and sends back the total, so that S passes an
+    adapter once each way, however many nodes there are.
+    """
+    inside, between = cluster.inside, cluster.between
+    if group.local > 1 and not inside.switched:
         return math.inf
     moved = passes * (group.local - 1) / group.local * payload
-    seconds = passes * (group.local - 1) * inside.alpha + moved / inside.switched
-    return seconds + _ring(passes, payload / group.local, Span(group.nodes, 1), cluster)
+    seconds = passes * (group.local - 1) * inside.alpha
+    seconds += moved / inside.switched if moved else 0.0
+    if group.nodes == 1 or not between.switched:
+        return seconds + _between_nodes(passes, payload, group, cluster)
+    through = _border(group, cluster) * between.switched / between.bandwidth
+    return seconds + passes * between.alpha + payload / through
 
 
 _WAYS = {
@@ -167,7 +199,7 @@ def seconds(
     if op == "all_to_all":
         return _pairwise(payload, group, cluster)
     if op == "send":
-        return (cluster.inside if group.nodes == 1 else cluster.between).seconds(payload)
+        return _message(payload, group, cluster)
     if op == "broadcast" and algorithm == "ring":
         whole = payload * group.size / (group.size - 1)  # all of it passes each link
         return _ring(1, whole, group, cluster)

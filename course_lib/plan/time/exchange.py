@@ -55,8 +55,8 @@ def ring_attention(
     group = span(layout.cp, layout.tp, cluster)
     width = 2 * config.kv_heads * config.head_width / layout.tp
     part = passes * token_count(config, layout) * width * WIDTH
-    link = cluster.inside if group.nodes == 1 else cluster.between
-    return (layout.cp - 1) * max(0.0, link.seconds(part) - compute / layout.cp)
+    hop = seconds("send", part, group, cluster)
+    return (layout.cp - 1) * max(0.0, hop - compute / layout.cp)
 
 
 def expert_exchange(config: ModelConfig, layout: Layout, cluster: Cluster) -> float:
@@ -76,9 +76,10 @@ def stage_message(config: ModelConfig, layout: Layout, cluster: Cluster) -> floa
     if layout.pp == 1:
         return 0.0
     payload = token_count(config, layout) * config.hidden * WIDTH
-    link = cluster.inside if layout.gpus <= cluster.node else cluster.between
+    stages = span(layout.pp, layout.gpus // layout.pp, cluster)
     group = span(1 if layout.sequence else layout.tp, 1, cluster)
-    return link.seconds(payload / layout.tp) + seconds("all_gather", payload, group, cluster)
+    hop = seconds("send", payload / layout.tp, stages, cluster)
+    return hop + seconds("all_gather", payload, group, cluster)
 
 
 def parameters(config: ModelConfig, layout: Layout) -> tuple[float, float]:
