@@ -11,6 +11,7 @@ The one file of this room that knows torch.distributed.
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ import torch.distributed.nn.functional
 
 from course_lib.comm.errors import CommError
 from course_lib.comm.transport import Handle
-from course_lib.trace import Ledger, wire_bytes
+from course_lib.trace import Event, Ledger, wire_bytes
 
 REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,
@@ -124,11 +125,11 @@ class TorchTransport:
         """See `Transport.recv`."""
         return self.handle.recv([data], source, 0)
 
-    def when_done(self, handle: Handle, then: Callable[[], None]) -> None:
+    def when_done(self, handle: Handle, then: Callable[[float], None]) -> None:
         """See `Transport.when_done`; gloo's reduce-scatter cannot tell when it has ended."""
         work: Any = handle
         with suppress(RuntimeError):
-            work.get_future().add_done_callback(lambda _: then())
+            work.get_future().add_done_callback(lambda _: then(time.monotonic()))
 
     # --- smaller groups --------------------------------------------------------------------------
     def split(self, parts: Sequence[Sequence[int]], ledger: Ledger) -> TorchTransport:
@@ -168,9 +169,21 @@ class TorchTransport:
 def _said_by_all(mine: torch.Tensor, ledger: Ledger) -> list[list[list[int]]]:
     """Every rank's tensor, in order: one all-gather over the world, booked as such."""
     ranks = tuple(range(dist.get_world_size()))
+    event = book_parts(mine, ranks, dist.get_rank(), TorchTransport.world().name, ledger)
+    said = mine.new_empty(len(ranks) * len(mine), *mine.shape[1:])
+    dist.all_gather_single(said, mine)
+    ledger.finish(event)
+    rows: list[list[list[int]]] = said.view(len(ranks), *mine.shape).tolist()
+    return rows
+
+
+def book_parts(
+    mine: torch.Tensor, ranks: tuple[int, ...], rank: int, via: str, ledger: Ledger
+) -> Event:
+    """Opens the event of the all-gather by which all ranks learn which groups are made."""
     payload = len(ranks) * mine.nbytes
-    sent, received = wire_bytes("all_gather", payload, len(ranks), dist.get_rank(), mine.itemsize)
-    event = ledger.begin(
+    sent, received = wire_bytes("all_gather", payload, len(ranks), rank, mine.itemsize)
+    return ledger.begin(
         "all_gather",
         axis="world",
         group=ranks,
@@ -180,13 +193,8 @@ def _said_by_all(mine: torch.Tensor, ledger: Ledger) -> list[list[list[int]]]:
         shape=tuple(mine.shape),
         dtype="int64",
         item=mine.itemsize,
-        via=TorchTransport.world().name,
+        via=via,
     )
-    said = mine.new_empty(len(ranks) * len(mine), *mine.shape[1:])
-    dist.all_gather_single(said, mine)
-    ledger.finish(event)
-    rows: list[list[list[int]]] = said.view(len(ranks), *mine.shape).tolist()
-    return rows
 
 
 @contextmanager

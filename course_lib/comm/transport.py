@@ -70,8 +70,11 @@ class Transport(Protocol):
     def recv(self, data: torch.Tensor, source: int) -> Handle:
         """Starts to receive a message from one member."""
 
-    def when_done(self, handle: Handle, then: Callable[[], None]) -> None:
-        """Calls `then` when a call has ended, even if nobody waits, where the network can tell."""
+    def when_done(self, handle: Handle, then: Callable[[float], None]) -> None:
+        """Calls `then` with the time at which a call has ended, where the network can tell.
+
+        That is in seconds on the machine's monotonic clock, and known even if nobody waits.
+        """
 
     def split(self, parts: Sequence[Sequence[int]], ledger: Ledger) -> Transport:
         """The transport of the part that this rank is in. Collective over the world.

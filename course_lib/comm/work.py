@@ -57,7 +57,7 @@ class Work:
         self._turn = _turn_of(data) if data is not None and data.is_cuda else None
         if timed and handle is not None and not self._on_gpu:
             # The callback holds the list and not this object, which holds the handle.
-            group.transport.when_done(handle, lambda: arrived.append(time.monotonic()))
+            group.transport.when_done(handle, arrived.append)
 
     def is_completed(self) -> bool:
         """Whether `wait` would return at once."""
@@ -83,7 +83,7 @@ class Work:
             RuntimeError: it took longer. Then the group's connections are closed, on all ranks.
         """
         if self._handle is not None:
-            self.event.waited = time.monotonic()
+            self.event.waited = self._group.ledger.clock()
             if self._on_gpu:
                 _ask_until_done(self._handle)
             self._handle.wait(*(() if within is None else (timedelta(seconds=within),)))
