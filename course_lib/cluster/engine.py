@@ -25,7 +25,7 @@ from course_lib.cluster.fold import Fold
 from course_lib.cluster.meetings import Call, Meetings
 from course_lib.cluster.wires import Wires
 from course_lib.comm.matching import Meeting, Post, find_deadlock
-from course_lib.trace import Refusal
+from course_lib.trace import Ledger, Refusal
 
 PEEK = 1e-6  # virtual seconds that a look at a call takes, so that who looks again and again ends
 STACK = 64 << 20  # bytes of a thread: a backward through many blocks is deep
@@ -40,6 +40,7 @@ class Deadlocked(Refusal):
 
     Attributes:
         stuck: global rank to the meeting that it waits in.
+        ledgers: global rank to its book, for its line.
     """
 
     def __init__(self, text: str, stuck: Mapping[int, Meeting]) -> None:
@@ -47,6 +48,35 @@ class Deadlocked(Refusal):
             "the end of a program on simulated ranks", text, "no rank computes, no call can end"
         )
         self.stuck = stuck
+        self.ledgers: dict[int, Ledger] = {}
+
+    def reports(self) -> dict[int, dict[str, Any]]:
+        """What each rank waits in, in the words of an autopsy (`ranks.pool.autopsy`)."""
+        found = {}
+        for rank, meeting in sorted(self.stuck.items()):
+            post, book = meeting.posts[rank], self.ledgers[rank]
+            events = [event for event in book.open_events() if event.op == post.op]
+            place = book.line_of(events[-1]) if events else ""
+            found[rank] = {
+                "state": "running", "talking": True, "call": post.op, "seq": meeting.seq,
+                "peer": post.peer, "group": list(meeting.group), "shape": [post.numel],
+                "dtype": post.dtype, "axis": events[-1].axis if events else "",
+                "line": place.rpartition(" ")[2], "source": place,
+            }  # fmt: skip
+        return found
+
+
+class Failed(Exception):
+    """The program of a rank raised.
+
+    Attributes:
+        rank: which.
+        cause: what.
+    """
+
+    def __init__(self, rank: int, cause: BaseException) -> None:
+        super().__init__(f"rank {rank}: {cause}")
+        self.rank, self.cause = rank, cause
 
 
 class Rank:
@@ -110,7 +140,7 @@ class Engine:
 
         Raises:
             Deadlocked: some can never go on.
-            Exception: what the first program raised that failed.
+            Failed: the first program that raised.
         """
         before = threading.stack_size(STACK)
         threads = [
@@ -132,7 +162,7 @@ class Engine:
                 rank = self.ranks[heapq.heappop(self._ready)[1]]
                 self._give_turn(rank)
                 if rank.error is not None:
-                    raise rank.error
+                    raise Failed(rank.number, rank.error) from rank.error
             if not self.wires.advance():
                 return self._check_all_ended()
 

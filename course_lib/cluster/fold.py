@@ -38,7 +38,9 @@ class Fold:
     """
 
     def __init__(self, world: int, mesh: str = "") -> None:
-        words = [WORD.fullmatch(word) for word in (mesh or f"rank{world}").split()]
+        words = [
+            WORD.fullmatch(word) for word in (mesh.replace(",", " ") or f"rank{world}").split()
+        ]
         sizes = {word[1]: int(word[2]) for word in words if word}
         if None in words or len(sizes) < len(words) or math.prod(sizes.values()) != world:
             raise Refusal(

@@ -189,7 +189,10 @@ class Meetings:
         if op == "split":
             call.done(call.begin)
             return
-        copies = self._copies[meeting.channel.group] if len(ranks) > 2 or op != "send" else ()
+        copies = self._copies[meeting.channel.group]
+        if meeting.channel.sender >= 0:
+            sender, receiver = map(self._members[meeting.channel.group].index, ranks)
+            copies = [(other[sender], other[receiver]) for other in copies]
         self.wires.start(self.wires.price(op, ranks, call.payload, copies), call.begin, call.done)
 
     def _ends(self, meeting: Meeting) -> tuple[int, int]:

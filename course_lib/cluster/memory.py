@@ -132,9 +132,10 @@ class Memory:
 
 
 def in_words(held: dict[str, int]) -> str:
-    """`activations 51.0, parameters 17.6`: the largest first, in GB."""
+    """`activations 51.0, parameters 17.6`: the largest first, in GB; a hundredth is left out."""
     order = sorted(held.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {count / 1e9:.1f}" for name, count in order if count > 5e7) or "-"
+    least = sum(held.values()) / 100
+    return ", ".join(f"{name} {count / 1e9:.3g}" for name, count in order if count > least)
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from course_lib.cluster.dataless import META, Dataless, WithoutDevice, without_data
-from course_lib.cluster.engine import Engine, Rank
+from course_lib.cluster.engine import Deadlocked, Engine, Failed, Rank
 from course_lib.cluster.fold import Fold
-from course_lib.cluster.memory import Memory, watched
+from course_lib.cluster.memory import Memory, OutOfMemory, watched
 from course_lib.cluster.prices import Prices, is_product
 from course_lib.cluster.wires import Wires
 from course_lib.comm import Group
@@ -71,9 +71,10 @@ def simulate(
         equal: which ranks do the same, as `pp8 dp8* tp8*`; see `Fold`.
 
     Raises:
-        Refusal: an unknown GPU, fewer GPUs than ranks, equal ranks of another mesh, a program that
-            needs values; a rank out of memory, or in a deadlock.
-        Exception: what the program raised.
+        Refusal: an unknown GPU, fewer GPUs than ranks, equal ranks of another mesh.
+        OutOfMemory: a rank holds more than a GPU has.
+        Deadlocked: ranks wait for calls that can never end.
+        Failed: the program raised, as where it needs values.
     """
     hardware = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     _check_room(world_size, hardware)
@@ -98,8 +99,16 @@ def simulate(
     def current() -> Memory | None:
         return None if engine.current is None else memories[engine.current.number]
 
-    with watched(current):
-        engine.run(body)
+    try:
+        with watched(current):
+            engine.run(body)
+    except Deadlocked as error:
+        error.ledgers = ledgers
+        raise
+    except Failed as error:
+        if isinstance(error.cause, OutOfMemory):
+            raise error.cause from None
+        raise
     seconds = max(rank.now for rank in engine.ranks.values())
     values = {n: rank.value for n, rank in engine.ranks.items()}
     return Simulation(fold, values, ledgers, memories, seconds)
