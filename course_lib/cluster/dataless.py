@@ -13,14 +13,14 @@ known, a loss is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from course_lib.trace import Refusal
 
@@ -65,7 +65,7 @@ class Dataless(TorchDispatchMode):
     ) -> Any:
         """One operation."""
         options = dict(kwargs or {})
-        tensors = [leaf for leaf in tree_leaves((args, options)) if isinstance(leaf, torch.Tensor)]
+        tensors = list(tensors_in((args, *options.values())))
         if not tensors and not any(each.name == "device" for each in func._schema.arguments):
             return func(*args, **options)
         if not tensors:
@@ -140,6 +140,15 @@ def _attended(func: Any, args: Any, options: dict[str, Any]) -> torch.Tensor:
         *args, 0.0, bool(options.get("is_causal")), scale=options.get("scale")
     )[0]
     return result
+
+
+def tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors among an operation's arguments, also those in lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
 
 
 def without_data(tree: Any) -> Any:

@@ -15,6 +15,7 @@ Before its first matrix product a program builds its model, whole, on the host; 
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,6 +64,7 @@ class Memory:
     def begin(self) -> None:
         """The model is built: from here on there are peaks, and a limit."""
         if not self._computes:
+            gc.collect()  # modules are in circles: what was cut away of the whole goes now
             self._computes, self.peak = True, self.now
             self._look(None)
 

@@ -15,8 +15,8 @@ import math
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
+from course_lib.cluster.dataless import tensors_in
 from course_lib.plan.inputs.calibration import FITTED, STREAMING, Fitted
 from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.time.block import Product
@@ -59,8 +59,7 @@ class Prices:
             return self._attention(name, args)
         if name in FREE:
             return 0.0
-        tensors = [t for t in tree_leaves((args, result)) if isinstance(t, torch.Tensor)]
-        return sum(t.nbytes for t in tensors) / (self.gpu.bandwidth * STREAMING)
+        return sum(t.nbytes for t in tensors_in((args, result))) / (self.gpu.bandwidth * STREAMING)
 
     def _product(self, left: torch.Tensor, right: torch.Tensor) -> float:
         copies = left.shape[0] if left.dim() == 3 else 1
