@@ -25,9 +25,14 @@ from course_lib.comm.group import Group
 HOST = torch.device("cpu")
 
 
+def on_host(tensor: torch.Tensor) -> bool:
+    """Whether messages take it from where it is: it is on the host, or has no data at all."""
+    return tensor.device.type in ("cpu", "meta")
+
+
 def by_host(tensor: torch.Tensor, group: Group) -> bool:
     """Whether a collective on this tensor goes through the host's memory."""
-    return tensor.device.type != "cpu" and not group.has_nccl
+    return not on_host(tensor) and not group.has_nccl
 
 
 def carried(tensor: torch.Tensor, group: Group) -> torch.Tensor:

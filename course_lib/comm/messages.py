@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from course_lib.comm.booking import book
-from course_lib.comm.carry import HOST, wire_view
+from course_lib.comm.carry import HOST, on_host, wire_view
 from course_lib.comm.errors import CommError
 from course_lib.comm.group import Group
 from course_lib.comm.work import Work
@@ -41,7 +41,7 @@ def isend(tensor: torch.Tensor, to: int, group: Group, *, step: int = -1, chunk:
     Raises:
         CommError: `to` is not another member of the group.
     """
-    data = wire_view(tensor.to(HOST).contiguous())
+    data = wire_view(_from_host(tensor).contiguous())
     event = _book("send", tensor, _peer(to, group, "send to"), group, step, chunk)
     return Work(group.transport.send(data, to, event), group, event)
 
@@ -65,7 +65,7 @@ def irecv(
         CommError: `source` is not another member of the group.
     """
     event = _book("recv", tensor, _peer(source, group, "receive from"), group, step, chunk)
-    if tensor.is_contiguous() and tensor.device == HOST:
+    if tensor.is_contiguous() and on_host(tensor):
         return Work(group.transport.recv(wire_view(tensor), source, event), group, event)
     buffer = torch.empty(tensor.shape, dtype=tensor.dtype, device=HOST)
     work = group.transport.recv(wire_view(buffer), source, event)
@@ -139,7 +139,7 @@ class Stream:
 
     def post(self, piece: torch.Tensor) -> None:
         """Starts the next piece: sends it, or receives into it. It must be contiguous."""
-        data = piece if piece.device == HOST else self._on_host(piece)
+        data = piece if on_host(piece) else self._on_host(piece)
         handle = self._start(wire_view(data), self._peer, self._event)
         self._under_way.append((handle, data, piece))
         if self._event is None:  # booked while the piece travels
@@ -166,6 +166,10 @@ class Stream:
             self.wait()
 
 
+def _from_host(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if on_host(tensor) else tensor.to(HOST)
+
+
 def _peer(index: int, group: Group, asked: str) -> int:
     """The global rank of a member other than this one."""
     group.check_index(index, asked + " index")
@@ -186,7 +190,7 @@ def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chu
         peer=peer,
         step=step,
         chunk=chunk,
-        by_host=tensor.device != HOST,
+        by_host=not on_host(tensor),
         sent=count if op == "send" else 0,
         received=count if op == "recv" else 0,
     )

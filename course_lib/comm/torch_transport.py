@@ -170,9 +170,21 @@ class TorchTransport:
 def _said_by_all(mine: torch.Tensor, ledger: Ledger) -> list[list[list[int]]]:
     """Every rank's tensor, in order: one all-gather over the world, booked as such."""
     ranks = tuple(range(dist.get_world_size()))
+    event = book_parts(mine, ranks, dist.get_rank(), TorchTransport.world().name, ledger)
+    said = mine.new_empty(len(ranks) * len(mine), *mine.shape[1:])
+    dist.all_gather_single(said, mine)
+    ledger.finish(event)
+    rows: list[list[list[int]]] = said.view(len(ranks), *mine.shape).tolist()
+    return rows
+
+
+def book_parts(
+    mine: torch.Tensor, ranks: tuple[int, ...], rank: int, via: str, ledger: Ledger
+) -> Event:
+    """Opens the event of the all-gather by which all ranks learn which groups are made."""
     payload = len(ranks) * mine.nbytes
-    sent, received = wire_bytes("all_gather", payload, len(ranks), dist.get_rank(), mine.itemsize)
-    event = ledger.begin(
+    sent, received = wire_bytes("all_gather", payload, len(ranks), rank, mine.itemsize)
+    return ledger.begin(
         "all_gather",
         axis="world",
         group=ranks,
@@ -182,13 +194,8 @@ def _said_by_all(mine: torch.Tensor, ledger: Ledger) -> list[list[list[int]]]:
         shape=tuple(mine.shape),
         dtype="int64",
         item=mine.itemsize,
-        via=TorchTransport.world().name,
+        via=via,
     )
-    said = mine.new_empty(len(ranks) * len(mine), *mine.shape[1:])
-    dist.all_gather_single(said, mine)
-    ledger.finish(event)
-    rows: list[list[list[int]]] = said.view(len(ranks), *mine.shape).tolist()
-    return rows
 
 
 @contextmanager

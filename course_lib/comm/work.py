@@ -83,7 +83,7 @@ class Work:
             RuntimeError: it took longer. Then the group's connections are closed, on all ranks.
         """
         if self._handle is not None:
-            self.event.waited = time.monotonic()
+            self.event.waited = self._group.ledger.clock()
             if self._on_gpu:
                 _ask_until_done(self._handle)
             self._handle.wait(*(() if within is None else (timedelta(seconds=within),)))

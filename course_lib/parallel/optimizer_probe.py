@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import _disable_current_modes
 
 from course_lib.comm import CommError
 
@@ -101,7 +102,10 @@ def _refuse(asked: str, given: Optimizer, first: int, way: Way, found: str, why:
         known.add(alike)
         place = next(((p.dtype, p.device) for p in group["params"]), (torch.float64, "cpu"))
         try:
-            with _random_numbers_as_before(torch.device(place[1])):
+            # A trial needs values, also where whoever runs this has tensors without any.
+            if torch.device(place[1]).type == "meta":
+                place = (place[0], "cpu")
+            with _disable_current_modes(), _random_numbers_as_before(torch.device(place[1])):
                 differs = _difference(partial(_made, make, own, options), way, *place)
         except _Untried as error:
             raise CommError(

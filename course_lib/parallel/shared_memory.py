@@ -47,6 +47,12 @@ def refuse_shared_memory(asked: str, tensors: Mapping[str, torch.Tensor]) -> Non
                     _refuse_overlap(asked, tensor, other, names)
 
 
+def same_place(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors begin at the same element of one storage, also where that has no data."""
+    storages = (one.untyped_storage()._cdata, other.untyped_storage()._cdata)
+    return storages[0] == storages[1] and one.storage_offset() == other.storage_offset()
+
+
 def distinct(tensor: torch.Tensor) -> torch.Tensor:
     """A view with each element once of a tensor that `expand` has made; any other as it is.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -63,6 +63,8 @@ class Ledger:
 
     Args:
         rank: the global rank whose book this is.
+        clock: seconds, the same clock for all ranks whose books are laid side by side; on a
+            simulated cluster the time is a virtual one.
 
     Attributes:
         events: communication calls, in the order in which they began.
@@ -73,8 +75,9 @@ class Ledger:
         counts: how many calls of each sort have begun, also those that are forgotten.
     """
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.rank = rank
+        self.clock = clock
         self.events: list[Event] = []
         self.spans: list[Span] = []
         self.held: dict[str, int] = {}
@@ -99,7 +102,7 @@ class Ledger:
         event = Event(
             rank=self.rank, number=len(self.events), op=op, axis=axis, group=group, seq=seq,
             payload=payload, sent=fields.pop("sent", 0), received=fields.pop("received", 0),
-            begin=time.monotonic(), parent=parent, **fields,
+            begin=self.clock(), parent=parent, **fields,
         )  # fmt: skip
         self.events.append(event)
         self._lines.append(own_line() if parent < 0 else self._lines[parent])
@@ -113,7 +116,7 @@ class Ledger:
             arrived: when its data were there, on the machine's clock, if that is known.
         """
         if event.end is None:
-            event.end, event.arrived = time.monotonic(), arrived
+            event.end, event.arrived = self.clock(), arrived
             if event.parent >= 0:
                 self.events[event.parent].sent += event.sent
                 self.events[event.parent].received += event.received
@@ -135,7 +138,7 @@ class Ledger:
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
         """Records the block as a stretch of work called `name`."""
-        begin = time.monotonic()
+        begin = self.clock()
         try:
             yield
         finally:
@@ -143,11 +146,11 @@ class Ledger:
 
     def add_span(self, name: str, begin: float) -> None:
         """Records what has gone on since `begin`, seconds on the machine's clock, until now."""
-        self.spans.append(Span(self.rank, name, begin, time.monotonic()))
+        self.spans.append(Span(self.rank, name, begin, self.clock()))
 
     def mark(self, name: str) -> None:
         """Records a moment as a span of no length: `ready head.weight`, `free blocks.0`."""
-        now = time.monotonic()
+        now = self.clock()
         self.spans.append(Span(self.rank, name, now, now))
 
     def line_of(self, event: Event) -> str:
@@ -185,7 +188,7 @@ class Ledger:
             )
         self.held[memory_class] = self.held.get(memory_class, 0) + count
         self.peak[memory_class] = max(self.peak.get(memory_class, 0), self.held[memory_class])
-        self.samples.append((time.monotonic(), memory_class, self.held[memory_class]))
+        self.samples.append((self.clock(), memory_class, self.held[memory_class]))
 
     # --- totals and data -----------------------------------------------------------------------
     def calls(self, op: str | None = None, axis: str | None = None) -> list[Event]:
@@ -215,7 +218,7 @@ class Ledger:
 
     def place(self) -> Place:
         """Where the book is now: what is recorded from here on is `to_dict(place)`."""
-        return Place(len(self.events), len(self.spans), len(self.samples), time.monotonic())
+        return Place(len(self.events), len(self.spans), len(self.samples), self.clock())
 
     def forget(self) -> None:
         """Drops what is recorded so far, so that a long run does not keep it all.

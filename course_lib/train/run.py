@@ -35,6 +35,7 @@ from course_lib.train.command.launch import launch
 from course_lib.train.command.other_tools.deepspeed import read_deepspeed
 from course_lib.train.command.other_tools.print_as import PRINT_AS
 from course_lib.train.loop import train
+from course_lib.train.simulated import simulated_step
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,13 @@ class Asked:
         check: only say whether it can work.
         launch: start the ranks here.
         print_as: only print it in the words of another tool; "" for none.
+        simulate: a cluster to simulate it on, as 64x8xH100; "" for real ranks.
     """
 
     check: bool = False
     launch: bool = False
     print_as: str = ""
+    simulate: str = ""
 
 
 def parse(words: Sequence[str]) -> tuple[RunConfig, Asked]:
@@ -60,7 +63,9 @@ def parse(words: Sequence[str]) -> tuple[RunConfig, Asked]:
     """
     parser = _parser()
     given = vars(parser.parse_args(words))
-    asked = Asked(given.pop("check"), given.pop("launch"), given.pop("print_as"))
+    asked = Asked(
+        given.pop("check"), given.pop("launch"), given.pop("print_as"), given.pop("simulate")
+    )
     file = given.pop("deepspeed")
     config = RunConfig(**given)
     return (read_deepspeed(Path(file), config) if file else config), asked
@@ -93,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--print-as", default="", choices=[*PRINT_AS], help="only say what it would be there"
     )
+    parser.add_argument(
+        "--simulate", default="", metavar="CLUSTER", help="one step on such ranks, as 64x8xH100"
+    )
     return parser
 
 
@@ -107,8 +115,11 @@ def main(words: Sequence[str] | None = None) -> int:
     rank, world = int(os.environ.get("RANK", "0")), os.environ.get("WORLD_SIZE")
     try:
         config, asked = parse(words)
-        alone = asked.check or asked.launch or asked.print_as
+        alone = asked.check or asked.launch or asked.print_as or asked.simulate
         check(config, None if alone else int(world or config.world))
+        if asked.simulate:
+            print(simulated_step(config, asked.simulate))
+            return 0
     except Refusal as error:
         return _refuse(str(error), rank, 2)
     if asked.print_as:

@@ -14,6 +14,7 @@ means, which would weigh the tokens of a short micro-batch, or of a rank with mu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,7 +90,12 @@ def train_step(
     if made:
         for stage in model.pipeline.stages.values():
             update_router_bias(stage)
-    return StepReport(float(loss), tokens, float(norm), made)
+    return StepReport(_number(loss), tokens, _number(norm), made)
+
+
+def _number(value: torch.Tensor) -> float:
+    """The value; nan on a simulated cluster, whose tensors have no data."""
+    return math.nan if value.is_meta else float(value)
 
 
 # --- the batch -----------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from course_lib.parallel.shared_memory import same_place
+
 
 class Bucket:
     """Parameters whose gradients live side by side in one flat tensor.
@@ -56,7 +58,7 @@ class Bucket:
         view = self._views[parameter]
         if parameter.grad is None:
             view.zero_()
-        elif parameter.grad.data_ptr() != view.data_ptr():
+        elif not same_place(parameter.grad, view):
             torch.div(parameter.grad, ranks, out=view)
         elif ranks > 1:
             view.div_(ranks)

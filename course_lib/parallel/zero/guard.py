@@ -42,8 +42,8 @@ def refuse_ties(asked: str, parameters: Iterable[torch.Tensor]) -> None:
     """
     held = {p: p.untyped_storage() for p in parameters if p.layout is torch.strided}
     alone = 2  # the tensor, and the object that was just made for its storage
-    where = {s.data_ptr() for s in held.values() if torch._C._storage_Use_Count(s._cdata) > alone}
-    tied = [p for p, storage in held.items() if storage.data_ptr() in where]
+    where = {s._cdata for s in held.values() if torch._C._storage_Use_Count(s._cdata) > alone}
+    tied = [p for p, storage in held.items() if storage._cdata in where]
     if tied:
         given = {f"the parameter {n} of shape {tuple(p.shape)}": p for n, p in enumerate(tied)}
         refuse_shared_memory(asked, {**_in_modules(where), **given})
@@ -58,7 +58,7 @@ def _in_modules(where: set[int]) -> dict[str, torch.Tensor]:
         for name, tensor in [*module._parameters.items(), *module._buffers.items()]
         if tensor is not None
         and tensor.layout is torch.strided
-        and tensor.untyped_storage().data_ptr() in where
+        and tensor.untyped_storage()._cdata in where
     ]
     return {f"{name} (number {n} here)": tensor for n, (name, tensor) in enumerate(found)}
 

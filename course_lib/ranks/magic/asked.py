@@ -10,6 +10,7 @@ from typing import NamedTuple, NoReturn
 from course_lib.trace import Refusal
 
 LONGEST_LINE = 80  # letters of a magic's line that are repeated
+MOST_SIMULATED = 1_000_000
 LONGEST_TIME = 1_000_000  # seconds; the system's own clocks of a wait end not much later
 
 
@@ -127,6 +128,24 @@ def cell_parser() -> Parser:
     parser.add_argument("--timeout", type=_seconds, metavar="S")
     parser.add_argument("--ledger", action="store_true")
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--expect-failure", action="store_true")
+    return parser
+
+
+def _simulated_size(text: str) -> int:
+    if not _is_number(text) or not 1 <= int(text) <= MOST_SIMULATED:
+        message = f"simulated ranks are 1 to {MOST_SIMULATED:,}, not {_short(text)}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def simulated_parser() -> Parser:
+    """What `%%ranks N --cluster 64x8xH100` takes."""
+    parser = Parser(prog="%%ranks", add_help=False)
+    parser.add_argument("world_size", type=_simulated_size, metavar="N")
+    parser.add_argument("--cluster", required=True, metavar="64x8xH100")
+    parser.add_argument("--equal", default="", metavar="pp8,dp8*,tp8*")
+    parser.add_argument("--ledger", action="store_true")
     parser.add_argument("--expect-failure", action="store_true")
     return parser
 

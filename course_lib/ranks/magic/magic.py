@@ -13,10 +13,18 @@ from IPython.display import display
 
 from course_lib.ranks.hosts.recorded import Run, live_or_recorded
 from course_lib.ranks.magic import torchrun
-from course_lib.ranks.magic.asked import Form, Parser, cell_parser, pool_parser, torchrun_parser
+from course_lib.ranks.magic.asked import (
+    Form,
+    Parser,
+    cell_parser,
+    pool_parser,
+    simulated_parser,
+    torchrun_parser,
+)
 from course_lib.ranks.magic.live import LiveText
 from course_lib.ranks.magic.plain import plain
 from course_lib.ranks.magic.render import text_of
+from course_lib.ranks.magic.simulated import simulated_cell
 from course_lib.ranks.pool.autopsy import names
 from course_lib.ranks.pool.outcome import Outcome, RanksError
 from course_lib.ranks.pool.pool import Pool
@@ -121,12 +129,13 @@ class RanksMagics(Magics):
         *args: Any,
         hosts: int = 1,
         mbit: float | None = None,
+        cluster: str = "",
+        equal: str = "",
     ) -> list[Any]:
-        """Calls `function(group, *args)` on fresh ranks; the results in rank order."""
+        """Calls `function(group, *args)` on fresh or simulated ranks; the results in rank order."""
+        where = {"hosts": hosts, "mbit": mbit, "cluster": cluster, "equal": equal}
         return self._or_story(
-            lambda: run_on_ranks(
-                function, world_size, *args, server=self.server(), hosts=hosts, mbit=mbit
-            )
+            lambda: run_on_ranks(function, world_size, *args, server=self.server(), **where)
         )
 
     def live_or_recorded(
@@ -180,8 +189,12 @@ class RanksMagics(Magics):
         Runs the cell on every rank. `--hosts` deals the ranks out to H emulated hosts with links of
         M Mbit/s; `--only` leaves ranks out; `--timeout` ends it after S seconds (a deadlock ends by
         itself); `--ledger` shows what went over the wire; `--fresh` starts the ranks anew first;
-        `--expect-failure` shows a failure and lets the notebook go on.
+        `--expect-failure` shows a failure and lets the notebook go on. `--cluster 64x8xH100`
+        simulates the ranks on such a cluster, and `--equal pp8,dp8*,tp8*` says which do the same.
         """
+        if "--cluster" in line:
+            self._simulate(_asked(simulated_parser(), line), cell)
+            return
         asked = _asked(cell_parser(), line)
         pool = self._sized(asked, asked.fresh)
         source = "\n" + plain(cell)  # line numbers are the editor's: the magic stands on line 1
@@ -215,6 +228,17 @@ class RanksMagics(Magics):
         result = self._shell.displayhook.exec_result
         own = None if result is None else result.execution_count
         return int(self._shell.execution_count if own is None else own)
+
+    def _simulate(self, asked: argparse.Namespace, cell: str) -> None:
+        """A cell on ranks that are simulated in this process."""
+        name = f"Cell In[{self._number()}]"
+        try:
+            self._last = simulated_cell(
+                "\n" + plain(cell), name, asked.world_size, asked.cluster, asked.equal
+            )
+        except Refusal as error:
+            raise UsageError(str(error)) from None
+        self._show(self._last, LiveText(), asked)
 
     # --- inside ----------------------------------------------------------------------------------
     def _sized(self, asked: argparse.Namespace, fresh: bool) -> Pool:

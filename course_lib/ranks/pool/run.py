@@ -17,6 +17,8 @@ def run_on_ranks(
     timeout: float | None = None,
     hosts: int = 1,
     mbit: float | None = None,
+    cluster: str = "",
+    equal: str = "",
 ) -> list[Any]:
     """Calls `function(group, *args)` on `world_size` fresh ranks and returns the results.
 
@@ -28,13 +30,21 @@ def run_on_ranks(
         timeout: seconds; None for no limit, deadlocks are found in any case.
         hosts: over how many emulated hosts the ranks are dealt out; 1 is none (see `hosts`).
         mbit: speed of each host's link in Mbit/s, if there are several.
+        cluster: as `64x8xH100`, to simulate the ranks on such a cluster, in this process and on
+            tensors without data (see `course_lib.cluster.simulate`).
+        equal: there, which ranks do the same, as `pp8 dp8* tp8*`.
 
     Returns:
         The results in rank order.
 
     Raises:
         RanksError: it raised on a rank, or did not end.
-        Refusal: ranks or hosts that cannot be; HostsError: not on this machine.
+        Refusal: ranks, hosts or a cluster that cannot be; HostsError: not on this machine.
     """
+    if cluster:
+        from course_lib.cluster import simulate  # torch is imported where it is needed
+
+        found = simulate(function, world_size, *args, cluster=cluster, equal=equal)
+        return [found.value(rank) for rank in range(world_size)]
     with Pool(world_size, server, hosts=hosts, mbit=mbit) as pool:
         return pool.run(function, *args, timeout=timeout)

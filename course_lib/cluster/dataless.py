@@ -1,0 +1,228 @@
+"""Tensors without data: operations are counted, priced and booked, and nothing is computed.
+
+Notebook: 13 The mesh (a cluster in the cell).
+Source: PyTorch's meta device and FakeTensorMode, on which torchtitan estimates a step's memory.
+Costs about 15 microseconds an operation: what comes out of an operation on these shapes is looked
+up after the first time.
+The production version (FakeTensorMode) also pretends that tensors are on a device.
+
+Floats have no values. Integers and flags do, as long as no float decides them, and so do numbers
+that the program writes down: counts of tokens, positions and an optimizer's number of steps are
+known, a loss is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from course_lib.trace import Refusal
+
+META = torch.device("meta")
+CPU = torch.device("cpu")
+# What a program can only do with values.
+ASKS = (
+    "_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "_unique2",
+    "unique_dim", "unique_consecutive", "allclose", "bincount",
+)  # fmt: skip
+Watch = Callable[[Any, Any, Any], None]
+
+
+class Form(NamedTuple):
+    """What comes out of an operation that makes one new tensor."""
+
+    size: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Dataless(TorchDispatchMode):
+    """Runs operations on shapes alone, in the block.
+
+    Args:
+        watch: gets each operation, what went in and what came out, but for views; None as the
+            operation where the host does it, on numbers that are known.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+        self._forms: dict[Any, Form] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and to say so at each operation costs as much as the rest."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """One operation."""
+        options = dict(kwargs or {})
+        tensors = list(tensors_in((args, *options.values())))
+        if not tensors and not any(each.name == "device" for each in func._schema.arguments):
+            return func(*args, **options)
+        if not tensors:
+            return self._made(func, args, options)
+        if not any(tensor.is_meta for tensor in tensors):
+            return self._known(func, args, options)
+        _refuse_values(func, args, tensors)
+        return self._computed(func, args, _on(META, options), tensors)
+
+    def _made(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
+        """A new tensor of nothing: of floats without data, of integers with."""
+        result = func(*args, **_on(META, {"device": META, **options}))
+        if not (result.is_floating_point() or result.is_complex()):
+            return self._known(func, args, options)
+        self._watch(func, (), result)
+        return result
+
+    def _known(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
+        """An operation on numbers that are known; the host does it."""
+        result = func(*args, **_on(CPU, options))
+        if isinstance(result, torch.Tensor):
+            self._watch(None, (), result)
+        return result
+
+    def _computed(
+        self, func: Any, args: Any, options: dict[str, Any], tensors: list[torch.Tensor]
+    ) -> Any:
+        if not all(tensor.is_meta for tensor in tensors):
+            args, options = _without_data(func, args, options)
+        key = _key(func, args, options)
+        form = self._forms.get(key)
+        if form is not None:
+            result = torch.empty_strided(form.size, form.stride, dtype=form.dtype, device=META)
+            self._watch(func, args, result)
+            return result
+        result = func(*args, **options)
+        places = {t.untyped_storage()._cdata for t in tensors}
+        new = isinstance(result, torch.Tensor) and result.untyped_storage()._cdata not in places
+        if new and key is not None:
+            self._forms[key] = Form(result.shape, result.stride(), result.dtype)
+        if new or not _is_view(func, result):
+            self._watch(func, args, result)
+        return result
+
+
+class WithoutDevice(TorchFunctionMode):
+    """What is decided above the operations: numbers that are written down, and fused attention."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """One function of torch."""
+        options = dict(kwargs or {})
+        if func in (torch.tensor, torch.as_tensor):
+            return _written(func(*args, **_on(CPU, options)))
+        if func is F.scaled_dot_product_attention and args[0].is_meta:
+            return _attended(func, args, options)
+        return func(*args, **options)
+
+
+def _written(result: torch.Tensor) -> torch.Tensor:
+    """One number is known, of whatever type; of many floats only the form."""
+    return result.to(META) if result.dim() and result.is_floating_point() else result
+
+
+def _attended(func: Any, args: Any, options: dict[str, Any]) -> torch.Tensor:
+    """The CPU's fused kernel where it would be used; without a device torch writes it out."""
+    plain = len(args) == 3 and args[0].dim() == 4 and options.keys() <= {"is_causal", "scale"}
+    if not plain:
+        return func(*args, **options)
+    result: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        *args, 0.0, bool(options.get("is_causal")), scale=options.get("scale")
+    )[0]
+    return result
+
+
+def tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors among an operation's arguments, also those in lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
+
+
+def without_data(tree: Any) -> Any:
+    """The same tree, with tensors of floats that have no data."""
+    return tree_map_only(
+        torch.Tensor, lambda t: t.to(META) if t.is_floating_point() or t.is_complex() else t, tree
+    )
+
+
+def _on(device: torch.device, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an operation there; nothing is drawn where there is no data."""
+    changed = {"device": device} | ({"generator": None} if device == META else {})
+    return {k: v if v is None else changed.get(k, v) for k, v in options.items()}
+
+
+def _without_data(func: Any, args: Any, options: Any) -> tuple[Any, Any]:
+    """All tensors as those without data, so that an operation finds them in one place.
+
+    Flags that choose elements become the numbers of those that they choose, which are known.
+    """
+    if "index" in func._schema.name and len(args) > 1:
+        args = (args[0], _numbers(args[1]), *args[2:])
+    return tree_map_only(torch.Tensor, lambda t: t.to(META), (args, options))
+
+
+def _numbers(indices: Any) -> Any:
+    if not isinstance(indices, list | tuple):
+        return indices
+    found: list[Any] = []
+    for index in indices:
+        flags = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
+        found += index.nonzero(as_tuple=True) if flags and not index.is_meta else [index]
+    return found
+
+
+def _key(func: Any, args: Any, options: Any) -> Any:
+    """What decides the form of the result; None where that cannot be looked up."""
+    if func._schema.is_mutable:
+        return None
+    try:
+        key = (func, *map(_part, args), *((k, _part(v)) for k, v in options.items()))
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _part(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (value.shape, value.stride(), value.dtype)
+    if isinstance(value, list | tuple):
+        return tuple(map(_part, value))
+    return (type(value), value)
+
+
+def _is_view(func: Any, result: Any) -> bool:
+    """Whether nothing was written: not in place, and nothing new."""
+    return not func._schema.is_mutable and isinstance(result, torch.Tensor)
+
+
+def _refuse_values(func: Any, args: Any, tensors: list[torch.Tensor]) -> None:
+    name = func._schema.name.partition("::")[2]
+    if name in ASKS:
+        shape = tuple(next(t for t in tensors if t.is_meta).shape)
+        raise Refusal(
+            f"{name.lstrip('_')}, which needs the values of a tensor of shape {shape}",
+            "simulated ranks, whose floats have no values",
+            "what a program decides by values, as by .item(), cannot be simulated: take the number "
+            "from the shapes, or set it",
+        )
+    into = [a for a in args[:1] if func._schema.is_mutable and isinstance(a, torch.Tensor)]
+    if name.endswith("_") and into and not into[0].is_meta:
+        raise Refusal(
+            f"{name} into known numbers of shape {tuple(into[0].shape)}",
+            "a tensor without data",
+            "numbers would become unknown: begin with a tensor of floats, as torch.zeros makes it",
+        )

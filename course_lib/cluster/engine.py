@@ -1,0 +1,244 @@
+"""Virtual time: the program of every distinct rank, one at a time, each with a clock of its own.
+
+Notebook: 13 The mesh (a cluster in the cell).
+Paper: Casanova et al. (SimGrid, 2014); Clauss et al., "Single Node On-Line Simulation of MPI
+Applications with SMPI" (2011): real programs, one process, a simulated network.
+Costs a thread for each rank that is run, of which one has the turn.
+The production version (SMPI) switches between programs without threads, and folds their memory.
+
+A rank has the turn until it waits for a call that has not ended. It may be far ahead of the others:
+nobody asks for its time before they meet. When all wait, the network goes on to its next event.
+That is never too late, since whoever is freed then begins nothing before it. When all wait and
+nothing is under way, no one can ever go on: a deadlock is known, at once and exactly.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from course_lib.cluster.fold import Fold
+from course_lib.cluster.meetings import Call, Meetings
+from course_lib.cluster.wires import Wires
+from course_lib.comm.matching import Meeting, Post, find_deadlock
+from course_lib.trace import Ledger, Refusal
+
+PEEK = 1e-6  # virtual seconds that a look at a call takes, so that who looks again and again ends
+STACK = 64 << 20  # bytes of a thread: a backward through many blocks is deep
+
+
+class Stopped(BaseException):
+    """Ends the program of a rank, because the simulation has ended."""
+
+
+class Deadlocked(Refusal):
+    """Ranks that wait for calls which can never end.
+
+    Attributes:
+        stuck: global rank to the meeting that it waits in.
+        ledgers: global rank to its book, for its line.
+    """
+
+    def __init__(self, text: str, stuck: Mapping[int, Meeting]) -> None:
+        super().__init__(
+            "the end of a program on simulated ranks", text, "no rank computes, no call can end"
+        )
+        self.stuck = stuck
+        self.ledgers: dict[int, Ledger] = {}
+
+    def reports(self) -> dict[int, dict[str, Any]]:
+        """What each rank waits in, in the words of an autopsy (`ranks.pool.autopsy`)."""
+        found = {}
+        for rank, meeting in sorted(self.stuck.items()):
+            post, book = meeting.posts[rank], self.ledgers[rank]
+            events = [event for event in book.open_events() if event.op == post.op]
+            place = book.line_of(events[-1]) if events else ""
+            found[rank] = {
+                "state": "running", "talking": True, "call": post.op, "seq": meeting.seq,
+                "peer": post.peer, "group": list(meeting.group), "shape": [post.numel],
+                "dtype": post.dtype, "axis": events[-1].axis if events else "",
+                "line": place.rpartition(" ")[2], "source": place,
+            }  # fmt: skip
+        return found
+
+
+class Failed(Exception):
+    """The program of a rank raised.
+
+    Attributes:
+        rank: which.
+        cause: what.
+    """
+
+    def __init__(self, rank: int, cause: BaseException) -> None:
+        super().__init__(f"rank {rank}: {cause}")
+        self.rank, self.cause = rank, cause
+
+
+class Rank:
+    """One program: its clock, and its turn."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.now = number, 0.0
+        self.turn = threading.Semaphore(0)
+        self.waits: Call | None = None
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.ended = False
+
+    def clock(self) -> float:
+        """Virtual seconds since the beginning."""
+        return self.now
+
+
+class Handle:
+    """A call of one rank."""
+
+    def __init__(self, engine: Engine, rank: Rank, call: Call) -> None:
+        self._engine, self._rank, self._call = engine, rank, call
+
+    def wait(self, _limit: object = None) -> None:
+        """Returns in the moment, of virtual time, when the call has ended."""
+        self._engine.wait(self._rank, self._call)
+
+    def is_completed(self) -> bool:
+        """Whether it has ended by now, of this rank's time."""
+        return self._engine.has_ended(self._rank, self._call)
+
+    def when_done(self, then: Callable[[float], None]) -> None:
+        """Calls `then` with the time of its end."""
+        if self._call.end is None:
+            self._call.then.append(then)
+        else:
+            then(self._call.end)
+
+
+class Engine:
+    """All ranks that are run, and the network between them; the `Fabric` of their transports.
+
+    Args:
+        fold: which ranks are run.
+        wires: the network.
+    """
+
+    def __init__(self, fold: Fold, wires: Wires) -> None:
+        self.wires, self.world = wires, fold.world
+        self.ranks = {number: Rank(number) for number in fold.representatives}
+        self.current: Rank | None = None
+        self._meetings = Meetings(fold, wires, self._wake)
+        self._ready: list[tuple[float, int]] = []
+        self._back = threading.Semaphore(0)
+        self._stopping = False
+
+    # --- turns -----------------------------------------------------------------------------------
+    def run(self, program: Callable[[Rank], Any]) -> None:
+        """Runs the program of every rank to its end.
+
+        Raises:
+            Deadlocked: some can never go on.
+            Failed: the first program that raised.
+        """
+        before = threading.stack_size(STACK)
+        threads = [
+            threading.Thread(target=self._body, args=(rank, program), daemon=True)
+            for rank in self.ranks.values()
+        ]
+        for thread in threads:
+            thread.start()
+        threading.stack_size(before)
+        self._ready = [(0.0, number) for number in self.ranks]
+        try:
+            self._loop()
+        finally:
+            self._stop(threads)
+
+    def _loop(self) -> None:
+        while True:
+            while self._ready:
+                rank = self.ranks[heapq.heappop(self._ready)[1]]
+                self._give_turn(rank)
+                if rank.error is not None:
+                    raise Failed(rank.number, rank.error) from rank.error
+            if not self.wires.advance():
+                return self._check_all_ended()
+
+    def _give_turn(self, rank: Rank) -> None:
+        self.current = rank
+        rank.turn.release()
+        self._back.acquire()
+        self.current = None
+
+    def _body(self, rank: Rank, program: Callable[[Rank], Any]) -> None:
+        rank.turn.acquire()
+        try:
+            if not self._stopping:
+                rank.value = program(rank)
+        except Stopped:
+            pass
+        except BaseException as error:
+            rank.error = error
+        rank.ended = True
+        self._back.release()
+
+    def _stop(self, threads: Sequence[threading.Thread]) -> None:
+        self._stopping = True
+        for rank in self.ranks.values():
+            while not rank.ended:
+                self._give_turn(rank)
+        for thread in threads:
+            thread.join()
+
+    def _check_all_ended(self) -> None:
+        waiting = {
+            rank.number: rank.waits.meeting
+            for rank in self.ranks.values()
+            if rank.waits is not None and rank.waits.meeting is not None
+        }
+        found = find_deadlock(waiting, computing=())
+        if found is not None:
+            raise Deadlocked(found.text, found.stuck)
+
+    def wait(self, rank: Rank, call: Call) -> None:
+        """Returns when the call has ended; meanwhile others have their turn."""
+        while call.end is None:
+            rank.waits = call
+            call.waiters.append(rank)
+            self._back.release()
+            rank.turn.acquire()
+            if self._stopping:
+                raise Stopped
+            rank.waits = None
+        rank.now = max(rank.now, call.end)
+
+    def has_ended(self, rank: Rank, call: Call) -> bool:
+        """Whether a call has ended at this rank's time, to which the others come first."""
+        if call.end is None:
+            alarm = Call(None)
+            self.wires.start(self.wires.price("barrier", [rank.number], 0), rank.now, alarm.done)
+            alarm.then.append(lambda _: self._wake(alarm))
+            self.wait(rank, alarm)
+        over = call.end is not None and call.end <= rank.now
+        rank.now += 0.0 if over else PEEK
+        return over
+
+    def _wake(self, call: Call) -> None:
+        for rank in call.waiters:
+            heapq.heappush(self._ready, (rank.now, rank.number))
+
+    # --- the network, as transports see it -------------------------------------------------------
+    def post(self, post: Post, payload: int, output: torch.Tensor, input: torch.Tensor) -> Handle:
+        """See `comm.simulated_transport.Fabric.post`."""
+        rank = self.ranks[post.rank]
+        call = self._meetings.post(post, rank.now, payload, output, input)
+        return Handle(self, rank, call)
+
+    def split(self, rank: int, parts: Sequence[Sequence[int]]) -> int:
+        """See `comm.simulated_transport.Fabric.split`."""
+        real = next(tuple(part) for part in parts if rank in part)
+        call = self._meetings.cut(rank, real, self.ranks[rank].now)
+        self.wait(self.ranks[rank], call)
+        return self._meetings.made(call, rank, real, parts)

@@ -1,0 +1,138 @@
+"""A program on a simulated cluster: what its ranks returned, sent, held and when.
+
+Notebook: 13 The mesh (a cluster in the cell).
+Source: SimGrid's SMPI for the idea, torchtitan's memory estimation for tensors without data.
+Costs one program for each distinct rank, in one process.
+The production version is the cluster.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from course_lib.cluster.dataless import META, Dataless, WithoutDevice, without_data
+from course_lib.cluster.engine import Deadlocked, Engine, Failed, Rank
+from course_lib.cluster.fold import Fold
+from course_lib.cluster.memory import Memory, OutOfMemory, watched
+from course_lib.cluster.prices import Prices, is_product
+from course_lib.cluster.wires import Wires
+from course_lib.comm import Group
+from course_lib.comm.simulated_transport import SimulatedTransport
+from course_lib.plan.inputs.hardware import Cluster, parse_cluster
+from course_lib.trace import Ledger, Refusal, Timeline
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What is known of a program after it has run.
+
+    Attributes:
+        fold: who stands for whom.
+        values: of each rank that was run, what its program returned.
+        ledgers: their books, on one virtual clock.
+        memories: what they held.
+        seconds: when the last of them ended.
+    """
+
+    fold: Fold
+    values: dict[int, Any]
+    ledgers: dict[int, Ledger]
+    memories: dict[int, Memory]
+    seconds: float
+
+    def value(self, rank: int) -> Any:
+        """What the rank's program returned, or that of the rank which stands for it."""
+        return self.values[self.fold.of(rank)]
+
+    def timeline(self) -> Timeline:
+        """The ledgers of the ranks that were run."""
+        return Timeline(self.ledgers.values())
+
+
+def simulate(
+    program: Callable[..., Any],
+    world_size: int,
+    *args: Any,
+    cluster: str | Cluster,
+    equal: str = "",
+) -> Simulation:
+    """Runs `program(group, *args)` on every distinct rank of a described cluster, in this process.
+
+    Args:
+        program: what each rank does; its floats have no values.
+        world_size: how many ranks.
+        args: further arguments; each rank gets its own copies.
+        cluster: as `64x8xH100`, 64 nodes of 8 GPUs each, or `512xH100`.
+        equal: which ranks do the same, as `pp8 dp8* tp8*`; see `Fold`.
+
+    Raises:
+        Refusal: an unknown GPU, fewer GPUs than ranks, equal ranks of another mesh.
+        OutOfMemory: a rank holds more than a GPU has.
+        Deadlocked: ranks wait for calls that can never end.
+        Failed: the program raised, as where it needs values.
+    """
+    hardware = parse_cluster(cluster) if isinstance(cluster, str) else cluster
+    _check_room(world_size, hardware)
+    fold = Fold(world_size, equal)
+    engine = Engine(fold, Wires(hardware, fold))
+    prices = Prices(hardware)
+    ledgers = {n: Ledger(n, rank.clock) for n, rank in engine.ranks.items()}
+    memories = {
+        n: Memory(book, hardware.gpu.memory, f"rank {n} on node {n // hardware.node}")
+        for n, book in ledgers.items()
+    }
+
+    def body(rank: Rank) -> Any:
+        memory = memories[rank.number]
+        transport = SimulatedTransport(engine, rank.number, range(world_size))
+        group = Group(
+            range(world_size), rank.number, "world", ledgers[rank.number], transport, META
+        )
+        with WithoutDevice(), Dataless(_booked(rank, memory, prices)):
+            return program(group, *without_data(copy.deepcopy(args)))
+
+    def current() -> Memory | None:
+        return None if engine.current is None else memories[engine.current.number]
+
+    try:
+        with watched(current):
+            engine.run(body)
+    except Deadlocked as error:
+        error.ledgers = ledgers
+        raise
+    except Failed as error:
+        if isinstance(error.cause, OutOfMemory):
+            raise error.cause from None
+        raise
+    seconds = max(rank.now for rank in engine.ranks.values())
+    values = {n: rank.value for n, rank in engine.ranks.items()}
+    return Simulation(fold, values, ledgers, memories, seconds)
+
+
+def _booked(rank: Rank, memory: Memory, prices: Prices) -> Callable[[Any, Any, Any], None]:
+    """What is done with each operation: it takes time, and what it makes takes memory."""
+
+    def watch(func: Any, args: Any, result: Any) -> None:
+        rank.now += 0.0 if func is None else prices.seconds(func, args, result)
+        if is_product(func):
+            memory.begin()
+        for tensor in result if isinstance(result, list | tuple) else (result,):
+            if isinstance(tensor, torch.Tensor):
+                memory.made(tensor)
+
+    return watch
+
+
+def _check_room(world_size: int, cluster: Cluster) -> None:
+    if not 1 <= world_size <= cluster.count:
+        raise Refusal(
+            f"{world_size} ranks, each with a GPU of its own",
+            f"a cluster of {cluster.count} GPUs",
+            f"take at most {cluster.count} ranks, or more nodes: "
+            f"{-(-world_size // cluster.node)}x{cluster.node}x{cluster.gpu.name}",
+        )

@@ -1,0 +1,147 @@
+"""Ranks in virtual time: what they meet in, what it takes, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from course_lib.cluster import Deadlocked, Failed, OutOfMemory, simulate
+from course_lib.cluster.fold import Fold
+from course_lib.comm import Group, all_reduce, exchange, irecv, recv, ring_all_reduce, send
+from course_lib.ranks.magic.simulated import simulated_cell
+from course_lib.ranks.pool.run import run_on_ranks
+from course_lib.trace import Refusal
+
+NODE = "1x8xH100"
+
+
+def seconds(group: Group, elements: int) -> float:
+    begin = group.ledger.clock()
+    all_reduce(torch.zeros(elements), group)
+    return group.ledger.clock() - begin
+
+
+def test_a_collective_takes_longer_between_nodes_than_in_one() -> None:
+    near = run_on_ranks(seconds, 8, 1 << 28, cluster=NODE)
+    far = run_on_ranks(seconds, 8, 1 << 28, cluster="8x1xH100")
+    assert len(set(near)) == len(set(far)) == 1 and far[0] > 2 * near[0] > 0
+
+
+def overlapped(group: Group) -> tuple[float, float]:
+    """Seconds of a product and a sum, one after the other and side by side."""
+    a, data, clock = torch.zeros(8192, 8192), torch.zeros(1 << 28), group.ledger.clock
+    begin = clock()
+    all_reduce(data, group)
+    between = clock()
+    a @ a
+    after = clock()
+    work = all_reduce(data, group, async_op=True)
+    a @ a
+    work.wait()
+    return max(between - begin, after - between), clock() - after
+
+
+def test_communication_goes_on_while_a_rank_computes() -> None:
+    for longer, together in run_on_ranks(overlapped, 2, cluster=NODE):
+        assert together == pytest.approx(longer, rel=1e-6)
+
+
+def counted(group: Group) -> int:
+    count = torch.tensor(group.rank + 1)
+    all_reduce(count, group)
+    return int(count)
+
+
+def test_integers_are_known_and_travel() -> None:
+    assert run_on_ranks(counted, 4, cluster=NODE) == [10] * 4
+
+
+def ring(group: Group) -> list[Any]:
+    ring_all_reduce(torch.zeros(1 << 22), group)
+    exchange(torch.zeros(8), group.next, torch.zeros(8), group.previous, group)
+    return [group.ledger.sent(), group.ledger.clock()]
+
+
+def test_equal_ranks_are_run_once_and_end_at_the_same_time() -> None:
+    whole = simulate(ring, 8, cluster=NODE)
+    folded = simulate(ring, 8, cluster=NODE, equal="dp8*")
+    assert list(folded.ledgers) == [0] and folded.value(5) == folded.value(0)
+    assert folded.value(0)[0] == whole.value(0)[0]
+    assert folded.seconds == pytest.approx(whole.seconds, rel=0.05)
+
+
+def test_a_fold_names_each_ranks_representative() -> None:
+    fold = Fold(16, "pp2 dp2* tp4*")
+    assert fold.representatives == (0, 8) and fold.of(7) == 0 and fold.of(13) == 8
+    for wrong in ("pp2 dp2*", "2pp", "dp4 dp4"):
+        with pytest.raises(Refusal):
+            Fold(16, wrong)
+
+
+def everybody_receives(group: Group) -> None:
+    recv(torch.zeros(4), group.previous, group)
+
+
+def test_a_deadlock_is_known_at_once() -> None:
+    with pytest.raises(Deadlocked, match="Rank 0 waits in recv from rank 1") as caught:
+        simulate(everybody_receives, 2, cluster=NODE)
+    assert set(caught.value.reports()) == {0, 1}
+
+
+def too_much(group: Group) -> None:
+    kept = torch.zeros(1, 1) @ torch.zeros(1, 1)
+    kept = torch.zeros(30 << 30, dtype=torch.bfloat16)
+    kept = torch.stack([kept, kept])
+
+
+def test_out_of_memory_names_rank_node_and_class() -> None:
+    with pytest.raises(OutOfMemory, match="on rank 0 on node 0(.|\n)*of 85.9: activations") as it:
+        simulate(too_much, 1, cluster=NODE)
+    assert "(2, 32212254720)" in it.value.asked
+
+
+def needs_a_value(group: Group) -> float:
+    return torch.zeros(3).sum().item()
+
+
+def test_what_needs_values_is_refused() -> None:
+    with pytest.raises(Failed, match="no values") as caught:
+        simulate(needs_a_value, 2, cluster=NODE)
+    assert isinstance(caught.value.cause, Refusal)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cluster", "says"),
+    [(16, NODE, "2x8xH100"), (8, "1x8xH1", "H100"), (8, "H100", "512xH100")],
+)
+def test_a_cluster_that_cannot_be_is_refused(ranks: int, cluster: str, says: str) -> None:
+    with pytest.raises(Refusal, match=says):
+        simulate(counted, ranks, cluster=cluster)
+
+
+def test_a_cell_runs_on_simulated_ranks() -> None:
+    source = "from course_lib.comm import all_reduce\nx = torch.randn(1 << 20)\n"
+    found = simulated_cell(source + "all_reduce(x, group)\nprint(rank)\nx.shape", "Cell", 4, NODE)
+    assert not found.verdict and found.output[3] == b"3\ntorch.Size([1048576])\n"
+    assert found.timeline().chrome_trace().count("all_reduce") >= 4
+    stuck = simulated_cell("if rank: all_reduce(torch.ones(1), group)", "Cell", 2, NODE)
+    assert stuck.verdict == "raised" and "all_reduce" in stuck.story()
+
+
+def looked_at(group: Group) -> int:
+    data, looks = torch.zeros(4), 0
+    if group.index == 0:
+        work = irecv(data, 1, group)
+        while not work.is_completed():
+            looks += 1
+        work.wait()
+        return looks
+    torch.zeros(2048, 2048) @ torch.zeros(2048, 2048)
+    send(data, 0, group)
+    return looks
+
+
+def test_a_rank_that_looks_again_and_again_gets_on() -> None:
+    assert run_on_ranks(looked_at, 2, cluster=NODE)[0] > 1
