@@ -25,6 +25,7 @@ from course_lib.comm.group import Group
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.calls import CallTrace
 from course_lib.grade.rank.fence import Fence, Refused, Seal, set_limits
+from course_lib.grade.rank.places import in_group
 from course_lib.ranks.rank_process import where
 from course_lib.ranks.rank_process.last_words import LastWords
 from course_lib.ranks.rank_process.rendezvous import meet
@@ -98,6 +99,7 @@ class Rank:
         sys.path.append(self.args["root"])  # what suites import lies in grading/ of the course
         drive = getattr(_load_suite(self.args["suite"]), self.job["drive"])
         inputs = payload.unpack(self.job["inputs"], self.raw)
+        drive = in_group(drive)
         os.chdir(self.args["folder"])
         self._seal = Seal([dist, comm, messages, collectives, ledger_module, payload])
         set_limits(self.args["memory"], self.args["cpu"], self.args["processes"])

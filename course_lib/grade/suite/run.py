@@ -13,7 +13,7 @@ from course_lib.grade.checks import CheckFailed
 from course_lib.grade.faults import RunFault
 from course_lib.grade.judge.bench import Bench, Result
 from course_lib.grade.judge.trial import Limits
-from course_lib.grade.suite import traffic
+from course_lib.grade.suite import places, traffic
 from course_lib.grade.suite.compare import compare, describe
 
 
@@ -27,6 +27,7 @@ class Run:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._draws = 0
+        self._spread = False
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.results: list[Result] = []
 
@@ -79,9 +80,30 @@ class Run:
         if len(given) != world:
             raise ValueError(f"{len(given)} inputs for a world of {world} ranks")
         limits = Limits(cpu=cpu, wall=wall)
+        spread = self._spread and not places.cuts_the_world(given)
+        given = places.spread(given) if spread else given
         result = self._bench.result(drive.__name__, given, limits, folder)
+        result = places.gathered(result) if spread else result
         self.results.append(result)
         return result
+
+    def repeat_in_part(self, check: Callable[[Run], None]) -> None:
+        """The check once more, each run on a part of a larger world, its ranks not ascending.
+
+        The inputs are the same. The world has one rank more than the run asks for. Runs that cut
+        their world into `parts` stay as they are.
+
+        Raises:
+            CheckFailed: it fails there; the message has the group's ranks.
+            RunFault: so does a run.
+        """
+        self._draws, self._spread = 0, True
+        try:
+            check(self)
+        except (CheckFailed, RunFault) as error:
+            raise places.said_of_group(error, self.results[-1].world) from None
+        finally:
+            self._spread = False
 
     @property
     def folder(self) -> str:

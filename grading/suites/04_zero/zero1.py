@@ -230,7 +230,7 @@ def check_groups(run: Run) -> None:
     _train(run, 3, ADAMW, late=True)
 
 
-@check("a parameter without a gradient on some ranks", points=2, code="E")
+@check("a parameter without a gradient on some ranks", points=2, code="E", in_part=True)
 def check_unused(run: Run) -> None:
     """E, H: in each step another rank alone has a gradient; the others take part with zeros."""
     _train(run, 3, SGD, gated=False)

@@ -279,6 +279,7 @@ def _why(case: Case, number: int, rank: int, steps: list[int]) -> str:
     points=4,
     code="E",
     diagnosis="`update` goes by the verdict of all ranks; it counts good updates",
+    in_part=True,
 )
 def check_scale(run: Run) -> None:
     """E: the scale after each of twelve updates, on every rank."""

@@ -237,6 +237,7 @@ def went_on(run: Run, case: Case, result: Any, when: str) -> None:
     points=3,
     code="E",
     diagnosis="a loop of steps, and a save if job.step % interval is 0",
+    in_part=True,
 )
 def check_alone(run: Run) -> None:
     """E: weights of one process; which steps are saved."""

@@ -227,6 +227,7 @@ def _compare_experts(
     points=2,
     code="E",
     diagnosis="on the way back undo each step: cat, by_expert, exchange, order",
+    in_part=True,
 )
 def check_everybody(run: Run) -> None:
     """E: float64, 3 ranks, and 3 ranks of 4; gradients of later batches are added."""
