@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from course_lib.grade.author.answers import Wrong, edited, known_answers
+from course_lib.grade.author.answers import Wrong, edited, harmless_slips, known_answers
 from course_lib.grade.author.build import is_given, starter
 from course_lib.grade.author.group_slips import group_slips
 from course_lib.grade.catalog import Entry
@@ -89,8 +89,10 @@ def answers_of(entry: Entry) -> list[KnownAnswer]:
 def _group_slips(entry: Entry, solution: str) -> Iterator[KnownAnswer]:
     """Answers that take the world for their group, where a check is repeated on a part of it."""
     if any(check.in_part for check in entry.checks):
+        same = harmless_slips(entry.mutants)
         for name, text in group_slips(solution):
-            yield KnownAnswer("mutant", entry, f"{name}.py", text)
+            if name not in same:
+                yield KnownAnswer("mutant", entry, f"{name}.py", text)
 
 
 def _whole(entry: Entry, solution: str, answer: Wrong) -> str:

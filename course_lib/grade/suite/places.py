@@ -1,7 +1,7 @@
 """A run on a part of a larger world, its ranks not ascending, read as if it were a whole world.
 
 What a suite expects is written for a world of N ranks. In a group of N ranks it is the same, with
-indices for ranks; so a check that passes on the world can be repeated on such a group, word by word.
+indices for ranks; so a check that passes on the world can be repeated on such a group as it is.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ CAUSE = (
 )
 
 
+CUTS = ("parts", "paired")  # inputs of drivers by which they cut their world
+
+
 def ranks_of(size: int) -> list[int]:
     """The ranks of a group of this size: all but the first of one rank more, from the last."""
     return list(range(size, 0, -1))
 
 
 def cuts_the_world(inputs: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the driver itself makes groups of the world, by its input `parts`: that takes all."""
-    return any(given.get("parts") for given in inputs)
+    """Whether the driver makes groups of the world itself, which takes all ranks of the world."""
+    return any(given.get(name) for given in inputs for name in CUTS)
 
 
 def spread(inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -40,7 +43,7 @@ def spread(inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def gathered(result: Result) -> Result:
-    """What the group's members brought back, in the order of their index, with indices for ranks."""
+    """What the members brought back, in the order of their index, with indices for ranks."""
     if result.fault is not None:
         return replace(result, world=result.world - 1)
     ranks = ranks_of(result.world - 1)

@@ -28,7 +28,7 @@ class Run:
         self._bench = bench
         self._draws = 0
         self._spread = False
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folders: list[tempfile.TemporaryDirectory[str]] = []  # the last one is in use
         self.results: list[Result] = []
 
     # --- running ---------------------------------------------------------------------------------
@@ -91,13 +91,14 @@ class Run:
         """The check once more, each run on a part of a larger world, its ranks not ascending.
 
         The inputs are the same. The world has one rank more than the run asks for. Runs that cut
-        their world into `parts` stay as they are.
+        their world themselves stay as they are.
 
         Raises:
             CheckFailed: it fails there; the message has the group's ranks.
             RunFault: so does a run.
         """
         self._draws, self._spread = 0, True
+        self._new_folder()
         try:
             check(self)
         except (CheckFailed, RunFault) as error:
@@ -108,16 +109,18 @@ class Run:
     @property
     def folder(self) -> str:
         """A folder that all runs of this check may share, for exercises that write files."""
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(
-                dir=self._bench.folder, ignore_cleanup_errors=True
-            )
-        return self._folder.name
+        if not self._folders:
+            self._new_folder()
+        return self._folders[-1].name
 
-    def close_folder(self) -> None:
-        """Removes the folder, if there is one."""
-        if self._folder is not None:
-            self._folder.cleanup()
+    def _new_folder(self) -> None:
+        made = tempfile.TemporaryDirectory(dir=self._bench.folder, ignore_cleanup_errors=True)
+        self._folders.append(made)
+
+    def close_folders(self) -> None:
+        """Removes the folders, if there are any."""
+        for each in self._folders:
+            each.cleanup()
 
     # --- hidden inputs ---------------------------------------------------------------------------
     def random(

@@ -191,6 +191,10 @@ WRONG = [
 -            (loss * group.size).backward()  # the model's average divides by it again
 +            (loss * torch.distributed.get_world_size()).backward()  # the model's average divides by it again
 '''),
+    Wrong("zeroes_gradients_first", ["accumulate zeroes no gradients"], '''
+     window = list(islice(micro, k))
++    model.zero_grad()
+'''),
 ]
 
 RIGHT = [

@@ -119,6 +119,14 @@ WRONG = [
          self.inner.step()
 +        self.whole = [torch.zeros_like(flat) for _, flat in self.flats]
 '''),
+    Wrong("shard_is_a_clone", ["does not share memory with the parameters"], '''
+-        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index])
++        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index].clone())
+@@
+-        for _, flat in self.flats:
++        for (_, flat), own in zip(self.flats, self.inner.param_groups, strict=True):
++            flat.view(self.group.size, -1)[self.group.index].copy_(own["params"][0])
+'''),
 ]
 
 RIGHT = [

@@ -3,6 +3,8 @@
 # mypy: enable-error-code="arg-type, union-attr"
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +79,22 @@ def drive(
             name,
         )
     return said
+
+
+def drive_steps(
+    learner: Any, group: Any, seed: int, width: int, batches: list[Batch]
+) -> dict[str, Any]:
+    """Ten steps, and how many gradients of earlier ones are still alive after the last."""
+    net = Net(seed, width)
+    wrapped, old = learner.OverlapDDP(net, group), []
+    for place in range(10):
+        net.zero_grad(set_to_none=True)
+        replicas.loss(wrapped, batches[place % len(batches)]).backward()
+        wrapped.wait()
+        old.append([weakref.ref(p.grad) for p in net.parameters() if p.grad is not None])
+    gc.collect()
+    return {"alive": sum(ref() is not None for step in old[:-1] for ref in step),
+            "made": sum(map(len, old[:-1]))}  # fmt: skip
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -201,6 +219,16 @@ def check_wait(run: Run) -> None:
             f"{late} of {count} all-reduces were waited for only after the step",
             rank=rank,
             cause="wait() must wait for this backward's",
+        )
+    given = [{"seed": 5, "width": training.width, "batches": own} for own in training.batches]
+    for rank, found in enumerate(run(drive_steps, given, world=2).outputs):
+        run.true(
+            not found["alive"],
+            "old gradients are still in memory after ten steps",
+            rank=rank,
+            expected="only those of the last step",
+            measured=f"{found['alive']} of {found['made']}",
+            cause="a Work holds its tensor: forget those that were waited for",
         )
 
 

@@ -121,7 +121,9 @@ def drive_memory(learner: Any, group: Any, size: int) -> dict[str, Any]:
         gc.collect()
         held = memory.now
     state = [t for each in zero.inner.state.values() for t in each.values() if torch.is_tensor(t)]
-    return {"state": held_bytes(t for t in state if t.dim()), "held": held}
+    [shard] = zero.param_groups[0]["params"]
+    shared = shard.untyped_storage().data_ptr() == param.untyped_storage().data_ptr()
+    return {"state": held_bytes(t for t in state if t.dim()), "held": held, "shared": shared}
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -263,6 +265,13 @@ def check_memory(run: Run) -> None:
             expected=f"two numbers an element: {2 * shard:,}",
             measured=f"{found['state']:,}",
             cause="some elements are updated nowhere",
+        )
+        run.true(
+            found["shared"],
+            "the shard does not share memory with the parameters",
+            rank=rank,
+            cause="the shard is a view of `flat`: a clone is one more copy of 1/N, and what is "
+            "written to the parameters later does not come to it",
         )
         limit = whole + 24 + 4 * shard + 1024  # the flat one; state, a copy and a gradient of 1/N
         run.at_most(

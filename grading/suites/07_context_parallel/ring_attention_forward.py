@@ -230,6 +230,7 @@ def check_pairs(run: Run) -> None:
     points=2,
     code="B",
     diagnosis="each of N-1 hops sends one block: the k and the v of one rank",
+    in_part=True,
 )
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""

@@ -237,7 +237,6 @@ def went_on(run: Run, case: Case, result: Any, when: str) -> None:
     points=3,
     code="E",
     diagnosis="a loop of steps, and a save if job.step % interval is 0",
-    in_part=True,
 )
 def check_alone(run: Run) -> None:
     """E: weights of one process; which steps are saved."""
@@ -295,6 +294,7 @@ def check_torn(run: Run) -> None:
     points=4,
     code="E",
     diagnosis="the state of the job is for all; a new rank has none of its own",
+    in_part=True,
 )
 def check_worlds(run: Run) -> None:
     """E: two ranks, then three, then one: weights, data, and each rank's random numbers."""

@@ -227,7 +227,6 @@ def _compare_experts(
     points=2,
     code="E",
     diagnosis="on the way back undo each step: cat, by_expert, exchange, order",
-    in_part=True,
 )
 def check_everybody(run: Run) -> None:
     """E: float64, 3 ranks, and 3 ranks of 4; gradients of later batches are added."""
@@ -251,6 +250,7 @@ def check_empty(run: Run) -> None:
     points=3,
     code="H",
     diagnosis="run every expert, also on no rows: an exchange needs a graph",
+    in_part=True,
 )
 def check_idle(run: Run) -> None:
     """H: forward and backward end, and gradients are zeros."""

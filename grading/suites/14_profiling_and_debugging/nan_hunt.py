@@ -254,7 +254,6 @@ def check_backward(run: Run) -> None:
     points=3,
     code="E",
     diagnosis="compare how early, then which rank; every rank needs the winner's name",
-    in_part=True,
 )
 def check_ranks(run: Run) -> None:
     """E: other faults on other ranks, and the same answer on all of them."""

@@ -26,7 +26,7 @@ def drive(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
 @check("this rank's rows of the sum", points=2, code="E", in_part=True)
 def check_rows(run: Run) -> None:
     """E: three ranks."""
-    tensors = [run.random((9, 2)) for _ in range(3)]
+    tensors = [run.random((6, 2)) for _ in range(3)]
     result = run(drive, [{"tensor": tensor} for tensor in tensors], world=3)
     total = torch.stack(tensors).sum(0)
     for rank in range(3):
