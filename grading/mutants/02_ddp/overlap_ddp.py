@@ -266,8 +266,12 @@ WRONG = [
 -        work = all_reduce(parameter.grad, self.group, "avg", async_op=True)
 +        work = all_reduce(parameter.grad.clone(), self.group, "avg", async_op=True)
 '''),
-    Wrong("never_clears_its_list", ["old gradients are still in memory", "forget those that were waited for"], '''
+    Wrong("never_clears_its_list", ["the Works of old steps are still there", "forget those that were waited for"], '''
 -        self._under_way.clear()
+'''),
+    Wrong("reduces_the_parameter", ["the parameter, or nothing?"], '''
+-        work = all_reduce(parameter.grad, self.group, "avg", async_op=True)
++        work = all_reduce(parameter.data, self.group, "avg", async_op=True)
 '''),
 ]
 

@@ -71,7 +71,10 @@ def likely(rows: list[torch.Tensor], rank: int, op: str) -> dict[str, torch.Tens
         if other != rank:
             owner = f"this is chunk {other}, complete; rank {rank} owns chunk {rank}"
             known[f"{owner}: begin with another chunk"] = chunk
-    own = "this is the rank's own chunk: nothing was added, or before its message was there"
+    own = (
+        "this is the rank's own chunk: nothing was added to it, or before its message was there, "
+        "or it was added to another chunk"
+    )
     known[own] = mine[rank]
     if op == "sum":
         for other, row in enumerate(mine):
