@@ -191,7 +191,7 @@ WRONG = [
 -            (loss * group.size).backward()  # the model's average divides by it again
 +            (loss * torch.distributed.get_world_size()).backward()  # the model's average divides by it again
 '''),
-    Wrong("zeroes_gradients_first", ["accumulate zeroes no gradients"], '''
+    Wrong("zeroes_gradients_first", ["accumulate zeroes no gradients: the loop does"], '''
      window = list(islice(micro, k))
 +    model.zero_grad()
 '''),
