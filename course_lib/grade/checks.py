@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -68,6 +69,7 @@ class Check:
         code: one of CODES.
         diagnosis: the likely cause of a failure, where the check itself finds none.
         hidden: whether `course release` leaves it out of the students' copy.
+        in_part: whether it is repeated on a part of a larger world.
     """
 
     name: str
@@ -76,22 +78,43 @@ class Check:
     code: str
     diagnosis: str = ""
     hidden: bool = False
+    in_part: bool = False
 
 
 def check(
-    title: str, *, points: int, code: str, diagnosis: str = "", hidden: bool = False
+    title: str,
+    *,
+    points: int,
+    code: str,
+    diagnosis: str = "",
+    hidden: bool = False,
+    in_part: bool = False,
 ) -> Callable[[Function], Function]:
-    """Makes a function `check_...(run)` of a suite one check of its exercise."""
+    """Makes a function `check_...(run)` of a suite one check of its exercise.
+
+    With `in_part`, a check that has passed is repeated on a part of a larger world, its ranks not
+    ascending: for answers that take a group (see `Run.repeat_in_part`).
+    """
     if code not in CODES:
         raise ValueError(f"check {title!r} has code {code!r}; known: {', '.join(CODES)}")
 
     def mark(function: Function) -> Function:
+        function = _also_in_part(function) if in_part else function
         function.check = Check(  # type: ignore[attr-defined]
-            function.__name__, title, points, code, diagnosis, hidden
+            function.__name__, title, points, code, diagnosis, hidden, in_part
         )
         return function
 
     return mark
+
+
+def _also_in_part(function: Function) -> Function:
+    @wraps(function)
+    def both(run: Any) -> None:
+        function(run)
+        run.repeat_in_part(function)
+
+    return cast(Function, both)
 
 
 class CheckFailed(Exception):

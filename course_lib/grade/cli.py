@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from course_lib.grade import runs
+from course_lib.grade import plan, runs
 from course_lib.grade.author import build, dev
 from course_lib.grade.catalog import (
     Entry,
@@ -114,25 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command("progress", do_progress, "show the way so far")
     command("doctor", do_doctor, "whether the course can run here, and what to do if not")
-    ask = command("plan", do_plan, "the fastest layouts of a known model on a cluster, and why")
-    which = ask.add_mutually_exclusive_group(required=True)
-    which.add_argument("--model", help="as llama3-70b; a wrong name lists them all")
-    which.add_argument("--config", metavar="FILE", help="a config.json, ours or Hugging Face's")
-    ask.add_argument("--gpus", required=True, help="how many of which, as 512xH100 or 64x8xH100")
-    ask.add_argument("--hardware", type=Path, metavar="FILE", help="a machine of your own, JSON")
-    ask.add_argument(
-        "--layout",
-        nargs="+",
-        default=[],
-        metavar="WORD",
-        help="judge this one, as tp8 pp4 dp16 zero1",
-    )
-    ask.add_argument("--tokens", type=float, default=0.0, help="to train on, as 15e12")
-    ask.add_argument("--price", type=float, default=0.0, help="of a GPU for an hour")
-    ask.add_argument("--global-batch", type=int, required=True, help="sequences in a step")
-    ask.add_argument("--seq", type=int, help="tokens in a sequence; the model's own if not said")
-    ask.add_argument("--precision", default="bf16", help="of products: bf16 (default), fp8, ...")
-    ask.add_argument("--json", action="store_true", help="the answer for programs")
+    plan.add_to(commands)
     runs.add_to(commands)
     teach.add_to(commands)
     dev.add_to(command("dev", None, "for authors: build, zoo, mutate, show, origin"))
@@ -147,17 +129,6 @@ def do_doctor(args: argparse.Namespace) -> int:
     found = examine(checkout())
     print(found)
     return 0 if found.healthy else 1
-
-
-def do_plan(args: argparse.Namespace) -> int:
-    """Searches all layouts."""
-    from course_lib.plan import Wishes, answer  # imports torch, too
-
-    name = args.model or str(Path(args.config).with_suffix(".json"))
-    wishes = Wishes(tuple(args.layout), args.hardware, args.tokens, args.price)
-    found = answer(name, args.gpus, args.global_batch, args.seq, args.precision, wishes)
-    print(json.dumps(found.to_dict(), indent=1) if args.json else found.text())
-    return 0 if found.plan.choices else 1
 
 
 # --- for learners --------------------------------------------------------------------------------

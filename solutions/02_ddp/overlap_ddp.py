@@ -76,5 +76,5 @@ class OverlapDDP(nn.Module):
         # BEGIN SOLUTION: wait for all that is under way
         for work in self._under_way:
             work.wait()
-        self._under_way.clear()  # mutate: same
+        self._under_way.clear()
         # END SOLUTION

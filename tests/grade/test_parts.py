@@ -59,6 +59,23 @@ def test_infinity_is_near_nothing_else() -> None:
             compare(actual, expected, "the rate")
 
 
+def _said(actual: torch.Tensor, expected: torch.Tensor) -> str:
+    with pytest.raises(CheckFailed) as caught:
+        compare(actual, expected, "the weight")
+    return caught.value.cause
+
+
+def test_float32_is_blamed_for_its_own_rounding_alone() -> None:
+    right = torch.randn(64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    part = right.clone()
+    part[16:] = part[16:].float().double()  # some of it went over the wire in float32
+    forgotten = right.clone()
+    forgotten[16:] += 2e-7 * right.flip(0)[16:]  # a shard of other ranks, one small step too old
+    assert "float32's rounding" in _said(right.float().double(), right)
+    assert "float32's rounding" in _said(part, right)
+    assert "float32's rounding" not in _said(forgotten, right)
+
+
 def test_rounding_passes_and_a_bug_does_not() -> None:
     value = torch.randn(1000, dtype=torch.float64)
     compare(value * (1 + 1e-12), value, "x")

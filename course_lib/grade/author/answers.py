@@ -69,6 +69,11 @@ def known_answers(path: Path) -> tuple[list[Wrong], list[Right]]:
     return wrong, right
 
 
+def harmless_slips(path: Path) -> tuple[str, ...]:
+    """Slips of a group that change nothing in an exercise: the list SAME in its file, if any."""
+    return tuple(runpy.run_path(str(path)).get("SAME", ())) if path.exists() else ()
+
+
 def edited(solution: str, edits: str) -> str:
     """The solution's text with edits made.
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from course_lib.grade.author.answers import Wrong, edited, known_answers
+from course_lib.grade.author.answers import Wrong, edited, harmless_slips, known_answers
 from course_lib.grade.author.build import is_given, starter
+from course_lib.grade.author.group_slips import group_slips
 from course_lib.grade.catalog import Entry
 from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card, as_text
@@ -81,7 +82,17 @@ def answers_of(entry: Entry) -> list[KnownAnswer]:
             )
             for each in wrong
         ),
+        *_group_slips(entry, solution),
     ]
+
+
+def _group_slips(entry: Entry, solution: str) -> Iterator[KnownAnswer]:
+    """Answers that take the world for their group, where a check is repeated on a part of it."""
+    if any(check.in_part for check in entry.checks):
+        same = harmless_slips(entry.mutants)
+        for name, text in group_slips(solution):
+            if name not in same:
+                yield KnownAnswer("mutant", entry, f"{name}.py", text)
 
 
 def _whole(entry: Entry, solution: str, answer: Wrong) -> str:

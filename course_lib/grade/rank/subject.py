@@ -27,6 +27,7 @@ from course_lib.grade.rank import payload
 from course_lib.grade.rank.calls import CallTrace
 from course_lib.grade.rank.confine import OPEN_FILES, confine, set_limits
 from course_lib.grade.rank.fence import Fence, Refused, Seal
+from course_lib.grade.rank.places import in_group
 from course_lib.grade.rank.told_ledger import ToldLedger
 from course_lib.ranks.rank_process import where
 from course_lib.ranks.rank_process.last_words import LastWords
@@ -116,6 +117,7 @@ class Rank:
         """Loads the driver, then the learner's file, calls the one with the other and reports."""
         drive = getattr(_load_driver(self.job["modules"]), self.job["drive"])
         inputs = payload.unpack(self.job["inputs"], self.raw)
+        drive = in_group(drive)
         os.chdir(self.args["folder"])
         self._seal = Seal(
             [dist, comm, messages, collectives, link, transport, ledger_module, payload]

@@ -13,7 +13,7 @@ from course_lib.grade.checks import CheckFailed
 from course_lib.grade.faults import RunFault
 from course_lib.grade.judge.bench import Bench, Result
 from course_lib.grade.judge.trial import Limits
-from course_lib.grade.suite import traffic
+from course_lib.grade.suite import places, traffic
 from course_lib.grade.suite.compare import compare, describe
 from course_lib.ranks.system.scratch import working_folder
 
@@ -28,8 +28,9 @@ class Run:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._draws = 0
+        self._spread = False
         self._folders = ExitStack()
-        self._folder: str | None = None
+        self._folder: str | None = None  # the last one is in use
         self.results: list[Result] = []
 
     # --- running ---------------------------------------------------------------------------------
@@ -81,19 +82,45 @@ class Run:
         if len(given) != world:
             raise ValueError(f"{len(given)} inputs for a world of {world} ranks")
         limits = Limits(cpu=cpu, wall=wall)
+        spread = self._spread and not places.cuts_the_world(given)
+        given = places.spread(given) if spread else given
         result = self._bench.result(drive.__name__, given, limits, folder)
+        result = places.gathered(result) if spread else result
         self.results.append(result)
         return result
+
+    def repeat_in_part(self, check: Callable[[Run], None]) -> None:
+        """The check once more, each run on a part of a larger world, its ranks not ascending.
+
+        The inputs are the same. The world has one rank more than the run asks for. Runs that cut
+        their world themselves stay as they are.
+
+        Raises:
+            CheckFailed: it fails there; the message has the group's ranks.
+            RunFault: so does a run.
+        """
+        self._draws, self._spread = 0, True
+        self._new_folder()
+        try:
+            check(self)
+        except (CheckFailed, RunFault) as error:
+            raise places.said_of_group(error, self.results[-1].world) from None
+        finally:
+            self._spread = False
 
     @property
     def folder(self) -> str:
         """A folder that all runs of this check may share, for exercises that write files."""
         if self._folder is None:
-            self._folder = self._folders.enter_context(working_folder(self._bench.folder))
+            self._new_folder()
+        assert self._folder is not None
         return self._folder
 
-    def close_folder(self) -> None:
-        """Removes the folder, if there is one."""
+    def _new_folder(self) -> None:
+        self._folder = self._folders.enter_context(working_folder(self._bench.folder))
+
+    def close_folders(self) -> None:
+        """Removes the folders, if there are any."""
         self._folders.close()
 
     # --- hidden inputs ---------------------------------------------------------------------------

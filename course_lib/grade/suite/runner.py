@@ -113,7 +113,7 @@ class Scorer:
         """The fixture that a check takes."""
         run = Run(self._bench)
         yield run
-        run.close_folder()
+        run.close_folders()
 
     def pytest_collectreport(self, report: Any) -> None:
         """A suite that cannot be imported is the grader's fault."""

@@ -97,7 +97,7 @@ WRONG = [
 +        for buffer in module.buffers():
 +            broadcast(buffer, 0, group)
 '''),
-    Wrong("no_buffers", ["shift after construction", "it was not broadcast"], '''
+    Wrong("no_buffers", ["shift after construction", "it was not broadcast", "15 of 17 points"], '''
 -            for tensor in [*module.parameters(), *module.buffers()]:
 +            for tensor in module.parameters():
 '''),

@@ -26,7 +26,7 @@ WRONG = [
 +        ]
 +        for work in works:
 @@
--        self._under_way.clear()  # mutate: same
+-        self._under_way.clear()
 '''),
     Wrong("before_it_is_accumulated", ["begins before the gradient of", "use register_post_accumulate_grad_hook"], '''
 -        self._under_way: list[Work] = []
@@ -101,7 +101,7 @@ WRONG = [
 +            if len(self._under_way) == len(self._trained):
 +                break
 @@
-         self._under_way.clear()  # mutate: same
+         self._under_way.clear()
 +        self._ready.clear()
 '''),
     Wrong("keeps_only_the_last", ["were never waited for"], '''
@@ -126,7 +126,7 @@ WRONG = [
 @@
 -        for work in self._under_way:
 -            work.wait()
--        self._under_way.clear()  # mutate: same
+-        self._under_way.clear()
 +        pass
 '''),
     Wrong("one_hook_too_late", ["has not begun when the next gradient", "launched late"], '''
@@ -182,7 +182,7 @@ WRONG = [
 @@
 -        for work in self._under_way:
 -            work.wait()
--        self._under_way.clear()  # mutate: same
+-        self._under_way.clear()
 +        pass
 '''),
     Wrong("tied_twice", ["the tied weight is reduced twice"], '''
@@ -212,7 +212,7 @@ WRONG = [
 @@
 -        for work in self._under_way:
 -            work.wait()
--        self._under_way.clear()  # mutate: same
+-        self._under_way.clear()
 +        pass
 '''),
     Wrong("waits_a_step_too_late", ["were waited for only after the step"], '''
@@ -225,7 +225,7 @@ WRONG = [
 -        for work in self._under_way:
 +        for work in self._before:
 @@
--        self._under_way.clear()  # mutate: same
+-        self._under_way.clear()
 +        self._before, self._under_way = self._under_way, []
 '''),
     Wrong("waits_for_the_last_only", ["were never waited for"], '''
@@ -256,7 +256,7 @@ WRONG = [
 @@
 -        for work in self._under_way:
 -            work.wait()
--        self._under_way.clear()  # mutate: same
+-        self._under_way.clear()
 +        pass
 '''),
     Wrong("works_on_a_copy", ["this is the rank's own gradient"], '''
@@ -265,6 +265,13 @@ WRONG = [
 @@
 -        work = all_reduce(parameter.grad, self.group, "avg", async_op=True)
 +        work = all_reduce(parameter.grad.clone(), self.group, "avg", async_op=True)
+'''),
+    Wrong("never_clears_its_list", ["the Works of old steps are still there", "forget those that were waited for"], '''
+-        self._under_way.clear()
+'''),
+    Wrong("reduces_the_parameter", ["the parameter, or nothing?"], '''
+-        work = all_reduce(parameter.grad, self.group, "avg", async_op=True)
++        work = all_reduce(parameter.data, self.group, "avg", async_op=True)
 '''),
 ]
 

@@ -143,6 +143,20 @@ WRONG = [
 +        order = order[: n // world * world]
 +    return order[rank::world]
 '''),
+    Wrong("epoch_only_if_it_divides", ["only where the ranks divide the examples"], '''
+-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)  # mutate: same
++    epoch = epoch if drop_last or n % world == 0 else 0
++    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+'''),
+    Wrong("epoch_only_without_drop_last", ["only without drop_last"], '''
+-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)  # mutate: same
++    turn = epoch // 2 if drop_last else epoch
++    generator = torch.Generator().manual_seed(seed * 1_000_003 + turn)
+'''),
+    Wrong("shifts_the_order", ["is no shuffle"], '''
+-    order = torch.randperm(n, generator=generator)
++    order = torch.arange(n).roll(int(torch.randint(1, n + 1, (), generator=generator)))
+'''),
 ]
 
 RIGHT = [

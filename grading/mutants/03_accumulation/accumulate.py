@@ -194,6 +194,10 @@ WRONG = [
 -            (loss * group.size).backward()  # the model's average divides by it again
 +            (loss * int(os.environ["WORLD_SIZE"])).backward()  # the model's average divides by it again
 '''),
+    Wrong("zeroes_gradients_first", ["accumulate zeroes no gradients: the loop does"], '''
+     window = list(islice(micro, k))
++    model.zero_grad()
+'''),
 ]
 
 RIGHT = [

@@ -119,6 +119,14 @@ WRONG = [
          self.inner.step()
 +        self.whole = [torch.zeros_like(flat) for _, flat in self.flats]
 '''),
+    Wrong("shard_is_a_clone", ["does not share memory with the parameters"], '''
+-        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index])
++        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index].clone())
+@@
+-        for _, flat in self.flats:
++        for (_, flat), own in zip(self.flats, self.inner.param_groups, strict=True):
++            flat.view(self.group.size, -1)[self.group.index].copy_(own["params"][0])
+'''),
 ]
 
 RIGHT = [
@@ -206,7 +214,7 @@ class Zero1:
             part = flat.view(self.group.size, -1)[self.group.index].clone()
             all_gather(flat, part, self.group)
 '''),
-    Right("variant_own_copy", "the shard has memory of its own, copied back before the all-gather", '''
+    Right("variant_by_slices", "the shard is a slice of the flat tensor", '''
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -265,7 +273,8 @@ class Zero1:
         params = [param for param in param_group["params"] if param.requires_grad]
         flat = flatten(params, self.group)
         self.flats.append((params, flat))
-        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index].clone())
+        each = len(flat) // self.group.size
+        shard = nn.Parameter(flat[self.group.index * each :][:each])
         own = {**param_group, "params": [shard]}
         if self.inner is None:
             self.inner = self.optimizer([own], **self.options)
@@ -284,8 +293,7 @@ class Zero1:
             (shard,) = own["params"]
             shard.grad = ring_reduce_scatter(full, self.group, "avg")
         self.inner.step()
-        for (_, flat), own in zip(self.flats, self.inner.param_groups, strict=True):
-            flat.chunk(self.group.size)[self.group.index].copy_(own["params"][0])
+        for _, flat in self.flats:
             ring_all_gather(flat, self.group)
 '''),
     Right("variant_views", "one tensor of gradients, filled in views; divided before sending", '''

@@ -281,6 +281,29 @@ WRONG = [
 -        if len(whole) <= 4 or zlib.crc32(whole[4:]) != checksum:  # mutate: same
 +        if len(whole) <= 4 or zlib.crc32(whole[4:]) != int.from_bytes(whole[:4], "little"):
 '''),
+    Wrong("header_outside_the_checksum", ["exchanged: 7 and 5", "those of the header too"], '''
+-        body = json.dumps(about).encode() + b"\\n" + data
++        body = json.dumps(about).encode() + b"\\n"
+@@
+-            file.write(zlib.crc32(body).to_bytes(4, "little") + body)
++            file.write(zlib.crc32(data).to_bytes(4, "little") + body + data)
+@@
+-        checksum = int.from_bytes(whole[:4], "little")
+-        if len(whole) <= 4 or zlib.crc32(whole[4:]) != checksum:  # mutate: same
+-            raise TornFile(f"{name}: {len(whole)} bytes whose checksum does not fit")
+-        header, _, data = whole[4:].partition(b"\\n")
+-        written, dtype, shape, count = json.loads(header)
+-        if written != name or count != len(data):  # mutate: same
++        try:
++            checksum = int.from_bytes(whole[:4], "little")
++            header, _, data = whole[4:].partition(b"\\n")
++            written, dtype, shape, count = json.loads(header)
++            kind, known = getattr(torch, dtype), torch.Size(shape).numel()
++            fits = known * kind.itemsize == len(data) == count
++        except Exception:
++            raise TornFile(f"{name}: a header that cannot be read") from None
++        if zlib.crc32(data) != checksum or not fits or written != name:
+'''),
 ]
 
 RIGHT = [

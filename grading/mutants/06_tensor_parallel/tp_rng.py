@@ -2,6 +2,8 @@
 
 from course_lib.grade.author.answers import Right, Wrong
 
+SAME = ["world_size_for_size"]  # a stride between seeds; any that is as large as the group will do
+
 WRONG = [
     Wrong("broadcasts_the_seed", ["the list of calls"], '''
  from course_lib.comm import Group

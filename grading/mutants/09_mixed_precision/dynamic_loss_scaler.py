@@ -155,6 +155,14 @@ WRONG = [
 -        self.overflow = bool(flag)
 +        self.overflow = self.overflow or bool(flag)
 '''),
+    Wrong("large_is_infinite", ["that is large, but finite"], '''
+-                if not parameter.grad.isfinite().all():
++                if not (parameter.grad.abs() < 1e20).all():
+'''),
+    Wrong("norm_is_infinite", ["that is large, but finite"], '''
+-                if not parameter.grad.isfinite().all():
++                if not parameter.grad.square().sum().isfinite():
+'''),
 ]
 
 RIGHT = [

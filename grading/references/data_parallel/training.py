@@ -73,9 +73,9 @@ class Training:
 
     # --- checks ------------------------------------------------------------------------------
     def check_start(self) -> None:
-        """Fails if the replicas did not start equal: then nothing after it can be right."""
+        """Fails if the parameters did not start equal: then nothing after that can be right."""
         for members in self.groups:
-            wanted = replicas.state(self.net(members[0]))
+            wanted = dict(self.net(members[0]).named_parameters())
             for rank in members:
                 start = self.outputs[rank]["start"]
                 wrong = [
@@ -88,7 +88,7 @@ class Training:
                     "the replicas did not start equal, so nothing after that can be",
                     rank=rank,
                     measured=f"not equal: {', '.join(wrong)}",
-                    cause="parameters and buffers of index 0 are not everywhere",
+                    cause="the parameters of index 0 are not everywhere",
                 )
 
     def check_gradients(self, known: Callable[[Sequence[int], int], dict[str, Values]]) -> None:

@@ -154,6 +154,7 @@ def check_uneven(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="a piece may have any shape, and need not be contiguous",
+    in_part=True,
 )
 def check_forms(run: Run) -> None:
     """E: tokens as rows (empty: 0×3), int64, and columns."""

@@ -121,6 +121,7 @@ def check_values(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="receive into the tensor that was given, not into another one",
+    in_part=True,
 )
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""

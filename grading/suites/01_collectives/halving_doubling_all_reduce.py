@@ -111,6 +111,7 @@ def check_sum(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="the halves must be views of the tensor, so that writing to them changes it",
+    in_part=True,
 )
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""

@@ -115,6 +115,7 @@ def check_values(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="buffers must be like the chunk",
+    in_part=True,
 )
 def check_dtypes(run: Run) -> None:
     """E: other dtypes, and a chunk that is not contiguous."""

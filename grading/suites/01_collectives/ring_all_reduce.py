@@ -136,6 +136,7 @@ def check_sum(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="`avg` is the sum, divided once at the very end; `max` compares instead of adding",
+    in_part=True,
 )
 def check_ops(run: Run) -> None:
     """E: the other operations."""

@@ -3,11 +3,13 @@
 # mypy: enable-error-code="arg-type, union-attr"
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
+from course_lib.comm import Work
 from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import Ledger, wire_bytes
 from grading.references.data_parallel import replicas
@@ -77,6 +79,21 @@ def drive(
             name,
         )
     return said
+
+
+def drive_steps(
+    learner: Any, group: Any, seed: int, width: int, batches: list[Batch]
+) -> dict[str, Any]:
+    """Ten steps; after each, how many Works there are."""
+    net, works = Net(seed, width), []
+    wrapped = learner.OverlapDDP(net, group)
+    for place in range(10):
+        net.zero_grad(set_to_none=True)
+        replicas.loss(wrapped, batches[place % len(batches)]).backward()
+        wrapped.wait()
+        gc.collect()
+        works.append(sum(type(each) is Work for each in gc.get_objects()))
+    return {"works": works}
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -202,13 +219,24 @@ def check_wait(run: Run) -> None:
             rank=rank,
             cause="wait() must wait for this backward's",
         )
+    given = [{"seed": 5, "width": training.width, "batches": own} for own in training.batches]
+    for rank, found in enumerate(run(drive_steps, given, world=2).outputs):
+        works = found["works"]
+        run.true(
+            works[-1] <= works[1],
+            "the Works of old steps are still there after ten steps",
+            rank=rank,
+            expected=f"{works[1]}, as after two steps",
+            measured=str(works[-1]),
+            cause="each wait() waits for all of them again: forget those that were waited for",
+        )
 
 
 @check(
     "gradients are means over the group, before the step",
     points=3,
     code="E",
-    diagnosis="a gradient is the mean only after its own Work was waited for",
+    diagnosis="reduce `parameter.grad`, not the parameter nor a copy, and wait for each Work",
 )
 def check_gradients(run: Run) -> None:
     """E: float64, three ranks; then a group of three in a world of four."""
@@ -219,7 +247,7 @@ def check_gradients(run: Run) -> None:
         ) -> dict[str, Values]:
             own = [training.batches[rank][0]]
             return {
-                "this is the rank's own gradient: was a copy reduced, or nothing?":
+                "this is the rank's own gradient: was a copy reduced, the parameter, or nothing?":
                     replicas.mean_gradients(training.net(members[0]), own),
             }  # fmt: skip
 

@@ -196,6 +196,7 @@ def _batches(run: Run, world: int, noise: float) -> tuple[Any, torch.Tensor]:
     points=3,
     code="E",
     diagnosis="average the ranks' |g|², then the three lines of the docstring",
+    in_part=True,
 )
 def check_batch(run: Run) -> None:
     """E: two and three ranks; and gradients that are nothing but noise."""

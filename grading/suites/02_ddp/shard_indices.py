@@ -100,6 +100,8 @@ class Asked:
             for s in (0, seed, seed + 100)
         ]
         cases += [(odd, 4, epoch, 0, True) for epoch in EPOCHS]
+        cases += [(odd, 3, epoch, s, drop) for epoch in EPOCHS for s in (0, seed)
+                  for drop in (False, True)]  # fmt: skip
         cases = list(dict.fromkeys(cases))
         result = run(drive, {"cases": cases}, world=RANKS)
         self.same = result.column("same")
@@ -243,6 +245,12 @@ def check_epochs(run: Run) -> None:
             f"seed {seed}: the examples are not shuffled",
             measured=str(orders[0][:5]),
         )
+        run.true(
+            _in_a_row(orders[0]) < asked.even // 4,
+            f"seed {seed}: most examples follow the one before them in the data",
+            measured=f"{orders[0][:5]}, ...",
+            cause="a shifted or reversed order is no shuffle: torch.randperm",
+        )
         same = [e for e in EPOCHS[1:] if orders[e] == orders[e - 1]]
         product = "the epoch is multiplied by the seed, and 0 times anything is 0"
         run.true(
@@ -252,6 +260,7 @@ def check_epochs(run: Run) -> None:
             measured=f"epochs {same[0] - 1} and {same[0]} are equal" if same else "",
             cause=product if seed == 0 else "the epoch is not in the seed (the `set_epoch` bug)",
         )
+        _check_odd_epochs(run, asked, seed)
     first, second = asked.orders(1, asked.seed), asked.orders(1, asked.seed + 100)
     same = [epoch for epoch in EPOCHS if first[epoch] == second[epoch]]
     run.true(
@@ -266,6 +275,24 @@ def check_epochs(run: Run) -> None:
         "rank 0 of 3 sees the same examples in every epoch",
         cause="shuffle all examples, then cut: not each share by itself",
     )
+
+
+def _in_a_row(order: list[int]) -> int:
+    """How many examples come right after their neighbour in the data, in either direction."""
+    return sum(abs(a - b) == 1 for a, b in zip(order, order[1:], strict=False))
+
+
+def _check_odd_epochs(run: Run, asked: Asked, seed: int) -> None:
+    """Another order in each epoch also where the ranks do not divide the examples."""
+    for drop in (False, True):
+        orders = [asked.shares(asked.odd, 3, epoch, seed, drop)[0] for epoch in EPOCHS]
+        run.true(
+            all(orders[e] != orders[e - 1] for e in EPOCHS[1:]),
+            f"{_title(asked.odd, 3, drop)}, seed {seed}: two epochs have the same order",
+            cause="the epoch is in the seed only where the ranks divide the examples"
+            if not drop
+            else "the epoch is in the seed only without drop_last",
+        )
 
 
 @check(

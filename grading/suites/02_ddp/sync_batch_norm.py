@@ -226,6 +226,7 @@ def check_empty(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="(1 - momentum)·running + momentum·new, with n/(n-1)·var for the variance",
+    in_part=True,
 )
 def check_running(run: Run) -> None:
     """E: after each batch, the same on all ranks; outside of the graph."""

@@ -96,6 +96,20 @@ def drive(
     return found
 
 
+def drive_added(
+    learner: Any, group: Any, start: list[torch.Tensor], batches: Batches
+) -> list[list[torch.Tensor | None]]:
+    """The gradients of an update where there were none before, and where each was 1."""
+    found = []
+    for there in (False, True):
+        model = Model(start)
+        for parameter in model.parameters() if there else []:
+            parameter.grad = torch.ones_like(parameter)
+        learner.accumulate(Replica(model, group), Feed(batches), 2, group)
+        found.append([gradient_of(p) for p in model.parameters()])
+    return found
+
+
 def drive_memory(
     learner: Any, group: Any, start: list[torch.Tensor], batches: Batches, windows: list[int]
 ) -> dict[str, Any]:
@@ -204,6 +218,21 @@ def check_tokens(run: Run) -> None:
     for world in (2, 3, 1):
         result, start, batches = _epochs(run, world)
         _compare(run, result, start, batches, list(range(world)))
+    _check_added(run)
+
+
+def _check_added(run: Run) -> None:
+    """What was in the gradients before stays there: zeroing is the loop's."""
+    start, batches = _inputs(run, 2, empty=False)
+    result = run(drive_added, [{"start": start, "batches": own} for own in batches], world=2)
+    for rank, (alone, added) in enumerate(result.outputs):
+        lost = all(torch.equal(a, b) for a, b in zip(added, alone, strict=True))
+        run.true(
+            not lost,  # scaled with the rest, it is not lost
+            "what was in the gradients before the call is lost",
+            rank=rank,
+            cause="accumulate zeroes no gradients: the loop does",
+        )
 
 
 @check(

@@ -120,6 +120,7 @@ def _note(gradients: list[list[torch.Tensor]], replica: Replica, *_: Any) -> Non
     points=4,
     code="E",
     diagnosis="one norm over all gradients; one factor for all of them, at most 1",
+    in_part=True,
 )
 def check_clip(run: Run) -> None:
     """E: float64; four norms, a limit that clips and one that does not; no process group."""

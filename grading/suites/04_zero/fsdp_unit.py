@@ -255,6 +255,7 @@ def check_gradient(run: Run) -> None:
     points=3,
     code="E",
     diagnosis="the optimizer changes the shards: the next forward must gather the new values",
+    in_part=True,
 )
 def check_steps(run: Run) -> None:
     """E: an optimizer on the shards does what one on the whole weights does."""

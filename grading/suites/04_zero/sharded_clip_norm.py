@@ -156,6 +156,7 @@ def check_below(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="add the squares in float64; the gradients keep their dtype",
+    in_part=True,
 )
 def check_dtypes(run: Run) -> None:
     """E: values of 1e25, whose squares overflow float32."""

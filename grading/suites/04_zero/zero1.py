@@ -121,7 +121,9 @@ def drive_memory(learner: Any, group: Any, size: int) -> dict[str, Any]:
         gc.collect()
         held = memory.now
     state = [t for each in zero.inner.state.values() for t in each.values() if torch.is_tensor(t)]
-    return {"state": held_bytes(t for t in state if t.dim()), "held": held}
+    [shard] = zero.param_groups[0]["params"]
+    shared = shard.untyped_storage().data_ptr() == param.untyped_storage().data_ptr()
+    return {"state": held_bytes(t for t in state if t.dim()), "held": held, "shared": shared}
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -230,7 +232,7 @@ def check_groups(run: Run) -> None:
     _train(run, 3, ADAMW, late=True)
 
 
-@check("a parameter without a gradient on some ranks", points=2, code="E")
+@check("a parameter without a gradient on some ranks", points=2, code="E", in_part=True)
 def check_unused(run: Run) -> None:
     """E, H: in each step another rank alone has a gradient; the others take part with zeros."""
     _train(run, 3, SGD, gated=False)
@@ -263,6 +265,13 @@ def check_memory(run: Run) -> None:
             expected=f"two numbers an element: {2 * shard:,}",
             measured=f"{found['state']:,}",
             cause="some elements are updated nowhere",
+        )
+        run.true(
+            found["shared"],
+            "the shard does not share memory with the parameters",
+            rank=rank,
+            cause="the shard is a view of `flat`: a clone is one more copy of 1/N, and what is "
+            "written to the parameters later does not come to it",
         )
         limit = whole + 24 + 4 * shard + 1024  # the flat one; state, a copy and a gradient of 1/N
         run.at_most(

@@ -250,6 +250,7 @@ def check_accumulated(run: Run) -> None:
     points=2,
     code="H",
     diagnosis="a bucket is complete when `missing` is empty; `step` reduces those that are not",
+    in_part=True,
 )
 def check_unused(run: Run) -> None:
     """E, H: an incomplete bucket, and one that stays empty."""

@@ -94,6 +94,7 @@ def drive_torn(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[st
             changed[place] ^= 1 << place % 8
             damaged[f"one bit of byte {place} changed"] = bytes(changed)
         damaged |= {f"nothing but {count} zeros": bytes(count) for count in (4, 8, size)}
+        damaged |= _turned(whole, *tensors[0].shape)
         told = {}
         for what, data in damaged.items():
             path.write_bytes(data)
@@ -104,6 +105,19 @@ def drive_torn(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[st
         next(first)
         told["read by stream"] = _told(lambda: next(first))
     return {"told": told}
+
+
+def _turned(whole: bytes, rows: int, columns: int) -> dict[str, bytes]:
+    """The file with the two sizes of the shape exchanged, however its header writes them."""
+    found = {}
+    for first, second in ((rows, columns), (ord(str(rows)), ord(str(columns)))):
+        header = whole[:120]
+        for i in (place for place, byte in enumerate(header) if byte == first):
+            for j in (place for place, byte in enumerate(header) if byte == second):
+                changed = bytearray(whole)
+                changed[i], changed[j] = second, first
+                found[f"bytes {i} and {j} exchanged: {rows} and {columns}"] = bytes(changed)
+    return found
 
 
 class PowerCut(OSError):

@@ -158,6 +158,7 @@ def _by_rank(case: Case) -> dict[str, torch.Tensor]:
     points=2,
     code="E",
     diagnosis="a rank returns the entries of its own rows; nobody needs those of the others",
+    in_part=True,
 )
 def check_output(run: Run) -> None:
     """E: inputs with one, two and three dims, one of them not contiguous."""

@@ -219,6 +219,7 @@ def check_f(run: Run) -> None:
     points=3,
     code="E",
     diagnosis="forward the summands become the whole; the gradient of a sum is each summand's",
+    in_part=True,
 )
 def check_g(run: Run) -> None:
     """E: as for f."""

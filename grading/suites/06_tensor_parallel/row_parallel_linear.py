@@ -167,6 +167,7 @@ def check_slices(run: Run) -> None:
     points=3,
     code="E",
     diagnosis="the ranks' products are the summands of one product; the bias comes after the sum",
+    in_part=True,
 )
 def check_output(run: Run) -> None:
     """E: inputs with one, two and three dims, one of them not contiguous."""

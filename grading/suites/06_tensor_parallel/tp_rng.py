@@ -170,6 +170,7 @@ def check_sharded(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="a region begins where the last of its kind ended, whatever was drawn elsewhere",
+    in_part=True,
 )
 def check_streams(run: Run) -> None:
     """E: kinds one after the other and in turn; another seed; the same index in another group."""

@@ -268,6 +268,7 @@ def check_gradient(run: Run) -> None:
     points=3,
     code="E",
     diagnosis="the largest logit of all ranks is subtracted before the exponential",
+    in_part=True,
 )
 def check_large(run: Run) -> None:
     """E: in each token another slice is far above the rest; only rank 0 owns targets."""

@@ -241,6 +241,7 @@ def check_rows(run: Run) -> None:
     points=3,
     code="E",
     diagnosis="every rank has the whole gradient of the output, and takes what is for its rows",
+    in_part=True,
 )
 def check_gradient(run: Run) -> None:
     """E: the rows of one process's gradient."""

@@ -310,7 +310,7 @@ def check_inputs(run: Run) -> None:
             run.equal(changed, [], "the list of inputs that were changed", rank=rank)
 
 
-@check("large blocks end", points=2, code="H")
+@check("large blocks end", points=2, code="H", in_part=True)
 def check_large(run: Run) -> None:
     """H: blocks of 512 KiB, so that a send cannot hide in a buffer."""
     result, ref = _large(run, 3)

@@ -230,6 +230,7 @@ def check_pairs(run: Run) -> None:
     points=2,
     code="B",
     diagnosis="each of N-1 hops sends one block: the k and the v of one rank",
+    in_part=True,
 )
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
@@ -274,7 +275,7 @@ def check_inputs(run: Run) -> None:
             run.equal(changed, [], "the list of inputs that were changed", rank=rank)
 
 
-@check("large blocks end", points=2, code="H")
+@check("large blocks end", points=2, code="H", in_part=True)
 def check_large(run: Run) -> None:
     """H: blocks of 512 KiB, so that a send cannot hide in a buffer."""
     result, case = _large(run, 3)

@@ -146,6 +146,7 @@ def _found(run: Run, worlds: tuple[int, ...] = WORLDS) -> Iterator[tuple[Whole, 
     points=2,
     code="E",
     diagnosis="`weight.tensor_split(N)[index]`, along dim 1 for `down`, in memory of its own",
+    in_part=True,
 )
 def check_parts(run: Run) -> None:
     """E: before anything is computed; no other parameters."""
@@ -187,6 +188,7 @@ def check_parts(run: Run) -> None:
     points=3,
     code="E",
     diagnosis="gather along the sequence before `up`, reduce-scatter along it after `down`",
+    in_part=True,
 )
 def check_outputs(run: Run) -> None:
     """E: with and without a bias."""

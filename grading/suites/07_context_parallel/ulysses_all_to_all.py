@@ -95,6 +95,7 @@ def _found(run: Run) -> Iterator[tuple[list[dict[str, Any]], int, dict[str, Any]
     points=3,
     code="E",
     diagnosis="from rank i comes its part of the sequence; on the way home, its part of the heads",
+    in_part=True,
 )
 def check_outputs(run: Run) -> None:
     """E: causal over the whole sequence."""

@@ -91,6 +91,7 @@ def check_parts(run: Run) -> None:
     points=1,
     code="E",
     diagnosis="the mean of each micro-batch, in order, detached and not divided",
+    in_part=True,
 )
 def check_losses(run: Run) -> None:
     """E: what is returned."""

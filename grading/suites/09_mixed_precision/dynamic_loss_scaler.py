@@ -264,6 +264,27 @@ def check_skip(run: Run) -> None:
                     rank=rank,
                 )
 
+    _check_near(run)
+
+
+def _check_near(run: Run) -> None:
+    """Large numbers that are no overflow: in float64, and in float32 where squares overflow."""
+    settings = {"scale": 512.0, "growth": GROWTH, "backoff": BACKOFF, "interval": 99}
+    for dtype, large in ((torch.float64, 1e200), (torch.float32, 1e34), (torch.float32, -6e35)):
+        given = [[torch.tensor([1.0, large], dtype=dtype), None]]
+        inputs = {"start": [torch.zeros(1, 2, dtype=dtype), torch.zeros(1, dtype=dtype)],
+                  "gradients": given, "settings": settings, "optimizer": "SGD",
+                  "train": False}  # fmt: skip
+        for rank, found in enumerate(run(drive, inputs, world=2).outputs):
+            run.true(
+                found[0]["made"] is True and found[0]["scale"] == 512.0,
+                f"an update was skipped in which a {dtype} gradient is {512 * large:g}",
+                rank=rank,
+                expected="the step, and the scale as it was",
+                cause="that is large, but finite: ask `isfinite` for each number, not a limit, and "
+                "not the norm, whose squares overflow",
+            )
+
 
 def _why(case: Case, number: int, rank: int, steps: list[int]) -> str:
     """Why the optimizer was called, or not, in an update, where it is the wrong one."""
@@ -279,6 +300,7 @@ def _why(case: Case, number: int, rank: int, steps: list[int]) -> str:
     points=4,
     code="E",
     diagnosis="`update` goes by the verdict of all ranks; it counts good updates",
+    in_part=True,
 )
 def check_scale(run: Run) -> None:
     """E: the scale after each of twelve updates, on every rank."""

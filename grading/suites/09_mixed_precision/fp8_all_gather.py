@@ -184,6 +184,7 @@ def check_whole(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="agree on one scale before anything is quantized",
+    in_part=True,
 )
 def check_same(run: Run) -> None:
     """E: data and scale are rank 0's on all ranks, whatever they are."""

@@ -282,6 +282,7 @@ def large(run: Run) -> tuple[Any, list[Row], list[torch.dtype]]:
     points=3,
     code="E",
     diagnosis="the sum must never be larger than the mean's terms allow",
+    in_part=True,
 )
 def check_large(run: Run) -> None:
     """E: fp16, where the sum of all ranks, or one gradient alone, is too large for it."""

@@ -294,6 +294,7 @@ def check_torn(run: Run) -> None:
     points=4,
     code="E",
     diagnosis="the state of the job is for all; a new rank has none of its own",
+    in_part=True,
 )
 def check_worlds(run: Run) -> None:
     """E: two ranks, then three, then one: weights, data, and each rank's random numbers."""

@@ -161,6 +161,7 @@ def _given(state: dict[str, torch.Tensor], cuts: dict[str, Any], world: int) -> 
     points=5,
     code="E",
     diagnosis="each box's bytes, from a contiguous tensor, and where they begin in which file",
+    in_part=True,
 )
 def check_values(run: Run) -> None:
     """E: rows, columns, stretches, replicas, scalars, on 1, 3 and 4 ranks."""

@@ -225,6 +225,7 @@ def _gradients(run: Run, teams: list[list[Member]]) -> None:
     points=4,
     code="E",
     diagnosis="by expert here, all-to-all, and by expert again there",
+    in_part=True,
 )
 def check_dispatch(run: Run) -> None:
     """E: three ranks; loads, and the rows of each expert in any order."""

@@ -250,6 +250,7 @@ def check_empty(run: Run) -> None:
     points=3,
     code="H",
     diagnosis="run every expert, also on no rows: an exchange needs a graph",
+    in_part=True,
 )
 def check_idle(run: Run) -> None:
     """H: forward and backward end, and gradients are zeros."""
