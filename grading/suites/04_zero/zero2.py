@@ -87,7 +87,10 @@ def drive(
 
 
 def drive_memory(learner: Any, group: Any) -> dict[str, Any]:
-    """Bytes of gradients during and after two backwards over equal layers, then a step."""
+    """Bytes of gradients during and after two backwards over equal layers, then a step.
+
+    What carries messages may hold a buffer a little longer than the call that it was for.
+    """
     params = [torch.nn.Parameter(torch.ones(LAYER, dtype=torch.float64)) for _ in range(LAYERS)]
     for number, param in enumerate(params):
         mark = partial(group.ledger.mark, f"ready {number}")
@@ -98,7 +101,7 @@ def drive_memory(learner: Any, group: Any) -> dict[str, Any]:
     with LiveMemory() as memory:
         loss[0].backward()
         loss[1].backward()
-        held = memory.now
+        held = memory.settle(LAYERS * LAYER * ITEM // group.size + 4096)
     left = sum(param.grad is not None for param in params)
     reduced = len(group.ledger.calls()) - len(zero.buckets)  # each began with a broadcast
     zero.step()

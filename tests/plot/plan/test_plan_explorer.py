@@ -22,7 +22,8 @@ def test_numbers_are_those_of_the_room() -> None:
     config, cluster = model("llama3-70b"), parse_cluster("512xH100")
     picture, words = draw(START)
     step = simulate(config, LAYOUT, cluster)
-    assert f"takes {format_time(step.seconds)} (±3%): {step.tflops:.0f} TFLOP/s" in words
+    assert f"takes {format_time(step.seconds)} (±" in words
+    assert f"): {step.tflops:.0f} TFLOP/s" in words
     assert f"MFU {step.mfu:.1%}" in words and f"bubble {step.bubble:.1%}" in words
     drawing = LayoutDrawing(problem("llama3-70b", "512xH100", 1024), LAYOUT)
     assert drawing.fits and drawing.memory.states == memory(config, LAYOUT).states

@@ -25,7 +25,7 @@ CASES = {
         return 'LOOT' if not tempfile.gettempdir().startswith(os.getcwd()) else ''""",
     "torch.compile's cache in home": """
         import os
-        os.makedirs(os.path.expanduser('~root/.cache/wall')); return 'LOOT'""",
+        os.makedirs('/root/.cache/wall'); return 'LOOT'""",
     "the preloaded process's memory": """
         import os
         open(f'/proc/{os.getppid()}/mem', 'r+b'); return 'LOOT'""",
