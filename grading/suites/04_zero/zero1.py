@@ -108,6 +108,11 @@ def drive(
     return {"weights": {key: param.detach().clone() for key, param in params.items()}}
 
 
+def _most_held(size: int, world: int) -> int:
+    """The flat parameter; state, a copy and a gradient of 1/N, padded."""
+    return size * 8 + 24 + 4 * (-(-size // world) * 8) + 1024
+
+
 def drive_memory(learner: Any, group: Any, size: int) -> dict[str, Any]:
     """Bytes that are held after a step with AdamW, for one parameter of `size` elements."""
     param = torch.nn.Parameter(torch.ones(size, dtype=torch.float64))
@@ -119,7 +124,7 @@ def drive_memory(learner: Any, group: Any, size: int) -> dict[str, Any]:
             zero.step()
         zero.zero_grad()
         gc.collect()
-        held = memory.now
+        held = memory.settle(_most_held(size, group.size))
     state = [t for each in zero.inner.state.values() for t in each.values() if torch.is_tensor(t)]
     [shard] = zero.param_groups[0]["params"]
     shared = shard.untyped_storage().data_ptr() == param.untyped_storage().data_ptr()
@@ -248,7 +253,7 @@ def check_memory(run: Run) -> None:
     """M: bytes of AdamW's state, and all bytes that are held after a step."""
     world, size = 4, 4002
     result = run(drive_memory, {"size": size}, world=world)
-    whole, shard = size * 8, -(-size // world) * 8
+    shard = -(-size // world) * 8
     for rank, found in enumerate(result.outputs):
         run.at_most(
             found["state"],
@@ -273,10 +278,9 @@ def check_memory(run: Run) -> None:
             cause="the shard is a view of `flat`: a clone is one more copy of 1/N, and what is "
             "written to the parameters later does not come to it",
         )
-        limit = whole + 24 + 4 * shard + 1024  # the flat one; state, a copy and a gradient of 1/N
         run.at_most(
             found["held"],
-            limit,
+            _most_held(size, world),
             "bytes held between two steps",
             rank=rank,
             cause="a whole state, or whole gradients, are kept somewhere",
