@@ -2,7 +2,8 @@
 
 Notebook: 13 The mesh (a cluster in the cell).
 Source: the symmetry that ASTRA-sim and vTrain use: replicas differ in values, not in work.
-Costs one program for each distinct rank, and one more to check what was declared.
+Costs one program for each distinct rank. What is declared is believed: a wrong declaration is found
+only where a group is cut unevenly, or where calls do not fit.
 The production version runs every rank, since only there can one of them be slow.
 
 It is declared by the mesh: `pp8 dp8* tp8*` is a mesh of 8 × 8 × 8 ranks, the last axis fastest, of
@@ -63,8 +64,3 @@ class Fold:
     def folded(self, ranks: Sequence[int]) -> tuple[int, ...]:
         """The representatives of a group's ranks, each once, in the order of the group."""
         return tuple(dict.fromkeys(self.of(rank) for rank in ranks))
-
-    def sample(self) -> int | None:
-        """A rank that another one stands for, to compare the two; None if all are run."""
-        last = self.world - 1
-        return None if self.of(last) == last else last
