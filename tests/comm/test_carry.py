@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from course_lib.comm import work as work_file
 from course_lib.comm.carry import HOST, by_host, carried, place_for
@@ -15,7 +16,7 @@ from course_lib.comm.start import choose_backend, choose_device
 from course_lib.comm.work import Work
 from course_lib.trace import Ledger
 
-GPU = torch.device("meta")  # stands in: tensors that are not on the CPU
+GPU = torch.device("cuda:0")
 
 
 def group(has_nccl: bool) -> Any:
@@ -43,15 +44,18 @@ def test_ranks_share_a_gpu_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_nccl_moves_a_gpus_tensors() -> None:
-    there, here = torch.empty(2, 3, device=GPU), torch.ones(2, 3)
-    assert by_host(there, group(False)) and not by_host(there, group(True))
+    here = torch.ones(2, 3)
     assert not by_host(here, group(False)) and not by_host(here, group(True))
-    assert carried(there, group(True)) is there and carried(here, group(False)) is here
-    buffer = place_for(there, group(False))
-    assert (buffer.device, buffer.shape, buffer.dtype) == (HOST, there.shape, there.dtype)
-    assert place_for(there, group(True)) is there
-    columns = place_for(there.t(), group(True))
-    assert columns.device == GPU and columns.is_contiguous()
+    assert carried(here, group(False)) is here
+    with FakeTensorMode():  # a tensor that says it is on a GPU
+        there = torch.empty(2, 3, device=GPU)
+        assert by_host(there, group(False)) and not by_host(there, group(True))
+        assert carried(there, group(True)) is there
+        buffer = place_for(there, group(False))
+        assert (buffer.device, buffer.shape, buffer.dtype) == (HOST, there.shape, there.dtype)
+        assert place_for(there, group(True)) is there
+        columns = place_for(there.t(), group(True))
+        assert columns.device == GPU and columns.is_contiguous()
 
 
 class _Handle:

@@ -100,7 +100,7 @@ def drive_added(
     learner: Any, group: Any, start: list[torch.Tensor], batches: Batches
 ) -> list[list[torch.Tensor | None]]:
     """The gradients of an update where there were none before, and where each was 1."""
-    found = []
+    found: list[list[torch.Tensor | None]] = []
     for there in (False, True):
         model = Model(start)
         for parameter in model.parameters() if there else []:

@@ -94,7 +94,7 @@ def _cases(run: Run) -> Iterator[Case]:
         for pieces in (1, 4):
             tokens, wide, out = 4 * run.number(2, 5) + 2, run.number(3, 6), run.number(2, 7)
             slope = run.random((tokens, out))
-            inputs = [
+            inputs: list[dict[str, Any]] = [
                 {
                     "x": run.random((tokens, wide)),
                     "weight": run.random((out, wide)),
