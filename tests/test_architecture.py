@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": {"model", "trace", "schedule", "layout"},
     "cluster": {"comm", "plan", "trace"},
     "ranks": {"comm", "trace", "cluster"},
+    "failures": {"ranks", "comm", "trace"},
     "grade": {"ranks", "comm", "trace", "plan", "plot"},
     "lesson": {"trace", "comm", "data", "model"},
     "plot": {"trace", "plan", "schedule", "layout"},

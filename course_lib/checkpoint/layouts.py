@@ -275,7 +275,7 @@ def make_states(held: Sequence[Held], optimizer: torch.optim.Optimizer, manifest
 
 
 def _refuse_unnamed(parameters: int, manifest: Manifest) -> None:
-    """Stops an optimizer that would begin anew beside states that it cannot tell apart."""
+    """Stops an optimizer that would begin again beside states that it cannot tell apart."""
     states = [n for n in manifest.tensors if n.startswith("optimizer.") or ".state." in n]
     named = {n.removeprefix("model.") for n in manifest.tensors}
     stray = [n for n in states if n.removeprefix("optimizer.").rpartition(".")[0] not in named]
@@ -283,8 +283,8 @@ def _refuse_unnamed(parameters: int, manifest: Manifest) -> None:
         raise CheckpointError(
             f"the optimizer's states of {parameters} parameters",
             f"{len(stray)} states under other names, such as {stray[0]}",
-            "the optimizer would begin anew: save what get_optimizer_state_dict gives, which names "
-            "states by parameters",
+            "the optimizer would begin again: save what get_optimizer_state_dict gives, which "
+            "names states by parameters",
         )
 
 

@@ -281,7 +281,7 @@ def _check_names(checkpoint: Checkpoint, training: Training) -> None:
             raise CheckpointError(
                 f"resume a training with the {what} {', '.join(sorted(given)) or '(none)'}",
                 f"{', '.join(sorted(saved)) or '(none)'} in {checkpoint.folder}",
-                "what is saved and not restored, or the reverse, begins anew without a word",
+                "what is saved and not restored, or the reverse, begins again without a word",
             )
 
 

@@ -14,12 +14,12 @@ known, a loss is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_map_only
 
 from course_lib.trace import Refusal
@@ -31,6 +31,7 @@ ASKS = (
     "_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "_unique2",
     "unique_dim", "unique_consecutive", "allclose", "bincount",
 )  # fmt: skip
+DRAWS = (torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default)
 Watch = Callable[[Any, Any, Any], None]
 
 
@@ -72,6 +73,9 @@ class Dataless(TorchDispatchMode):
             return self._made(func, args, options)
         if not any(tensor.is_meta for tensor in tensors):
             return self._known(func, args, options)
+        if func in DRAWS and args[0].is_meta:  # torch would ask its compiler what a draw does
+            self._watch(func, args, args[0])
+            return args[0]
         _refuse_values(func, args, tensors)
         return self._computed(func, args, _on(META, options), tensors)
 
@@ -111,19 +115,38 @@ class Dataless(TorchDispatchMode):
         return result
 
 
-class WithoutDevice(TorchFunctionMode):
-    """What is decided above the operations: numbers that are written down, and fused attention."""
+@contextmanager
+def above_operations() -> Iterator[None]:
+    """What is decided above the operations, in the block and on simulated ranks alone.
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """One function of torch."""
-        options = dict(kwargs or {})
-        if func in (torch.tensor, torch.as_tensor):
-            return _written(func(*args, **_on(CPU, options)))
-        if func is F.scaled_dot_product_attention and args[0].is_meta:
-            return _attended(func, args, options)
-        return func(*args, **options)
+    These are numbers that are written down, and fused attention. A `TorchFunctionMode` would do the
+    same, and make every look at a tensor's shape as slow as an operation.
+    """
+    tensor, as_tensor = torch.tensor, torch.as_tensor
+    attention = F.scaled_dot_product_attention
+
+    def written(make: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            return _written(make(*args, **_on(CPU, options))) if _here() else make(*args, **options)
+
+        return call
+
+    def attended(*args: Any, **options: Any) -> torch.Tensor:
+        fused = _here() and args and args[0].is_meta
+        return _attended(attention, args, options) if fused else attention(*args, **options)
+
+    torch.tensor, torch.as_tensor = written(tensor), written(as_tensor)
+    F.scaled_dot_product_attention = attended
+    try:
+        yield
+    finally:
+        torch.tensor, torch.as_tensor = tensor, as_tensor
+        F.scaled_dot_product_attention = attention
+
+
+def _here() -> bool:
+    """Whether this thread is a simulated rank's; others may run beside it in a notebook."""
+    return any(isinstance(mode, Dataless) for mode in _get_current_dispatch_mode_stack())
 
 
 def _written(result: torch.Tensor) -> torch.Tensor:

@@ -14,9 +14,13 @@ nothing is under way, no one can ever go on: a deadlock is known, at once and ex
 
 from __future__ import annotations
 
+import ctypes
 import heapq
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,10 +33,12 @@ from course_lib.trace import Ledger, Refusal
 
 PEEK = 1e-6  # virtual seconds that a look at a call takes, so that who looks again and again ends
 STACK = 64 << 20  # bytes of a thread: a backward through many blocks is deep
+GRACE = 3.0  # seconds for all programs to end in, when the simulation has
+KNOCK = 0.02  # seconds between two times that a program which computes is told so
 
 
-class Stopped(BaseException):
-    """Ends the program of a rank, because the simulation has ended."""
+class Stopped(SystemExit):
+    """Ends the program of a rank, because the simulation has ended; a thread ends with it."""
 
 
 class Deadlocked(Refusal):
@@ -88,7 +94,7 @@ class Rank:
         self.waits: Call | None = None
         self.value: Any = None
         self.error: BaseException | None = None
-        self.ended = False
+        self.thread: threading.Thread | None = None
 
     def clock(self) -> float:
         """Virtual seconds since the beginning."""
@@ -142,19 +148,24 @@ class Engine:
             Deadlocked: some can never go on.
             Failed: the first program that raised.
         """
-        before = threading.stack_size(STACK)
-        threads = [
-            threading.Thread(target=self._body, args=(rank, program), daemon=True)
-            for rank in self.ranks.values()
-        ]
-        for thread in threads:
-            thread.start()
-        threading.stack_size(before)
         self._ready = [(0.0, number) for number in self.ranks]
         try:
+            self._start(program)
             self._loop()
         finally:
-            self._stop(threads)
+            self._stop()
+
+    def _start(self, program: Callable[[Rank], Any]) -> None:
+        before = threading.stack_size(STACK)
+        try:
+            for rank in self.ranks.values():
+                name = f"simulated rank {rank.number}"
+                rank.thread = threading.Thread(
+                    target=self._body, args=(rank, program), name=name, daemon=True
+                )
+                rank.thread.start()
+        finally:
+            threading.stack_size(before)
 
     def _loop(self) -> None:
         while True:
@@ -181,16 +192,25 @@ class Engine:
             pass
         except BaseException as error:
             rank.error = error
-        rank.ended = True
         self._back.release()
 
-    def _stop(self, threads: Sequence[threading.Thread]) -> None:
+    def _stop(self) -> None:
+        """Ends all programs; one that nothing ends in time, such as a long C call, is left behind.
+
+        After an interrupt a program may still compute, and perhaps never wait for a call again.
+        """
         self._stopping = True
-        for rank in self.ranks.values():
-            while not rank.ended:
-                self._give_turn(rank)
-        for thread in threads:
-            thread.join()
+        until = time.monotonic() + GRACE
+        with _unsaid(Stopped):
+            for rank in self.ranks.values():
+                thread = rank.thread
+                rank.turn.release()
+                while thread is not None and thread.is_alive() and time.monotonic() < until:
+                    thread.join(KNOCK)
+                    if thread.is_alive() and thread.ident is not None:
+                        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                            ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped)
+                        )
 
     def _check_all_ended(self) -> None:
         waiting = {
@@ -207,12 +227,25 @@ class Engine:
         while call.end is None:
             rank.waits = call
             call.waiters.append(rank)
-            self._back.release()
-            rank.turn.acquire()
+            if not self._is_next(rank):
+                self._back.release()
+                rank.turn.acquire()
             if self._stopping:
                 raise Stopped
             rank.waits = None
         rank.now = max(rank.now, call.end)
+
+    def _is_next(self, rank: Rank) -> bool:
+        """Whether the network frees this rank before any other: then it keeps the turn.
+
+        A turn costs two switches of threads, which are a good part of a simulation's time.
+        """
+        while not self._ready and self.wires.advance():
+            pass
+        if not self._ready or self._ready[0][1] != rank.number:
+            return False
+        heapq.heappop(self._ready)
+        return True
 
     def has_ended(self, rank: Rank, call: Call) -> bool:
         """Whether a call has ended at this rank's time, to which the others come first."""
@@ -242,3 +275,17 @@ class Engine:
         call = self._meetings.cut(rank, real, self.ranks[rank].now)
         self.wait(self.ranks[rank], call)
         return self._meetings.made(call, rank, real, parts)
+
+
+@contextmanager
+def _unsaid(error: type[BaseException]) -> Iterator[None]:
+    """Within, Python says nothing of this error where it cannot raise it.
+
+    That is in the callback of a weak reference, for one. Who raises it in a thread does so again.
+    """
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if lost.exc_type is error else before(lost)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before

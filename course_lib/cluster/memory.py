@@ -33,7 +33,15 @@ STEP = 1.01  # a peak is looked through again when it has grown by so much
 
 
 class OutOfMemory(Refusal):
-    """A rank holds more than its GPU has."""
+    """A rank holds more than its GPU has.
+
+    Attributes:
+        rank: which.
+    """
+
+    def __init__(self, asked: str, found: str, why: str, rank: int) -> None:
+        super().__init__(asked, found, why)
+        self.rank = rank
 
 
 class Memory:
@@ -103,6 +111,7 @@ class Memory:
                 f"{count / 1e9:.2f} GB more for a tensor{shape} on {self.where}",
                 f"{self.peak / 1e9:.1f} GB of {self.limit / 1e9:.1f}: {in_words(self.at_peak)}",
                 "it does not fit: cut the largest class over more ranks, or recompute activations",
+                self.ledger.rank,
             )
 
     def by_class(self) -> dict[str, int]:

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from course_lib.cluster.dataless import META, Dataless, WithoutDevice, without_data
+from course_lib.cluster.dataless import META, Dataless, above_operations, without_data
 from course_lib.cluster.engine import Deadlocked, Engine, Failed, Rank
 from course_lib.cluster.fold import Fold
-from course_lib.cluster.memory import Memory, OutOfMemory, watched
+from course_lib.cluster.memory import Memory, OutOfMemory, in_words, watched
 from course_lib.cluster.prices import Prices, is_product
 from course_lib.cluster.wires import Wires
 from course_lib.comm import Group
@@ -52,6 +52,17 @@ class Simulation:
     def timeline(self) -> Timeline:
         """The ledgers of the ranks that were run."""
         return Timeline(self.ledgers.values())
+
+    def summary(self) -> str:
+        """How many ranks were run, how long they took, and what the fullest of them held."""
+        rank, fullest = max(self.memories.items(), key=lambda item: item[1].peak)
+        ran, world = len(self.ledgers), self.fold.world
+        who = f"{world} simulated ranks" + (f", of which {ran} were run" if ran < world else "")
+        lines = [f"{who}: {self.seconds:.4g} s of virtual time"]
+        if fullest.peak:
+            lines.append(f"at most {fullest.peak / 1e9:.3g} of {fullest.limit / 1e9:.3g} GB, "
+                         f"on rank {rank}: {in_words(fullest.at_peak)}")  # fmt: skip
+        return "\n".join(lines)
 
 
 def simulate(
@@ -93,14 +104,14 @@ def simulate(
         group = Group(
             range(world_size), rank.number, "world", ledgers[rank.number], transport, META
         )
-        with WithoutDevice(), Dataless(_booked(rank, memory, prices)):
+        with Dataless(_booked(rank, memory, prices)):
             return program(group, *without_data(copy.deepcopy(args)))
 
     def current() -> Memory | None:
         return None if engine.current is None else memories[engine.current.number]
 
     try:
-        with watched(current):
+        with watched(current), above_operations():
             engine.run(body)
     except Deadlocked as error:
         error.ledgers = ledgers

@@ -62,7 +62,8 @@ class TorchTransport:
             raise CommError(
                 "the group of all ranks",
                 "torch.distributed is not initialised in this process",
-                "call torch.distributed.init_process_group first, or run the cell with %%ranks",
+                "call torch.distributed.init_process_group first, or run the cell with %%ranks; an "
+                "exercise uses the group that it is given",
             )
         handle = dist.group.WORLD
         assert handle is not None

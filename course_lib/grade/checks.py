@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -23,6 +23,25 @@ CODES = {
     "P": "parity with torch",
     "X": "forbidden calls",
 }
+
+
+class Scale(NamedTuple):
+    """What answers to an open exercise are measured by.
+
+    Attributes:
+        what: is measured, with its unit: `of the step that stages wait`.
+        trivial: the figure of the simplest answer that is right.
+        ours: the figure of the best answer that we know; on which side of `trivial` it lies says
+            whether less is better.
+    """
+
+    what: str
+    trivial: float
+    ours: float
+
+    def share(self, figure: float) -> float:
+        """How much of the way from `trivial` to `ours` it is: above 1, it is better than ours."""
+        return (self.trivial - figure) / (self.trivial - self.ours)
 
 
 @dataclass(frozen=True)
@@ -43,6 +62,8 @@ class Exercise:
         hidden_points: what those count.
         network: what carries the ranks' calls: `switch`, the judge's own; or `torch`, where the
             exercise is about torch.distributed itself. Then evidence is kept in the ranks.
+        open: for an exercise without one right answer, the fields of its `Scale`. Its checks say
+            whether an answer is valid; one of them takes the figure, by `run.figure`.
     """
 
     name: str
@@ -56,6 +77,12 @@ class Exercise:
     hidden_checks: int = 0
     hidden_points: int = 0
     network: str = "switch"
+    open: tuple[str, float, float] | None = None
+
+    @property
+    def scale(self) -> Scale | None:
+        """What answers are measured by; None if there are right ones and wrong ones."""
+        return Scale(*self.open) if self.open else None
 
 
 @dataclass(frozen=True)

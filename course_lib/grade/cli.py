@@ -133,10 +133,10 @@ def do_doctor(args: argparse.Namespace) -> int:
 
 # --- for learners --------------------------------------------------------------------------------
 def do_list(args: argparse.Namespace) -> int:
-    """All exercises, a line each."""
+    """All exercises, a line each: ★ core, ◇ open, without one right answer."""
     for entry in entries():
         exercise = entry.exercise
-        star = "★" if exercise.core else " "
+        star = "★" if exercise.core else "◇" if exercise.open else " "
         print(
             f"{star} {exercise.lesson:<24} {exercise.name:<32} {entry.points:>3} points  "
             f"{exercise.minutes:>3} min  {exercise.title}"

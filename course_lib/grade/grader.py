@@ -25,6 +25,8 @@ SILENCE = 300.0  # seconds without a report after which the grader itself is stu
 ANSWERS_WITHIN = 60.0  # seconds in which a preloaded process that is ready forks
 ATTEMPTS = 2
 RUNNER = "course_lib.grade.suite.runner:main"  # what the trusted process runs
+# What the preloaded process imports for it: nothing of the judge, since answers are forked from it.
+AHEAD = ("pytest", "course_lib.grade.rank.subject")
 LONGEST = 1 << 24  # bytes of an answer
 PROTECTED = ("exercises", "grading", "notebooks", ".course")  # no answer may write there
 HIDDEN = ("solutions", "grading/mutants", "tests")  # an answer may not read these either
@@ -187,7 +189,7 @@ class Judging:
         try:
             fds = (theirs.fileno(), asks.fileno(), serves.fileno())
             self._server.wait_ready(SILENCE)
-            child = self._server.fork(RUNNER, {}, fds, within=ANSWERS_WITHIN, serve=2)
+            child = self._server.fork(RUNNER, {}, fds, within=ANSWERS_WITHIN, serve=2, ahead=AHEAD)
         finally:
             for end in (theirs, asks, serves):
                 end.close()

@@ -12,8 +12,16 @@ from torch import nn
 
 from course_lib.comm import Group, all_reduce
 from course_lib.lesson.gap import largest_gap
-from course_lib.lesson.strategy import Reduces, Sharded, Strategy, backward, one_process
+from course_lib.lesson.strategy import (
+    InStages,
+    Reduces,
+    Sharded,
+    Strategy,
+    backward,
+    one_process,
+)
 from course_lib.model import ModelConfig, Transformer
+from course_lib.trace import Refusal
 
 Tensors = dict[str, torch.Tensor]
 CONFIG = ModelConfig(layers=2, hidden=32, heads=4, kv_heads=2, ffn=44, sequence=16)
@@ -70,6 +78,8 @@ def prove(
     *,
     optimizers: Sequence[str] = ("SGD", "AdamW"),
     steps: int = 4,
+    config: ModelConfig = CONFIG,
+    same_batch: bool = False,
 ) -> Proof:
     """Trains a small transformer with each strategy, and alone, on the same global batches.
 
@@ -82,71 +92,107 @@ def prove(
         group: the ranks that train together; each takes 1/N of the rows of a batch.
         optimizers: names of classes in `torch.optim`.
         steps: how many updates are made.
+        config: the transformer's sizes.
+        same_batch: every rank gets the whole batch, because the model is cut and not the batch.
 
     Returns:
         The gaps, the largest over the ranks.
+
+    Raises:
+        Refusal: ranks hold parts of the model, and no rank holds one of its parameters.
     """
+    rows = None if same_batch else group
     gaps = {}
     for optimizer in optimizers:
         make = partial(getattr(torch.optim, optimizer), lr=RATE)
-        exact = _train(one_process, None, make, steps)
+        exact = _train(one_process, None, make, steps, config, None)
         for name, strategy in strategies.items():
-            found = _train(strategy, group, make, steps)
-            gaps[name, optimizer] = Gap(_gap(found[0], exact[0], group),
-                                        _off_the_way(found[1], exact[1], group))  # fmt: skip
+            found = _train(strategy, group, make, steps, config, rows)
+            for part, whole in zip(found, exact, strict=True):
+                _check_whole(part, whole, name, group)
+            gradients = _gap(found[0], exact[0], group)
+            weights = _off_the_way(found[1], exact[1], config, group)
+            gaps[name, optimizer] = Gap(gradients, weights)
     ordered = {(n, o): gaps[n, o] for n in strategies for o in optimizers}
     return Proof(ordered, steps)
 
 
 def _train(
-    strategy: Callable[..., Any], group: Group | None, make: Any, steps: int
+    strategy: Callable[..., Any],
+    group: Group | None,
+    make: Any,
+    steps: int,
+    config: ModelConfig,
+    rows: Group | None,
 ) -> tuple[Tensors, Tensors]:
-    """Whole gradients before the first step and whole weights after the last."""
-    model = Transformer(CONFIG).double()
+    """Whole gradients before the first step and whole weights after the last, of this rank."""
+    model = Transformer(config).double()
     wrapped, optimizer = strategy(model, group, make)
     first: Tensors = {}
     for step in range(steps):
         optimizer.zero_grad()
-        backward(wrapped, *_batch(step, group))
+        backward(wrapped, *_batch(step, config, rows))
         if step == 0:
             first = _gradients(model, wrapped, optimizer)
         optimizer.step()
-    whole = wrapped.full_state_dict() if isinstance(wrapped, Sharded) else model.state_dict()
-    return first, {name: tensor.detach().clone() for name, tensor in whole.items()}
+    return first, {name: t.detach().clone() for name, t in _weights(model, wrapped).items()}
 
 
-def _batch(step: int, group: Group | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _weights(model: nn.Module, wrapped: Any) -> Tensors:
+    if isinstance(wrapped, Sharded):
+        return wrapped.full_state_dict()
+    return dict(wrapped.own) if isinstance(wrapped, InStages) else model.state_dict()
+
+
+def _batch(
+    step: int, config: ModelConfig, group: Group | None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """This rank's rows of a step's batch; all of them without a group."""
     generator = torch.Generator().manual_seed(step)
-    both = torch.randint(0, CONFIG.vocabulary, (ROWS, CONFIG.sequence + 1), generator=generator)
+    both = torch.randint(0, config.vocabulary, (ROWS, config.sequence + 1), generator=generator)
     if group is not None:
         both = both.tensor_split(group.size)[group.index]
     return both[:, :-1], both[:, 1:]
 
 
-def _gradients(model: nn.Module, wrapped: nn.Module, optimizer: Any) -> Tensors:
+def _gradients(model: nn.Module, wrapped: Any, optimizer: Any) -> Tensors:
     """By name; none if the optimizer averages them itself, later and in parts."""
     if isinstance(wrapped, Sharded):
         return wrapped.full_gradients()
     if isinstance(optimizer, Reduces):
         return {}
-    return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    held = wrapped.own if isinstance(wrapped, InStages) else dict(model.named_parameters())
+    return {n: p.grad.clone() for n, p in held.items() if p.grad is not None}
 
 
 def _gap(found: Tensors, exact: Tensors, group: Group) -> float | None:
     """None if there is nothing to compare."""
     if not found:
         return None
-    return largest_gap([found[name] for name in exact], exact.values(), group)
+    return largest_gap(found.values(), [exact[name] for name in found], group)
 
 
-def _off_the_way(found: Tensors, exact: Tensors, group: Group) -> float:
+def _check_whole(found: Tensors, exact: Tensors, strategy: str, group: Group) -> None:
+    """Refuses what leaves a parameter out, which no gap would show; nothing at all is seen."""
+    if not found:
+        return
+    there = torch.tensor([float(name in found) for name in exact], device=group.device)
+    all_reduce(there, group, "max")
+    missing = [name for name, held in zip(exact, there.tolist(), strict=True) if not held]
+    if missing:
+        raise Refusal(
+            f"a proof of {strategy}", f"no rank holds {missing[0]}", "all of the model is compared"
+        )
+
+
+def _off_the_way(found: Tensors, exact: Tensors, config: ModelConfig, group: Group) -> float:
     """The distance from where one process has gone, as a part of how far that was."""
-    start = Transformer(CONFIG).double().state_dict()
-    off = _length([found[name] - exact[name] for name in exact])
-    way = _length([exact[name] - start[name] for name in exact])
-    all_reduce(off, group, "max")
-    return (off / way).item()
+    start = Transformer(config).double().state_dict()
+    off = _length([found[name] - exact[name] for name in found])
+    way = _length([exact[name] - start[name] for name in found])
+    part = off / way
+    all_reduce(part, group, "max")
+    return part.item()
 
 
 def _length(tensors: list[torch.Tensor]) -> torch.Tensor:

@@ -47,7 +47,7 @@ def show(thing: Callable[..., Any] | type) -> Source:
     name = getattr(thing, "__qualname__", str(thing))
     home = Path(course_lib.__file__).parent
     try:
-        path = Path(inspect.getsourcefile(thing) or "").resolve()
+        path = Path(inspect.getsourcefile(inspect.unwrap(thing)) or "").resolve()
         file = path.relative_to(home.parent).as_posix()
         lines, line = inspect.getsourcelines(thing)
     except (TypeError, ValueError, OSError):

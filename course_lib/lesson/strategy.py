@@ -17,9 +17,7 @@ MakeOptimizer = Callable[[Iterable[Any]], Any]
 class Strategy(Protocol):
     """Lays a model out over a group: wraps the model, the optimizer, or both."""
 
-    def __call__(
-        self, model: nn.Module, group: Group, make: Callable[..., Any]
-    ) -> tuple[nn.Module, Any]:
+    def __call__(self, model: nn.Module, group: Group, make: Callable[..., Any]) -> tuple[Any, Any]:
         """Returns the model to call and the optimizer to step.
 
         Args:
@@ -56,6 +54,20 @@ class Sharded(Protocol):
         """All weights whole, by name; collective."""
 
 
+@runtime_checkable
+class InStages(Protocol):
+    """A model of which a rank has some whole parameters, as in a pipeline; it runs every backward.
+
+    Attributes:
+        own: this rank's parameters, by the whole model's names.
+    """
+
+    own: dict[str, nn.Parameter]
+
+    def forward_backward(self, inputs: torch.Tensor, targets: torch.Tensor) -> float:
+        """Adds the gradients of the mean loss of a whole batch; its loss, on every rank."""
+
+
 def one_process(
     model: nn.Module, group: Group | None, make: Callable[..., Any]
 ) -> tuple[nn.Module, Any]:
@@ -63,14 +75,17 @@ def one_process(
     return model, make(model.parameters())
 
 
-def backward(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> float:
+def backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> float:
     """Gradients of the mean loss, averaged over the ranks; returns this rank's loss.
 
     Args:
-        model: called with the inputs; what it returns are logits [B, T, V].
+        model: called with the inputs; what it returns are logits [B, T, V]. If it is in stages, it
+            is given the batch instead.
         inputs: this rank's tokens, int64 [B, T].
         targets: the tokens that follow, int64 [B, T].
     """
+    if isinstance(model, InStages):
+        return model.forward_backward(inputs, targets)
     loss = cross_entropy(model(inputs), targets)
     loss.backward()
     if isinstance(model, Synchronizes):
@@ -78,9 +93,7 @@ def backward(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> f
     return loss.item()
 
 
-def train_step(
-    model: nn.Module, optimizer: Any, inputs: torch.Tensor, targets: torch.Tensor
-) -> float:
+def train_step(model: Any, optimizer: Any, inputs: torch.Tensor, targets: torch.Tensor) -> float:
     """One update on this rank's part of the batch; returns this rank's loss."""
     optimizer.zero_grad()
     loss = backward(model, inputs, targets)

@@ -1,5 +1,11 @@
 """One file per parallelism; each takes a plain module and a group."""
 
+from course_lib.parallel.compress.compressed_ddp import CompressedDDP
+from course_lib.parallel.compress.compressors import Compressor, Int8, Sign, TopK
+from course_lib.parallel.compress.feedback import Compressed, ErrorFeedback, Reducer
+from course_lib.parallel.compress.gathered_mean import GatheredMean
+from course_lib.parallel.compress.one_bit_adam import OneBitAdam
+from course_lib.parallel.compress.powersgd import PowerSGD
 from course_lib.parallel.context.context_parallel import (
     Piece,
     SequenceLayout,
@@ -14,6 +20,18 @@ from course_lib.parallel.data.ddp import BucketedDDP, NaiveDDP, OverlapDDP
 from course_lib.parallel.data.sync_batch_norm import SyncBatchNorm, convert_sync_batch_norm
 from course_lib.parallel.expert.expert_gradients import TotalCounts, average_over_replicas
 from course_lib.parallel.expert.expert_parallel import ExpertParallel, dispatch, plan_route
+from course_lib.parallel.flat_mean import FlatMean
+from course_lib.parallel.local.diloco import DiLoCo, nesterov
+from course_lib.parallel.local.local_sgd import LocalSGD
+from course_lib.parallel.local.streaming import StreamingDiLoCo
+from course_lib.parallel.matrix.muon import Muon
+from course_lib.parallel.matrix.newton_schulz import (
+    newton_schulz,
+    newton_schulz_flops,
+    sharded_newton_schulz,
+)
+from course_lib.parallel.matrix.owner_muon import OwnerMuon
+from course_lib.parallel.matrix.owners import Cut, Exchange, choose_owners
 from course_lib.parallel.offload.activation_offload import offload_activations
 from course_lib.parallel.offload.device_pool import DevicePool, OutOfMemory
 from course_lib.parallel.offload.layer_stream import LayerStream
@@ -47,29 +65,48 @@ __all__ = [
     "Bucket",
     "BucketedDDP",
     "ColumnParallelLinear",
+    "Compressed",
+    "CompressedDDP",
+    "Compressor",
+    "Cut",
     "DevicePool",
+    "DiLoCo",
+    "ErrorFeedback",
+    "Exchange",
     "ExpertParallel",
     "FSDP",
     "FlatLayout",
+    "FlatMean",
+    "GatheredMean",
     "HeadCut",
+    "Int8",
     "LayerStream",
+    "LocalSGD",
+    "Muon",
     "NaiveDDP",
     "NvmeOptimizer",
     "NvmeStore",
     "OffloadedAdam",
     "OffloadedOptimizer",
+    "OneBitAdam",
     "OutOfMemory",
     "OverlapDDP",
+    "OwnerMuon",
     "Pack",
     "Piece",
     "Pipeline",
+    "PowerSGD",
     "Precision",
+    "Reducer",
     "RegionRng",
     "RowParallelLinear",
     "SequenceLayout",
     "SequenceRegion",
+    "Sign",
+    "StreamingDiLoCo",
     "SyncBatchNorm",
     "TensorRegion",
+    "TopK",
     "TornFile",
     "TotalCounts",
     "VocabParallelEmbedding",
@@ -79,15 +116,20 @@ __all__ = [
     "average_over_replicas",
     "build_buckets",
     "call_as_forward",
+    "choose_owners",
     "clip_grad_norm",
     "convert_sync_batch_norm",
     "dispatch",
     "flatten",
     "join_sequence",
+    "nesterov",
+    "newton_schulz",
+    "newton_schulz_flops",
     "offload_activations",
     "plan_route",
     "ring_attention",
     "shard_sequence",
+    "sharded_newton_schulz",
     "split_stages",
     "sum_gradients_of",
     "sum_tied_gradient",

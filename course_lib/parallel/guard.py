@@ -59,6 +59,15 @@ class _StepGuard:
         if touched:
             self._check(optimizer, touched)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A class of optimizers that is sent to ranks takes torch's hooks for all steps along. What
+        # this one guards stays here.
+        return partial, (_lets_pass,)
+
+
+def _lets_pass(_optimizer: Optimizer, *_: Any) -> None:
+    pass
+
 
 def weakly(method: Callable[..., None]) -> Callable[..., None]:
     """A method as a hook that does not keep its object alive.

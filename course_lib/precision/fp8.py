@@ -1,4 +1,4 @@
-"""A linear layer whose three products are made of 8-bit numbers; weights stay as they are.
+"""A linear layer whose three products are of 8-bit or 4-bit numbers; weights stay as they are.
 
 Notebook: 09 Mixed precision and FP8 (fp8_linear).
 Paper: Micikevicius et al., "FP8 Formats for Deep Learning" (2022), sections 3 and 4; Peng et al.,
@@ -30,7 +30,7 @@ def fp8_linear(
     bias_N: torch.Tensor | None = None,
     scalers: Scalers | None = None,
 ) -> torch.Tensor:
-    """Computes x · weightᵀ + bias; all three products are of 8-bit numbers, sums of float32.
+    """Computes x · weightᵀ + bias; all three products are of narrow numbers, sums of float32.
 
     Args:
         x: [..., K], floats.
@@ -57,20 +57,20 @@ class _Product(torch.autograd.Function):
         q_x_TK, q_x_KT = scalers.input(x_TK)
         q_w_NK, _ = scalers.weight(weight_NK)
         # The weight itself costs nothing to keep, and FSDP may free and gather it meanwhile.
-        ctx.save_for_backward(weight_NK, q_x_KT.data, q_x_KT.scale)
+        ctx.save_for_backward(weight_NK, q_x_KT.data, q_x_KT.scale, q_x_KT.outer)
         ctx.scalers, ctx.block, ctx.dtype = scalers, q_x_KT.block, x_TK.dtype
         return scaled_matmul(q_x_TK, q_w_NK).to(x_TK.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        weight_NK, x_data, x_scale = ctx.saved_tensors
+        weight_NK, x_data, x_scale, x_outer = ctx.saved_tensors
         q_g_TN, q_g_NT = ctx.scalers.gradient(grads[0])
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
             _, q_w_KN = ctx.scalers.weight(weight_NK)
             grad_x = scaled_matmul(q_g_TN, q_w_KN).to(ctx.dtype)
         if ctx.needs_input_grad[1]:
-            q_x_KT = Scaled(x_data, x_scale, ctx.block)
+            q_x_KT = Scaled(x_data, x_scale, ctx.block, x_outer)
             grad_weight = scaled_matmul(q_g_NT, q_x_KT).to(weight_NK.dtype)
         return grad_x, grad_weight, None
 

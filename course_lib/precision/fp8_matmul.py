@@ -1,10 +1,10 @@
-"""A product of two scaled 8-bit matrices, summed in float32: on the GPU's own units, or emulated.
+"""A product of two scaled matrices, summed in float32: on the GPU's own units, or emulated.
 
 Notebook: 09 Mixed precision and FP8 (fp8_linear).
 Source: torch._scaled_mm (cuBLASLt); DeepSeek-AI, "DeepSeek-V3" (2024), section 3.3.2, on sums.
 Costs 2·M·N·K operations, at twice the rate of bfloat16 where the GPU has units for it.
-The production version has kernels for blocks too (DeepGEMM); here products with more than one
-scale a matrix are emulated on every device.
+The production version has kernels for blocks too (DeepGEMM; cuBLAS for MX and NVFP4 on Blackwell);
+here products with more than one scale a matrix are emulated on every device.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 import torch
 
-from course_lib.precision.formats import E5M2
+from course_lib.precision.formats import E2M1, E5M2
 from course_lib.precision.scaling import Scaled
 
 Way = Literal["scaled_mm", "emulated"]
@@ -31,8 +31,9 @@ def choose_way(a_MK: Scaled, b_NK: Scaled) -> Way:
     native = data.is_cuda and torch.cuda.get_device_capability(data.device) >= (8, 9)
     one_scale = all(q.scale.numel() == 1 and q.scale.dtype == torch.float32 for q in (a_MK, b_NK))
     fits = all(size % 16 == 0 for size in b_NK.data.shape)
-    both_e5m2 = data.dtype == b_NK.data.dtype == E5M2.dtype
-    return "scaled_mm" if native and one_scale and fits and not both_e5m2 else "emulated"
+    kinds = (data.dtype, b_NK.data.dtype)
+    known = E2M1.dtype not in kinds and kinds != (E5M2.dtype, E5M2.dtype)
+    return "scaled_mm" if native and one_scale and fits and known else "emulated"
 
 
 def scaled_matmul(a_MK: Scaled, b_NK: Scaled, way: Way | None = None) -> torch.Tensor:

@@ -1,8 +1,10 @@
 """Which scale a tensor gets: from its largest number now, or in earlier steps, or block by block.
 
-Notebook: 09 Mixed precision and FP8 (fp8_linear, delayed_scaling, blockwise_scaling).
+Notebook: 09 Mixed precision and FP8 (fp8_linear, delayed_scaling, blockwise_scaling,
+nvfp4_quantize).
 Paper: Micikevicius et al., "FP8 Formats for Deep Learning" (2022), section 4; DeepSeek-AI,
-"DeepSeek-V3" (2024), section 3.3.2 and figure 7.
+"DeepSeek-V3" (2024), section 3.3.2 and figure 7; NVIDIA, "Pretraining Large Language Models with
+NVFP4" (2025), section 4.
 Costs: current and block scaling send nothing; delayed scaling one all-reduce MAX of 4 bytes for
 each tensor that is scaled, a step: 2(N-1)/N·4·3L bytes a rank for L linear layers.
 The production version (Transformer Engine) writes both layouts of a tensor in one fused kernel.
@@ -20,6 +22,7 @@ import torch
 
 from course_lib.comm import CommError, Group, all_reduce
 from course_lib.precision.formats import E4M3FN, E5M2, Format
+from course_lib.precision.hadamard import hadamard, rotate
 from course_lib.precision.scaling import (
     Scaled,
     block_amax,
@@ -28,6 +31,7 @@ from course_lib.precision.scaling import (
     scale_for,
     whole,
 )
+from course_lib.precision.small_blocks import mx_quantize, nvfp4_quantize
 
 # Every tensor enters two of the three products of a layer: in one its rows are summed over, in the
 # other its columns. A scaler gives it in both forms: [R, C], and transposed, [C, R].
@@ -88,6 +92,56 @@ class BlockScaling:
             partial(_by_square, format=E4M3FN, size=self.size),
             partial(_by_run, format=self.gradients, size=self.size),
         )
+
+
+@dataclass(frozen=True)
+class MxScaling:
+    """MX blocks of 32 along the dim that is summed over; every tensor is quantized twice.
+
+    With 4 bits a weight's two forms are rounded differently, and the backward is not quite that of
+    the forward. With 8 bits only subnormal numbers differ: another power of two leaves a mantissa
+    as it is.
+
+    Attributes:
+        format: E4M3FN or E2M1.
+        round_up: the scale; see `mx_quantize`.
+        stochastic: rounds gradients stochastically, so that they have the right mean.
+    """
+
+    format: Format = E4M3FN
+    round_up: bool = True
+    stochastic: bool = False
+
+    def scalers(self) -> Scalers:
+        """Scalers of one more layer."""
+        plain = partial(mx_quantize, format=self.format, round_up=self.round_up)
+        gradient = _with_noise(plain) if self.stochastic else plain
+        return Scalers(_both(plain), _both(plain), _both(gradient))
+
+
+@dataclass(frozen=True)
+class Nvfp4Scaling:
+    """NVFP4: runs of 16 for activations and gradients, squares of 16 for weights.
+
+    The squares give a weight's two forms the same numbers.
+
+    Attributes:
+        stochastic: rounds gradients stochastically, so that they have the right mean.
+        rotated: turns both matrices of the weight's gradient by one random Hadamard matrix.
+        seed: of its signs; the same on all ranks.
+    """
+
+    stochastic: bool = True
+    rotated: bool = True
+    seed: int = 0
+
+    def scalers(self) -> Scalers:
+        """Scalers of one more layer."""
+        rounds = _with_noise(nvfp4_quantize) if self.stochastic else nvfp4_quantize
+        generator = torch.Generator().manual_seed(self.seed)
+        signs = torch.randint(0, 2, (16,), generator=generator) * 2.0 - 1
+        matrix = hadamard(16, signs) if self.rotated else None
+        return Scalers(_both(nvfp4_quantize, matrix), _weight_squares, _both(rounds, matrix))
 
 
 class DelayedScaling:
@@ -201,3 +255,24 @@ def _by_square(x_RC: torch.Tensor, format: Format, size: int) -> tuple[Scaled, S
 def _by_run(x_RC: torch.Tensor, format: Format, size: int) -> tuple[Scaled, Scaled]:
     block = (1, size)
     return quantize_now(x_RC, format, block), quantize_now(x_RC.t(), format, block)
+
+
+def _both(
+    quantizes: Callable[[torch.Tensor], Scaled], matrix: torch.Tensor | None = None
+) -> Scaler:
+    """Quantizes each form along its rows; the transposed one is rotated first, if asked."""
+
+    def scaler(x_RC: torch.Tensor) -> tuple[Scaled, Scaled]:
+        x_CR = x_RC.t() if matrix is None else rotate(x_RC.t(), matrix.to(x_RC.device))
+        return quantizes(x_RC), quantizes(x_CR)
+
+    return scaler
+
+
+def _with_noise(quantizes: Callable[..., Scaled]) -> Callable[[torch.Tensor], Scaled]:
+    return lambda x_RC: quantizes(x_RC, noise=torch.rand(x_RC.shape, device=x_RC.device))
+
+
+def _weight_squares(x_RC: torch.Tensor) -> tuple[Scaled, Scaled]:
+    scaled = nvfp4_quantize(x_RC, (16, 16))
+    return scaled, scaled.t()

@@ -2,8 +2,8 @@
 
 Notebook: 09 Mixed precision and FP8 (fp8_linear, blockwise_scaling).
 Paper: Micikevicius et al., "FP8 Formats for Deep Learning" (2022), section 3; DeepSeek-AI,
-"DeepSeek-V3" (2024), section 3.3.2; OCP "Microscaling Formats (MX) Specification v1.0", section 6.
-Costs n + 4·n/(block's elements) bytes for n numbers (MX: n + n/32), where float32 takes 4n.
+"DeepSeek-V3" (2024), section 3.3.2. For MX and NVFP4 see `small_blocks`.
+Costs n + 4·n/(block's elements) bytes for n numbers of 8 bits, where float32 takes 4n.
 The production version finds the largest number in the kernel that wrote the tensor, not afterwards.
 
 Everywhere in this room a scale *multiplies*: number = 8-bit number · scale.
@@ -16,37 +16,45 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from course_lib.precision.formats import E4M3FN, E8M0, Format
+from course_lib.precision.formats import E2M1, Format, round_to
+from course_lib.precision.packed import pack, unpack
 
 Block = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A matrix of 8-bit numbers and the scales that they were divided by.
+    """A matrix of numbers of 8 or 4 bits and the scales that they were divided by.
 
     Attributes:
-        data: [R, C] in an 8-bit dtype.
-        scale: one for each block, [⌈R/rows⌉, ⌈C/columns⌉]; float32, or E8M0 for MX.
+        data: [R, C] in an 8-bit dtype; or [R, C/2] for E2M1, two numbers in a byte.
+        scale: one for each block, [⌈R/rows⌉, ⌈C/columns⌉]; float32, E8M0 (MX) or E4M3 (NVFP4).
         block: rows and columns that share a scale; blocks at the far ends may be cut off.
+        outer: a float32 scalar by which all scales are multiplied; None stands for 1.
     """
 
     data: torch.Tensor
     scale: torch.Tensor
     block: Block
+    outer: torch.Tensor | None = None
 
     def dequantize(self) -> torch.Tensor:
         """The numbers that are meant, float32 [R, C]."""
-        return self.data.float() * _spread(self.scale.float(), self.block, self.data.shape)
+        packed = self.data.dtype == E2M1.dtype
+        numbers = unpack(self.data) if packed else self.data.float()
+        return numbers * _spread(_whole_scale(self.scale, self.outer), self.block, numbers.shape)
 
     def t(self) -> Scaled:
-        """The transpose, of the same memory."""
-        return Scaled(self.data.t(), self.scale.t(), self.block[::-1])
+        """The transpose, of the same memory unless two numbers share a byte."""
+        packed = self.data.dtype == E2M1.dtype
+        data = pack(unpack(self.data).t()) if packed else self.data.t()
+        return Scaled(data, self.scale.t(), self.block[::-1], self.outer)
 
     @property
     def nbytes(self) -> int:
         """What it takes in memory or in a message, scales included."""
-        return self.data.nbytes + self.scale.nbytes
+        outer = 0 if self.outer is None else self.outer.nbytes
+        return self.data.nbytes + self.scale.nbytes + outer
 
 
 def whole(x_RC: torch.Tensor) -> Block:
@@ -73,19 +81,31 @@ def scale_for(amax: torch.Tensor, format: Format) -> torch.Tensor:
     return torch.where(amax == 0, torch.ones_like(scale), scale)
 
 
-def quantize(x_RC: torch.Tensor, format: Format, scale: torch.Tensor, block: Block) -> Scaled:
+def quantize(
+    x_RC: torch.Tensor,
+    format: Format,
+    scale: torch.Tensor,
+    block: Block,
+    outer: torch.Tensor | None = None,
+    noise: torch.Tensor | None = None,
+) -> Scaled:
     """Divides by the scales and rounds; what is still too large becomes the largest number.
 
     Args:
-        x_RC: floats.
-        format: of 8 bits.
+        x_RC: floats; C is even if the format has four bits.
+        format: of 8 bits, or E2M1.
         scale: one for each block, as `Scaled` has it.
         block: rows and columns that share a scale.
+        outer: as `Scaled` has it.
+        noise: rounds stochastically, as `round_to` does; float32 [R, C].
     """
-    small = x_RC.detach().float() / _spread(scale.float(), block, x_RC.shape)
+    small = x_RC.detach().float() / _spread(_whole_scale(scale, outer), block, x_RC.shape)
+    if noise is not None or format == E2M1:
+        small = round_to(format, small, True, noise)
     # torch's casts do as `formats.round_to` does; the tests compare them bit for bit.
-    data = small.clamp(-format.largest, format.largest).to(format.dtype)
-    return Scaled(data, scale, block)
+    small = small.clamp(-format.largest, format.largest)
+    data = pack(small) if format == E2M1 else small.to(format.dtype)
+    return Scaled(data, scale, block, outer)
 
 
 def quantize_now(x_RC: torch.Tensor, format: Format, block: Block | None = None) -> Scaled:
@@ -100,28 +120,14 @@ def quantize_now(x_RC: torch.Tensor, format: Format, block: Block | None = None)
     return quantize(x_RC, format, scale_for(block_amax(x_RC, block), format), block)
 
 
-def mx_quantize(x_RC: torch.Tensor, block: int = 32) -> Scaled:
-    """MXFP8: E4M3 numbers, and a power of two, kept in E8M0, for each 32 neighbours in a row.
-
-    Dividing by a power of two is exact, and needs no multiplier in hardware. The power is such that
-    the largest magnitude comes to lie between 256 and 512; beyond 448 it is clipped, which costs up
-    to 1/8 of it.
-
-    Args:
-        x_RC: floats; blocks go along the last dim.
-        block: numbers that share a scale.
-    """
-    amax = block_amax(x_RC, (1, block))
-    top = torch.frexp(torch.tensor(E4M3FN.largest)).exponent
-    exponent = (torch.frexp(amax).exponent - top).clamp(-E8M0.bias, E8M0.bias)
-    power = torch.ldexp(torch.ones_like(amax, dtype=torch.float64), exponent).float()
-    scale = torch.where(amax.isfinite(), power, torch.nan).to(E8M0.dtype)
-    return quantize(x_RC, E4M3FN, scale, (1, block))
-
-
 def _spread(scale: torch.Tensor, block: Block, shape: torch.Size) -> torch.Tensor:
     """Each scale repeated over the numbers of its block."""
     if scale.numel() == 1:
         return scale
     tall = scale.repeat_interleave(block[0], 0)[: shape[0]]
     return tall.repeat_interleave(block[1], 1)[:, : shape[1]]
+
+
+def _whole_scale(scale: torch.Tensor, outer: torch.Tensor | None) -> torch.Tensor:
+    """What a block's numbers are multiplied by, float32."""
+    return scale.float() if outer is None else scale.float() * outer

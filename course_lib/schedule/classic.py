@@ -50,7 +50,7 @@ def gpipe(p: int, m: int) -> Schedule:
 
 
 def one_f_one_b(p: int, m: int) -> Schedule:
-    """Forwards until the last rank has work; then one forward and one backward by turns.
+    """Forwards until the last rank has work; then one forward and one backward in turn.
 
     Rank r begins with p-1-r forwards, or with all m if there are fewer.
 

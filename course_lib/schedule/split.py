@@ -47,8 +47,8 @@ def split_stages(costs: Sequence[float], p: int) -> list[range]:
     for stage in range(p):
         best = {
             end: min(
-                (max(dearest, until[end] - until[start]), [*cuts, end])
-                for start, (dearest, cuts) in best.items()
+                (max(slowest, until[end] - until[start]), [*cuts, end])
+                for start, (slowest, cuts) in best.items()
                 if start < end
             )
             for end in range(stage + 1, count - (p - stage - 1) + 1)

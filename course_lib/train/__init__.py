@@ -11,7 +11,13 @@ from course_lib.train.loop import Run, rate_at, train
 from course_lib.train.mesh_checkpoint import mesh_training, whole_model
 from course_lib.train.mesh_model import MeshModel
 from course_lib.train.parallelize import expert_parallel, tensor_parallel
-from course_lib.train.stage import TransformerStage, pipeline_stages, stage_costs, tied_pair
+from course_lib.train.stage import (
+    StagedModel,
+    TransformerStage,
+    pipeline_stages,
+    stage_costs,
+    tied_pair,
+)
 from course_lib.train.step import StepReport, finalize_grads, own_micro_batches, train_step
 
 __all__ = [
@@ -19,6 +25,7 @@ __all__ = [
     "MeshModel",
     "Run",
     "RunConfig",
+    "StagedModel",
     "StepReport",
     "TransformerStage",
     "check",

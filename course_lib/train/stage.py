@@ -14,10 +14,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from course_lib.comm import Group
-from course_lib.model import ModelConfig, Transformer, auxiliary_loss
+from course_lib.comm import Group, broadcast
+from course_lib.model import ModelConfig, Transformer, auxiliary_loss, cross_entropy
 from course_lib.model.formulas import stage_costs
 from course_lib.model.transformer import rotary
+from course_lib.parallel import Pipeline
 from course_lib.schedule import Schedule, split_model
 from course_lib.train.side_loss import with_side_loss
 
@@ -92,6 +93,53 @@ def pipeline_stages(
         )
         for stage in schedule.stages_of(group.index)
     }
+
+
+class StagedModel:
+    """A transformer in a pipeline, which trains on a batch at a time like a whole one.
+
+    Args:
+        model: the whole, the same on every rank; this rank's stages take their modules from it.
+        schedule: of the pipeline. A batch is cut into its micro-batches.
+        group: the ranks of the pipeline.
+
+    Attributes:
+        pipe: the pipeline.
+        own: this rank's parameters, by the whole model's names.
+
+    Raises:
+        ScheduleError: the schedule does not fit the group, or has more stages than blocks.
+    """
+
+    def __init__(self, model: Transformer, schedule: Schedule, group: Group) -> None:
+        like = next(model.parameters())
+
+        def border(tokens_BT: torch.Tensor) -> torch.Tensor:
+            return like.new_empty(*tokens_BT.shape, model.config.hidden)
+
+        stages = pipeline_stages(model, schedule, group)
+        self.pipe = Pipeline(stages, schedule, group, loss=cross_entropy, border=border)
+        self.own = {n: p for stage in stages.values() for n, p in stage.named_parameters()}
+
+    def forward_backward(self, inputs: torch.Tensor, targets: torch.Tensor) -> float:
+        """Adds the gradients of the mean loss of a batch, and returns that loss on every rank.
+
+        Micro-batches are as equal as they can be, and count by their sequences. Collective; sends
+        what `Pipeline.step` sends, and the loss in a broadcast of 8 bytes.
+
+        Args:
+            inputs: int64 [B, T], the same on every rank.
+            targets: the tokens that follow, int64 [B, T].
+        """
+        pipe, m = self.pipe, self.pipe.schedule.micro_batches
+        parts = list(zip(inputs.tensor_split(m), targets.tensor_split(m), strict=True))
+        weights = [len(part) / len(inputs) for part, _ in parts]
+        losses = pipe.step(parts, weights)
+        loss = torch.zeros((), dtype=torch.float64, device=pipe.group.device)
+        for one, weight in zip(losses, weights, strict=False):
+            loss += one.detach() * weight
+        broadcast(loss, pipe.schedule.placement[-1], pipe.group)
+        return loss.item()
 
 
 def tied_pair(schedule: Schedule, group: Group) -> Group | None:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-READ = ("docs/install.md", "INSTRUCTORS.md")
+READ = ("docs/install.md", "docs/using.md", "INSTRUCTORS.md")
 BUILD = (
     "docs/architecture.md", "docs/wrappers.md", "docs/glossary.md", "docs/grading.md",
     "docs/decisions.md",
@@ -19,7 +19,7 @@ MADE = ("About <README.md>", "exercises/index.md", "reference/index.md")
 # Rooms from the bottom up, as docs/architecture.md has them.
 ROOMS = (
     "trace", "schedule", "layout", "data", "model", "comm", "parallel", "precision", "recompute",
-    "checkpoint", "train", "plan", "ranks", "grade.suite", "plot",
+    "checkpoint", "train", "plan", "cluster", "ranks", "failures", "grade.suite", "plot",
 )  # fmt: skip
 TOCTREE = "```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
 AUTO = """```{{eval-rst}}

@@ -38,7 +38,7 @@ class Stage:
 
     def __init__(self, root: Path, target: Path) -> None:
         self.root, self.target = root.resolve(), target
-        self.lessons = sorted((self.root / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+        self.lessons = sorted((self.root / "notebooks").glob("[0-9A][0-9]_*.ipynb"))
         self.done: set[Path] = set()
         self.waiting: list[Path] = []
 

@@ -25,7 +25,7 @@ one whose gradients should come first. It is the same on every rank. Rules:
    no gradient (`grad` is None) counts as zeros there, not as what is left in the bucket from the
    step before. A parameter that no rank uses may end with zeros or without a gradient.
 5. `synchronize()` waits for all that is under way; nothing is waited for before. It is called once
-   after each backward, and the next step begins anew.
+   after each backward, and the next step begins again.
 
 One all-reduce for each bucket and step, and no other communication in a step. Autograd tells you
 that a gradient is ready by `parameter.register_post_accumulate_grad_hook(hook)`: it calls
@@ -66,4 +66,4 @@ class BucketedDDP(nn.Module):
 
     def synchronize(self) -> None:
         """Sends what has not been sent, and waits; every rank calls it once after each backward."""
-        raise NotImplementedError("bucketed_ddp: send what is left, wait, and begin anew")
+        raise NotImplementedError("bucketed_ddp: send what is left, wait, and begin again")

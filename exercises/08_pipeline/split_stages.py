@@ -1,13 +1,13 @@
 """Split the layers into stages: the slowest stage sets the pace, and a tied weight has two homes.
 
 Notebook 08. A pipeline cuts a model's layers into p stages, one for each rank. While it is full, it
-is as fast as its dearest stage: all others wait for that one. Equal *counts* are not equal *costs*:
+is as fast as its slowest stage: all others wait for that one. Equal *counts* are not equal *costs*:
 the last stage also has the head, whose product with the vocabulary costs as much as some layers.
 
 `split_stages`
 - cuts layers 0 to n-1 into p stages: stage 0 has the first ones, stage 1 those that follow, and so
   on. Each layer is in exactly one stage; no stage is empty.
-- The dearest stage (the sum of its layers' costs) is as cheap as it can be. Closing a stage as soon
+- The slowest stage (the sum of its layers' costs) is as fast as it can be. Closing a stage as soon
   as it has its share is quick, and often wrong: of the costs 1 1 2 3 3 1 each of 3 stages should
   have 11/3, so that makes 1+1+2, 3+3 and 1, at the pace of 6. Best is 1+1+2, 3 and 3+1: 4.
 - It must answer for 100 layers and 16 stages: there are too many splits to try them all.

@@ -17,8 +17,8 @@ Rules for DynamicLossScaler:
 - `step(optimizer)` makes the optimizer's step, or, if there was an overflow on any rank, does not
   call it: AdamW would move the weights even if all gradients were zero. Returns whether it did.
 - `update()` ends the update. After an overflow it multiplies the scale by `backoff`, and counting
-  begins anew. Otherwise it counts one more good update in a row; at the `interval`-th it multiplies
-  the scale by `growth`, and counting begins anew.
+  begins again. Otherwise it counts one more good update in a row; at the `interval`-th it
+  multiplies the scale by `growth`, and counting begins again.
 - One all-reduce of one number (at most 8 bytes) an update, in `unscale`; nothing else is sent.
 
 Rules for `train_update`: one update with all this, in the right order. The gradients are zeroed

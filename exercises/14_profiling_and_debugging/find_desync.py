@@ -18,7 +18,7 @@ The log of a rank is a dict:
 A record is a dict:
 
 - `group`: the global ranks of the group, a tuple;
-- `seq`: the number of the call on that group, from 0, counted on each group anew. So a call is
+- `seq`: the number of the call on that group, from 0, counted on each group again. So a call is
   known by group and number;
 - `op`, `dtype`, `shape`: `all_reduce`, `float32`, `(4, 6)`;
 - `begin`: seconds, on a clock that all ranks share;

@@ -11,7 +11,7 @@ What one action does is what it does in `gpipe_step`. Two things are new:
 
 - *Messages must not block.* In 1F1B, rank 0 sends the activations of micro-batch 1 while rank 1
   sends it the gradients of micro-batch 0. If both wait until their message has been taken, they
-  wait for ever. So start to send (`isend`), go on, and wait later; until then the tensor that is
+  wait forever. So start to send (`isend`), go on, and wait later; until then the tensor that is
   sent must live and must not change.
 - *Memory must come back.* 1F1B is there to hold the activations of p-r micro-batches on rank r of
   p, where GPipe holds m. That works only if a backward drops whatever its forward has kept.

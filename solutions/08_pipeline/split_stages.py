@@ -1,13 +1,13 @@
 """Split the layers into stages: the slowest stage sets the pace, and a tied weight has two homes.
 
 Notebook 08. A pipeline cuts a model's layers into p stages, one for each rank. While it is full, it
-is as fast as its dearest stage: all others wait for that one. Equal *counts* are not equal *costs*:
+is as fast as its slowest stage: all others wait for that one. Equal *counts* are not equal *costs*:
 the last stage also has the head, whose product with the vocabulary costs as much as some layers.
 
 `split_stages`
 - cuts layers 0 to n-1 into p stages: stage 0 has the first ones, stage 1 those that follow, and so
   on. Each layer is in exactly one stage; no stage is empty.
-- The dearest stage (the sum of its layers' costs) is as cheap as it can be. Closing a stage as soon
+- The slowest stage (the sum of its layers' costs) is as fast as it can be. Closing a stage as soon
   as it has its share is quick, and often wrong: of the costs 1 1 2 3 3 1 each of 3 stages should
   have 11/3, so that makes 1+1+2, 3+3 and 1, at the pace of 6. Best is 1+1+2, 3 and 3+1: 4.
 - It must answer for 100 layers and 16 stages: there are too many splits to try them all.
@@ -58,16 +58,16 @@ def split_stages(costs: Sequence[float], p: int) -> list[range]:
 
     @cache
     def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
-        """The dearest stage of the layers from `first` on, and those stages."""
+        """The slowest stage of the layers from `first` on, and those stages."""
         found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
         end = n - stages + 2  # a layer is left for each other stage  # mutate: same
         if stages == 1:
             return sum(costs[first:]), (range(first, n),)
         for cut in range(first + 1, end):
-            dearest, rest = best(cut, stages - 1)
-            dearest = max(dearest, sum(costs[first:cut]))
-            if dearest < found[0]:
-                found = dearest, (range(first, cut), *rest)
+            slowest, rest = best(cut, stages - 1)
+            slowest = max(slowest, sum(costs[first:cut]))
+            if slowest < found[0]:
+                found = slowest, (range(first, cut), *rest)
         return found
 
     return list(best(0, p)[1])

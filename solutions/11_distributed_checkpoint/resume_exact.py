@@ -3,7 +3,7 @@
 Notebook 11. A training that was stopped and started again must go on as if nothing had been: the
 same losses, bit for bit. For that it is not enough to have the weights. A step also depends on
 what the optimizer keeps, on the learning-rate schedule, on the loss scale, on which examples come
-next, and on random numbers. Whatever is left out begins anew without a word, and only the loss
+next, and on random numbers. Whatever is left out begins again without a word, and only the loss
 curve shows it, perhaps.
 
 The ranks are replicas: weights, optimizer, schedule, scale and position in the data are the same on
@@ -14,7 +14,7 @@ Rules
 - `capture(training)` is called on every rank, between two steps, and returns two states: of the
   job (index 0's will be kept), and of this rank.
 - `restore(training, job, own)` is called on every rank of the restarted job, with a training that
-  was made anew, with other numbers in it. `own` is what the same rank has captured.
+  was made again, with other numbers in it. `own` is what the same rank has captured.
 - The job may go on with another number of ranks. A rank that was not there before gets None as
   `own`: it keeps its random numbers as they are.
 - A state is made of tensors, numbers, strings, None, lists, tuples and dicts, in any nesting; it
@@ -92,7 +92,7 @@ def restore(training: Training, job: dict[str, Any], own: dict[str, Any] | None)
     """Makes a training go on where `capture` was called.
 
     Args:
-        training: made anew; it is changed.
+        training: made again; it is changed.
         job: what index 0 captured for the job.
         own: what this rank captured; None if it was not there.
     """

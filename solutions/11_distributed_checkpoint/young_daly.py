@@ -32,7 +32,7 @@ And `elapsed` replays a job with given failures, one by one:
 - It works for `interval` (the last time for what is left), then saves, also after the last work;
   it is over when all work is saved. Work that is not saved when a failure comes is lost.
 - A failure comes at a time since the job's start. At the very moment at which a checkpoint is
-  complete, it finds it complete. A failure during a restart begins the restart anew.
+  complete, it finds it complete. A failure during a restart begins the restart again.
 - Failures after the end do not matter.
 
 Rules: plain Python, double precision; nothing is sent.

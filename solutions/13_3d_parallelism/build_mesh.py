@@ -32,7 +32,7 @@ Rules
     - a name in `sizes` is no axis, or a size is below 1: the message has the name or the size;
     - the product of the sizes is not the size of the world: the message has both numbers;
     - the ranks of some tp line are on different nodes: it has "tp", its size and ranks_per_node.
-  What one rank refuses all must refuse: else the others wait for it in `split` for ever.
+  What one rank refuses all must refuse: else the others wait for it in `split` forever.
 """
 
 import math

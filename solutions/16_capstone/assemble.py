@@ -1,63 +1,32 @@
 """The capstone, first part: a mixture of experts, trained on a mesh of four axes.
 
-Notebook 16. You are given a model, a number of ranks, and a layout that somebody else has drawn:
-the sizes of the axes `pp`, `dp`, `ep` and `tp`, whose product is the number of ranks. Put together
-from the parts of this course a `Trainer` that makes the same steps as one process would: the same
-losses, the same norms, the same weights. At the same time it must fit: each rank keeps its part of
-the model, a part of the optimizer's state, and sends no more than it has to.
+Notebook 16, sections 3 to 6. You are given a model, a number of ranks, and a layout that somebody
+else has drawn: sizes of the axes `pp`, `dp`, `ep` and `tp`, any of which may be 1. Write a
+`Trainer` that makes the steps of one process on any of them. The way is yours. The parts that
+earlier lessons made are imported below, and the table in section 5 says what each does. `lay_out`,
+`MeshModel`, `train_step` and `Run` are refused: they are the answer.
 
-    axis     ranks that differ in it alone have           and so
-    pp       other blocks of the model                    hand on activations and their gradients
-    dp       the same parameters, other rows              average their gradients
-    ep       other experts and other rows, all else the   send tokens to the experts, and average
-             same                                         the gradients of all that is no expert
-    tp       other rows or columns of each matrix         add up what each computes
-
-Rules
-- `step` gets the whole batch on every rank. It is cut into micro-batches first, and each of these
-  over the ranks of dp × ep, both times with `tensor_split`: the parts may be of unequal size. So
-  micro-batch k has the same rows in every layout.
+What one process does in a step
+- It cuts the batch into micro-batches with `tensor_split`: the parts may be of unequal size.
 - The loss is the mean over all counted tokens of the whole batch (a target of `IGNORED` is not
-  counted). Ranks and micro-batches have different numbers of them: weigh sums, not means.
-- What is trained is this loss plus the mean over the micro-batches of the experts' auxiliary losses
-  (balance and router z-loss). A stage adds those of its own blocks in backward by itself, with the
-  weight that is written to its attribute `auxiliary_weight`, 1 at first. Of each micro-batch a rank
-  has its own part, and the mean over the ranks of dp × ep is the micro-batch's.
-- Optimizer state is cut by ZeRO-1 over the ranks that have the same parameter and other rows. An
-  expert has fewer of those than everything else: two optimizers.
-- Gradients are averaged over these ranks once a step. The gradient that leaves an expert in
-  backward is the mean over the ranks of ep already.
-- Before the update all gradients are scaled down together, if the norm of the *whole* model's
-  gradient is above `max_norm`. Each element of the model counts once.
-- A tied embedding is on two ranks if there are two or more stages: both have a part of its gradient
-  and need the sum, before it is cut.
-- After the update `update_router_bias(module)` moves the biases of the routers in a module.
-- Any sizes: each axis may be 1, and none need be 2. Experts need not divide by the ranks of ep.
-- Keep no more than your part: what is bound to the `Trainer` is measured after a step.
+  counted). What is trained is this loss plus the mean over the micro-batches of the auxiliary
+  losses of all blocks (balance and router z-loss), each computed from its whole micro-batch.
+- It clips the norm of all gradients to `max_norm`, updates with AdamW, and then moves the routers'
+  biases with `update_router_bias`.
 
-Free to use
-- `Mesh(world, sizes)`: `mesh["dp"]` is this rank's group on an axis, `mesh["dp", "ep"]` on two. The
-  first time that a group is asked for, all ranks must come by.
-- `tensor_parallel(model, group)`, then `expert_parallel(model, group, tokens)`, with `tokens` the
-  ranks that have other rows; both cut a model in place. Then `pipeline_stages(model, schedule,
-  group)`, this rank's stages as a dict of modules. `one_f_one_b(ranks, m)` is a schedule.
-- `make_pipeline`, below, with these stages. Its `step(batches, weights)` runs forwards and
-  backwards, adds to the gradients those of the micro-batches' losses times their weights, and
-  returns the losses without weights; an empty list if the last stage is on another rank.
-- `expert_parameters(module)`: the experts' parameters; routers are none.
-- `Zero1(parameters, AdamW, group, lr=...)`, with `reduce_gradients` (averages over the group and
-  cuts) and `step` (updates, gathers the parameters, and leaves no gradients). `own_pieces`, below,
-  lists what it has left this rank of each parameter.
-- `tensor_copies(module, config, tp)`: how many ranks of tp have the same of a parameter, as a dict.
-- `clip_grad_norm_nd(pieces, copies, world, max_norm)`: scales down, and returns the norm before it;
-  `copies(piece)` says how many ranks of the world have the same piece.
-- `tied_pair(schedule, pp)`: the group of the first and the last stage, or None on other ranks, and
-  if both are here. `sum_tied_gradient(weight, pair)`.
-- `all_reduce(tensor, group)` works in place. Not `lay_out`, `MeshModel`, `train_step` and `Run`:
-  they are the answer.
+What is measured, on hidden layouts
+- Loss, tokens and norm of each step and the weights after three: one process's, within rounding.
+- Bytes that a rank sends in a step, on each axis: at most those of the formulas in section 6, where
+  `tensor_split` deals a micro-batch's rows out over dp × ep. Gradients are sent once a step.
+- Bytes that a `Trainer` refers to after a step: at most its part of the weights, and of AdamW's
+  state one part for each rank that has the same weight and other rows.
+- A new `Trainer` that has loaded an older one's state makes the next steps as one process would.
+  The state is no larger than the above, and stays what it was while the old `Trainer` goes on.
 """
 
 from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import nn
@@ -201,4 +170,19 @@ class Trainer:
             optimizer.step()
         update_router_bias(self.held)
         return float(loss) / tokens, tokens, float(norm)
+        # END SOLUTION
+
+    def state(self) -> dict[str, Any]:
+        """What this rank needs to go on from here in another process, as tensors and numbers."""
+        # BEGIN SOLUTION: Trainer.state
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        return deepcopy({"held": self.held.state_dict(), "optimizers": optimizers})
+        # END SOLUTION
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Goes on from the `state` of the same rank on the same layout."""
+        # BEGIN SOLUTION: Trainer.load
+        self.held.load_state_dict(state["held"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         # END SOLUTION

@@ -58,7 +58,7 @@ class Net(nn.Module):
 
 @dataclass
 class Job:
-    """A training in some layout, made anew with seeds that no other job has."""
+    """A training in some layout, made again with seeds that no other job has."""
 
     group: Group
     training: Training

@@ -77,4 +77,4 @@ def test_a_training_of_torchs_goes_on(ranks: Any, tmp_path: Path, key: str) -> N
 def test_states_without_names_are_missed(ranks: Any, tmp_path: Path, key: str) -> None:
     ranks(save_by_torch, 2, tmp_path, key, False)
     for text in ranks(load_by_us, 2, tmp_path, True):
-        assert "the optimizer would begin anew" in text and len(text.splitlines()) == 3, text
+        assert "the optimizer would begin again" in text and len(text.splitlines()) == 3, text

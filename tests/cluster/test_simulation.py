@@ -9,10 +9,22 @@ import torch
 
 from course_lib.cluster import Deadlocked, Failed, OutOfMemory, simulate
 from course_lib.cluster.fold import Fold
-from course_lib.comm import Group, all_reduce, exchange, irecv, recv, ring_all_reduce, send
+from course_lib.comm import (
+    Group,
+    Mesh,
+    all_reduce,
+    exchange,
+    irecv,
+    recv,
+    ring_all_reduce,
+    send,
+)
+from course_lib.model import AdamW, ModelConfig, Transformer
 from course_lib.ranks.magic.simulated import simulated_cell
 from course_lib.ranks.pool.run import run_on_ranks
+from course_lib.schedule import one_f_one_b
 from course_lib.trace import Refusal
+from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
 
 NODE = "1x8xH100"
 
@@ -126,8 +138,23 @@ def test_a_cell_runs_on_simulated_ranks() -> None:
     found = simulated_cell(source + "all_reduce(x, group)\nprint(rank)\nx.shape", "Cell", 4, NODE)
     assert not found.verdict and found.output[3] == b"3\ntorch.Size([1048576])\n"
     assert found.timeline().chrome_trace().count("all_reduce") >= 4
+    assert "4 simulated ranks" in found.displays[0][1]["text/plain"]
     stuck = simulated_cell("if rank: all_reduce(torch.ones(1), group)", "Cell", 2, NODE)
     assert stuck.verdict == "raised" and "all_reduce" in stuck.story()
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("a = torch.zeros(8, 8)\na @ torch.zeros(8, 1 << 36)", "on rank 0 on node 0"),
+        ("if rank == 2:\n    1 / 0", "ZeroDivisionError"),
+        ("if rank == 2:\n    torch.zeros(3).sum().item()", "no values"),
+    ],
+)
+def test_a_cell_that_raises_shows_the_readers_line_alone(source: str, says: str) -> None:
+    found = simulated_cell(source, "Cell In[7]", 4, NODE)
+    assert found.verdict == "raised" and says in found.story()
+    assert 'File "Cell In[7]", line 2' in found.story() and "course_lib/" not in found.story()
 
 
 def looked_at(group: Group) -> int:
@@ -145,3 +172,41 @@ def looked_at(group: Group) -> int:
 
 def test_a_rank_that_looks_again_and_again_gets_on() -> None:
     assert run_on_ranks(looked_at, 2, cluster=NODE)[0] > 1
+
+
+def two_steps(group: Group) -> None:
+    """Of a small transformer on pp2 dp2 tp4, with ZeRO-1."""
+    config = ModelConfig(layers=4, hidden=64, heads=4, kv_heads=4, ffn=128, sequence=32)
+    model = lay_out(
+        Transformer(config).to(group.device),
+        Mesh(group, {"pp": 2, "dp": 2, "tp": 4}),
+        one_f_one_b(2, 4),
+        zero=1,
+        sequence=True,
+    )
+    optimizers = make_optimizers(model, AdamW)
+    tokens = torch.zeros(16, 32, dtype=torch.int64)
+    for _ in range(2):
+        train_step(model, own_micro_batches(tokens, tokens, model), optimizers, 1.0)
+
+
+def test_ranks_declared_equal_make_the_same_calls() -> None:
+    """A sample of what a fold believes: all ranks are run, and each is held against its stand-in.
+
+    Only the root of a broadcast sends what the others receive, and of a number that a ring cannot
+    cut into as many pieces as there are ranks some send more.
+    """
+    whole = simulate(two_steps, 16, cluster="2x8xH100")
+    folded = simulate(two_steps, 16, cluster="2x8xH100", equal="pp2 dp2* tp4*")
+    assert tuple(folded.ledgers) == (0, 8) and len(whole.ledgers) == 16
+    for rank, ledger in whole.ledgers.items():
+        stand_in = folded.ledgers[folded.fold.of(rank)]
+        assert len(ledger.events) == len(stand_in.events) > 100
+        for mine, its in zip(ledger.events, stand_in.events, strict=True):
+            for field in ("op", "axis", "seq", "payload", "shape", "dtype", "step", "parent"):
+                assert getattr(mine, field) == getattr(its, field), (rank, field)
+            if mine.op != "broadcast" and mine.payload >= 8 * mine.item:
+                assert (mine.sent, mine.received) == (its.sent, its.received), (rank, mine.op)
+        peak = folded.memories[folded.fold.of(rank)].peak
+        assert whole.memories[rank].peak == pytest.approx(peak, rel=0.001)
+    assert folded.seconds == pytest.approx(whole.seconds, rel=0.05)

@@ -71,7 +71,14 @@ def two_steps(group: Group, degrees: dict[str, int], options: dict[str, Any]) ->
     }
 
 
-@pytest.mark.parametrize(("degrees", "options"), LAYOUTS, ids=str)
+def _slow_if_large(degrees: dict[str, int], options: dict[str, Any]) -> Any:
+    """A case; with more than four ranks, or with much besides its degrees, for the slow tier."""
+    large = math.prod(degrees.values()) > 4 or len(options) > 1
+    marks = [pytest.mark.slow] * large
+    return pytest.param(degrees, options, id=f"{degrees}-{options}", marks=marks)
+
+
+@pytest.mark.parametrize(("degrees", "options"), [_slow_if_large(*case) for case in LAYOUTS])
 def test_calls_and_memory_are_those_of_real_ranks(
     degrees: dict[str, int], options: dict[str, Any], server: ForkServer
 ) -> None:

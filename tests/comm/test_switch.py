@@ -134,6 +134,25 @@ def test_a_message_arrives_as_the_bytes_it_was_when_sent() -> None:
         sending.wait()
 
 
+def test_memory_that_was_given_back_by_hand_is_refused_and_not_written() -> None:
+    net, freed = Net(2), torch.ones(4)
+    freed.untyped_storage().resize_(0)
+    for start in (isend, irecv):
+        with pytest.raises(CommError, match="a storage of 0 bytes, of the 16 that they need"):
+            start(freed, 1, net.groups[0])
+
+
+def test_what_arrives_is_written_past_autograd_as_a_network_writes() -> None:
+    net, taken = Net(2), torch.zeros(2)
+    isend(torch.ones(2), 1, net.groups[0])
+    net.switch.hear(0)
+    work, version = irecv(taken, 0, net.groups[1]), taken._version
+    net.links[1].flush()
+    net.switch.hear(1)
+    work.wait()
+    assert taken.tolist() == [1, 1] and taken._version == version
+
+
 def test_what_cannot_be_added_up_is_refused() -> None:
     net = Net(2)
     call = net.start(0, "all_reduce", torch.ones(2, dtype=torch.bool), reduction="sum")

@@ -20,7 +20,8 @@ from course_lib.precision import (
 )
 from course_lib.precision.formats import E4M3FN, E5M2
 from course_lib.precision.fp8_matmul import choose_way, scaled_matmul
-from course_lib.precision.scaling import mx_quantize, quantize
+from course_lib.precision.scaling import quantize
+from course_lib.precision.small_blocks import mx_quantize, nvfp4_quantize
 
 RECIPES = {"current": CurrentScaling, "delayed": DelayedScaling, "block": BlockScaling}
 
@@ -63,7 +64,13 @@ def test_what_the_unit_cannot_do_is_emulated(unit: torch.device) -> None:
     x = matrix(32, 64).to(unit)
     one, odd = quantize_now(x, E4M3FN), quantize_now(x[:, :63], E4M3FN)
     wide, blocks = quantize_now(x, E5M2), quantize_now(x, E4M3FN, (1, 16))
-    for pair in ((odd, odd), (wide, wide), (blocks, one), (mx_quantize(x), one)):
+    for pair in (
+        (odd, odd),
+        (wide, wide),
+        (blocks, one),
+        (mx_quantize(x), one),
+        (nvfp4_quantize(x), nvfp4_quantize(x)),
+    ):
         assert choose_way(*pair) == "emulated"
         assert scaled_matmul(*pair).shape == (32, 32)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from course_lib.grade.catalog import Entry, read_suite
 from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card
 from course_lib.ranks import ForkServer
-from course_lib.ranks.system.descend import descendants
 
-SUITE = Path(__file__).parent / "suites" / "99_test" / "double.py"
+SUITES = Path(__file__).parent / "suites" / "99_test"
 RIGHT = "def double(tensor, group):\n    return tensor + tensor\n"
 
 
@@ -27,18 +25,38 @@ def grader(server: ForkServer) -> Grader:
 @pytest.fixture
 def double(tmp_path: Path) -> Entry:
     """The exercise `double`, in a course folder of its own."""
-    suite = tmp_path / "grading" / "suites" / "99_test" / "double.py"
+    return _entry(tmp_path, "double", RIGHT)
+
+
+@pytest.fixture
+def shortest(tmp_path: Path) -> Entry:
+    """The open exercise `shortest`, in a course folder of its own."""
+    return _entry(tmp_path, "shortest", "def shortest(total):\n    return [1] * total\n")
+
+
+@pytest.fixture(scope="session")
+def judged(
+    grader: Grader, server: ForkServer, tmp_path_factory: pytest.TempPathFactory
+) -> ForkServer:
+    """The preloaded process after a judge has been at work on it, as one has before any answer."""
+    entry = _entry(tmp_path_factory.mktemp("judged"), "double", RIGHT)
+    assert grader.grade(entry).status == "full"
+    return server
+
+
+def _entry(root: Path, name: str, text: str) -> Entry:
+    suite = root / "grading" / "suites" / "99_test" / f"{name}.py"
     suite.parent.mkdir(parents=True)
-    shutil.copyfile(SUITE, suite)
-    entry = read_suite(suite, tmp_path)
+    shutil.copyfile(SUITES / suite.name, suite)
+    entry = read_suite(suite, root)
     entry.path.parent.mkdir(parents=True)
-    entry.path.write_text(RIGHT)
+    entry.path.write_text(text)
     return entry
 
 
 @pytest.fixture
 def grade(
-    grader: Grader, double: Entry, server: ForkServer, spares_of: Callable[[int], list[int]]
+    grader: Grader, double: Entry, server: ForkServer, left_behind: Callable[[int], dict[int, str]]
 ) -> Iterator[Callable[[str], Card]]:
     """Grades a text as the answer to `double`; afterwards nothing may be left running."""
 
@@ -47,13 +65,4 @@ def grade(
         return grader.grade(double)
 
     yield call
-    patience = time.monotonic() + 30.0  # the server reaps what it has killed once a second
-    while (left := _jobs(server.pid, spares_of)) and time.monotonic() < patience:
-        time.sleep(0.05)
-    assert left == set()
-
-
-def _jobs(server: int, spares_of: Callable[[int], list[int]]) -> set[int]:
-    """What runs under the preloaded process, but for those that wait for a job."""
-    below = descendants(server)  # before the spares: one may get a job, but none gives it back
-    return set(below) - set(spares_of(server))
+    assert left_behind(server.pid) == {}

@@ -190,10 +190,10 @@ def test_build_knows_an_untouched_starter(
     course: Entry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli.main(["dev", "build", "--force"])
-    course.solution.write_text(SOLUTION.replace("BEGIN SOLUTION", "BEGIN SOLUTION: anew"))
+    course.solution.write_text(SOLUTION.replace("BEGIN SOLUTION", "BEGIN SOLUTION: again"))
     capsys.readouterr()
     assert cli.main(["dev", "build"]) == 0
-    assert "written" in capsys.readouterr().out and "anew" in course.path.read_text()
+    assert "written" in capsys.readouterr().out and "again" in course.path.read_text()
     course.path.write_bytes(b"\xff mine")
     cli.main(["dev", "build"])
     assert "kept" in capsys.readouterr().out and course.path.read_bytes() == b"\xff mine"

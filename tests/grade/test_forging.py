@@ -185,7 +185,7 @@ def test_an_attack_on_another_process_is_named(name: str, grade: Grade) -> None:
 
 @pytest.mark.slow
 def test_a_kill_past_the_fence_costs_the_grade_and_not_the_grader(double: Entry) -> None:
-    """In C nothing sees it; the grader starts anew, and gives no marks for what ended it twice."""
+    """In C nothing sees it; the grader starts again, and gives no marks for what ended it twice."""
     right = double.path.read_text()
     with Grader() as grader:
         double.path.write_text(answer(

@@ -13,7 +13,9 @@ from course_lib.comm import Group
 from course_lib.lesson import largest_gap, learn, memory_by_class, prove, show
 from course_lib.parallel import FSDP, BucketedDDP, NaiveDDP, Zero1
 from course_lib.ranks import run_on_ranks
+from course_lib.schedule import one_f_one_b
 from course_lib.trace import Refusal
+from course_lib.train import StagedModel
 
 Make = Callable[..., Any]
 
@@ -78,6 +80,33 @@ def test_wrong_ones_are_not_and_every_rank_says_so() -> None:
     assert gaps["summed", "AdamW"].gradients == pytest.approx(1.0)
     assert gaps["apart", "SGD"].gradients > 0.1
     assert gaps["apart", "AdamW"].weights > 1e-3
+
+
+def in_stages(model: Any, group: Group, make: Make) -> tuple[Any, Any]:
+    staged = StagedModel(model, one_f_one_b(2, 5), group)  # 12 sequences: unequal micro-batches
+    return staged, make(staged.own.values())
+
+
+def without_its_head(model: Any, group: Group, make: Make) -> tuple[Any, Any]:
+    staged, optimizer = in_stages(model, group, make)
+    staged.own.pop("head.weight", None)
+    return staged, optimizer
+
+
+def proved_in_stages(group: Group) -> tuple[float, list[float], str]:
+    proof = prove({"1F1B": in_stages}, group, steps=2, same_batch=True)
+    curves = learn({"1F1B": in_stages}, group, steps=2, same_batch=True)
+    gaps = [a - b for a, b in zip(curves["1F1B"], curves["one process"], strict=True)]
+    with pytest.raises(Refusal) as refused:
+        prove({"headless": without_its_head}, group, steps=1, same_batch=True)
+    return proof.largest, gaps, refused.value.found
+
+
+def test_a_pipeline_is_one_process_and_none_of_it_may_be_left_out() -> None:
+    for largest, gaps, refused in run_on_ranks(proved_in_stages, 2):
+        assert largest < 1e-9
+        assert gaps == pytest.approx([0.0, 0.0], abs=1e-5)
+        assert refused == "no rank holds head.weight"
 
 
 def curves(group: Group) -> dict[str, list[float]]:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from course_lib.comm import Group
 from course_lib.parallel.guard import guard_steps
 
 
@@ -60,3 +61,21 @@ def test_guards_of_the_dead_are_gone_with_the_next_guard() -> None:
     assert len(hooks) <= before
     step(second.weight)
     assert second.checks == 1
+
+
+def test_an_optimizer_of_ones_own_can_be_sent_to_ranks(ranks: Any) -> None:
+    class Mine(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            super().step()
+
+    owner = Owner()
+    step(owner.weight)
+    Mine([owner.weight], lr=0.1)  # from now on its step looks at torch's hooks
+
+    def run(group: Group) -> float:
+        weight = torch.nn.Parameter(torch.ones(1))
+        weight.grad = torch.ones(1)
+        Mine([weight], lr=0.5).step()
+        return weight.item()
+
+    assert ranks(run, 2) == [0.5, 0.5] and owner.checks == 1

@@ -226,6 +226,7 @@ def pictures() -> dict[str, Any]:
     times, fit = {"send": [2e-5, 4e-5, 2e-3]}, {"send": (2e-5, 5e-10)}
     return {
         "steps": plot.collective_steps(ring_record),
+        "pieces": plot.before_and_after({"all_reduce": ([[1, 2], [10, 20]], [[11, 22]] * 2)}),
         "bytes": plot.byte_bars(ring_record),
         "memory": plot.memory_bars(ring_record),
         "lanes": plot.timeline_lanes(ring_record),
@@ -239,8 +240,18 @@ def pictures() -> dict[str, Any]:
         "scaling": plot.scaling_chart(
             {"slow": {2: 1.5}}, {"slow": {1: 1.0, 2: 1.6}}, "Strong scaling"
         ),
+        "paths": plot.worker_paths(
+            [[[(0.0, 0.0), (1.0, 0.0)], [(0.0, 0.0), (0.0, 1.0)]]], [(0.0, 0.0), (0.5, 0.5)], "Two"
+        ),
+        "sums": plot.arrived_sums([1.0, 2.0], {"kept": [0.0, 3.0]}, "one weight"),
+        "thin": plot.low_rank({"M": [[1.0, -1.0], [0.5, 0.0]], "P": [[1.0], [0.0]]}, "In rank 1"),
+        "by step": plot.bytes_by_step({"DDP": [8, 8], "local": [0, 8]}),
+        "tradeoff": plot.bytes_and_losses(
+            {"DDP": (8e6, [2.0, 2.1]), "local": (1e6, [2.1, 2.2])}, "DDP"
+        ),
         "loads": plot.load_curves({"nothing": [[2.0, 3.0], [2.5, 3.5]]}),
         "losses": plot.loss_curves({"one process": [2.0, 1.0], "DDP": [2.0, 1.25]}),
+        "restart": plot.restart_curves([3.0, 2.0], {"a": {1: 3.0}, "b": {1: 3.0, 2: 2.0}}, ()),
         "split": plot.tensor_split_steps(6, 8, 16, 3),
         "heads": plot.head_cut_steps({"one head": [([0, 1], [0]), ([2, 3], [0])]}),
         "cuts": plot.cut_chain_steps(

@@ -7,6 +7,7 @@ import torch
 
 from course_lib.precision.formats import (
     BF16,
+    E2M1,
     E4M3FN,
     E5M2,
     E8M0,
@@ -81,6 +82,7 @@ def test_limits_that_papers_give() -> None:
     assert (E4M3FN.largest, E5M2.largest) == (448.0, 57344.0)
     assert (E4M3FN.smallest_subnormal, E5M2.smallest_subnormal) == (2.0**-9, 2.0**-16)
     assert (E8M0.largest, E8M0.smallest_normal, E8M0.finite_codes) == (2.0**127, 2.0**-127, 255)
+    assert values(E2M1)[7:].tolist() == [0, 0.5, 1, 1.5, 2, 3, 4, 6]
     assert torch.equal(values(E8M0), torch.arange(255, dtype=torch.uint8).view(E8M0.dtype).float())
 
 
@@ -103,6 +105,31 @@ def test_ties_go_to_the_even_mantissa() -> None:
     x = torch.tensor([17.0, 18.0, 19.0, 17.0001, 2.0**-10, 3 * 2.0**-10, -(2.0**-11)])
     expected = torch.tensor([16.0, 18.0, 20.0, 18.0, 0.0, 2.0**-8, -0.0])
     same_bits(round_to(E4M3FN, x), expected)
+
+
+@pytest.mark.parametrize("format", [BF16, E4M3FN, E2M1], ids=lambda f: f.name)
+def test_with_noise_the_mean_is_the_number(format: Format) -> None:
+    """Of n roundings, each a spacing apart at most, the mean is within 5 spacings/(2·√n)."""
+    generator, n = torch.Generator().manual_seed(0), 4000
+    x = torch.tensor([0.3, -0.3, 1.1, -2.6, 5.9, 0.01, format.smallest_subnormal / 7, 4.0, 0.0])
+    noise = torch.rand(n, len(x), generator=generator)
+    got = round_to(format, x.expand(n, -1), noise=noise)
+    low, high = got.amin(0), got.amax(0)
+    assert ((low <= x) & (x <= high)).all()
+    numbers = values(format)
+    assert torch.isin(got, numbers).all()
+    above = torch.searchsorted(numbers, x).clamp(min=1)
+    spacing = numbers[above] - numbers[above - 1]
+    assert ((high - low == spacing) | (low == high)).all()
+    assert ((got.double().mean(0) - x).abs() <= 5 * spacing / 2 / n**0.5).all()
+    exact = torch.isin(x, numbers)
+    assert (low == high)[exact].all() and exact.sum() >= 2
+
+
+def test_noise_neither_mends_nan_nor_passes_the_largest() -> None:
+    x = torch.tensor([torch.nan, torch.inf, -7.0, -0.0])
+    got = round_to(E2M1, x, noise=torch.full_like(x, 0.999))
+    assert got[0].isnan() and got[1:3].tolist() == [6.0, -6.0] and got[3].signbit()
 
 
 def test_shapes_and_narrow_inputs_pass() -> None:

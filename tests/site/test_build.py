@@ -24,7 +24,7 @@ def write_course(root: Path) -> None:
     (root / "docs" / "install.md").write_text("# Installing\n")
     (root / "README.md").write_text(
         "# A course\n\n## Lessons\n\n[one](notebooks/01_first.ipynb), "
-        "[picture](notebooks/images/ring.png)\n\n## Train\n\nNothing yet.\n"
+        "[picture](notebooks/images/ring.png)\n\n## More\n\nNothing yet.\n"
     )
     (root / "exercises" / "01_first" / "add.py").write_text(
         '"""Adds two numbers.\n\nThe task."""\n\n\ndef add(a, b):\n    return a + b\n'

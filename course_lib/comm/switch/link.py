@@ -188,6 +188,8 @@ class Call:
     def __init__(
         self, link: Link, number: int, given: torch.Tensor, result: torch.Tensor | None
     ) -> None:
+        for tensor in (given, result):
+            _refuse_freed(tensor)
         self.number, self._link, self._given, self._result = number, link, given, result
         self._taken: list[tuple[int, int]] = []
         self._then: list[Callable[[float], None]] = []
@@ -238,7 +240,8 @@ class Call:
         self._end = end
         if self._result is not None and self._result.numel() and not end.refused:
             source = self._link.arena.at(self.gets, self._result.dtype, self._result.numel())
-            self._result.detach().view(-1).copy_(source)
+            # As a network writes: autograd is not told, though it may have saved this memory.
+            self._result.data.view(-1).copy_(source)
         for begin, count in self._taken:
             self._link.arena.give_back(begin, count)
         if end.refused:
@@ -255,6 +258,20 @@ class Call:
             return False
         then = self._link.arena.at(self.gives, given.dtype, given.numel())
         return not torch.equal(then.view(torch.uint8), given.view(torch.uint8))
+
+
+def _refuse_freed(tensor: torch.Tensor | None) -> None:
+    """Stops a call on memory that was given back by hand, where a copy would end the process."""
+    if tensor is None or not tensor.numel():
+        return
+    there = tensor.untyped_storage().nbytes()
+    needed = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    if there < needed:
+        raise CommError(
+            f"a call with {_form(tensor)}",
+            f"a storage of {there} bytes, of the {needed} that they need",
+            "the memory was given back: make room for them (resize_) before the call",
+        )
 
 
 def _form(tensor: torch.Tensor) -> str:

@@ -18,6 +18,8 @@ from course_lib.grade.report import Card, as_text
 from course_lib.trace import Refusal
 
 RIGHT = ("solution", "variant")
+TRIVIAL = "trivial.py"
+NEAR = 0.01  # of what an open exercise's suite says about an answer's figure
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,26 @@ class KnownAnswer:
         path.write_text(self.source, encoding="utf-8")
         return path
 
+    @property
+    def told(self) -> float | None:
+        """The figure that an open exercise's suite says of this answer; None if it says none."""
+        scale = self.entry.exercise.scale
+        if scale is None or self.kind not in RIGHT:
+            return None
+        return scale.ours if self.kind == "solution" else scale.trivial if self.trivial else None
+
+    @property
+    def trivial(self) -> bool:
+        """Whether it is the simplest valid answer to an open exercise."""
+        return self.kind == "variant" and self.name == TRIVIAL
+
     def complaint(self, card: Card) -> str:
         """What is wrong with the grader's verdict on this file; "" if it is right."""
         text = as_text(card)
         if self.kind in RIGHT and card.status != "full":
             return f"is right, but was graded {card.status}:\n{text}"
+        if (told := self.told) is not None and abs((card.figure or 0.0) - told) > NEAR * abs(told):
+            return f"is measured at {card.figure}, but the suite says {told}"
         if self.kind == "starter" and card.status != "not_written":
             return f"is untouched, but was graded {card.status}:\n{text}"
         if self.kind == "broken" and (card.status != "failed" or card.score):

@@ -12,7 +12,8 @@ As JSON (`--json`), one object:
   fault       null, or what made it impossible to go on (fields of `faults.Fault`)
   internal    "" or what broke in the grader
   checks      list of: name, title, code, points, hidden, state (passed, failed, not_run), message,
-              rank, expected, measured, cause, printed, fault, seconds
+              rank, expected, measured, cause, printed, fault, seconds, figure
+  figure      null, or what was measured of a valid answer to an open exercise
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class CheckResult:
         printed: the last lines of the learner's printed output.
         fault: the fault that the run ended in.
         seconds: how long it took.
+        figure: what it has measured, in an open exercise.
     """
 
     check: Check
@@ -68,6 +70,7 @@ class CheckResult:
     printed: str = ""
     fault: Fault | None = None
     seconds: float = 0.0
+    figure: float | None = None
 
     @property
     def score(self) -> int:
@@ -149,6 +152,12 @@ class Card:
         return "not_written" if failed == {"not_written"} else "failed"
 
     @property
+    def figure(self) -> float | None:
+        """What was measured, in an open exercise; None if the answer is not valid."""
+        found = [result.figure for result in self.checks if result.figure is not None]
+        return found[-1] if found and self.status == "full" else None
+
+    @property
     def exit_code(self) -> int:
         """The code that `course grade` ends with."""
         return EXIT[self.status]
@@ -164,8 +173,9 @@ class Card:
         result.state = "passed" if report["passed"] else "failed"
         fault = report.get("fault")
         result.fault = Fault.from_dict(fault) if fault else None
-        for name in ("message", "rank", "expected", "measured", "cause", "printed", "seconds"):
-            setattr(result, name, report.get(name, getattr(result, name)))
+        for part in fields(CheckResult):
+            if part.name in report and part.name != "fault":
+                setattr(result, part.name, report[part.name])
         if result.state == "failed" and not result.cause and not fault:
             result.cause = result.check.diagnosis
         if report.get("broke"):
@@ -185,6 +195,7 @@ class Card:
             "status": self.status,
             "score": self.score,
             "points": self.points,
+            "figure": self.figure,
             "hidden": {"checks": exercise.hidden_checks, "points": exercise.hidden_points},
             "fault": self.fault.to_dict() if self.fault else None,
             "internal": self.internal,

@@ -11,6 +11,7 @@ from course_lib.grade.report.words import (
     details,
     ending,
     fault_lines,
+    figure_line,
     headline,
     hidden_line,
     hint_line,
@@ -33,6 +34,7 @@ def as_html(card: Card, *, hint: str = "%hint") -> str:
         for number, result in enumerate(card.checks, 1):
             rows.append(_html_check(result, number, seen))
     ends = (
+        figure_line(card),
         ending(card),
         hidden_line(card),
         card.internal[-600:],

@@ -1,8 +1,9 @@
 """The way so far: what is done, kept so that it is never lost and never graded again.
 
 `.course/progress.json` holds one record an exercise: best (points), points, attempts, finished,
-hints, source (SHA-256). `.course/passed/LESSON/NAME.py` is the file that passed. If the first is
-lost or damaged, it is set aside and rebuilt from the second.
+hints, source (SHA-256); for an open exercise also figure, the best one.
+`.course/passed/LESSON/NAME.py` is the file that passed. If the first is lost or damaged, it is set
+aside and rebuilt from the second.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from course_lib.grade.catalog import Entry
+from course_lib.grade.checks import Scale
 from course_lib.grade.report.card import Card, write_atomically, write_json
 from course_lib.grade.report.lessons import Lesson, lesson_of
+from course_lib.grade.report.words import bar_of
 
 CHANGED = "progress.json was changed outside the grader."
 # The parts of a record; hints taken before the first grading leave no source.
@@ -105,10 +108,11 @@ class Progress:
         if card.score is None or card.status in ("interrupted", "running"):
             return
         full = card.status == "full"
-        if full and card.source is not None:
-            write_atomically(self.passed_copy(card.entry), card.source)
         with self._locked() as exercises:
             old = exercises.get(card.entry.name, {})
+            figure = _better(card.entry.exercise.scale, card.figure, old.get("figure"))
+            if full and card.source is not None and figure == card.figure:
+                write_atomically(self.passed_copy(card.entry), card.source)
             best = max(card.score, old.get("best", 0))
             better = card.score >= old.get("best", 0)
             exercises[card.entry.name] = {
@@ -119,6 +123,8 @@ class Progress:
                 "hints": old.get("hints", 0),
                 "source": card.digest if better else old.get("source", ""),
             }
+            if figure is not None:
+                exercises[card.entry.name]["figure"] = figure
 
     def take_hint(self, entry: Entry) -> int:
         """Counts one more hint as shown; returns its number, from 1, and stays at the last one."""
@@ -137,6 +143,12 @@ class Progress:
             exercises = self._read()["exercises"]
             yield exercises
             write_json(self.path, {"exercises": exercises, "seal": _seal(exercises)})
+
+
+def _better(scale: Scale | None, *figures: float | None) -> float | None:
+    """The best figure of an open exercise; None if there is none."""
+    known = [figure for figure in figures if figure is not None]
+    return max(known, key=scale.share) if known and scale is not None else None
 
 
 def _is_record(record: Any) -> bool:
@@ -158,29 +170,37 @@ def _seal(exercises: dict[str, Any]) -> str:
 
 # --- pictures ------------------------------------------------------------------------------------
 def rows(entries: Sequence[Entry], progress: Progress) -> list[dict[str, Any]]:
-    """One row a lesson: lesson, done, core, points, and the state of each exercise."""
+    """One row a lesson: lesson, core, core_done, count, done, and the state of each exercise.
+
+    Open exercises are neither done nor not: they are in the states alone, as bars.
+    """
     records, found = progress.records(), []
     for lesson in sorted({entry.exercise.lesson for entry in entries}):
         mine = [entry for entry in entries if entry.exercise.lesson == lesson]
         states = {entry.name: _state(entry, records.get(entry.name, {})) for entry in mine}
         core = [entry.name for entry in mine if entry.exercise.core]
+        closed = [entry.name for entry in mine if entry.exercise.scale is None]
         found.append(
             {
                 "lesson": lesson,
                 "states": states,
                 "core": len(core),
                 "core_done": sum(states[name] == "done" for name in core),
-                "done": sum(state == "done" for state in states.values()),
+                "count": len(closed),
+                "done": sum(states[name] == "done" for name in closed),
             }
         )
     return found
 
 
 def _state(entry: Entry, record: dict[str, Any]) -> str:
+    scale = entry.exercise.scale
+    if scale is not None and "figure" in record:
+        return bar_of(scale.share(record["figure"]))
     if record.get("finished"):
         return "done"
     if not record.get("attempts"):
-        return "open"
+        return "open" if scale is None else "◇"
     return f"{record['best']}/{entry.points}"
 
 
@@ -193,7 +213,7 @@ def as_text(entries: Sequence[Entry], progress: Progress) -> str:
         title = lesson.title.partition(":")[0]
         lines.append(
             f"{title:<50} {bar:░<{BAR}} {row['core_done']}/{row['core']} core, "
-            f"{row['done']}/{len(row['states'])} in all"
+            f"{row['done']}/{row['count']} in all"
         )
         lines += [f"    {_mark(state)} {name:<32} {state}" for name, state in row["states"].items()]
     lines += notes(entries, progress)
@@ -208,7 +228,7 @@ def notes(entries: Sequence[Entry], progress: Progress) -> list[str]:
 
 
 def _mark(state: str) -> str:
-    return {"done": "✓", "open": "·"}.get(state, "◐")
+    return {"done": "✓", "open": "·", "◇": "·"}.get(state, "◐")
 
 
 def as_html(entries: Sequence[Entry], progress: Progress) -> str:
@@ -245,5 +265,5 @@ def _title(lesson: Lesson) -> str:
 def _name(entry: Entry, state: str) -> str:
     """An exercise with its mark, its best score if it is not done, and a link to its file."""
     place = f"../exercises/{entry.exercise.lesson}/{entry.name}.py"
-    score = f" ({state})" if "/" in state else ""
+    score = f" ({state})" if state not in ("done", "open") else ""
     return f'{_mark(state)}&nbsp;<a href="{place}">{html.escape(entry.name)}</a>{score}'

@@ -14,6 +14,7 @@ from course_lib.ranks.system.processes import LACKS
 from course_lib.ranks.system.wall import lacks
 
 WIDTH = 96
+OPEN_BAR = 10  # characters of a full bar
 MOST_LINES = 14  # of one failed check, its title not counted
 GOOD, BAD, IDLE = "✓", "✗", "·"
 MARKS = {"passed": GOOD, "failed": BAD, "not_run": IDLE}
@@ -88,6 +89,8 @@ def ending(card: Card) -> str:
     """What is said below the checks."""
     if card.status == "not_written" and card.score:
         return "Not all is written yet: a `raise NotImplementedError` is left."
+    if card.figure is not None:
+        return "The answer is valid; the bar says what it is worth."
     if card.status == "full" and card.entry.exercise.hidden_checks:
         return "All checks that are here passed."
     return ENDINGS[card.status]
@@ -115,6 +118,23 @@ def lacks_line(card: Card) -> str:
 
 def _listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def figure_line(card: Card) -> str:
+    """What a valid answer to an open exercise was measured at; "" for other exercises."""
+    scale, figure = card.entry.exercise.scale, card.figure
+    if scale is None or figure is None:
+        return ""
+    return (
+        f"measured: {figure:.4g} {scale.what}; a trivial answer has {scale.trivial:.4g}, the best "
+        f"one that we know {scale.ours:.4g}  {bar_of(scale.share(figure))}"
+    )
+
+
+def bar_of(share: float) -> str:
+    """How far an open exercise's answer is on the way from a trivial one to ours."""
+    full = min(OPEN_BAR, max(0, round(OPEN_BAR * share)))
+    return f"{'█' * full:░<{OPEN_BAR}} {share:.0%}"
 
 
 def hint_line(card: Card, command: str) -> str:
@@ -153,6 +173,7 @@ def as_text(card: Card, *, colour: bool = False, hint: str = "course hint") -> s
     else:
         lines += _check_lines(card, colour)
     ends = (
+        figure_line(card),
         ending(card),
         hidden_line(card),
         card.internal,

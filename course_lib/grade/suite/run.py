@@ -23,6 +23,10 @@ class Run:
 
     Args:
         bench: what the checks share.
+
+    Attributes:
+        results: of all runs so far.
+        figure: what a check of an open exercise has measured; it sets it.
     """
 
     def __init__(self, bench: Bench) -> None:
@@ -32,6 +36,7 @@ class Run:
         self._folders = ExitStack()
         self._folder: str | None = None  # the last one is in use
         self.results: list[Result] = []
+        self.figure: float | None = None
 
     # --- running ---------------------------------------------------------------------------------
     def __call__(

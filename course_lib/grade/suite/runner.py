@@ -141,6 +141,7 @@ class Scorer:
             "name": check.name,
             "passed": error is None,
             "seconds": round(call.duration, 3),
+            "figure": run.figure if run is not None and error is None else None,
         }
         if isinstance(error, ServerDied):
             self._report.send({"event": "lost"})

@@ -44,7 +44,7 @@ FILES = (
     ".pre-commit-config.yaml",
 )
 NEVER = {"__pycache__", ".ipynb_checkpoints", ".course", ".git", ".pytest_cache"}
-NOTEBOOK = re.compile(r"\d\d_\w+\.ipynb")  # the course's; an instructor's have other names
+NOTEBOOK = re.compile(r"(\d|A)\d_\w+\.ipynb")  # the course's; an instructor's have other names
 FOR_INSTRUCTORS = "](INSTRUCTORS.md"
 ANSWERS = ("solutions", "mutants")  # a test that speaks of these cannot run without them
 

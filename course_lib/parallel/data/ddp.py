@@ -11,7 +11,7 @@ compress gradients and a join for ranks that run out of data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
@@ -43,13 +43,19 @@ class NaiveDDP(Replica):
         self._unfinished = True
         for parameter in self._trained():  # before any is averaged: two may share their storage
             self._guard.refuse_changed(parameter)
+        gradients = []
         for parameter in self._trained():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            self._launched += 1
-            all_reduce(parameter.grad, self.group, "avg")
+            gradients.append(parameter.grad)
+        self._average(gradients)
         self._unfinished, self._launched = False, 0
         self._guard.clear()
+
+    def _average(self, gradients: Sequence[torch.Tensor]) -> None:
+        for gradient in gradients:
+            self._launched += 1
+            all_reduce(gradient, self.group, "avg")
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         refuse_layout(parameter, self._names)

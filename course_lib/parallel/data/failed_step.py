@@ -3,7 +3,7 @@
 Notebook: 02 Data parallel (what the wrappers refuse).
 Source: torch's DistributedDataParallel, whose next forward refuses after a backward that failed.
 Costs nothing in steps that succeed; after one that failed, 8 bytes to every other rank.
-The production version (torchelastic) ends all ranks when one fails, and starts them anew.
+The production version (torchelastic) ends all ranks when one fails, and starts them again.
 
 A rank that failed cannot know whether the others did. If they did not, they wait for it in the
 all-reduces of a backward that it has given up, and the next all-reduce that it calls would be taken
@@ -47,5 +47,5 @@ def _over(group: Group, how: str) -> CommError:
     return CommError(
         "the next step after one that failed",
         f"on rank {group.rank} it failed, and {how}, over {group}",
-        "the ranks are in different steps: start them anew, and make this wrapper again on each",
+        "the ranks are in different steps: start them again, and make this wrapper again on each",
     )

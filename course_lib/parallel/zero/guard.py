@@ -92,7 +92,7 @@ def taken_gradient(parameter: nn.Parameter, rank: int) -> CommError:
     return CommError(
         f"a gradient of shape {tuple(parameter.shape)} for Zero2",
         f"another hook has taken it away on rank {rank}",
-        "two Zero2 of one model: build the model anew as well",
+        "two Zero2 of one model: build the model again as well",
     )
 
 

@@ -69,6 +69,12 @@ class FlatLayout:
                 found.append(Piece(number, first - begin, first - low, last - first))
         return found
 
+    def ranges(self, number: int) -> tuple[tuple[int, int], ...]:
+        """For each shard, which elements of a parameter it has: the first, and behind the last."""
+        begin, count, size = self.begins[number], self.counts[number], self.shard_size
+        ends = [min(max(i * size - begin, 0), count) for i in range(self.parts + 1)]
+        return tuple(zip(ends[:-1], ends[1:], strict=True))
+
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """The parameters as views of a flat tensor of at least `total` elements."""
         return [

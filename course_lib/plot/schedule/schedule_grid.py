@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from course_lib.plot.player import svg
 from course_lib.plot.player.player import Frame, Player
 from course_lib.plot.player.style import GREY, VERMILLION
 from course_lib.plot.schedule.grid import ROW, Clock, Grid, grid_legend, short
+from course_lib.plot.schedule.measured import Measured, Message
 from course_lib.schedule import Action, Simulation, Slot
 from course_lib.trace import Refusal
 
@@ -21,7 +22,9 @@ NOW, HELD = LEFT + WIDE + 14, LEFT + WIDE + 116
 BAR = 62
 
 
-def schedule_grid(simulation: Simulation, title: str = "", most: int = 60) -> Player:
+def schedule_grid(
+    simulation: Simulation, title: str = "", most: int = 60, at: float | None = None
+) -> Player:
     """A player over the moments of a schedule: one frame for each time an action begins or ends.
 
     What has not begun yet is pale. At the right of each row: what the rank does, how many forwards'
@@ -31,9 +34,10 @@ def schedule_grid(simulation: Simulation, title: str = "", most: int = 60) -> Pl
         simulation: what `simulate` returned, or `measured_schedule`.
         title: for the heading; by default the schedule's name and sizes.
         most: frames at most; of more moments, evenly chosen ones are shown.
+        at: the time that it opens at; by default the end.
 
     Raises:
-        Refusal: `most` is below 2.
+        Refusal: `most` is below 2, or `at` is before the first moment.
     """
     if most < 2:
         raise Refusal(
@@ -43,6 +47,8 @@ def schedule_grid(simulation: Simulation, title: str = "", most: int = 60) -> Pl
         )
     stage = Stage(simulation, title or sizes(simulation))
     moments = _moments(simulation)
+    if at is not None and _less(at, moments[0]):
+        raise Refusal(f"the time {at:g}", f"{moments[0]:g} is the first", "nothing is drawn there")
     count = min(most, len(moments))
     chosen = [moments[round(i * (len(moments) - 1) / max(1, count - 1))] for i in range(count)]
     return Player(
@@ -52,7 +58,7 @@ def schedule_grid(simulation: Simulation, title: str = "", most: int = 60) -> Pl
         [stage.frame(time) for time in chosen],
         title=stage.title,
         alt=stage.alt(),
-        still=count - 1,
+        still=count - 1 if at is None else bisect_right(chosen, at + 1e-9) - 1,
     )
 
 
@@ -81,25 +87,10 @@ def rank_words(simulation: Simulation) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Message:
-    """The result of an action, on its way to another rank.
-
-    Attributes:
-        sender: the rank that made it.
-        receiver: the rank that needs it.
-        sent: when it was there.
-        used: when the action that needs it begins.
-    """
-
-    sender: int
-    receiver: int
-    sent: float
-    used: float
-
-
 def messages(simulation: Simulation) -> list[Message]:
-    """Every result that one rank makes for another."""
+    """Every result that one rank makes for another; of a run, what was recorded."""
+    if isinstance(simulation, Measured) and simulation.messages:
+        return list(simulation.messages)
     schedule = simulation.schedule
     home, begin = schedule.placement, {}
     for line in simulation.slots:
@@ -221,23 +212,11 @@ class Stage:
             path = "".join(grid.outline(*pair) for pair in busy)
             out.append(f'<path class="ink-edge" stroke-width="1.8" d="{path}"/>')
         out.append(svg.line([(x, TOP - 6), (x, foot + 4)], color=VERMILLION, width=1.5))
-        return "".join((*out, *_arrows([self._way(message) for message in flying])))
+        return "".join(out) + arrows(grid, flying)
 
     def _rest(self, rank: int, slot: Slot, time: float) -> str:
         """The part of a box that is still to come, as a piece of a path."""
         return self.grid.outline(rank, Slot(slot.action, max(slot.begin, time), slot.end))
-
-    def _way(self, message: Message) -> tuple[svg.Point, svg.Point]:
-        """From the end of what made a message to the begin of what needs it."""
-        down = message.receiver > message.sender
-        first, last = (ROW, -0.5) if down else (0.0, ROW + 0.5)
-        grid = self.grid
-        # One that is used at once goes straight up or down, and may meet one that goes back.
-        aside = 0.0 if _less(message.sent, message.used) else -6.0 if down else 6.0
-        return (
-            (grid.x(message.sent) + aside, grid.y(message.sender) + first),
-            (grid.x(message.used) + aside, grid.y(message.receiver) + last),
-        )
 
     # --- words ---------------------------------------------------------------------------------
     def caption(self, time: float) -> str:
@@ -285,21 +264,39 @@ def _work(words: str) -> str:
     )
 
 
-def _arrows(ways: list[tuple[svg.Point, svg.Point]]) -> list[str]:
-    """Arrows as two paths, of all shafts and of all heads."""
+def arrows(grid: Grid, messages: Sequence[Message], width: float = 1.6) -> str:
+    """Messages as two paths, of all shafts and of all heads."""
     shafts, heads = "", ""
-    for (x0, y0), (x1, y1) in ways:
+    for (x0, y0), (x1, y1) in (_way(grid, message) for message in messages):
         span = math.hypot(x1 - x0, y1 - y0)
         dx, dy = (x1 - x0) / span, (y1 - y0) / span
-        x, y = x1 - 8 * dx, y1 - 8 * dy
-        corners = ((x1, y1), (x - 4 * dy, y + 4 * dx), (x + 4 * dy, y - 4 * dx))
+        long = 5 * width
+        x, y = x1 - long * dx, y1 - long * dy
+        corners = (
+            (x1, y1),
+            (x - long / 2 * dy, y + long / 2 * dx),
+            (x + long / 2 * dy, y - long / 2 * dx),
+        )
         shafts += f"M{svg.number(x0)} {svg.number(y0)}L{svg.number(x)} {svg.number(y)}"
         heads += f"M{'L'.join(f'{svg.number(a)} {svg.number(b)}' for a, b in corners)}z"
-    if not ways:
-        return []
-    return [
-        f'<path class="ink-edge" stroke-width="1.6" d="{shafts}"/><path class="ink" d="{heads}"/>'
-    ]
+    if not shafts:
+        return ""
+    return (
+        f'<path class="ink-edge" stroke-width="{width:g}" d="{shafts}"/>'
+        f'<path class="ink" d="{heads}"/>'
+    )
+
+
+def _way(grid: Grid, message: Message) -> tuple[svg.Point, svg.Point]:
+    """From the end of what made a message to the begin of what needs it."""
+    down = message.receiver > message.sender
+    first, last = (ROW, -0.5) if down else (0.0, ROW + 0.5)
+    # One that is used at once goes straight up or down, and may meet one that goes back.
+    aside = 0.0 if _less(message.sent, message.used) else -6.0 if down else 6.0
+    return (
+        (grid.x(message.sent) + aside, grid.y(message.sender) + first),
+        (grid.x(message.used) + aside, grid.y(message.receiver) + last),
+    )
 
 
 def _moments(simulation: Simulation) -> list[float]:

@@ -11,7 +11,7 @@ from course_lib.plot.player import svg
 from course_lib.plot.player.picture import Picture
 from course_lib.plot.schedule.grid import ROW, Grid, grid_legend
 from course_lib.plot.schedule.measured import Measured, measured_schedule
-from course_lib.plot.schedule.schedule_grid import rank_words, sizes, summary
+from course_lib.plot.schedule.schedule_grid import arrows, messages, rank_words, sizes, summary
 from course_lib.schedule import Simulation
 from course_lib.trace import Refusal, Timeline
 
@@ -38,7 +38,7 @@ def schedule_picture(*simulations: Simulation, title: str = "") -> Picture:
 
 
 def simulated_and_measured(simulation: Simulation, timeline: Timeline) -> Picture:
-    """A simulated schedule and below it a run of it, each as wide as the picture.
+    """A simulated schedule and below it a run of it, each as wide as the picture, with messages.
 
     Args:
         simulation: what `simulate` returned, in tF.
@@ -50,15 +50,19 @@ def simulated_and_measured(simulation: Simulation, timeline: Timeline) -> Pictur
     """
     both = (simulation, measured_schedule(timeline))
     title = f"{simulation.schedule.name}, simulated and measured"
-    return _stacked(both, [one.makespan for one in both], title)
+    return _stacked(both, [one.makespan for one in both], title, sent=True)
 
 
-def _stacked(simulations: Sequence[Simulation], scales: Sequence[float], title: str) -> Picture:
+def _stacked(
+    simulations: Sequence[Simulation], scales: Sequence[float], title: str, *, sent: bool = False
+) -> Picture:
     """Grids one above the other, each with the time at its right edge."""
     y, body, alt = float(TOP), [], []
     for simulation, until in zip(simulations, scales, strict=True):
-        grid = Grid(simulation, LEFT, y + HEAD, WIDE, until)
+        grid = Grid(simulation, LEFT, y + HEAD, WIDE, until, gap=18.0 if sent else 6.0)
         body += [_head(simulation, y), grid.draw(), _held(grid)]
+        if sent:
+            body.append(arrows(grid, messages(simulation), width=1.0))
         alt.append(f"{sizes(simulation)}: {summary(simulation)}; {rank_words(simulation)}.")
         y = grid.foot + 34
     title = title or ", ".join(simulation.schedule.name for simulation in simulations)

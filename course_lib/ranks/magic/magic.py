@@ -188,7 +188,7 @@ class RanksMagics(Magics):
 
         Runs the cell on every rank. `--hosts` deals the ranks out to H emulated hosts with links of
         M Mbit/s; `--only` leaves ranks out; `--timeout` ends it after S seconds (a deadlock ends by
-        itself); `--ledger` shows what went over the wire; `--fresh` starts the ranks anew first;
+        itself); `--ledger` shows what went over the wire; `--fresh` starts the ranks again first;
         `--expect-failure` shows a failure and lets the notebook go on. `--cluster 64x8xH100`
         simulates the ranks on such a cluster, and `--equal pp8,dp8*,tp8*` says which do the same.
         """
@@ -238,6 +238,8 @@ class RanksMagics(Magics):
             )
         except Refusal as error:
             raise UsageError(str(error)) from None
+        except KeyboardInterrupt:
+            raise RanksFailed("Interrupted.") from None
         self._show(self._last, LiveText(), asked)
 
     # --- inside ----------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ class RanksMagics(Magics):
         if before is not None:
             if before.running and not fresh:
                 change = wanted.words_after(now)
-                print(f"{change}: all start anew, their variables are gone.")
+                print(f"{change}: all start again, their variables are gone.")
             before.close()
         return pool
 

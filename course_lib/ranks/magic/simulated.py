@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ast
-import traceback
+import linecache
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from course_lib.comm import Group
 from course_lib.ranks.pool.outcome import Outcome
+from course_lib.ranks.rank_process.show import HIDDEN, own_line, own_traceback
+
+# Frames that are not the reader's: the simulator's own, and of what is too large all of the course.
+COURSE = str(Path(__file__).parents[2])
+SIMULATOR = (*HIDDEN, __file__, str(Path(COURSE) / "cluster"))
 
 
 def simulated_cell(
@@ -29,7 +35,9 @@ def simulated_cell(
     Raises:
         Refusal: there is no such cluster, or it is too small.
     """
-    from course_lib.cluster import Deadlocked, Failed, simulate
+    import torch
+
+    from course_lib.cluster import Deadlocked, Failed, OutOfMemory, simulate
 
     outcome = Outcome(device=f"simulated {cluster}")
     body, last = _compiled(source, name)
@@ -45,21 +53,31 @@ def simulated_cell(
     except Deadlocked as error:
         outcome.verdict, outcome.ledgers = "deadlock", error.ledgers
         outcome.reports = error.reports()
+    except OutOfMemory as error:
+        outcome.verdict = "raised"
+        hidden = (COURSE, str(Path(torch.__file__).parent))
+        outcome.reports = {error.rank: _report(error, hidden)}
     except Failed as error:
-        outcome.verdict, cause = "raised", error.cause
-        trace = "".join(traceback.format_exception(cause))
-        outcome.reports = {
-            error.rank: {"state": "raised", "error": str(cause), "trace": trace, "line": 0}
-        }
+        outcome.verdict = "raised"
+        outcome.reports = {error.rank: _report(error.cause, SIMULATOR)}
     else:
         outcome.ledgers = found.ledgers
         outcome.reports = {rank: {"state": "finished"} for rank in found.ledgers}
+        outcome.displays.append((0, {"text/plain": found.summary()}))
     return outcome
+
+
+def _report(error: BaseException, hidden: tuple[str, ...]) -> dict[str, Any]:
+    """What became of a rank whose program raised."""
+    trace, line = own_traceback(error, hidden), own_line(error)
+    return {"state": "raised", "error": str(error), "trace": trace, "line": line}
 
 
 def _names(group: Group, outcome: Outcome) -> dict[str, Any]:
     """What a cell finds on each rank. What it prints is kept by rank, since ranks take turns."""
     import torch
+
+    from course_lib import comm
 
     said = outcome.output.setdefault(group.rank, bytearray())
 
@@ -73,12 +91,14 @@ def _names(group: Group, outcome: Outcome) -> dict[str, Any]:
         "device": group.device,
         "group": group,
         "torch": torch,
+        "comm": comm,
         "print": say,
     }
 
 
 def _compiled(source: str, name: str) -> tuple[CodeType, CodeType | None]:
     """The cell, and apart from it the expression that it ends with."""
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     tree = ast.parse(source, name)
     shown = None
     if tree.body and isinstance(last := tree.body[-1], ast.Expr):

@@ -93,9 +93,9 @@ class Gathering:
                 pause = max(0.0, min(self.next_look, self.next_watch) - time.monotonic())
                 with interruptible():
                     ready = selector.select(pause)
-                for key, _ in ready:
-                    take, index = key.data
-                    take()
+                for key, (take, index) in ((key, key.data) for key, _ in ready):
+                    if index in (-1, *self.waiting):  # else it has answered since the selection
+                        take()
                     if index not in (-1, *self.waiting):
                         selector.unregister(key.fileobj)
                 self._now_and_then()

@@ -46,7 +46,7 @@ class Outcome:
         verdict: "" if all finished; else `raised`, `deadlock`, `timeout`, `died`, `stopped`,
             `interrupted`; `mismatch`, if all finished, but calls were not the same on their ranks.
         mismatch: what was not the same, in one sentence.
-        restarted: why the ranks had to be started anew; "" if they go on.
+        restarted: why the ranks had to be started again; "" if they go on.
         broken: what the cell has done to its ranks so that they cannot run another; "" if nothing.
         waits: while it runs, who has waited long for whom; "" if nobody has.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 from course_lib.ranks.pool.outcome import Outcome, RanksError
 from course_lib.ranks.pool.pack import by_value, packed
-from course_lib.ranks.pool.team import ANEW, Team
+from course_lib.ranks.pool.team import AGAIN, Team
 from course_lib.trace import Refusal
 
 
@@ -114,7 +114,7 @@ class Pool(Team):
             dead = self._dead()
             if dead:
                 self.stop()
-                outcome.restarted = f"{dead} since the last cell. {ANEW}."
+                outcome.restarted = f"{dead} since the last cell. {AGAIN}."
             if not self._ranks:
                 self._start()
             try:

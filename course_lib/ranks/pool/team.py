@@ -21,7 +21,7 @@ from course_lib.trace import Refusal
 
 MOST_RANKS = 64
 MEETING = 2.0  # seconds that ranks get to show that they can still meet
-ANEW = "All ranks were started anew; their variables are gone"
+AGAIN = "All ranks were started again; their variables are gone"
 
 
 class Team:
@@ -162,7 +162,7 @@ class Team:
         return "; ".join(f"Rank {r.index} {ending(r.child.status)}" for r in gone)
 
     def _after(self, outcome: Outcome) -> Outcome:
-        """Starts the ranks anew where they cannot go on together."""
+        """Starts the ranks again where they cannot go on together."""
         reports, alike = outcome.reports, self._alike()
         if outcome.verdict in ("deadlock", "timeout", "died", "stopped"):
             reason = "They could not go on"
@@ -178,7 +178,7 @@ class Team:
             if alike:
                 reason = "They cannot reach each other any more"
         self.stop()
-        outcome.restarted = f"{reason}. {ANEW}."
+        outcome.restarted = f"{reason}. {AGAIN}."
         return outcome
 
     def _in_step(self, outcome: Outcome) -> bool:

@@ -21,13 +21,13 @@ HIDDEN = (
 )
 
 
-def own_traceback(error: BaseException) -> str:
-    """The traceback from the program's own first line on: without the frames of this file."""
+def own_traceback(error: BaseException, hidden: tuple[str, ...] = HIDDEN) -> str:
+    """The traceback from the program's own first line on: without the frames of `hidden` files."""
     told = traceback.TracebackException.from_exception(error, capture_locals=False)
     link: traceback.TracebackException | None = told
     while link is not None:
         link.stack = traceback.StackSummary.from_list(
-            [frame for frame in link.stack if not frame.filename.startswith(HIDDEN)]
+            [frame for frame in link.stack if not frame.filename.startswith(hidden)]
         )
         link = link.__cause__ or link.__context__
     return "".join(told.format())

@@ -58,12 +58,10 @@ def report(thread: int, ledger: Ledger, foreign: tuple[str, ...] = ()) -> dict[s
     inner = own[-1] if own else None
     answer: dict[str, Any] = {
         "file": inner.f_code.co_filename if inner else "",
-        "line": inner.f_lineno if inner else 0,
+        "line": _line(inner) if inner else 0,
         "source": _source(inner),
         "function": inner.f_code.co_name if inner else "",
-        "stack": [
-            [f.f_code.co_filename, f.f_lineno, f.f_code.co_name, _source(f)] for f in own[-6:]
-        ],
+        "stack": [[f.f_code.co_filename, _line(f), f.f_code.co_name, _source(f)] for f in own[-6:]],
         "talking": False,
         "asks": False,
         "call": "",
@@ -129,7 +127,12 @@ def _is_library(path: str, foreign: tuple[str, ...]) -> bool:
 def _source(frame: FrameType | None) -> str:
     if frame is None:
         return ""
-    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    return linecache.getline(frame.f_code.co_filename, _line(frame)).strip()
+
+
+def _line(frame: FrameType) -> int:
+    """Its line; 0 where Python has none, as between two lines of a thread that runs on."""
+    return frame.f_lineno or 0
 
 
 # --- which call ----------------------------------------------------------------------------------

@@ -154,9 +154,11 @@ class ForkServer:
             args: JSON-ready data for it.
             fds: open files for it, in this order; the caller keeps its own copies.
             within: seconds in which it must have done so; None waits for ever.
-            options: `env` (dict), `stdout` (index into `fds`), `serve` (index into `fds` of a
-                channel on which the *server* takes requests from then on, so that the child can
-                fork as well; the child does not get this one, so it should be the last).
+            options: `ahead` (modules that the server imports first, so that all later children have
+                them too; left out, the target's), `env` (dict), `stdout` (index into `fds`),
+                `serve` (index into `fds` of a channel on which the *server* takes requests from
+                then on, so that the child can fork as well; the child does not get this one, so it
+                should be the last).
 
         Returns:
             The child, running.

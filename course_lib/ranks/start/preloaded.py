@@ -113,7 +113,8 @@ class Server:
 
     def forked(self, message: dict[str, Any], fds: list[int]) -> int:
         """Forks this process; the process id of the child."""
-        load(message["target"])
+        for module in message.get("ahead", [message["target"].partition(":")[0]]):
+            load(module)
         pid = os.fork()
         if pid == 0:
             for channel in self.clients:
@@ -210,12 +211,11 @@ def preload() -> None:
     gc.freeze()  # a rank's collector would touch, and so copy, every page of what is shared
 
 
-def load(target: str) -> None:
-    """Imports the module of a target before the first fork that runs it, for all that follow.
+def load(module: str) -> None:
+    """Imports a module before the first fork that needs it, for all that follow.
 
     An import that fails is left to the child, whose output says why.
     """
-    module = target.partition(":")[0]
     if module not in sys.modules:
         with suppress(Exception):
             importlib.import_module(module)

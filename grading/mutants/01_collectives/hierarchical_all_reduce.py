@@ -10,7 +10,7 @@ WRONG = [
     Wrong("copies_a_view", ["the copy summed"], '''
 -    tensor.copy_(data.view(tensor.shape))
 '''),
-    Wrong("flat_ring", ["a flat ring over all ranks"], '''
+    Wrong("flat_ring", ["uses the group that it is given"], '''
      """
 +    world = Group.world(node.ledger)
      # BEGIN SOLUTION

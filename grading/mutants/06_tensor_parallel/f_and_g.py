@@ -104,7 +104,7 @@ WRONG = [
 +        if group.index:
 +            all_reduce(total, group)
 '''),
-    Wrong("sums_over_the_world", ["summed over all ranks"], '''
+    Wrong("sums_over_the_world", ["uses the group that it is given"], '''
 -        all_reduce(total, ctx.group)
 +        all_reduce(total, Group.world(ctx.group.ledger))
 @@

@@ -69,7 +69,7 @@ WRONG = [
     Wrong("outside_not_put_back", ["is not put back after the region"], '''
 -            torch.set_rng_state(outside)
 '''),
-    Wrong("restarts", ["the stream begins anew in each region"], '''
+    Wrong("restarts", ["the stream begins again in each region"], '''
 -            self.states[kind] = torch.get_rng_state()
 '''),
     Wrong("same_everywhere", ["a sharded region draws the numbers that rank 0 draws"], '''
@@ -80,7 +80,7 @@ WRONG = [
 -        seeds = {"replicated": seed * (group.size + 1)}
 +        seeds = {"replicated": 1234}
 '''),
-    Wrong("stream_kept_without_exception_only", ["the stream began anew after an exception"], '''
+    Wrong("stream_kept_without_exception_only", ["the stream began again after an exception"], '''
              yield
 +            self.states[kind] = torch.get_rng_state()
 @@

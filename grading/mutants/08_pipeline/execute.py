@@ -261,19 +261,6 @@ WRONG = [
 +            stage.zero_grad()
 +            outputs.backward(gradient)
 '''),
-    Wrong("sends_the_graph_along", ["what a forward has kept outlives its backward"], '''
-     """
-+    first, last = group.index == 0, group.index == group.size - 1
-@@
--    first, last = group.index == 0, group.index == group.size - 1
-@@
--                sending.append(isend(outputs.detach(), group.index + 1, group))
-+                sending.append(isend(outputs, group.index + 1, group))
-@@
--            outputs.backward(None if last else received(like, group.index + 1, group))
-+            gradient = None if last else received(like, group.index + 1, group)
-+            outputs.backward(gradient)
-'''),
     Wrong("uses_global_ranks", ["two pipelines of two ranks"], '''
      """
 +    first, last = group.rank == 0, group.rank == group.size - 1

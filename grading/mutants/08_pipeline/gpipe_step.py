@@ -15,7 +15,7 @@ WRONG = [
          kept.append((inputs, outputs))
 +    barrier(group)
 '''),
-    Wrong("buffers_of_the_default_dtype", ["a message is longer than the buffer for it"], '''
+    Wrong("buffers_of_the_default_dtype", ["rank 0 sends float64; rank 1 takes float32"], '''
 -    buffer = torch.empty_like(like)
 +    buffer = torch.empty(like.shape)
 @@

@@ -18,34 +18,34 @@ WRONG = [
     Wrong("best_but_dealt_out", ["a stage is not contiguous"], '''
 -    @cache
 -    def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
--        """The dearest stage of the layers from `first` on, and those stages."""
+-        """The slowest stage of the layers from `first` on, and those stages."""
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
 -        end = n - stages + 2  # a layer is left for each other stage  # mutate: same
 -        if stages == 1:
 -            return sum(costs[first:]), (range(first, n),)
 -        for cut in range(first + 1, end):
--            dearest, rest = best(cut, stages - 1)
--            dearest = max(dearest, sum(costs[first:cut]))
--            if dearest < found[0]:
--                found = dearest, (range(first, cut), *rest)
+-            slowest, rest = best(cut, stages - 1)
+-            slowest = max(slowest, sum(costs[first:cut]))
+-            if slowest < found[0]:
+-                found = slowest, (range(first, cut), *rest)
 -        return found
 -
 -    return list(best(0, p)[1])
 +    return [range(stage, n, p) for stage in range(p)]
 '''),
-    Wrong("closes_at_its_share", ["the dearest stage is too dear", "misses cuts that are better"], '''
+    Wrong("closes_at_its_share", ["the slowest stage is too slow", "misses cuts that are better"], '''
 -    @cache
 -    def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
--        """The dearest stage of the layers from `first` on, and those stages."""
+-        """The slowest stage of the layers from `first` on, and those stages."""
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
 -        end = n - stages + 2  # a layer is left for each other stage  # mutate: same
 -        if stages == 1:
 -            return sum(costs[first:]), (range(first, n),)
 -        for cut in range(first + 1, end):
--            dearest, rest = best(cut, stages - 1)
--            dearest = max(dearest, sum(costs[first:cut]))
--            if dearest < found[0]:
--                found = dearest, (range(first, cut), *rest)
+-            slowest, rest = best(cut, stages - 1)
+-            slowest = max(slowest, sum(costs[first:cut]))
+-            if slowest < found[0]:
+-                found = slowest, (range(first, cut), *rest)
 -        return found
 -
 -    return list(best(0, p)[1])
@@ -58,19 +58,19 @@ WRONG = [
 +            begin = layer + 1
 +    return [*stages, range(begin, n)]
 '''),
-    Wrong("closes_before_it_is_too_much", ["the dearest stage is too dear", "misses cuts that are better"], '''
+    Wrong("closes_before_it_is_too_much", ["the slowest stage is too slow", "misses cuts that are better"], '''
 -    @cache
 -    def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
--        """The dearest stage of the layers from `first` on, and those stages."""
+-        """The slowest stage of the layers from `first` on, and those stages."""
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
 -        end = n - stages + 2  # a layer is left for each other stage  # mutate: same
 -        if stages == 1:
 -            return sum(costs[first:]), (range(first, n),)
 -        for cut in range(first + 1, end):
--            dearest, rest = best(cut, stages - 1)
--            dearest = max(dearest, sum(costs[first:cut]))
--            if dearest < found[0]:
--                found = dearest, (range(first, cut), *rest)
+-            slowest, rest = best(cut, stages - 1)
+-            slowest = max(slowest, sum(costs[first:cut]))
+-            if slowest < found[0]:
+-                found = slowest, (range(first, cut), *rest)
 -        return found
 -
 -    return list(best(0, p)[1])
@@ -86,16 +86,16 @@ WRONG = [
     Wrong("empty_stage", ["is empty", "each stage keeps at least one layer"], '''
 -    @cache
 -    def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
--        """The dearest stage of the layers from `first` on, and those stages."""
+-        """The slowest stage of the layers from `first` on, and those stages."""
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
 -        end = n - stages + 2  # a layer is left for each other stage  # mutate: same
 -        if stages == 1:
 -            return sum(costs[first:]), (range(first, n),)
 -        for cut in range(first + 1, end):
--            dearest, rest = best(cut, stages - 1)
--            dearest = max(dearest, sum(costs[first:cut]))
--            if dearest < found[0]:
--                found = dearest, (range(first, cut), *rest)
+-            slowest, rest = best(cut, stages - 1)
+-            slowest = max(slowest, sum(costs[first:cut]))
+-            if slowest < found[0]:
+-                found = slowest, (range(first, cut), *rest)
 -        return found
 -
 -    return list(best(0, p)[1])
@@ -119,19 +119,19 @@ WRONG = [
 -    return list(best(0, p)[1])
 +    return [layers.stop for layers in best(0, p)[1]]
 '''),
-    Wrong("equal_counts", ["the dearest stage is too dear", "equal counts of layers"], '''
+    Wrong("equal_counts", ["the slowest stage is too slow", "equal counts of layers"], '''
 -    @cache
 -    def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
--        """The dearest stage of the layers from `first` on, and those stages."""
+-        """The slowest stage of the layers from `first` on, and those stages."""
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
 -        end = n - stages + 2  # a layer is left for each other stage  # mutate: same
 -        if stages == 1:
 -            return sum(costs[first:]), (range(first, n),)
 -        for cut in range(first + 1, end):
--            dearest, rest = best(cut, stages - 1)
--            dearest = max(dearest, sum(costs[first:cut]))
--            if dearest < found[0]:
--                found = dearest, (range(first, cut), *rest)
+-            slowest, rest = best(cut, stages - 1)
+-            slowest = max(slowest, sum(costs[first:cut]))
+-            if slowest < found[0]:
+-                found = slowest, (range(first, cut), *rest)
 -        return found
 -
 -    return list(best(0, p)[1])
@@ -161,8 +161,8 @@ WRONG = [
 +    *stages, last = best(0, p)[1]
 +    return [*stages, range(last.start, max(last.start + 1, n - 1))]
 '''),
-    Wrong("least_squares", ["the dearest stage is too dear", "misses cuts"], '''
-         """The dearest stage of the layers from `first` on, and those stages."""
+    Wrong("least_squares", ["the slowest stage is too slow", "misses cuts"], '''
+         """The slowest stage of the layers from `first` on, and those stages."""
 +        if stages == 1:
 +            return sum(costs[first:]) ** 2, (range(first, n),)
 @@
@@ -172,8 +172,8 @@ WRONG = [
 -        for cut in range(first + 1, end):
 +        for cut in range(first + 1, n - stages + 2):
 @@
--            dearest = max(dearest, sum(costs[first:cut]))
-+            dearest += sum(costs[first:cut]) ** 2
+-            slowest = max(slowest, sum(costs[first:cut]))
++            slowest += sum(costs[first:cut]) ** 2
 '''),
     Wrong("lists_of_layers", ["is no list of ranges"], '''
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
@@ -301,40 +301,40 @@ WRONG = [
 @@
 -    @cache
 -    def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
--        """The dearest stage of the layers from `first` on, and those stages."""
+-        """The slowest stage of the layers from `first` on, and those stages."""
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
 -        end = n - stages + 2  # a layer is left for each other stage  # mutate: same
 -        if stages == 1:
 -            return sum(costs[first:]), (range(first, n),)
 -        for cut in range(first + 1, end):
--            dearest, rest = best(cut, stages - 1)
--            dearest = max(dearest, sum(costs[first:cut]))
--            if dearest < found[0]:
--                found = dearest, (range(first, cut), *rest)
+-            slowest, rest = best(cut, stages - 1)
+-            slowest = max(slowest, sum(costs[first:cut]))
+-            if slowest < found[0]:
+-                found = slowest, (range(first, cut), *rest)
 -        return found
 -
 -    return list(best(0, p)[1])
 +    every = ((0, *cuts, n) for cuts in combinations(range(1, n), p - 1))
 +
-+    def dearest(ends: tuple[int, ...]) -> float:
++    def slowest(ends: tuple[int, ...]) -> float:
 +        return max(sum(costs[a:b]) for a, b in zip(ends, ends[1:], strict=False))
 +
-+    ends = min(every, key=dearest)
++    ends = min(every, key=slowest)
 +    return [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
 '''),
-    Wrong("whole_numbers_only", ["the dearest stage is too dear"], '''
+    Wrong("whole_numbers_only", ["the slowest stage is too slow"], '''
 -    @cache
 -    def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
--        """The dearest stage of the layers from `first` on, and those stages."""
+-        """The slowest stage of the layers from `first` on, and those stages."""
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
 -        end = n - stages + 2  # a layer is left for each other stage  # mutate: same
 -        if stages == 1:
 -            return sum(costs[first:]), (range(first, n),)
 -        for cut in range(first + 1, end):
--            dearest, rest = best(cut, stages - 1)
--            dearest = max(dearest, sum(costs[first:cut]))
--            if dearest < found[0]:
--                found = dearest, (range(first, cut), *rest)
+-            slowest, rest = best(cut, stages - 1)
+-            slowest = max(slowest, sum(costs[first:cut]))
+-            if slowest < found[0]:
+-                found = slowest, (range(first, cut), *rest)
 -        return found
 -
 -    return list(best(0, p)[1])
@@ -407,10 +407,10 @@ def split_stages(costs: Sequence[float], p: int) -> list[range]:
             return sum(costs[:end]), (range(end),)
         options = []
         for cut in range(stages - 1, end):
-            dearest, before = best(cut, stages - 1)
-            options.append((max(dearest, sum(costs[cut:end])), cut, before))
-        dearest, cut, before = min(options, key=lambda option: option[:2])
-        return dearest, (*before, range(cut, end))
+            slowest, before = best(cut, stages - 1)
+            options.append((max(slowest, sum(costs[cut:end])), cut, before))
+        slowest, cut, before = min(options, key=lambda option: option[:2])
+        return slowest, (*before, range(cut, end))
 
     return list(best(n, p)[1])
 
@@ -434,7 +434,7 @@ def split_stages(costs: Sequence[float], p: int) -> list[range]:
     if n < p:
         raise ValueError(f"{n} layers for {p} stages: each stage needs at least one")
     upto = [0, *accumulate(costs)]
-    best: dict[tuple[int, int], tuple[float, int]] = {}  # layers, stages: the dearest, its begin
+    best: dict[tuple[int, int], tuple[float, int]] = {}  # layers, stages: the slowest, its begin
     for end in range(1, n + 1):
         best[end, 1] = (upto[end], 0)
     for stages in range(2, p + 1):

@@ -78,7 +78,7 @@ WRONG = [
 -                if not parameter.grad.isfinite().all():
 +                if parameter.grad.isnan().any() or (parameter.grad == torch.inf).any():
 '''),
-    Wrong("never_anew", ["counting does not begin anew after the scale has grown"], '''
+    Wrong("never_anew", ["counting does not begin again after the scale has grown"], '''
 -        elif self.good == self.interval:
 +        elif self.good >= self.interval:
 @@

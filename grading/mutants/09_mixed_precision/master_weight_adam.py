@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("begun_anew", ["begun anew from the weight"], '''
+    Wrong("begun_anew", ["begun again from the weight"], '''
              gradient, (beta1, beta2) = p.grad.float(), self.betas
 +            master.copy_(p)
 '''),

@@ -318,7 +318,7 @@ WRONG = [
 +    training.scaler.load_state_dict(job["scaler"])
 +    training.sampler.load_state_dict(job["sampler"])
 '''),
-    Wrong("sampler_forgotten", ["the sampler begins anew"], '''
+    Wrong("sampler_forgotten", ["the sampler begins again"], '''
 -        "sampler": training.sampler.state_dict(),
 @@
 -    return copy.deepcopy(job), {"torch": torch.get_rng_state(), "python": random.getstate()}
@@ -413,7 +413,7 @@ WRONG = [
 +    training.scaler.load_state_dict(job["scaler"])
 +    training.sampler.load_state_dict(job["sampler"])
 '''),
-    Wrong("step_forgotten", ["the count of steps begins anew"], '''
+    Wrong("step_forgotten", ["the count of steps begins again"], '''
 -        "step": training.step,
 @@
 -    return copy.deepcopy(job), {"torch": torch.get_rng_state(), "python": random.getstate()}

@@ -160,7 +160,7 @@ WRONG = [
 -    return young(cost, mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 +    return math.sqrt(2 * cost * mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 '''),
-    Wrong("restart_never_fails", ["a failure during a restart begins it anew"], '''
+    Wrong("restart_never_fails", ["a failure during a restart begins it again"], '''
 -    return young(cost, mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 +    return math.sqrt(2 * cost * mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 @@

@@ -38,7 +38,7 @@ WRONG = [
 +            all_gather(every, parameter.grad.flatten(), dp)
 +            parameter.grad = every.view(dp.size, *parameter.shape).sum(0)
 '''),
-    Wrong("gradients_over_the_world", ["gradients sent over the world"], '''
+    Wrong("gradients_over_the_world", ["on world [0, 1, 2, 3, 4, 5, 6, 7] is not the same"], '''
 -            all_reduce(parameter.grad, dp)
 +            all_reduce(parameter.grad, world)
 '''),

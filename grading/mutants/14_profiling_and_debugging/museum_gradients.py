@@ -312,7 +312,7 @@ def clip_gradients(block: Block, tp: Group, max_norm: float) -> float:
         parameter.grad.mul_(min(1.0, max_norm / (norm + 1e-6)))
     return norm
 '''),
-    Right("variant_hooks_by_module", "hooks that reduce in place; one all-reduce for each parameter; a block made anew", '''
+    Right("variant_hooks_by_module", "hooks that reduce in place; one all-reduce for each parameter; a block made again", '''
 import copy
 from collections.abc import Mapping
 

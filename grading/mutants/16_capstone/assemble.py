@@ -125,6 +125,27 @@ WRONG = [
 -            return [part.tensor_split(self.rows.size)[self.rows.index] for part in parts]
 +            return [part.tensor_split(self.dp.size)[self.dp.index] for part in parts]
 '''),
+    Wrong("state_is_not_copied", ["it must be a copy"], '''
+-        return deepcopy({"held": self.held.state_dict(), "optimizers": optimizers})
++        return {"held": self.held.state_dict(), "optimizers": optimizers}
+'''),
+    Wrong("state_without_biases", ["biases are not in the state"], '''
+-        return deepcopy({"held": self.held.state_dict(), "optimizers": optimizers})
++        weights = dict(self.held.named_parameters())
++        return deepcopy({"held": weights, "optimizers": optimizers})
+@@
+-        self.held.load_state_dict(state["held"])
++        self.held.load_state_dict(state["held"], strict=False)
+'''),
+    Wrong("state_without_moments", ["moments are not in the state"], '''
+-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+-            optimizer.load_state_dict(saved)
+'''),
+    Wrong("state_saved_twice", ["each rank saves its own part, once"], '''
+-        return deepcopy({"held": self.held.state_dict(), "optimizers": optimizers})
++        held = self.held.state_dict()
++        return deepcopy({"held": held, "spare": deepcopy(held), "optimizers": optimizers})
+'''),
     Wrong("tied_counts_twice", ["the tied embedding counts twice"], '''
 -            copies[end.weight] *= 2
 '''),
@@ -142,7 +163,7 @@ WRONG = [
 -            Zero1(experts, AdamW, mesh["dp"], lr=lr),
 -        ]
 +        self.parts = [(others, self.rows), (experts, mesh["dp"])]
-+        self.optimizer = AdamW(self.held.parameters(), lr=lr)
++        self.optimizers = [AdamW(self.held.parameters(), lr=lr)]
 @@
 -        pieces = [pair for optimizer in self.optimizers for pair in own_pieces(optimizer)]
 -        self.copies = {piece: copies[whole] for piece, whole in pieces}
@@ -153,16 +174,17 @@ WRONG = [
 +        for part, replicas in self.parts:
 +            average_over_replicas(part, replicas)
 @@
--        for optimizer in self.optimizers:
--            optimizer.step()
-+        self.optimizer.step()
-+        self.optimizer.zero_grad()
+         for optimizer in self.optimizers:
+             optimizer.step()
++            optimizer.zero_grad()
 '''),
 ]
 
 RIGHT = [
     Right("variant_counts_over_the_ranks", "each rank counts its own tokens, and they are added up", '''
 from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import nn
@@ -306,9 +328,22 @@ class Trainer:
             optimizer.step()
         update_router_bias(self.held)
         return float(loss) / tokens, tokens, float(norm)
+
+    def state(self) -> dict[str, Any]:
+        """What this rank needs to go on from here in another process, as tensors and numbers."""
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        return deepcopy({"held": self.held.state_dict(), "optimizers": optimizers})
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Goes on from the `state` of the same rank on the same layout."""
+        self.held.load_state_dict(state["held"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
 '''),
     Right("variant_gpipe", "another schedule", '''
 from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import nn
@@ -450,9 +485,22 @@ class Trainer:
             optimizer.step()
         update_router_bias(self.held)
         return float(loss) / tokens, tokens, float(norm)
+
+    def state(self) -> dict[str, Any]:
+        """What this rank needs to go on from here in another process, as tensors and numbers."""
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        return deepcopy({"held": self.held.state_dict(), "optimizers": optimizers})
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Goes on from the `state` of the same rank on the same layout."""
+        self.held.load_state_dict(state["held"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
 '''),
     Right("variant_own_norm", "the norm by hand", '''
 from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import nn
@@ -600,9 +648,22 @@ class Trainer:
             optimizer.step()
         update_router_bias(self.held)
         return float(loss) / tokens, tokens, float(norm)
+
+    def state(self) -> dict[str, Any]:
+        """What this rank needs to go on from here in another process, as tensors and numbers."""
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        return deepcopy({"held": self.held.state_dict(), "optimizers": optimizers})
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Goes on from the `state` of the same rank on the same layout."""
+        self.held.load_state_dict(state["held"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
 '''),
     Right("variant_sums", "losses are weighed by the tokens alone; gradients are multiplied where they were averaged", '''
 from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import nn
@@ -747,5 +808,16 @@ class Trainer:
             optimizer.step()
         update_router_bias(self.held)
         return float(loss) / tokens, tokens, float(norm)
+
+    def state(self) -> dict[str, Any]:
+        """What this rank needs to go on from here in another process, as tensors and numbers."""
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        return deepcopy({"held": self.held.state_dict(), "optimizers": optimizers})
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Goes on from the `state` of the same rank on the same layout."""
+        self.held.load_state_dict(state["held"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
 '''),
 ]

@@ -32,7 +32,7 @@ WRONG = [
 -    saver = AsyncSaver(folder, group, keep=keep)
 +    saver = AsyncSaver(folder, group, keep=1)
 '''),
-    Wrong("never_resumes", ["the job begins anew"], '''
+    Wrong("never_resumes", ["the job begins again"], '''
 -    resume_training(training, folder, group)
 '''),
     Wrong("one_batch_skipped", ["the list of steps made"], '''
@@ -44,7 +44,7 @@ WRONG = [
 -            save_training(training, saver, group, step=job.sampler.step)
 +            save_training(training, saver, group, step=job.sampler.step - 1)
 '''),
-    Wrong("sampler_left_out", ["the job begins anew"], '''
+    Wrong("sampler_left_out", ["the job begins again"], '''
 -    training = mesh_training(job.model, job.optimizers, {"sampler": job.sampler})
 +    training = mesh_training(job.model, job.optimizers, {})
 '''),

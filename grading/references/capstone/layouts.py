@@ -157,6 +157,23 @@ class Case:
             "the update before was not clipped": self._train(float("inf"))[number].norm,
         }  # fmt: skip
 
+    def wrong_resumed(self, number: int) -> dict[str, float]:
+        """Norms of a step that is made after the state of step 0 was loaded."""
+
+        def after(steps: int, loses: str = "") -> float:
+            alone = self._gradient()
+            for batch in self.batches[:steps]:
+                alone.step(*batch)
+            alone.lose(loses)
+            return [alone.step(*batch).norm for batch in self.batches[1 : number + 1]][-1]
+
+        return {
+            "the routers' biases are not in the state": after(1, "biases"),
+            "AdamW's moments are not in the state": after(1, "moments"),
+            "the weights are those of the beginning: nothing was loaded": after(0),
+            "the state has gone on with the older Trainer: it must be a copy": after(STEPS),
+        }
+
     def wrong_weights(self, rank: int) -> dict[str, Values]:
         """After the last step."""
         begin = {name: p.detach() for name, p in build(self.shape).named_parameters()}

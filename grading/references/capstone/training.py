@@ -77,6 +77,7 @@ class Alone:
         self.model = build(shape, scale)
         self.optimizer = AdamW(self.model.parameters(), lr=lr)
         self.micro_batches, self.max_norm, self.skips = micro_batches, max_norm, skips
+        self.lr = lr
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> Step:
         """Makes an update."""
@@ -92,6 +93,14 @@ class Alone:
             update_router_bias(self.model)
         weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         return Step(float(losses.sum()) / tokens, tokens, norm, weights)
+
+    def lose(self, what: str) -> None:
+        """Forgets what a state may lack: `biases` of the routers, or `moments` of AdamW."""
+        if what == "biases":
+            for buffer in self.model.buffers():
+                buffer.zero_()
+        if what == "moments":
+            self.optimizer = AdamW(self.model.parameters(), lr=self.lr)
 
     def backward(
         self,

@@ -39,7 +39,7 @@ class Model(nn.Module):
 
 
 class Sampler:
-    """The rows of each global batch, shuffled anew in each epoch. `state_dict` is its own dict."""
+    """The rows of each global batch, shuffled again in each epoch. `state_dict` is its own dict."""
 
     def __init__(self, count: int) -> None:
         self.count = count

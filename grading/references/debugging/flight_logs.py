@@ -300,7 +300,7 @@ RIGHT = Reader()
 WRONG = {
     "logs are ring buffers: compare calls with the same group and number, not at the same place":
         replace(RIGHT, key="place"),
-    "numbers count anew in every group: calls of different groups are compared":
+    "numbers count again in every group: calls of different groups are compared":
         replace(RIGHT, key="seq"),
     "this is the last fault, not the first": replace(RIGHT, order="last"),
     "numbers of different groups cannot be compared: take the call that began first":

@@ -294,7 +294,7 @@ def most_often(given: Given) -> int | None:
 WRONG_STRAGGLERS: dict[str, Callable[[Given], int | None]] = {
     "this is the rank that waits longest: the others wait for the one that waits least":
         lambda given: losses(given, own=True),
-    "numbers count anew in every group: calls of different groups are taken for one":
+    "numbers count again in every group: calls of different groups are taken for one":
         lambda given: losses(given, lambda row: row[6]),
     "a group makes many calls, each with its number: they are taken for one":
         lambda given: losses(given, lambda row: row[5]),

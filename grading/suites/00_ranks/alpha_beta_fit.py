@@ -15,7 +15,7 @@ EXERCISE = Exercise(
     title="What a message costs",
     core=True,
     minutes=25,
-    order=2,
+    order=3,
     defines=("alpha_beta_fit", "predict", "bus_bandwidth"),
     hints=(
         "Divide α + β·S = t by t on both sides: α·(1/t) + β·(S/t) = 1. That is one row of a linear "

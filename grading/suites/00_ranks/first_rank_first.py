@@ -18,7 +18,7 @@ EXERCISE = Exercise(
     title="One prepares, the others wait",
     core=True,
     minutes=15,
-    order=3,
+    order=4,
     hints=(
         "A barrier ends when every member has called it, so each rank must call it once. It may "
         "stand on different lines for different ranks: what must have happened on the first rank "

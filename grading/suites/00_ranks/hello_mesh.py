@@ -16,7 +16,7 @@ EXERCISE = Exercise(
     title="Who am I, and who is with me?",
     core=True,
     minutes=15,
-    order=1,
+    order=2,
     hints=(
         "Write down node and local rank of the ranks 0 to 5 with 3 ranks on a node. Which two "
         "results of dividing the rank by 3 are they? Python has one function for both.",

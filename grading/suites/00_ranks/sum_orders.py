@@ -15,7 +15,7 @@ EXERCISE = Exercise(
     title="Sums depend on their order",
     core=False,
     minutes=20,
-    order=4,
+    order=5,
     defines=("sum_orders", "tolerance_for"),
     hints=(
         "Write one function that adds a tensor's numbers from left to right, and use it twice: on "

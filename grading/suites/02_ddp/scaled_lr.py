@@ -16,7 +16,7 @@ EXERCISE = Exercise(
     title="A larger batch, a larger step",
     core=False,
     minutes=20,
-    order=7,
+    order=8,
     defines=("scaled_lr", "critical_batch"),
     hints=(
         "How many examples are in one step of the whole job, and how many were there when the "

@@ -19,7 +19,7 @@ EXERCISE = Exercise(
     title="Batch norm over all ranks",
     core=True,
     minutes=30,
-    order=6,
+    order=7,
     defines=("SyncBatchNorm1d",),
     hints=(
         "Put the three sums into one tensor with `torch.cat`: C of x, C of x², and one number of "

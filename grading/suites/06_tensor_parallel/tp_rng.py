@@ -184,7 +184,7 @@ def check_streams(run: Run) -> None:
                     not torch.equal(first, second),
                     f"two {kind} regions draw the same {name}",
                     rank=rank,
-                    cause="the stream begins anew in each region: keep its state "
+                    cause="the stream begins again in each region: keep its state "
                     "when the region ends",
                 )
                 mixed = found["mixed"][kind]
@@ -194,7 +194,7 @@ def check_streams(run: Run) -> None:
                     f"what {kind} regions draw after draws elsewhere and an exception {name}",
                     rank=rank,
                     likely={
-                        "the stream began anew after an exception: keep its state in `finally`": [
+                        "the stream began again after an exception: keep its state in `finally`": [
                             first,
                             first,
                         ],

@@ -20,8 +20,8 @@ EXERCISE = Exercise(
     defines=("split_stages", "sum_tied_gradient"),
     hints=(
         "If you knew where the first stage ends, the rest would be the same task with fewer layers "
-        "and one stage less. The dearest stage is then the larger of two: the first stage, and the "
-        "dearest of the rest.",
+        "and one stage less. The slowest stage is then the larger of two: the first stage, and the "
+        "slowest of the rest.",
         "Write `best(first, stages)` for the layers from `first` on: try every end of the first "
         "stage that leaves a layer for each of the others, and keep the cheapest. "
         "`functools.cache` makes it quick: there are only n·p different calls. For the weight: a "
@@ -82,7 +82,7 @@ def drive_tied(
 
 # --- what they must bring back: the cut ----------------------------------------------------------
 def cheapest(costs: Sequence[float], p: int) -> float:
-    """The dearest stage of the best cut, by trying all of them."""
+    """The slowest stage of the best cut, by trying all of them."""
     upto = [0.0, *accumulate(costs)]
     every = ([0, *cuts, len(costs)] for cuts in combinations(range(1, len(costs)), p - 1))
     return min(
@@ -111,7 +111,7 @@ def _costs(run: Run, n: int) -> list[float]:
 
 
 def _cases(run: Run) -> list[Case]:
-    """Equal costs, a dear end, a dear beginning, hidden ones; 1 to 5 stages."""
+    """Equal costs, an expensive end, an expensive beginning, hidden ones; 1 to 5 stages."""
     layers = [1.0, 1.0, 2.0, 3.0, 3.0, 1.0]
     cases = [{"costs": costs, "p": 3} for costs in (layers, layers[::-1], [2.0] * 7)]
     cases += [{"costs": [1.0] * 8 + [4.5], "p": 4}, {"costs": [9.0, *[1.0] * 7], "p": 4}]
@@ -158,7 +158,7 @@ def _check_form(run: Run, case: Case, stages: Any) -> None:
         empty is None,
         f"{what}: stage {empty} is empty",
         measured=shown,
-        cause="each stage keeps at least one layer, also if the layers before are dear",
+        cause="each stage keeps at least one layer, also if the layers before are expensive",
     )
     begins, ends = [0, *(b for _, b, _ in stages)], [*(a for a, _, _ in stages), n]
     run.true(
@@ -178,7 +178,7 @@ def _check_best(run: Run, case: Case, stages: list[tuple[int, int]], best: float
         cause = "the stages have equal counts of layers: it is the costs that must be even"
     run.true(
         max(sums) <= best * (1 + 1e-9),
-        f"{_name(case)}: the dearest stage is too dear",
+        f"{_name(case)}: the slowest stage is too slow",
         expected=f"at most {best:g}",
         cause=cause,
         measured=f"{max(sums):g}; the stages cost " + ", ".join(f"{s:g}" for s in sums),
@@ -196,7 +196,7 @@ def check_cut(run: Run) -> None:
     _cut(run, _cases(run))
 
 
-@check("the dearest stage is as cheap as it can be", points=3, code="E")
+@check("the slowest stage is as fast as it can be", points=3, code="E")
 def check_best(run: Run) -> None:
     """E: against every cut there is."""
     for case, stages in _cut(run, _cases(run)):

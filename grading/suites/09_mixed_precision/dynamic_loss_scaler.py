@@ -16,7 +16,7 @@ EXERCISE = Exercise(
     title="A loss scale for all ranks",
     core=True,
     minutes=25,
-    order=2,
+    order=3,
     defines=("DynamicLossScaler", "train_update"),
     hints=(
         "Which of the methods can know alone what to do, and which needs to hear from the other "
@@ -115,7 +115,7 @@ class Slips(NamedTuple):
     bad: list[bool]  # of each update
     keep: bool = False  # counts on after an overflow
     late: int = 0  # grows this much later
-    anew: bool = True  # begins to count anew after growing
+    again: bool = True  # begins to count again after growing
     lower: bool = True  # backs off at all
 
 
@@ -128,7 +128,7 @@ def scales(first: float, slip: Slips) -> list[float]:
         else:
             good += 1
             if good >= INTERVAL + slip.late:
-                scale, good = scale * GROWTH, 0 if slip.anew else good
+                scale, good = scale * GROWTH, 0 if slip.again else good
         found.append(scale)
     return found
 
@@ -313,8 +313,8 @@ def check_scale(run: Run) -> None:
                 "good updates are counted on after an overflow: they must be in a row":
                     scales(first, slip._replace(keep=True)),
                 "one good update too late": scales(first, slip._replace(late=1)),
-                "counting does not begin anew after the scale has grown":
-                    scales(first, slip._replace(anew=False)),
+                "counting does not begin again after the scale has grown":
+                    scales(first, slip._replace(again=False)),
                 "the scale does not fall after an overflow":
                     scales(first, slip._replace(lower=False)),
                 "each rank has a scale of its own: the verdict must be that of all ranks":

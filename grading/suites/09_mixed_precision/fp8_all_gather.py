@@ -17,7 +17,7 @@ EXERCISE = Exercise(
     title="A weight gathered in one byte a number",
     core=False,
     minutes=20,
-    order=8,
+    order=10,
     hints=(
         "What must every rank know before it may quantize its part? It is one number, and each "
         "rank knows a candidate for it.",

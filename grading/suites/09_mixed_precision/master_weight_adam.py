@@ -15,7 +15,7 @@ EXERCISE = Exercise(
     title="AdamW over float32 masters",
     core=True,
     minutes=20,
-    order=3,
+    order=2,
     defines=("MasterWeightAdam",),
     hints=(
         "What is rounded to bf16, and what must never be? The weight is only a rounded picture of "
@@ -88,7 +88,7 @@ def updated(
             if given is None:
                 continue
             g, t[i] = given.double(), t[i] + 1
-            w[i] = w[i].to(given.dtype).double() if how == "anew" else w[i]
+            w[i] = w[i].to(given.dtype).double() if how == "again" else w[i]
             g = g + decay * w[i] if how == "L2" else g
             square = (given * given).double() if how == "narrow" else g * g
             steps = number if how == "global" else t[i]
@@ -136,7 +136,7 @@ def check_masters(run: Run) -> None:
         "t counts all steps: it is each parameter's own": "global",
         "the square was taken in 16 bits: make the gradient float32 first": "narrow",
         "the master was rounded: only the weight is": "weights",
-        "the master was begun anew from the weight: it must keep what the weight lost": "anew",
+        "the master was begun again from the weight: it must keep what the weight lost": "again",
     }
     wanted = updated(start, rows, OPTIONS)
     for name in ("squares", "means", "masters"):

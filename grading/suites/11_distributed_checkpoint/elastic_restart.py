@@ -310,7 +310,7 @@ def check_worlds(run: Run) -> None:
                 found["begun"] is not None,
                 "job.restore() was not called",
                 rank=rank,
-                cause="each rank must load: all of them were made anew",
+                cause="each rank must load: all of them were made again",
             )
             run.equal(
                 [step["rows"] for step in found["log"]],

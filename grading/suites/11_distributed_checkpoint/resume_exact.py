@@ -179,10 +179,10 @@ CAUSES = {
     "torch's random numbers begin again at the seed: a seed is not where they are": "seed",
     "Python's random numbers are not restored": "python",
     "the optimizer is not restored: its moments begin at zero": "optimizer",
-    "the schedule is not restored: the learning rate begins anew": "schedule",
+    "the schedule is not restored: the learning rate begins again": "schedule",
     "the weights are not restored": "model",
     "a buffer of the model is not restored": "buffer",
-    "the sampler begins anew": "sampler",
+    "the sampler begins again": "sampler",
     "the state went on with the training: it was saved by reference, not copied": "later",
 }
 
@@ -224,7 +224,7 @@ def check_data(run: Run) -> None:
     given = inputs_of(run)
     right = [step["rows"] for step in expected(given)[0]]
     likely = {
-        "the sampler begins anew, with data that was seen already": expected(given, "sampler")[0],
+        "the sampler begins again, with data that was seen already": expected(given, "sampler")[0],
         "one batch is skipped": expected(given, "one on")[0],
         "one batch is seen twice": expected(given, "one back")[0],
     }
@@ -242,7 +242,7 @@ def check_data(run: Run) -> None:
             BEFORE,
             "training.step after restore()",
             rank=rank,
-            likely={"the count of steps begins anew": 0},
+            likely={"the count of steps begins again": 0},
         )
 
 
@@ -287,7 +287,7 @@ def check_rates(run: Run) -> None:
     "10 steps = 5 + save + 5, bit for bit",
     points=5,
     code="E",
-    diagnosis="something that a step reads has begun anew",
+    diagnosis="something that a step reads has begun again",
 )
 def check_exact(run: Run) -> None:
     """E: losses and weights on each rank; one process' numbers name the cause."""

@@ -300,7 +300,7 @@ def check_replay(run: Run) -> None:
     slips = {
         "a checkpoint that a failure interrupts is not complete": Slip(saved=True),
         "work that was not saved is lost": Slip(keeps=True),
-        "a failure during a restart begins it anew": Slip(once=True),
+        "a failure during a restart begins it again": Slip(once=True),
         "the last work must be saved too": Slip(free=True),
         "the last piece is only what is left": Slip(full=True),
         "at the moment at which it is complete, a checkpoint is complete": Slip(early=True),

@@ -167,7 +167,7 @@ def _words(case: list[Any]) -> str:
 
 
 def _known(run: Run) -> list[list[dict[str, Any]]]:
-    """For each problem some of its layouts, drawn anew for each seed."""
+    """For each problem some of its layouts, drawn again for each seed."""
     chosen = []
     for name, _, count, batch in PROBLEMS:
         every = list(_layouts(model(name), count, batch))

@@ -1,4 +1,4 @@
-"""assemble: one process's losses, norms and weights, and what a rank keeps and sends."""
+"""assemble: one process's losses, norms and weights; what a rank keeps and sends; resuming."""
 
 # mypy: enable-error-code="arg-type, attr-defined, index, union-attr"
 from __future__ import annotations
@@ -21,17 +21,17 @@ EXERCISE = Exercise(
     lesson="16_capstone",
     title="A mixture of experts on a mesh",
     core=True,
-    minutes=60,
+    minutes=150,
     order=10,
     defines=("Trainer",),
     hints=(
-        "Write down for each group which numbers differ on its ranks. Rows: other ones along dp "
-        "and ep. Parameters: the same along dp; along ep as well, but for experts. The norm: other "
-        "parts everywhere, but for what tp and the two ends of a tied model have twice.",
+        "Begin with pp = dp = ep = tp = 1 in your mind, and add an axis at a time. For each, the "
+        "table of section 3 says who has the same weight and who has other rows. Each rank has its "
+        "own part of a micro-batch's auxiliary losses: the mean over dp × ep is the micro-batch's.",
         "Making: mesh, `tensor_parallel`, `expert_parallel`, stages and their `auxiliary_weight` "
         "(1/m), pipeline, two `Zero1`: experts over dp, all else over dp × ep; copies of pieces. "
         "Step: cut, run with weights N/tokens (N ranks average), loss over pp × dp × ep, "
-        "sum the tied, reduce, clip, update, biases.",
+        "sum the tied, reduce, clip, update, biases. State: modules' and optimizers', copied.",
         "`weights = [mesh['dp', 'ep'].size / tokens] * m`; `copies = tensor_copies(held, config, "
         "tp)`, twice that for `tied.weight`; `{piece: copies[whole] for o in optimizers for "
         "piece, whole in own_pieces(o)}`; the loss is an `all_reduce` of a float64 zero plus the "
@@ -52,9 +52,8 @@ PARTS = (
 )
 WAITS = "All ranks of a group take part in each of its calls, those without losses with 0."
 LENGTHS = (
-    "gloo ends a process when a rank sends more than another expects. Over dp × ep ranks have the "
-    "same parameters, but for experts: those are the same over dp alone; and ranks of one tp or pp "
-    "line have the same rows."
+    "over dp × ep ranks have the same parameters, but for experts: those are the same over dp "
+    "alone; and ranks of one tp or pp line have the same rows"
 )
 
 
@@ -83,31 +82,50 @@ def drive(
             "kept": kept_bytes(trainer)}  # fmt: skip
 
 
+def drive_resumed(
+    learner: Any,
+    group: Any,
+    shape: dict[str, Any],
+    sizes: dict[str, int],
+    batches: list[list[torch.Tensor]],
+    max_norm: float,
+) -> dict[str, Any]:
+    """Saves after the first step and goes on; then a second one goes on from what was saved."""
+    options = {"micro_batches": MICRO, "lr": LR, "max_norm": max_norm}
+    older, newer = (learner.Trainer(build(shape), group, sizes, **options) for _ in range(2))
+    older.step(*batches[0])
+    state = older.state()
+    for batch in batches[1:]:
+        older.step(*batch)
+    newer.load(state)
+    return {"reports": [newer.step(*batch) for batch in batches[1:]], "saved": kept_bytes(state)}
+
+
 # --- what they must bring back -------------------------------------------------------------------
 def _cases(run: Run) -> Iterator[Case]:
     for sizes, tied in LAYOUTS[run.number(0, len(LAYOUTS))]:
         yield Case(run, sizes, tied)
 
 
-def _outputs(run: Run, case: Case) -> list[dict[str, Any]]:
+def _outputs(run: Run, case: Case, driver: Any) -> list[dict[str, Any]]:
     """What all ranks bring back; the likely reason is added to what broke a run off."""
     try:
-        result = run(drive, case.inputs, world=case.grid.world)
+        result = run(driver, case.inputs, world=case.grid.world)
     except RunFault as error:
         fault = error.fault
         if fault.kind == "deadlock":
             fault = replace(fault, cause=f"{WAITS} {fault.cause}".strip())
         elif fault.kind == "mismatch":
-            fault = replace(fault, cause=LENGTHS)
+            fault = replace(fault, cause=LENGTHS, rows=fault.rows[:4])
         raise RunFault(fault, error.output) from None
     run.forbid_bypass(result)
     return list(result.outputs)
 
 
-def _each(run: Run) -> Iterator[tuple[Case, int, dict[str, Any], str]]:
+def _each(run: Run, driver: Any = drive) -> Iterator[tuple[Case, int, dict[str, Any], str]]:
     """Every rank of both layouts, its reports looked at."""
     for case in _cases(run):
-        for rank, found in enumerate(_outputs(run, case)):
+        for rank, found in enumerate(_outputs(run, case, driver)):
             where = case.grid.where(rank)
             for report in found["reports"]:
                 kinds = [type(value) for value in report] if isinstance(report, tuple) else []
@@ -121,10 +139,17 @@ def _each(run: Run) -> Iterator[tuple[Case, int, dict[str, Any], str]]:
             yield case, rank, found, where
 
 
+def _most_kept(case: Case, rank: int) -> int:
+    """Bytes of a rank's part of the weights, and of its parts of AdamW's state."""
+    others, experts = own_bytes(case, rank)
+    shards = 2 * others / case.grid.rows + 2 * experts / case.sizes["dp"]
+    return round(others + experts + shards) + SLACK
+
+
 # --- checks --------------------------------------------------------------------------------------
 @check(
     "the tokens and the loss of each step, the same on every rank",
-    points=4,
+    points=3,
     code="E",
     diagnosis="the sum over pp, dp and ep, divided by the whole batch's tokens",
 )
@@ -157,7 +182,7 @@ def check_losses(run: Run) -> None:
 
 @check(
     "the norm of the first gradient: the whole model's, each element once",
-    points=4,
+    points=3,
     code="E",
     diagnosis="a gradient is not that of one process, or counts several times",
 )
@@ -188,7 +213,7 @@ def check_later(run: Run) -> None:
 
 @check(
     "the weights after three steps",
-    points=4,
+    points=3,
     code="E",
     diagnosis="clipped, then updated, every parameter by one optimizer",
 )
@@ -258,8 +283,7 @@ def check_memory(run: Run) -> None:
     """M: all tensors that a Trainer refers to after a step, gradients included."""
     for case, rank, found, where in _each(run):
         others, experts = own_bytes(case, rank)
-        shards = 2 * others / case.grid.rows + 2 * experts / case.sizes["dp"]
-        limit = round(others + experts + shards) + SLACK
+        limit = _most_kept(case, rank)
         whole, causes = 3 * (others + experts), "more than its part of the model is kept"
         if found["kept"] <= whole + SLACK:
             causes = "optimizer state is not cut, or cut over too few ranks; or gradients are kept"
@@ -269,4 +293,27 @@ def check_memory(run: Run) -> None:
             f"the number of bytes kept after a step {where}",
             rank=rank,
             cause=causes,
+        )
+
+
+@check(
+    "a new Trainer goes on from the state of an older one",
+    points=3,
+    code="X",
+    diagnosis="weights, routers' biases and AdamW's moments, as they were when `state` was called",
+)
+def check_resumed(run: Run) -> None:
+    """X: the next two steps are one process's; the second shows what the optimizer was given."""
+    for case, rank, found, where in _each(run, drive_resumed):
+        for number, report in enumerate(found["reports"], 1):
+            norm, right = report[2], case.steps[number].norm
+            likely = {} if abs(norm - right) <= 1e-9 * right else case.wrong_resumed(number)
+            what = f"the norm of step {number} {where}, after the state of step 0 was loaded"
+            run.close(norm, right, what, rank=rank, likely=likely)
+        run.at_most(
+            found["saved"],
+            _most_kept(case, rank),
+            f"the number of bytes in the state {where}",
+            rank=rank,
+            cause="each rank saves its own part, once",
         )

@@ -38,7 +38,7 @@ EXERCISE = Exercise(
 
 STEPS, INTERVAL, KEEP, MICRO, ROWS, LR, SEED = 8, 2, 2, 2, 7, 0.01, 5
 FOLDER = "checkpoints"
-ANEW = "the job begins anew: nothing is loaded, or the position in the data is not"
+AGAIN = "the job begins again: nothing is loaded, or the position in the data is not"
 OTHERS = "saved at other steps than multiples of the interval"
 MESHES = {"dp": 2}, {"ep": 3}, {"pp": 2}  # meshes that a job is on, one after the other
 SIZE: dict[str, Any] = {"layers": 2, "hidden": 8, "heads": 2, "kv_heads": 1, "ffn": 5,
@@ -181,7 +181,7 @@ def _went_on(
             INTERVAL,
             f"the work lost by a kill after {died} steps {when}, in steps,",
             rank=rank,
-            cause=ANEW,
+            cause=AGAIN,
         )
     run.equal(
         numbers,
@@ -191,7 +191,7 @@ def _went_on(
         likely={
             "as many steps as in a whole training are made again: `steps` counts those of earlier "
             "processes": list(range(at, at + STEPS)),
-            ANEW: [0],
+            AGAIN: [0],
         },
     )
     for (step, inputs, _), windows in zip(seen, case.windows[at:], strict=True):

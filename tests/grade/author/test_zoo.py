@@ -64,9 +64,11 @@ def test_the_committed_starter_is_the_one_that_is_built(entry: Entry) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_there_are_enough_wrong_and_right_answers(entry: Entry) -> None:
-    kinds = [answer.kind for answer in zoo.answers_of(entry)]
-    assert kinds.count("mutant") >= (8 if entry.exercise.core else 2)
+    known = zoo.answers_of(entry)
+    kinds = [answer.kind for answer in known]
+    assert kinds.count("mutant") >= (8 if entry.exercise.core else 4 if entry.exercise.open else 2)
     assert kinds.count("variant") >= (3 if entry.exercise.core else 1)
+    assert sum(answer.trivial for answer in known) == (entry.exercise.open is not None)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
@@ -74,6 +76,19 @@ def test_a_suite_says_what_it_must(entry: Entry) -> None:
     assert 5 <= entry.points <= 20
     assert all(len(hint) > 20 for hint in entry.exercise.hints)
     assert entry.exercise.minutes > 0
+
+
+@pytest.mark.parametrize(("kind", "name", "said"), [
+    ("solution", "shortest.py", "is measured at 3.0, but the suite says 2.0"),
+    ("variant", "trivial.py", "is measured at 3.0, but the suite says 12.0"),
+    ("variant", "another.py", ""),
+])  # fmt: skip
+def test_what_an_open_suite_says_of_its_answers_must_be_so(
+    shortest: Entry, grader: Grader, kind: str, name: str, said: str
+) -> None:
+    shortest.path.write_text("def shortest(total):\n    return [4, 4, 4]\n")
+    known = zoo.KnownAnswer(kind, shortest, name, "")
+    assert known.complaint(grader.grade(shortest)) == said
 
 
 def test_every_solution_has_a_suite_and_the_other_way_round() -> None:

@@ -192,7 +192,7 @@ def test_what_is_finished_is_not_graded_again(
     assert "(as before)" in capsys.readouterr().out
     double.suite.write_text(double.suite.read_text() + "\n# changed\n")
     cli.main(["class", str(school)])
-    assert len(count) == 7  # another suite: everything anew
+    assert len(count) == 7  # another suite: everything again
     path = school.with_name("class.grades") / "ada" / "grades.json"
     path.write_text(path.read_text()[:-9])
     assert cli.main(["class", str(school)]) == 0

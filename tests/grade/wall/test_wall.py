@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +26,6 @@ import pytest
 from course_lib.grade.judge.bench import Bench, Result
 from course_lib.grade.judge.trial import Limits, Subject
 from course_lib.ranks import ForkServer
-from course_lib.ranks.system.descend import descendants
 from course_lib.ranks.system.wall import lacks
 from tests.grade.wall import attack
 from tests.grade.wall.hostile import (
@@ -168,7 +166,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 @pytest.fixture
 def attacked(
-    scene: Scene, server: ForkServer, tmp_path: Path, spares_of: Callable[[int], list[int]]
+    scene: Scene, judged: ForkServer, tmp_path: Path, left_behind: Callable[[int], dict[int, str]]
 ) -> Iterator[Callable[..., Result]]:
     """Runs a body as an answer; afterwards everything must be as it was."""
     (tmp_path / "runs").mkdir()
@@ -179,16 +177,13 @@ def attacked(
             str(HERE / "attack.py"), str(COURSE), hidden=(str(scene.bait),),
             protected=(str(scene.bait),),
         )  # fmt: skip
-        bench = Bench(server, subject, scene.seed, str(tmp_path / "runs"))
+        bench = Bench(judged, subject, scene.seed, str(tmp_path / "runs"))
         limits = Limits(cpu=2.0, wall=4.0)
         return bench.result("drive", [{**scene.given, **more}], limits, None)
 
     yield call
     assert scene.state() == scene.before
-    patience = time.monotonic() + 30.0
-    while _jobs(server.pid, spares_of) and time.monotonic() < patience:
-        time.sleep(0.05)
-    assert _jobs(server.pid, spares_of) == set()
+    assert left_behind(judged.pid) == {}
     assert list((tmp_path / "runs").iterdir()) == []
     assert call("return 6 * 7").outputs == [42]
 
@@ -199,10 +194,6 @@ def answer(body: str) -> str:
     lines = textwrap.indent("\n".join([first, textwrap.dedent(rest)]), "    ")
     names = "bait, course, shm, victim, port, abstract, needle, secret, seed, suite, library=b''"
     return f"def attack({names}):\n{lines}\n"
-
-
-def _jobs(server: int, spares_of: Callable[[int], list[int]]) -> set[int]:
-    return set(descendants(server)) - set(spares_of(server))
 
 
 def _said(result: Result) -> str:

@@ -9,9 +9,9 @@ import pytest
 from course_lib.ranks import ForkServer, Pool
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pool_of(server: ForkServer) -> Iterator[Callable[[int], Pool]]:
-    """`pool_of(3)`: three ranks, which stay for the next case unless one has died."""
+    """`pool_of(3)`: three ranks, which stay for the file's next case unless one has died."""
     pools: dict[int, Pool] = {}
     yield lambda size: pools.setdefault(size, Pool(size, server))
     for pool in pools.values():

@@ -15,7 +15,7 @@ from tests.parallel.zoo.alone import Alone, difference
 from tests.parallel.zoo.specimen import Specimen
 from tests.parallel.zoo.wrappers import OURS, Rig
 
-SAVED, STEPS = 3, 5  # saved after three steps; the wrapper made anew makes the last two
+SAVED, STEPS = 3, 5  # saved after three steps; the wrapper made again makes the last two
 # How many ranks, and the group's ranks in their order; those left over are a group of their own.
 GROUPS: dict[str, tuple[int, list[int]]] = {
     "2 ranks": (2, [0, 1]),
@@ -44,7 +44,7 @@ class Verdict:
 
 
 def judge(pool: Pool, specimen: Specimen, wrapper: str, members: list[int]) -> Verdict:
-    """Runs a case on the ranks of a pool, which is started anew if they cannot go on."""
+    """Runs a case on the ranks of a pool, which is started again if they cannot go on."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             pool.run(train, specimen.name, wrapper, members, folder, timeout=60)

@@ -1,4 +1,4 @@
-"""docs/wrappers.md says what the zoo asserts; `COURSE_WRITE=1` writes it anew."""
+"""docs/wrappers.md says what the zoo asserts; `COURSE_WRITE=1` writes it again."""
 
 from __future__ import annotations
 

@@ -73,6 +73,7 @@ def curves_of(family: str) -> list[Curve]:
     return [curve(read(row), scores.published_rate(row)) for row in rows]
 
 
+@pytest.mark.slow
 def test_bands_hold_what_was_left_out() -> None:
     """Of each source nine in ten, with constants that were fitted to the other sources."""
     kind = {name: curves_of(name) for name in KINDS["A100"]}

@@ -35,7 +35,7 @@ from course_lib.schedule import (
     zb_h1,
     zb_v,
 )
-from course_lib.trace import Ledger, Span, Timeline
+from course_lib.trace import Event, Ledger, Refusal, Span, Timeline
 
 KIND_OF = {tint(color, c, v): kind for kind, color in COLORS.items() for v in (1, 2, 3, 4)
            for c in range(v)}  # fmt: skip
@@ -202,6 +202,14 @@ def test_players_are_small_and_the_same_each_time(kind):
     assert len(html) < 150_000 and ' id="' not in html
 
 
+def test_it_opens_at_the_time_that_is_asked_for():
+    simulation = simulate(one_f_one_b(2, 2))
+    player = schedule_grid(simulation, at=3.5)
+    assert player.frames[player.still].caption.startswith("At 2 tF")  # where 1B0 begins
+    with pytest.raises(Refusal, match="the time -1"):
+        schedule_grid(simulation, at=-1)
+
+
 # --- runs --------------------------------------------------------------------------------------
 def test_a_recorded_run_is_the_same_grid_in_milliseconds():
     simulation = simulate(zb_h1(3, 4))
@@ -225,6 +233,18 @@ def test_the_run_stands_below_the_simulation_as_wide_as_it():
     assert picture.measured and "data-measured" in picture._repr_html_()
     assert "makespan 10 tF" in picture.alt and "makespan 10 ms" in picture.alt
     assert picture.title == "1F1B, simulated and measured"
+
+
+def test_messages_of_a_run_are_those_of_its_ledgers():
+    timeline = recorded(simulate(gpipe(2, 1)))
+    first = timeline.rank(0).spans[0].begin
+    for rank, op, begin in ((0, "send", 1.0), (1, "recv", -1.0)):  # received ahead of the run
+        event = Event(rank, 0, op, "world", (0, 1), 0, 8, 8, 8, first + begin, first + 2.0)
+        event.peer = 1 - rank
+        timeline.rank(rank).events.append(event)
+    (message,) = measured_schedule(timeline).messages
+    assert (message.sender, message.receiver) == (0, 1)
+    assert (message.sent, message.used) == pytest.approx((1.0, 2.0))
 
 
 def test_half_a_run_and_no_run_are_refused():

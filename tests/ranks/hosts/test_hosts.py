@@ -396,7 +396,7 @@ def test_magics(tmp_path: Path) -> None:
         run = f"live_or_recorded('{tmp_path}/run.json', lambda group: 1, 2, hosts=2, mbit=300)"
         assert kernel.run(f"{run}.values").text.endswith("[1, 1]")
         answer = kernel.run("%ranks 4")
-        change = "From 4 ranks on 2 hosts at 300 Mbit/s to 4 ranks: all start anew"
+        change = "From 4 ranks on 2 hosts at 300 Mbit/s to 4 ranks: all start again"
         assert answer.text.startswith(change)
         assert answer.text.endswith("\n4 ranks on CPU (gloo)")
         for line, sentence in [

@@ -43,7 +43,7 @@ KILLED: Report = {"state": "killed", "error": "was killed by SIGKILL"}
 
 # --- is it a deadlock ----------------------------------------------------------------------------
 def still(earlier: list[Report], later: list[Report], seconds: float = 0.5) -> bool:
-    """Whether they stand still between two looks; each rank has answered anew for the later one."""
+    """Whether they stand still between two looks; each rank has answered again for the later."""
     renewed = [{**report, "at": report.get("at", 10.0) + seconds} for report in later]
     return standstill(dict(enumerate(earlier)), dict(enumerate(renewed)), seconds)
 

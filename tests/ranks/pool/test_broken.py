@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -68,7 +69,7 @@ def test_a_connection_that_the_program_has_closed(pool: Pool) -> None:
         "t = torch.ones(1)\ndist.all_reduce(t)"
     )
     assert outcome.verdict, "nothing was closed"
-    assert "started anew" in outcome.restarted
+    assert "started again" in outcome.restarted
     works(pool)
 
 
@@ -99,9 +100,15 @@ def test_several_threads_pull(pool: Pool) -> None:
     assert got == [[3, 3, 3]] * 40
 
 
-def test_a_gpu_that_is_not_there(server: ForkServer) -> None:
+@pytest.mark.parametrize("late", [0.0, 1.0])
+def test_a_gpu_that_is_not_there(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch, late: float
+) -> None:
+    """Also where the pool looks late, and finds what the ranks said together with their ends."""
     if torch.cuda.is_available():
         pytest.skip("there is one")
+    fork = Pool._fork
+    monkeypatch.setattr(Pool, "_fork", lambda pool: (fork(pool), time.sleep(late)))
     with Pool(2, server, device="cuda") as asked, pytest.raises(RanksError) as caught:
         asked.start()
     story = caught.value.outcome.story()

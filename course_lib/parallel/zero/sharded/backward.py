@@ -75,7 +75,7 @@ class Backward:
         for skipped in self._up_to(use):
             skipped.gather()
         self._set_behind(use.end + 1)
-        if unit in self._reduced:  # a second forward in this backward: its gradients come anew
+        if unit in self._reduced:  # a second forward in this backward: its gradients come again
             unit.finish_reduce()
             unit.begin_backward()
             self._reduced.remove(unit)

@@ -84,7 +84,7 @@ class UncopiedHook:
         raise CommError(
             "a copy of a module under FSDP",
             "parameters of which this rank has pieces, and hooks of the original",
-            "make the model anew, FSDP of it, and load_full_state_dict(full_state_dict())",
+            "make the model again, FSDP of it, and load_full_state_dict(full_state_dict())",
         )
 
     def __reduce__(self) -> Any:
@@ -258,7 +258,7 @@ class ShardGuard:
                 raise CommError(
                     f"FSDP after a {what} that raised on rank {self._rank}",
                     f"{counts.tolist()} collectives begun by {group}",
-                    "ranks that failed at different places cannot meet again: make the model anew",
+                    "ranks that failed at different places cannot meet again: make the model again",
                 )
 
     def _check_step(self, optimizer: Optimizer, touched: list[nn.Parameter]) -> None:
@@ -288,7 +288,8 @@ class ShardGuard:
         """Tries an optimizer at its first step, and again where groups have been added to it."""
         tried, groups = self._tried.get(optimizer, 0), len(optimizer.param_groups)
         if tried < groups:
-            refuse_whole_tensor(asked, optimizer, tried)
+            if not getattr(optimizer, "joins_pieces", False):
+                refuse_whole_tensor(asked, optimizer, tried)
             self._tried[optimizer] = groups
 
     def _refuse_half_a_backward(self, asked: str) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, broadcast
+from course_lib.parallel.matrix.owners import Cut
 from course_lib.parallel.shared_memory import distinct
 from course_lib.parallel.zero.clip import clip_shards
 from course_lib.parallel.zero.sharded.kept_whole import KeptWhole
@@ -69,6 +70,16 @@ class ShardedModule(nn.Module):
         """Goes back to this rank's pieces, where a forward has left parameters whole."""
         for unit in self.units:
             unit.free()
+
+    def cuts(self) -> dict[nn.Parameter, Cut]:
+        """How each trained parameter is cut, for optimizers that must join the pieces."""
+        return {
+            parameter: Cut(tuple(shard.layout.shapes[number]), shard.layout.ranges(number))
+            for unit in self.units
+            for shard in unit.shards
+            for number, parameter in enumerate(shard.parameters)
+            if shard.trained
+        }
 
     @torch.no_grad()
     def clip_grad_norm(self, max_norm: float) -> torch.Tensor:

@@ -141,7 +141,7 @@ CASES = {
                 try: os.unlink(name, dir_fd=fd)
                 except OSError: pass
         return loot.decode(errors='replace')""",
-    "descriptors opened anew by /proc/self/fd": """
+    "descriptors opened again by /proc/self/fd": """
         import os
         loot = ''
         for fd in os.listdir('/proc/self/fd'):

@@ -1,5 +1,7 @@
 """Hostile answers that wait for the next student: nothing they leave may be there, or be used."""
 
+from pathlib import Path
+
 CASES = {
     "bytecode beside the library": """
         import py_compile
@@ -23,9 +25,9 @@ CASES = {
         import os, tempfile
         os.makedirs(tempfile.gettempdir() + '/torchinductor_root/wall', exist_ok=False)
         return 'LOOT' if not tempfile.gettempdir().startswith(os.getcwd()) else ''""",
-    "torch.compile's cache in home": """
+    "torch.compile's cache in home": f"""
         import os
-        os.makedirs('/root/.cache/wall'); return 'LOOT'""",
+        os.makedirs({str(Path.home() / ".cache/wall")!r}); return 'LOOT'""",
     "the preloaded process's memory": """
         import os
         open(f'/proc/{os.getppid()}/mem', 'r+b'); return 'LOOT'""",

@@ -1,0 +1,1 @@
+"""Optimizers that see matrices, where each rank has a piece of them."""

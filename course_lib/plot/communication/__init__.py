@@ -1,0 +1,1 @@
+"""Pictures of training that sends less: ways of workers, what arrived, thin matrices, bytes."""

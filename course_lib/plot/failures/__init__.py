@@ -1,0 +1,1 @@
+"""Trainings that are disturbed: who was there, and what was counted."""

@@ -1,0 +1,1 @@
+"""Optimizers of matrices: singular values that move, and the loads of owners."""

@@ -1,0 +1,75 @@
+"""The losses of a run that was killed and started again, on top of one that nobody interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from course_lib.plot.player.figure import as_picture, new_figure, nothing_recorded, style
+from course_lib.plot.player.picture import Picture
+from course_lib.plot.player.style import CURVE_COLORS, INK, LINE, PANEL, SOFT
+
+Losses = Mapping[int, float]  # of each step, from 1 on
+
+
+def restart_curves(
+    alone: Sequence[float], attempts: Mapping[str, Losses], saved: Sequence[int]
+) -> Picture:
+    """Each attempt's losses over the steps; where one ended, what was saved, what was made twice.
+
+    Args:
+        alone: losses of the run that nobody interrupted, from step 1 on.
+        attempts: a name for each start of the job, in their order, to the steps that it made.
+        saved: steps after which a checkpoint was complete.
+
+    Raises:
+        Refusal: an attempt made no step, or there is none.
+    """
+    if not attempts or not all(attempts.values()):
+        raise nothing_recorded("a run that was started again", "an attempt without a step")
+    made = [set(losses) for losses in attempts.values()]
+    twice = sorted(step for one, after in zip(made, made[1:], strict=False) for step in one & after)
+    with style():
+        figure, axes = new_figure(7.6, 3.8)
+        for step in twice:
+            axes.axvspan(step - 0.5, step + 0.5, color=PANEL, linewidth=0)
+        axes.plot(range(1, len(alone) + 1), alone, color=LINE, linewidth=8, label="one process")
+        for (name, losses), color in zip(attempts.items(), CURVE_COLORS, strict=False):
+            axes.plot(list(losses), list(losses.values()), "o-", color=color, linewidth=1.6,
+                      markersize=4, label=name)  # fmt: skip
+        for losses in list(attempts.values())[:-1]:
+            _killed(axes, *list(losses.items())[-1])
+        low = axes.get_ylim()[0]
+        axes.plot(saved, [low] * len(saved), "^", color=INK, markersize=7, label="checkpoint",
+                  clip_on=False)  # fmt: skip
+        axes.set_ylim(bottom=low)
+        axes.set_xlabel("step  ·  grey: made twice")
+        axes.set_ylabel("loss")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(axis="y")
+        axes.legend(loc="upper right", fontsize=9)
+        axes.set_title("A run that is killed and goes on, on top of one process")
+        words = _words(len(alone), attempts, saved, twice)
+        return as_picture(figure, "losses before and after a restart", words, measured=True)
+
+
+def _killed(axes: Axes, step: int, loss: float) -> None:
+    axes.plot([step], [loss], "x", color=INK, markersize=11, markeredgewidth=2.4)
+    axes.annotate("killed in the next step", (step, loss), (8, 12), textcoords="offset points",
+                  fontsize=9, color=SOFT)  # fmt: skip
+
+
+def _words(
+    steps: int, attempts: Mapping[str, Losses], saved: Sequence[int], twice: Sequence[int]
+) -> str:
+    """The chart in words."""
+    out = [f"Losses of {steps} steps; one process is the wide line below."]
+    for name, losses in attempts.items():
+        values = list(losses.values())
+        out.append(f"{name}: steps {min(losses)} to {max(losses)}, loss {values[0]:.3f} to "
+                   f"{values[-1]:.3f}.")  # fmt: skip
+    out.append(f"Checkpoints after the steps {', '.join(map(str, saved))}.")
+    out.append(f"Made twice: {', '.join(map(str, twice)) or 'none'}.")
+    return " ".join(out)

@@ -1,0 +1,49 @@
+"""Wrong and right answers to `place_ranks`: see `course dev show place_ranks`."""
+
+from course_lib.grade.author.answers import Right, Wrong
+
+WRONG = [
+    Wrong("moved_not_exchanged", ["the number of ranks on node"], '''
+-            home[a], home[b] = home[b], home[a]
++            home[a] = home[b]
+'''),
+    Wrong("a_list_for_each_node", ["no list of a node for each rank"], '''
+-    return _exchanged(best, near, rates)
++    home = _exchanged(best, near, rates)
++    return [[r for r in range(len(home)) if home[r] == n] for n in range(len(rates))]
+'''),
+    Wrong("ranks_node_after_node", ["there is no node"], '''
+-    return _exchanged(best, near, rates)
++    home = _exchanged(best, near, rates)
++    return sorted(range(len(home)), key=lambda rank: home[rank])
+'''),
+    Wrong("all_on_the_fastest", ["the number of ranks on node"], '''
+-    return _exchanged(best, near, rates)
++    return [rates.index(max(rates))] * len(ranks)
+'''),
+    Wrong("no_seed", ["two ranks that get the same case"], '''
+-    home, lots = [*home], random.Random(0)
++    home, lots = [*home], random.SystemRandom()
+'''),
+]
+
+RIGHT = [
+    Right("trivial", "in order", '''
+from math import prod
+
+
+def place_ranks(shape, sizes, per_node, rates):
+    return [rank // per_node for rank in range(prod(shape))]
+'''),
+    Right("heaviest_inside", "in order, with the axes sorted by their bytes", '''
+from itertools import product
+
+
+def place_ranks(shape, sizes, per_node, rates):
+    axes = sorted(range(len(shape)), key=lambda axis: sizes[axis])
+    places = list(product(*map(range, shape)))
+    order = sorted(places, key=lambda place: tuple(place[axis] for axis in axes))
+    where = {place: number // per_node for number, place in enumerate(order)}
+    return [where[place] for place in places]
+'''),
+]

@@ -1,0 +1,73 @@
+"""Wrong and right answers to `sharded_newton_schulz`: `course dev show sharded_newton_schulz`."""
+
+from course_lib.grade.author.answers import Right, Wrong
+
+WRONG = [
+    Wrong("each_part_alone", ["Newton-Schulz saw this part alone"], '''
+-    all_reduce(square, group)
+@@
+-        all_reduce(gram, group)
+'''),
+    Wrong("gram_not_reduced", ["the Gram matrices were not added up"], '''
+-        all_reduce(gram, group)
+'''),
+    Wrong("mean_of_grams", ["they add up"], '''
+-        all_reduce(gram, group)
++        all_reduce(gram, group, "avg")
+'''),
+    Wrong("own_norm", ["the norm is that of this part alone"], '''
+-    all_reduce(square, group)
+'''),
+    Wrong("not_divided", ["it was not divided by the norm"], '''
+-    x = x / square.sqrt().clamp(min=1e-7)
+'''),
+    Wrong("rows_as_columns", ["the part of a matrix"], '''
+-    x = part.T if dim == 0 else part
++    x = part
+@@
+-    return x.T if dim == 0 else x
++    return x
+'''),
+    Wrong("gathered", ["the list of collectives"], '''
+-    x = part.T if dim == 0 else part
++    from course_lib.comm import all_gather
++    from course_lib.parallel import newton_schulz
++    count = torch.tensor([part.shape[dim]])
++    counts = torch.empty(group.size, dtype=count.dtype)
++    all_gather(counts, count, group)
++    own = part.movedim(dim, 0)
++    room = own.new_zeros(int(counts.max()), own.shape[1])
++    room[: len(own)] = own
++    rooms = room.new_empty(group.size, *room.shape)
++    all_gather(rooms, room, group)
++    parts = [r[:n] for r, n in zip(rooms, counts.tolist())]
++    made = newton_schulz(torch.cat(parts).movedim(0, dim), steps)
++    if group.size:
++        return made.split(counts.tolist(), dim)[group.index]
++    x = part.T if dim == 0 else part
+'''),
+    Wrong("no_floor", ["NaN"], '''
+-    x = x / square.sqrt().clamp(min=1e-7)
++    x = x / square.sqrt()
+'''),
+]
+
+RIGHT = [
+    Right("variant_from_the_right", "rows are multiplied from the right, without a transpose", '''
+import torch
+
+from course_lib.comm import all_reduce
+
+
+def sharded_newton_schulz(part, dim, group, steps=5):
+    squares = (part * part).sum().reshape(1)
+    all_reduce(squares, group)
+    x = part / max(squares.item() ** 0.5, 1e-7)
+    for _ in range(steps):
+        gram = x.mT @ x if dim == 0 else x @ x.mT
+        all_reduce(gram, group)
+        inner = -4.7750 * gram + 2.0315 * (gram @ gram)
+        x = 3.4445 * x + (x @ inner if dim == 0 else inner @ x)
+    return x
+'''),
+]

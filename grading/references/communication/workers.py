@@ -1,0 +1,214 @@
+"""Workers that train alone and meet now and then, all played by one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from course_lib.grade.suite import Run
+
+Tensors = list[torch.Tensor]
+INNER: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "SGD": partial(torch.optim.SGD, lr=0.2, momentum=0.5),
+    "AdamW": partial(torch.optim.AdamW, lr=0.05, weight_decay=0.1),
+}
+OUTER: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "mean": partial(torch.optim.SGD, lr=1.0),
+    "Nesterov": partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True),
+    "Adam": partial(torch.optim.Adam, lr=0.1),
+}
+SHAPES = ((3, 4), (5,), (2, 3), (4,))
+
+
+class Job(NamedTuple):
+    """What the ranks of a run are given.
+
+    Attributes:
+        starts: of each rank, weights in SHAPES.
+        targets: of each rank and step, what its weights are pulled towards.
+        every: steps between two meetings.
+    """
+
+    starts: list[Tensors]
+    targets: list[list[Tensors]]
+    every: int
+
+
+def pull(parameters: Sequence[nn.Parameter], targets: Sequence[torch.Tensor]) -> None:
+    """Gradients of half the squared distance to the targets."""
+    for parameter, target in zip(parameters, targets, strict=True):
+        parameter.grad = parameter.detach() - target
+
+
+def job(run: Run, world: int, steps: int, every: int) -> Job:
+    """Random starts and targets; those of the ranks differ."""
+    starts = [[run.random(shape) for shape in SHAPES] for _ in range(world)]
+    targets = [
+        [[2 * run.random(shape) for shape in SHAPES] for _ in range(steps)] for _ in range(world)
+    ]
+    return Job(starts, targets, every)
+
+
+class Played(NamedTuple):
+    """What became of the workers.
+
+    Attributes:
+        weights: by step, worker and parameter.
+        moments: by worker and parameter, the first moment at the end.
+    """
+
+    weights: list[list[Tensors]]
+    moments: list[Tensors]
+
+
+def play(
+    given: Job,
+    inner: str,
+    outer: str = "mean",
+    *,
+    fragments: Sequence[Sequence[int]] = ((0, 1, 2, 3),),
+    delay: int = 0,
+    keep: float = 0.0,
+    slip: str = "",
+) -> Played:
+    """Trains all workers.
+
+    Args:
+        given: what they are given.
+        inner: one of INNER.
+        outer: one of OUTER, which follows the mean way of the workers since they last met.
+        fragments: numbers of the parameters that meet together; fragment f of F at step
+            f·every/F, and then every so many steps.
+        delay: steps between a meeting's begin and its outer step.
+        keep: share of a worker's own weights after a meeting.
+        slip: a mistake, as an answer may make it.
+    """
+    team = _Team(given, inner, outer, slip)
+    due: dict[int, list[tuple[Sequence[int], Tensors]]] = {}
+    after = []
+    for step in range(1, len(given.targets[0]) + 1):
+        team.train(step - 1)
+        for number, fragment in enumerate(fragments):
+            offset = 0 if slip == "in phase" else number * given.every // len(fragments)
+            if (step - offset - (slip == "early")) % given.every == 0 and slip != "gradients":
+                due.setdefault(step + delay, []).append((fragment, team.ways(fragment)))
+        for fragment, ways in due.pop(step, []):
+            if slip == "late look":
+                ways = team.ways(fragment)
+            team.meet(fragment, ways, keep)
+        after.append([[p.detach().clone() for p in each] for each in team.weights])
+    return Played(after, team.moments())
+
+
+class _Team:
+    """All workers, and the weights where they last met."""
+
+    def __init__(self, given: Job, inner: str, outer: str, slip: str) -> None:
+        self.given, self.slip = given, slip
+        first = given.starts[0]
+        starts = given.starts if slip == "own start" else [first] * len(given.starts)
+        self.weights = [[nn.Parameter(w.clone()) for w in start] for start in starts]
+        self.optimizers = [INNER[inner](each) for each in self.weights]
+        self.anchors = [nn.Parameter(w.clone()) for w in first]
+        self.make_outer = OUTER[outer]
+        self.outer = self.make_outer(self.anchors)
+
+    def train(self, step: int) -> None:
+        for rank, each in enumerate(self.weights):
+            pull(each, self.given.targets[rank][step])
+        if self.slip == "gradients":
+            for some in zip(*self.weights, strict=True):
+                mean = torch.stack([p.grad for p in some if p.grad is not None]).mean(0)
+                for p in some:
+                    p.grad = mean.clone()
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    @torch.no_grad()
+    def ways(self, fragment: Sequence[int]) -> Tensors:
+        """From the mean of the workers back to the anchors."""
+        count = 1 if self.slip == "sum" else len(self.weights)
+        means = [sum((each[n] for each in self.weights), 0 * self.anchors[n]) for n in fragment]
+        if self.slip == "sum of ways":
+            total = zip(fragment, means, strict=True)
+            return [len(self.weights) * self.anchors[n].detach() - mean for n, mean in total]
+        return [self.anchors[n] - m / count for n, m in zip(fragment, means, strict=True)]
+
+    @torch.no_grad()
+    def meet(self, fragment: Sequence[int], ways: Tensors, keep: float) -> None:
+        if self.slip == "matrices":
+            fragment = [n for n in fragment if self.anchors[n].dim() == 2]
+            ways = [way for way in ways if way.dim() == 2]
+        if self.slip == "forgets":
+            self.outer = self.make_outer(self.anchors)
+        for n, way in zip(fragment, ways, strict=True):
+            self.anchors[n].grad = -way if self.slip == "sign" else way
+            if self.slip == "twice":
+                self.anchors[n].sub_(way)  # the mean of the workers, and the outer step from there
+        self.outer.step()
+        self.outer.zero_grad()
+        share = {"no share": 0.0, "share turned": 1 - keep}.get(self.slip, keep)
+        for each in self.weights:
+            for n in fragment:
+                each[n].copy_(share * each[n] + (1 - share) * self.anchors[n])
+        self._touch_moments()
+
+    def _touch_moments(self) -> None:
+        if self.slip == "reset":
+            for optimizer in self.optimizers:
+                optimizer.state.clear()
+        if self.slip == "moments":
+            for some in zip(*self.weights, strict=True):
+                states = [o.state[p] for o, p in zip(self.optimizers, some, strict=True)]
+                for name in set(FIRST + SECOND) & set(states[0]):
+                    mean = torch.stack([state[name] for state in states]).mean(0)
+                    for state in states:
+                        state[name].copy_(mean)
+
+    def moments(self) -> list[Tensors]:
+        pairs = zip(self.optimizers, self.weights, strict=True)
+        return [[first_moment(optimizer, p) for p in each] for optimizer, each in pairs]
+
+
+FIRST, SECOND = ("momentum_buffer", "exp_avg"), ("exp_avg_sq",)
+
+
+def first_moment(optimizer: Any, parameter: nn.Parameter) -> torch.Tensor:
+    """What SGD or AdamW has of it; empty if there is none."""
+    state = optimizer.state.get(parameter, {})
+    found = next((state[name] for name in FIRST if name in state), torch.empty(0))
+    return found.detach().clone()
+
+
+def likeliest(
+    found: Any, wrong: Mapping[str, list[list[Tensors]]], rank: int
+) -> dict[str, list[Tensors]]:
+    """Of known mistakes those that explain all steps of a worker; all, if none does.
+
+    Args:
+        found: by step and parameter, what a rank has brought back.
+        wrong: under the sentence that explains it, what `play` makes with a mistake.
+        rank: which one.
+    """
+    each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
+    whole = {why: steps for why, steps in each.items() if _alike(found, steps)}
+    return whole or each
+
+
+def _alike(found: Any, steps: list[Tensors]) -> bool:
+    try:
+        pairs = [
+            (a, b) for f, s in zip(found, steps, strict=True) for a, b in zip(f, s, strict=True)
+        ]
+        return all(torch.allclose(a, b, rtol=1e-7, atol=1e-9) for a, b in pairs)
+    except (TypeError, ValueError, RuntimeError):  # not even the form of weights
+        return False
+
+
+def sent_in(events: Sequence[Any]) -> int:
+    """Bytes of the calls in a part of a ledger; messages that make up a call are in its own."""
+    return sum(event.sent for event in events if event.parent < 0)

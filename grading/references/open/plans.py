@@ -1,0 +1,70 @@
+"""What suites of open exercises share: cases for all, hidden ones, one plan for both ranks.
+
+An answer's figure is taken over cases that are the same for everybody; whether it is valid is also
+looked at on hidden ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Run, describe
+
+CASES = 12  # that the figure is taken over
+SECONDS = 20.0  # of processor time on a rank, for all cases of a check
+Draw = Callable[[int, int, int], list[int]]  # from, up to but not including, how many
+
+
+def fixed(name: str) -> Draw:
+    """Whole numbers that are the same for everybody.
+
+    Args:
+        name: of the exercise and the case.
+    """
+    digest = hashlib.sha256(name.encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
+    return lambda low, high, count: torch.randint(low, high, (count,), generator=generator).tolist()
+
+
+def hidden(run: Run) -> Draw:
+    """Whole numbers of the seed."""
+    return lambda low, high, count: run.integers(low, high, count).tolist()
+
+
+def ask(run: Run, drive: Callable[..., Any], cases: Sequence[Any]) -> list[Any]:
+    """The plan of each case, the same on two ranks.
+
+    Args:
+        run: of the check.
+        drive: takes `cases`, returns a dict of `plans`.
+        cases: lists of the function's arguments.
+    """
+    given = {"cases": [list(case) for case in cases]}
+    both = run(drive, given, world=2, cpu=SECONDS, wall=3 * SECONDS).column("plans")
+    for number, (mine, other) in enumerate(zip(*both, strict=True)):
+        run.true(
+            type(mine) is type(other) and mine == other,
+            f"case {number}: two ranks that get the same case have different plans",
+            expected=describe(mine),
+            measured=describe(other),
+            cause="ranks agree without a message if each computes the same: give a random "
+            "generator a seed, and look at no clock",
+        )
+    plans: list[Any] = both[0]
+    return plans
+
+
+def is_whole(value: Any, depth: int) -> bool:
+    """Whether it is lists, or tuples, in lists to this depth, and in these whole numbers alone."""
+    if depth == 0:
+        return type(value) is int
+    return isinstance(value, (list, tuple)) and all(is_whole(each, depth - 1) for each in value)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean over the cases."""
+    return sum(values) / len(values)

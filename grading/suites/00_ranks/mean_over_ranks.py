@@ -1,0 +1,76 @@
+"""mean_over_ranks: the first exercise, three lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, Run, check
+
+EXERCISE = Exercise(
+    name="mean_over_ranks",
+    lesson="00_ranks",
+    title="The mean over ranks",
+    core=True,
+    minutes=5,
+    order=1,
+    hints=(
+        "A sum over the ranks is one call. What is missing from a sum to a mean?",
+        "all_reduce changes the tensor that it is given. Give it one that nobody else needs.",
+        "`total = tensor.clone()`, then `all_reduce(total, group)`, and the result is `total` "
+        "divided by the number of ranks in the group.",
+    ),
+)
+
+
+def drive(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    """Calls the answer with this rank's tensor; brings back what it is afterwards, too."""
+    mine = tensors[group.index].clone()
+    return {"mean": learner.mean_over_ranks(mine, group), "given": mine}
+
+
+def _run(run: Run, world: int, shape: tuple[int, ...]) -> tuple[list[torch.Tensor], Any]:
+    tensors = [run.random(shape) for _ in range(world)]
+    return tensors, run(drive, {"tensors": tensors}, world=world)
+
+
+@check("every rank has the mean", points=3, code="E", in_part=True)
+def check_mean(run: Run) -> None:
+    """E: a matrix on three ranks and a scalar on two."""
+    for world, shape in ((3, (4, 5)), (2, ())):
+        tensors, result = _run(run, world, shape)
+        total = torch.stack(tensors).sum(0)
+        for rank, output in enumerate(result.outputs):
+            likely = {
+                "this is the sum: divide by the number of ranks": total,
+                "this is the rank's own tensor": tensors[rank],
+                "its own tensor divided, nothing was added": tensors[rank] / world,
+                "divided twice": total / world**2,
+            }
+            run.close(output["mean"], total / world, "the mean", rank=rank, likely=likely)
+
+
+@check(
+    "the tensor that came in is as it was",
+    points=1,
+    code="E",
+    diagnosis="all_reduce works in place: give it a copy",
+)
+def check_given(run: Run) -> None:
+    """E: on three ranks."""
+    tensors, result = _run(run, 3, (4, 5))
+    for rank, output in enumerate(result.outputs):
+        run.close(output["given"], tensors[rank], "the tensor that came in", rank=rank)
+
+
+@check("no more bytes than one all-reduce", points=1, code="B")
+def check_bytes(run: Run) -> None:
+    """B: 2(N-1)/N·S on each of three ranks."""
+    tensors, result = _run(run, 3, (4, 6))
+    size = tensors[0].nbytes
+    likely = {
+        "the tensors were gathered: (N-1)·S": 2 * size,
+        "two all-reduces": 2 * 4 * size // 3,
+    }
+    run.bytes(result, 4 * size // 3, likely=likely)

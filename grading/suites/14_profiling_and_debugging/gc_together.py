@@ -1,0 +1,293 @@
+"""gc_together: what pauses cost, and in which steps the collector ran, by its own callbacks."""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, Run, check
+
+EXERCISE = Exercise(
+    name="gc_together",
+    lesson="14_profiling_and_debugging",
+    title="Garbage collection on all ranks in one step",
+    core=False,
+    minutes=30,
+    order=14,
+    defines=("saved", "Together"),
+    hints=(
+        "`saved`: first a table [N, calls] of the seconds that each rank's pauses took before each "
+        "of its calls; then it is one line. `Together`: write down what each of entering, a step "
+        "and leaving has to do, in which order. Can a rank know alone whether another one is full?",
+        "A pause belongs to the first call that the rank began after it. Both times are a maximum "
+        "over ranks: of when they came, and of when they would have come. In `Together`, collect "
+        "before you freeze, remember `gc.isenabled()`, and let `number` decide, not a counter.",
+        "`begins.max(0).values - (begins - own).max(0).values`. In `step`: if (number + 1) % every "
+        "is not 0, all-reduce torch.tensor([held > most], dtype=torch.int64) with `max` and return "
+        "False if nobody is full; otherwise gc.collect() and True.",
+    ),
+)
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+class Circle:
+    """Garbage that only the collector can free, once nobody else has it."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def drive_saved(learner: Any, group: Any, cases: list[Any]) -> list[Any]:
+    """What each call of each case would gain."""
+    return [learner.saved(begins.clone(), [list(own) for own in pauses])
+            for begins, pauses in cases]  # fmt: skip
+
+
+def drive_steps(
+    learner: Any, group: Any, every: int, most: int, held: list[int], start: int, litter: int
+) -> dict[str, Any]:
+    """Some steps that leave circles behind: what was collected, when, and of which generation."""
+    seen: list[tuple[str, int, int]] = []
+    where, number = "before", start - 1
+
+    def look(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            seen.append((where, number, info["generation"]))
+
+    gc.enable()
+    said = []
+    gc.callbacks.append(look)
+    try:
+        with learner.Together(group, every, most) as together:
+            for number, bytes_held in enumerate(held, start):
+                where = "between"
+                circles = [Circle() for _ in range(litter)]
+                del circles
+                where = "step"
+                said.append(together.step(number, bytes_held))
+            where = "left"
+    finally:
+        gc.callbacks.remove(look)
+    return {"said": said, "seen": seen}
+
+
+def drive_life(learner: Any, group: Any, enabled: bool, fails: bool) -> dict[str, Any]:
+    """Circles from before, from outside and from inside; how the collector is left."""
+    gc.enable()
+    gc.collect()
+    gc.disable()
+    early, held, inside = Circle(), Circle(), Circle()
+    refs = {"early": weakref.ref(early), "held": weakref.ref(held)}
+    del early
+    if enabled:
+        gc.enable()
+    alive, caught = {}, False
+    try:
+        with learner.Together(group, 2, 10) as together:
+            alive["early, inside"] = refs["early"]() is not None
+            inside = Circle()
+            refs["inside"] = weakref.ref(inside)
+            del held, inside
+            together.step(0, 0)
+            alive["inside, before its step"] = refs["inside"]() is not None
+            together.step(1, 0)
+            alive["inside, behind its step"] = refs["inside"]() is not None
+            alive["held, frozen"] = refs["held"]() is not None
+            if fails:
+                raise KeyError("a batch is missing")
+    except KeyError:
+        caught = True
+    by_itself = gc.isenabled()
+    gc.enable()
+    gc.collect()
+    alive["held, thawed"] = refs["held"]() is not None
+    return {"alive": alive, "caught": caught, "by itself": by_itself}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _cases(run: Run) -> list[Any]:
+    """Traces of two to five ranks whose collectors stop now and then; times are whole 64ths."""
+    rng, found = random.Random(run.number(0, 2**31)), []
+    for ranks in (2, 3, 4, 5, 5, 3):
+        begins: list[Any] = []
+        pauses: list[list[Any]] = [[] for _ in range(ranks)]
+        now = 10.0
+        for _ in range(8):
+            came = []
+            for rank in range(ranks):
+                at = now
+                for _ in range(rng.choice((0, 0, 1, 2))):
+                    at += rng.randint(1, 64) / 64
+                    long = rng.randint(1, 128) / 64
+                    pauses[rank].append((at, at + long))
+                    at += long
+                came.append(at + rng.randint(1, 64) / 64)
+            begins.append(came)
+            now = max(came) + rng.randint(1, 16) / 64
+        pauses[0].append((now, now + 1.0))  # behind the last call
+        for own in pauses:
+            rng.shuffle(own)
+        found.append((torch.tensor(begins, dtype=torch.float64).T.contiguous(), pauses))
+    return found
+
+
+def _own(begins: torch.Tensor, pauses: list[Any]) -> torch.Tensor:
+    """Seconds of pauses before each call."""
+    own = torch.zeros_like(begins)
+    for rank, stops in enumerate(pauses):
+        for begin, end in stops:
+            later = [call for call in range(begins.shape[1]) if begins[rank, call] > begin]
+            if later:
+                own[rank, later[0]] += end - begin
+    return own
+
+
+@check(
+    "what each call would gain without the collector",
+    points=4,
+    code="E",
+    diagnosis="when the last rank came, less when the last one would have come",
+)
+def check_saved(run: Run) -> None:
+    """E: two to five ranks, several pauses before a call, pauses of early and of late ranks."""
+    cases = _cases(run)
+    for rank, found in enumerate(run(drive_saved, {"cases": cases}, world=2).outputs):
+        for (begins, pauses), answer in zip(cases, found, strict=True):
+            own = _own(begins, pauses)
+            last = begins.argmax(0, keepdim=True)
+            sums = own.cumsum(1)
+            run.close(
+                answer,
+                begins.max(0).values - (begins - own).max(0).values,
+                f"the gain of each of 8 calls of {len(begins)} ranks",
+                rank=rank,
+                likely={
+                    "the pauses of the rank that came last: another may come last without them":
+                        own.gather(0, last)[0],
+                    "the longest pauses of any rank: a rank that waits anyway may pause":
+                        own.max(0).values,
+                    "pauses before earlier calls have been paid for there":
+                        begins.max(0).values - (begins - sums).max(0).values,
+                },
+            )  # fmt: skip
+
+
+def _steps(run: Run, held: list[list[int]], every: int, most: int, start: int) -> Any:
+    inputs = [
+        {"every": every, "most": most, "held": own, "start": start, "litter": 1500 + 900 * rank}
+        for rank, own in enumerate(held)
+    ]
+    return run(drive_steps, inputs, world=len(held))
+
+
+def _judge(run: Run, result: Any, right: list[bool], start: int) -> None:
+    steps = [start + place for place, yes in enumerate(right) if yes]
+    for rank, output in enumerate(result.outputs):
+        alone = sorted({number for where, number, _ in output["seen"] if where == "between"})
+        run.true(not alone, "the collector ran by itself between two steps", rank=rank,
+                 measured=f"in steps {alone}")  # fmt: skip
+        inside = [(number, generation) for where, number, generation in output["seen"]
+                  if where == "step"]  # fmt: skip
+        run.equal(
+            inside, [(number, 2) for number in steps],
+            "(step, generation) of the collections", rank=rank,
+            likely={"a collection of the young objects alone: circles grow old":
+                    [(number, 0) for number in steps],
+                    "the same, of generation 1": [(number, 1) for number in steps]},
+        )  # fmt: skip
+        run.equal(output["said"], right, "what `step` returned", rank=rank)
+
+
+@check(
+    "every so many steps, on all ranks in the same step, and never else",
+    points=3,
+    code="O",
+    diagnosis="the step's number decides, the same on all ranks; nothing runs by itself",
+)
+def check_steps(run: Run) -> None:
+    """O: three ranks that make different amounts of garbage, in a run that goes on."""
+    every, start = run.number(3, 5), run.number(7, 12)
+    result = _steps(run, [[5] * 9] * 3, every, 10, start)
+    _judge(run, result, [(start + n + 1) % every == 0 for n in range(9)], start)
+
+
+@check(
+    "one rank is full, and all collect",
+    points=3,
+    code="O",
+    diagnosis="ask with one all-reduce whether anybody holds more than `most`",
+    in_part=True,
+)
+def check_full(run: Run) -> None:
+    """O: a rank above the limit, one exactly at it, two at once."""
+    held = [[5, 5, 10, 11, 5, 5, 99, 5], [5, 99, 5, 5, 10, 5, 5, 5], [10, 5, 5, 5, 5, 5, 11, 5]]
+    result = _steps(run, held, 6, 10, 0)
+    full = [any(own[n] > 10 for own in held) for n in range(8)]
+    _judge(run, result, [yes or (n + 1) % 6 == 0 for n, yes in enumerate(full)], 0)
+
+
+@check(
+    "one number is asked about in a step, none where the step decides",
+    points=2,
+    code="B",
+    diagnosis="an all-reduce of one number in each step that is no multiple of `every`",
+)
+def check_calls(run: Run) -> None:
+    """B: calls and their sizes over eight steps."""
+    result = _steps(run, [[5] * 8, [5] * 8], 4, 10, 0)
+    run.forbid_bypass(result)
+    for rank, ledger in enumerate(result.ledgers):
+        calls = [(event.op, torch.Size(event.shape).numel()) for event in ledger.calls()]
+        run.equal(calls, [("all_reduce", 1)] * 6, "the calls of eight steps, every = 4", rank=rank,
+                  likely={"in each step, although its number alone decides two of them":
+                          [("all_reduce", 1)] * 8})  # fmt: skip
+
+
+@check(
+    "garbage from before goes at once, what lives is frozen, what is made inside is freed",
+    points=3,
+    code="M",
+    diagnosis="collect, then freeze, when it is entered; thaw when it is left",
+)
+def check_life(run: Run) -> None:
+    """M: circles of objects, told by weak references."""
+    result = run(drive_life, {"enabled": True, "fails": False}, world=2)
+    right = {
+        "early, inside": False,
+        "inside, before its step": True,
+        "inside, behind its step": False,
+        "held, frozen": True,
+        "held, thawed": False,
+    }
+    causes = {
+        "early, inside": "frozen before it was collected: garbage is kept to the end",
+        "held, frozen": "what was there before is looked at in each collection",
+        "held, thawed": "what was frozen stays frozen for the rest of the program",
+    }
+    for rank, output in enumerate(result.outputs):
+        for name, lives in right.items():
+            run.equal(output["alive"].get(name), lives, f"whether a circle lives ({name})",
+                      rank=rank, likely={causes.get(name, ""): not lives})  # fmt: skip
+
+
+@check(
+    "the collector is left as it was found, also by an exception",
+    points=2,
+    code="O",
+    diagnosis="remember gc.isenabled() before you disable it; __exit__ returns nothing",
+)
+def check_left(run: Run) -> None:
+    """O: it ran by itself or did not, and the loop ended well or did not."""
+    for enabled in (True, False):
+        for fails in (True, False):
+            result = run(drive_life, {"enabled": enabled, "fails": fails}, world=2)
+            for rank, output in enumerate(result.outputs):
+                case = f"it did before: {enabled}, an exception: {fails}"
+                run.equal(output["by itself"], enabled, f"whether it runs by itself ({case})",
+                          rank=rank)  # fmt: skip
+                run.equal(output["caught"], fails, f"whether the exception came out ({case})",
+                          rank=rank)  # fmt: skip

@@ -1,0 +1,93 @@
+"""pack_documents: every document once, no row too long; the padding is the figure.
+
+Source: Johnson et al., "Worst-case performance bounds for simple one-dimensional packing
+algorithms" (1974). No number of rows is below the tokens divided by a row's; over the cases this
+bound leaves 1.32 % of padding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from course_lib.grade.suite import Exercise, Run, check, describe
+from grading.references.open import plans
+
+EXERCISE = Exercise(
+    name="pack_documents",
+    lesson="14_profiling_and_debugging",
+    title="Open: rows with little padding",
+    core=False,
+    minutes=30,
+    order=13,
+    open=("% of the rows is padding", 17.925, 2.9276),
+    hints=(
+        "Long documents are the difficult ones: place them first, while there is room, and fill "
+        "the gaps with short ones.",
+        "Longest first, each into the fullest row where it still fits: that is best fit "
+        "decreasing. What does it leave in the rows of the cases, and why?",
+        "Fill one row after the other: begin it with the longest document left, and look for the "
+        "others whose sum comes nearest to what is left of the row, in a dict from sum to "
+        "documents.",
+    ),
+)
+
+Case = tuple[list[int], int]  # lengths, row
+ROW = 2048
+SPANS = ((400, 1100), (150, 1000), (300, 820))  # of lengths
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(learner: Any, group: Any, cases: list[list[Any]]) -> dict[str, Any]:
+    """The rows of each case."""
+    return {"plans": [learner.pack_documents(list(lengths), row) for lengths, row in cases]}
+
+
+# --- the cases, and what is looked at ------------------------------------------------------------
+def _case(draw: plans.Draw) -> Case:
+    count, kind = draw(90, 141, 1)[0], draw(0, len(SPANS), 1)[0]
+    return draw(*SPANS[kind], count), ROW
+
+
+def _check_rows(run: Run, case: Case, rows: Any) -> None:
+    """That the rows are valid."""
+    lengths, row = case
+    run.true(
+        plans.is_whole(rows, 2),
+        "this is no list of rows, each a list of documents' numbers",
+        measured=describe(rows),
+    )
+    counts = Counter(number for documents in rows for number in documents)
+    there = range(len(lengths))
+    for number in (number for number in sorted(counts) if number not in there):
+        run.fail(f"there is no document {number}", expected=f"0 to {len(lengths) - 1}")
+    for number in (number for number in there if counts[number] != 1):
+        run.fail(f"document {number} of {len(lengths)} is in {counts[number]} rows", expected="1")
+    for place, documents in enumerate(rows):
+        run.true(bool(documents), f"row {place} is empty: it would be padding alone")
+        run.at_most(sum(lengths[number] for number in documents), row, f"row {place}")
+
+
+def _padding(case: Case, rows: list[list[int]]) -> float:
+    """Percent of the rows."""
+    lengths, row = case
+    return 100 * (1 - sum(lengths) / (len(rows) * row))
+
+
+@check("every document in one row, no row too long", points=3, code="E")
+def check_rows(run: Run) -> None:
+    """E: hidden documents."""
+    draw = plans.hidden(run)
+    cases = [_case(draw) for _ in range(4)] + [([7], 7), ([5, 5, 5], 9)]
+    for case, rows in zip(cases, plans.ask(run, drive, cases), strict=True):
+        _check_rows(run, case, rows)
+
+
+@check("the cases that everybody has", points=2, code="S")
+def check_padding(run: Run) -> None:
+    """S: the mean padding."""
+    cases = [_case(plans.fixed(f"pack_documents {n}")) for n in range(plans.CASES)]
+    found = plans.ask(run, drive, cases)
+    for case, rows in zip(cases, found, strict=True):
+        _check_rows(run, case, rows)
+    run.figure = plans.mean(list(map(_padding, cases, found)))

@@ -1,0 +1,198 @@
+"""heal: a new rank becomes what its peer is, and the next steps are the same, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.grade.suite import Exercise, Run, check
+
+EXERCISE = Exercise(
+    name="heal",
+    lesson="17_training_through_failures",
+    title="All that a step depends on, from a living peer",
+    core=True,
+    minutes=30,
+    order=2,
+    hints=(
+        "What would have to be saved on a disk, so that the job could go on exactly (lesson 11)? "
+        "The same goes over the wire. Who knows its size?",
+        "The source packs five states into a dict, the dict with `torch.save` into memory, and "
+        "sends first the number of bytes, then the bytes. Only two members do anything at all.",
+        "`raw = torch.frombuffer(bytearray(memory.getvalue()), dtype=torch.uint8)` is a tensor of "
+        "the bytes; `torch.load(io.BytesIO(raw.numpy().tobytes()))` is the dict again. Then call "
+        "`load_state_dict` three times, `generator.set_state`, and set `step`.",
+    ),
+)
+
+WIDTH, AFTER = 6, 2
+# Members that live and their steps; who heals. The others of three are not asked.
+ROOMS: tuple[tuple[dict[int, int], int], ...] = (
+    ({0: 3, 2: 4}, 1),
+    ({1: 5, 2: 5}, 0),
+    ({0: 2, 1: 2}, 2),
+)
+
+
+class Sampler:
+    """Which numbers come next: an order of its own for each epoch, and a place in it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.place = seed, 0
+
+    def __next__(self) -> torch.Tensor:
+        epoch, place = divmod(self.place, 5)
+        order = torch.randperm(5, generator=torch.Generator().manual_seed(self.seed + epoch))
+        self.place += 1
+        made = torch.Generator().manual_seed(int(order[place]) + 100 * self.seed)
+        return torch.randn(4, WIDTH, generator=made, dtype=torch.float64)
+
+    def state_dict(self) -> dict[str, int]:
+        """Everything."""
+        return {"seed": self.seed, "place": self.place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Goes on from there."""
+        self.seed, self.place = state["seed"], state["place"]
+
+
+class Job:
+    """A training with a buffer, moments, a place in the data, and noise."""
+
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(WIDTH, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)).double()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.05 + 0.01 * (seed % 3))
+        self.sampler = Sampler(seed)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.step = 0
+
+    def make_step(self) -> None:
+        """One step; a schedule changes the learning rate with the step's number."""
+        x = next(self.sampler)
+        mask = torch.rand(x.shape, generator=self.generator) > 0.2
+        self.optimizer.zero_grad()
+        self.model(x * mask).square().mean().backward()
+        self.optimizer.param_groups[0]["lr"] *= 1 + 0.1 / (1 + self.step)
+        self.optimizer.step()
+        self.step += 1
+
+    def seen(self) -> dict[str, Any]:
+        """All of it, as tensors and numbers."""
+        kept = self.optimizer.state_dict()["state"]
+        return {
+            "weights and buffers": {n: t.clone() for n, t in self.model.state_dict().items()},
+            "the optimizer's states": [
+                [each["step"].clone(), each["exp_avg"].clone(), each["exp_avg_sq"].clone()]
+                for each in kept.values()
+            ],
+            "the learning rate": self.optimizer.param_groups[0]["lr"],
+            "the sampler": [self.sampler.seed, self.sampler.place],
+            "the generator": self.generator.get_state(),
+            "step": self.step,
+        }
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any, group: Any, seed: int, steps: int, rank: int, peers: dict[int, int]
+) -> dict[str, Any]:
+    """A member's job, healing, and some steps more."""
+    job = Job(seed)
+    for _ in range(steps):
+        job.make_step()
+    learner.heal(job, rank, dict(peers), group)
+    at_once = job.seen()
+    for _ in range(AFTER):
+        job.make_step()
+    return {"at_once": at_once, "later": job.seen()}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def after(seed: int, steps: int) -> dict[str, Any]:
+    """The same job in one process."""
+    job = Job(seed)
+    for _ in range(steps):
+        job.make_step()
+    return job.seen()
+
+
+def rooms(run: Run) -> list[tuple[int, int, dict[int, int], list[int], Any]]:
+    """Each room: who heals, its source, the peers, the seeds, and what came back."""
+    found = []
+    for peers, rank in ROOMS:
+        seeds = [run.number(10, 1000) * 3 + place for place in range(3)]
+        source = min(p for p in peers if peers[p] == max(peers.values()))
+        inputs = [
+            {"seed": seeds[r], "steps": peers.get(r, 0), "rank": rank, "peers": peers}
+            for r in range(3)
+        ]
+        found.append((rank, source, peers, seeds, run(drive, inputs, world=3)))
+    return found
+
+
+def compare(run: Run, names: tuple[str, ...], when: str = "at_once") -> None:
+    """Some of the healed rank's numbers with those of its source."""
+    for rank, source, peers, seeds, result in rooms(run):
+        extra = AFTER if when == "later" else 0
+        right = after(seeds[source], peers[source] + extra)
+        new = after(seeds[rank], extra)
+        others = [p for p in peers if p != source]
+        other = after(seeds[others[0]], peers[others[0]] + extra)
+        for name in names:
+            run.equal(
+                result.outputs[rank][when][name],
+                right[name],
+                f"{name} of the healed rank {'after two steps more' if extra else ''}".strip(),
+                rank=rank,
+                likely={
+                    "it is that of the new job: it did not come along": new[name],
+                    "it is of another peer: all comes from one, the lowest of the newest":
+                        other[name],
+                },
+            )  # fmt: skip
+
+
+@check("weights and buffers", points=3, code="E", in_part=True,
+       diagnosis="model.state_dict() has both")  # fmt: skip
+def check_weights(run: Run) -> None:
+    """E: bit for bit, from the right peer."""
+    compare(run, ("weights and buffers",))
+
+
+@check("the optimizer's states and options", points=3, code="E",
+       diagnosis="optimizer.state_dict() has both")  # fmt: skip
+def check_optimizer(run: Run) -> None:
+    """E: moments, step counters, and the learning rate that a schedule has set."""
+    compare(run, ("the optimizer's states", "the learning rate"))
+
+
+@check("place in the data, random numbers, step", points=4, code="E",
+       diagnosis="the next step depends on all of them")  # fmt: skip
+def check_rest(run: Run) -> None:
+    """E: what is forgotten most often."""
+    compare(run, ("the sampler", "the generator", "step"))
+
+
+@check("two steps later it is still the same", points=3, code="E",
+       diagnosis="something that the next step depends on did not come along")  # fmt: skip
+def check_later(run: Run) -> None:
+    """E: the steps of the peer."""
+    compare(run, ("weights and buffers", "the optimizer's states"), "later")
+
+
+@check("the others go on", points=3, code="B", diagnosis="two members talk; the rest do nothing")
+def check_others(run: Run) -> None:
+    """B: bystanders send and receive nothing, and no peer's job changes."""
+    for rank, source, peers, seeds, result in rooms(run):
+        for index in peers:
+            for name, right in after(seeds[index], peers[index]).items():
+                run.equal(result.outputs[index]["at_once"][name], right,
+                          f"{name} of a living peer, after it has helped", rank=index)  # fmt: skip
+        for index, ledger in enumerate(result.ledgers):
+            calls = [event.op for event in ledger.events if event.parent < 0]
+            if index not in (rank, source):
+                run.equal(calls, [], "the calls of a member that has nothing to do with it",
+                          rank=index)  # fmt: skip

@@ -1,0 +1,163 @@
+"""peer_checkpoint: nodes that go at bad moments, and shards that must come back bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from course_lib.grade.suite import Exercise, Run, check
+
+EXERCISE = Exercise(
+    name="peer_checkpoint",
+    lesson="17_training_through_failures",
+    title="Each shard in the memory of another node",
+    core=True,
+    minutes=35,
+    order=4,
+    defines=("PeerCheckpoint",),
+    hints=(
+        "Two slots, each with an own shard, a copy and a step. Which of them may `copy` write to, "
+        "and what must its step say until `seal`?",
+        "The slot with the lower step is written to; its step is -1 until it is sealed. In "
+        "`restore` all gather each other's two steps. The answer is the largest that is on all who "
+        "are left.",
+        "A lost rank receives from its partner, (index + offset) % N; whoever keeps a lost rank's "
+        "copy, member (index - offset) % N, sends it. Then all `copy` and `seal` again.",
+    ),
+)
+
+SIZE = 7
+
+
+class Story(NamedTuple):
+    """What happens, to four or three ranks.
+
+    Attributes:
+        name: in words.
+        world: how many ranks.
+        offset: how far the partners are.
+        saves: for each save who seals it: "all", "none", or the indices.
+        lost: one node after the other, which is lost, and what is to be restored: a save's number.
+    """
+
+    name: str
+    world: int
+    offset: int
+    saves: tuple[Any, ...]
+    lost: tuple[tuple[tuple[int, ...], int], ...]
+
+
+NODES = (
+    Story("node 1 goes", 4, 2, ("all", "all"), (((2, 3), 1),)),
+    Story("node 0 goes", 4, 2, ("all",), (((0, 1), 0),)),
+    Story("one rank of three goes", 3, 1, ("all", "all", "all"), (((2,), 2),)),
+    Story("neighbours are on one node", 4, 3, ("all", "all"), (((1,), 1),)),
+)
+TORN = (
+    Story("a node goes in the middle of a save", 4, 2, ("all", "all", "none"), (((0, 1), 1),)),
+    Story("only rank 0 has sealed", 4, 2, ("all", (0,)), (((2, 3), 0),)),
+    Story("rank 0 has not sealed", 4, 2, ("all", "all", (1, 2, 3)), (((2, 3), 1),)),
+    Story("nobody has sealed the second", 3, 1, ("all", "none"), (((1,), 0),)),
+)
+AGAIN = (
+    Story("one node after the other", 4, 2, ("all", "all"), (((2, 3), 1), ((0, 1), 1))),
+    Story("nobody is lost: all go back", 3, 2, ("all", "all", "none"), (((), 1), ((0,), 1))),
+)
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any, group: Any, offset: int, saves: list[Any], lost: list[Any], shards: Any
+) -> dict[str, Any]:
+    """One story: saves, losses, and what comes back."""
+    live = torch.zeros_like(shards[0])
+    kept = learner.PeerCheckpoint(group, offset, live.clone())
+    for number, (sealed, shard) in enumerate(zip(saves, shards, strict=True)):
+        live.copy_(shard)
+        kept.copy(10 * number + 10, live)
+        live.fill_(-1.0)  # training goes on
+        if sealed == "all" or (sealed != "none" and group.index in sealed):
+            kept.seal(10 * number + 10)
+    found = []
+    for gone in lost:
+        live.fill_(-2.0)
+        if group.index in gone:
+            kept = learner.PeerCheckpoint(group, offset, live.clone())
+        step = kept.restore(live, list(gone))
+        found.append([step, live.clone()])
+    return {"found": found}
+
+
+def drive_bytes(learner: Any, group: Any, offset: int, shard: Any) -> dict[str, Any]:
+    """One save."""
+    kept = learner.PeerCheckpoint(group, offset, shard.clone())
+    kept.copy(1, shard)
+    kept.seal(1)
+    return {}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def tell(run: Run, stories: tuple[Story, ...]) -> None:
+    """Plays each story and compares what every rank has."""
+    for story in stories:
+        shards = [
+            [run.random(SIZE, torch.float32) for _ in story.saves] for _ in range(story.world)
+        ]
+        inputs = [
+            {"offset": story.offset, "saves": list(story.saves),
+             "lost": [list(gone) for gone, _ in story.lost], "shards": own}
+            for own in shards
+        ]  # fmt: skip
+        result = run(drive, inputs, world=story.world)
+        for rank, output in enumerate(result.outputs):
+            for (gone, save), (step, shard) in zip(story.lost, output["found"], strict=True):
+                what = f"{story.name}, ranks {list(gone)} are lost"
+                likely = {
+                    "that save is not whole: not all who are left have sealed it":
+                        10 * len(story.saves),
+                    "the newest whole save was given up too early": 10 * save,
+                }  # fmt: skip
+                run.equal(step, 10 * save + 10, f"{what}: the step", rank=rank, likely=likely)
+                slips = {
+                    "a save holds what training made of the tensor later: copy it":
+                        torch.full((SIZE,), -1.0),
+                    "nothing was filled in, or the tensor itself was kept in `copy`":
+                        torch.full((SIZE,), -2.0),
+                }  # fmt: skip
+                for other in range(story.world):
+                    if other != rank:
+                        slips[f"this is the shard of rank {other}"] = shards[other][save]
+                for number, other_shard in enumerate(shards[rank]):
+                    if number != save:
+                        slips[f"this is the shard of save {number + 1}"] = other_shard
+                run.equal(shard, shards[rank][save], f"{what}: the shard", rank=rank, likely=slips)
+
+
+@check("any one node may go", points=5, code="E", in_part=True,
+       diagnosis="the copy lies `offset` further, and comes back from there")  # fmt: skip
+def check_nodes(run: Run) -> None:
+    """E: four ranks on two nodes, three on three, an offset that is not 1."""
+    tell(run, NODES)
+
+
+@check("a save that was cut short", points=5, code="E",
+       diagnosis="only what all who are left have sealed is whole")  # fmt: skip
+def check_torn(run: Run) -> None:
+    """E: failures between `copy` and `seal`, and between two ranks' `seal`."""
+    tell(run, TORN)
+
+
+@check("and then the next node", points=3, code="E",
+       diagnosis="after a restore each shard is on two nodes again")  # fmt: skip
+def check_again(run: Run) -> None:
+    """E: a second loss right after the first."""
+    tell(run, AGAIN)
+
+
+@check("each shard is sent once", points=2, code="B", diagnosis="S bytes a rank, to one partner")
+def check_bytes(run: Run) -> None:
+    """B: S bytes from every rank, to the partner."""
+    shard = run.random(500, torch.float32)
+    result = run(drive_bytes, {"offset": 2, "shard": shard}, world=4)
+    run.bytes(result, shard.nbytes, likely={"everybody got everything": 3 * shard.nbytes})

@@ -1,0 +1,248 @@
+"""quorum and deal: who makes the next step, and with which batches, case by case."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+from course_lib.grade.suite import Exercise, Run, check
+
+EXERCISE = Exercise(
+    name="quorum",
+    lesson="17_training_through_failures",
+    title="Who makes the next step",
+    core=True,
+    minutes=30,
+    order=1,
+    defines=("quorum", "deal"),
+    hints=(
+        "Three questions, one after the other: who is alive? Are these enough of the members? Who "
+        "of the living members has the newest step?",
+        "`living` is sorted and holds ranks of all kinds; `stayed` those of them that are members. "
+        "Compare twice the length of `stayed` with the number of members. Only `stayed` can be "
+        "present; everybody else in `living` heals.",
+        "With `others` for those who heal, in ascending order, the source of the i-th is "
+        "`present[i % len(present)]`. In `deal`, put the batches of absent ranks back and sort "
+        "before you give any out.",
+    ),
+)
+
+Answer = list[Any] | None
+
+
+class Case(NamedTuple):
+    """One call of `quorum`: heartbeats as (rank, time, worked, step)."""
+
+    members: list[int]
+    heard: list[tuple[int, float, float, int | None]]
+    now: float
+    limits: tuple[float, float]
+
+
+class Slip(NamedTuple):
+    """Mistakes that a card can name."""
+
+    silent: bool = True  # whether silence is looked at
+    stuck: bool = True
+    majority: str = "half"  # "any", "equal" (half is enough), "helped" (strangers help)
+    source: str = "turn"
+    strangers: bool = False  # whether those who are no members may be present
+    all_present: bool = False
+
+
+# --- what runs on the rank -----------------------------------------------------------------------
+def drive(learner: Any, group: Any, cases: list[list[Any]]) -> dict[str, Any]:
+    """Each case, and once more with the dict filled the other way round."""
+    found: list[Any] = []
+    for members, heard, now, limits in cases:
+        for rows in (heard, heard[::-1]):
+            beats = {row[0]: learner.Heartbeat(*row[1:]) for row in rows}
+            back = learner.quorum(list(members), beats, now, learner.Limits(*limits))
+            if back is not None:
+                step, present, healing = back
+                back = [step, list(present), sorted([a, b] for a, b in healing.items())]
+            found.append(back)
+    return {"found": found}
+
+
+def drive_deal(learner: Any, group: Any, cases: list[list[Any]]) -> dict[str, Any]:
+    """Each case; and whether the arguments are what they were."""
+    found = []
+    for todo, held, present in cases:
+        given = list(todo), dict(held), list(present)
+        left, kept = learner.deal(*given)
+        same = given == (list(todo), dict(held), list(present))
+        found.append([list(left), sorted([a, b] for a, b in kept.items()), same])
+    return {"found": found}
+
+
+# --- by the rules --------------------------------------------------------------------------------
+def answer(case: Case, slip: Slip = Slip()) -> Answer:  # noqa: B008
+    """What the rules say, or what a known mistake makes of them."""
+    silent, stuck = case.limits
+    step_of = {rank: step for rank, *_, step in case.heard}
+    living = sorted(
+        rank
+        for rank, time, worked, _ in case.heard
+        if (case.now - time <= silent or not slip.silent)
+        and (case.now - worked <= stuck or not slip.stuck)
+    )
+    stayed = [rank for rank in living if rank in case.members]
+    voices = len(living) if slip.majority == "helped" else len(stayed)
+    enough = 2 * voices > len(case.members)
+    if slip.majority == "equal":
+        enough = 2 * voices >= len(case.members)
+    if not (enough or slip.majority == "any"):
+        return None
+    able = living if slip.strangers else stayed
+    steps = [step for rank in able if (step := step_of[rank]) is not None]
+    if not steps:
+        return None
+    present = [r for r in able if step_of[r] == max(steps) or slip.all_present]
+    others = [rank for rank in living if rank not in present]
+    turn = (lambda i: 0) if slip.source == "first" else (lambda i: i % len(present))
+    return [max(steps), present, [[rank, present[turn(i)]] for i, rank in enumerate(others)]]
+
+
+NOW, LIMITS = 100.0, (1.0, 8.0)
+
+
+def case(
+    members: str, *heard: tuple[int, int | None] | tuple[int, int | None, float, float]
+) -> Case:
+    """(rank, step) was just heard of; (rank, step, silent, idle) so many seconds ago."""
+    rows = []
+    for rank, step, *ago in heard:
+        silent, idle = ago or (0.25, 0.5)
+        rows.append((rank, NOW - float(silent), NOW - float(idle), step))
+    return Case([int(rank) for rank in members], rows, NOW, LIMITS)
+
+
+def by_chance(run: Run, count: int) -> list[Case]:
+    """Rooms in which anything may have happened."""
+    chance, found = random.Random(run.number(0, 1 << 30)), []
+    for _ in range(count):
+        ranks = chance.sample(range(12), 8)
+        rows = [
+            (rank, NOW - chance.choice((0.5, 0.9, 1.5)), NOW - chance.choice((1.0, 7.5, 9.0)),
+             chance.choice((None, 6, 7, 7, 7, 8)))
+            for rank in ranks
+        ]  # fmt: skip
+        found.append(Case(chance.sample(range(12), chance.randint(3, 8)), rows, NOW, LIMITS))
+    return found
+
+
+ALIVE = [
+    case("0123", (0, 7), (1, 7), (2, 7, 1.5, 1.5), (3, 7)),
+    case("0123", (0, 7), (1, 7), (2, 7, 0.25, 9.0), (3, 7)),
+    case("012", (0, 7, 1.0, 8.0), (1, 7), (2, 7)),
+    case("012", (0, 7), (1, 7)),
+]
+CUT = [
+    case("01234", (0, 7), (1, 7), (3, 7, 3.0, 3.0)),
+    case("0123", (0, 7), (1, 7), (2, 7, 3.0, 3.0), (3, 7, 3.0, 3.0)),
+    case("01234", (0, 7), (1, 7), (2, 7, 3.0, 3.0), (5, 7), (6, 7)),
+    case("01234", (0, 7), (1, 7), (2, 7)),
+    case("01", (0, 7), (1, 7, 3.0, 3.0)),
+]
+HEAL = [
+    case("0123", (0, 7), (1, 6), (2, 7), (3, None)),
+    case("012", (0, 7), (1, 7), (2, 7), (5, 9), (4, None), (6, 7)),
+    case("012", (0, None), (1, None), (2, None)),
+    case("0123", (1, 7), (3, 7), (0, None), (2, None), (8, None), (9, 3)),
+]
+SLIPS = {
+    "a rank that is silent is not there: killed, frozen or cut off": Slip(silent=False),
+    "a rank whose work hangs sends heartbeats all the same": Slip(stuck=False),
+    "half is not more than half: both halves of a cut would go on": Slip(majority="equal"),
+    "ranks that are no members do not help to a majority": Slip(majority="helped"),
+    "after a cut both sides would go on: more than half of the members must be alive": Slip(
+        majority="any"
+    ),
+    "a rank that is no member has weights that nobody knows: it heals": Slip(strangers=True),
+    "who is behind, or has no weights, is not present": Slip(all_present=True),
+    "sources are taken in turn": Slip(source="first"),
+}
+
+
+def compare(run: Run, cases: list[Case]) -> None:
+    """Compares every answer with the rules."""
+    back = run(drive, {"cases": [list(each) for each in cases]}, world=2)
+    for rank, output in enumerate(back.outputs):
+        found = output["found"]
+        for number, each in enumerate(cases):
+            right = answer(each)
+            for order, place in (
+                ("", 2 * number),
+                (", with its dict filled in reverse", 2 * number + 1),
+            ):
+                run.equal(
+                    found[place],
+                    right,
+                    f"the quorum of members {each.members} at {each.now:g}{order}",
+                    rank=rank,
+                    likely={why: answer(each, slip) for why, slip in SLIPS.items()},
+                )
+
+
+@check("who is alive", points=3, code="E", diagnosis="two limits, both up to and including them")
+def check_alive(run: Run) -> None:
+    """E: silent, stuck, and never heard of."""
+    compare(run, ALIVE)
+
+
+@check("never two quorums", points=4, code="E", diagnosis="more than half of the members")
+def check_cut(run: Run) -> None:
+    """E: cuts through the middle, and strangers on one side."""
+    compare(run, CUT)
+
+
+@check("who has the newest weights, and who heals from whom", points=4, code="E",
+       diagnosis="only members are present; the others heal in turn")  # fmt: skip
+def check_heal(run: Run) -> None:
+    """E: late, new and returning ranks."""
+    compare(run, HEAL)
+
+
+@check("any room", points=3, code="E", diagnosis="the same rules, in rooms drawn at random")
+def check_chance(run: Run) -> None:
+    """E: hidden cases."""
+    compare(run, by_chance(run, 60))
+
+
+DEALS: list[tuple[list[int], list[tuple[int, int]], list[int], str]] = [
+    ([4, 5, 6, 7, 8], [], [0, 1, 3], "a first step"),
+    ([8, 9, 10], [(0, 4), (1, 5), (2, 6), (3, 7)], [0, 2, 3], "rank 1 is lost"),
+    ([8, 9, 10], [(0, 4), (1, 5), (2, 6)], [0, 2, 5], "rank 1 is lost, rank 5 is back"),
+    ([9], [(1, 3)], [0, 1, 2], "fewer batches than ranks"),
+]
+
+
+@check("the batch of a lost rank", points=4, code="E",
+       diagnosis="it goes back, and is dealt out again: neither counted nor lost")  # fmt: skip
+def check_deal(run: Run) -> None:
+    """E: batches that are kept, given back and dealt out."""
+    given = [[todo, dict(held), present] for todo, held, present, _ in DEALS]
+    for rank, output in enumerate(run(drive_deal, {"cases": given}, world=2).outputs):
+        for (todo, held, present, what), found in zip(DEALS, output["found"], strict=True):
+            kept = {r: b for r, b in held if r in present}
+            free = [b for r, b in held if r not in present]
+            slips = {}
+            for why, pool in (
+                ("", sorted([*todo, *free])),
+                ("the batch that the lost rank held is lost", sorted(todo)),
+                ("the smallest first: sort before you deal", [*todo, *free]),
+            ):
+                now, left = dict(kept), list(pool)
+                for r in present:
+                    if r not in now and left:
+                        now[r] = left.pop(0)
+                slips[why] = [left, sorted([a, b] for a, b in now.items()), True]
+            right = slips.pop("")
+            run.true(found[2], f"{what}: an argument was changed", rank=rank)
+            afresh = sorted([*todo, *(b for _, b in held)])
+            dealt = [list(pair) for pair in zip(present, afresh, strict=False)]
+            new = [afresh[len(present) :], dealt, True]
+            slips["a present rank keeps its batch: it has its gradient already"] = new
+            run.equal(found, right, f"{what}: what is left, and who holds what", rank=rank,
+                      likely=slips)  # fmt: skip

@@ -1,0 +1,139 @@
+"""scale_by_present: means over some of the ranks, with anything in the tensors of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, Run, check
+
+EXERCISE = Exercise(
+    name="scale_by_present",
+    lesson="17_training_through_failures",
+    title="The mean over the ranks that took part",
+    core=True,
+    minutes=15,
+    order=3,
+    hints=(
+        "Which two sums, over all ranks, do you need for the mean of some? What does an absent "
+        "rank add to each?",
+        "An absent rank sends zeros instead of its tensor, and 0 instead of 1 for the count. It "
+        "makes the same calls. (Times 0 would not do: 0 · NaN is NaN.)",
+        "Make `mine = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)`; if present, fill it "
+        "with the tensor and a 1; one all-reduce; divide by `max(count, 1)`; `tensor.copy_(...)`.",
+    ),
+)
+
+SHAPE = (3, 5)
+ROOMS = ((1, 1, 1), (1, 0, 1), (0, 0, 1), (0, 1, 0), (0, 0, 0))
+PAIRS = ((1, 1), (0, 1))
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(learner: Any, group: Any, rounds: list[list[Any]]) -> dict[str, Any]:
+    """One mean after the other."""
+    found: list[dict[str, Any]] = []
+    for present, values in rounds:
+        mine = values.clone()
+        count = learner.scale_by_present(mine, bool(present), group)
+        found.append({"count": count, "mean": mine})
+    return {"found": found}
+
+
+def drive_strided(learner: Any, group: Any, present: bool, values: Any) -> dict[str, Any]:
+    """A tensor whose memory is transposed."""
+    mine = values.t().contiguous().t()
+    learner.scale_by_present(mine, bool(present), group)
+    return {"mean": mine}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def values_of(run: Run, ranks: int, count: int) -> list[list[torch.Tensor]]:
+    """For each round each rank's tensor."""
+    return [[run.random(SHAPE) for _ in range(ranks)] for _ in range(count)]
+
+
+def compare(run: Run, rooms: Any, junk: float | None = None) -> None:
+    """Every round of a world against the mean of those who are present."""
+    size = len(rooms[0])
+    values = values_of(run, size, len(rooms))
+    if junk is not None:
+        for present, tensors in zip(rooms, values, strict=True):
+            for here, tensor in zip(present, tensors, strict=True):
+                if not here:
+                    tensor.view(-1)[::2] = junk
+    inputs = [
+        {"rounds": [[room[r], tensors[r]] for room, tensors in zip(rooms, values, strict=True)]}
+        for r in range(size)
+    ]
+    result = run(drive, inputs, world=size)
+    for rank, output in enumerate(result.outputs):
+        for room, tensors, found in zip(rooms, values, output["found"], strict=True):
+            here = [t for t, present in zip(tensors, room, strict=True) if present]
+            total = torch.stack(here).sum(0) if here else torch.zeros(SHAPE).double()
+            every = torch.stack(tensors).sum(0)
+            what = f"the mean of {len(here)} of {size} ranks"
+            likely = {
+                "divided by the world's size: absent ranks count below the line": total / size,
+                "absent ranks count in the sum": every / max(len(here), 1),
+                "this is the plain mean: who is present was not asked": every / size,
+                "this is the sum: it is not divided": total,
+                "this is the rank's own tensor": tensors[rank],
+            }
+            mean = found["mean"]
+            run.true(
+                junk is None or not isinstance(mean, torch.Tensor) or bool(mean.isfinite().all()),
+                f"{what} is not finite",
+                rank=rank,
+                cause="what an absent rank holds must not matter: 0 · NaN is NaN",
+            )
+            run.close(mean, total / max(len(here), 1), what, rank=rank, likely=likely)
+            run.equal(found["count"], len(here), f"what is returned, for {what}", rank=rank)
+
+
+@check("all present, some, one", points=5, code="E", in_part=True,
+       diagnosis="sum over those present, divided by how many these are")  # fmt: skip
+def check_means(run: Run) -> None:
+    """E: three and two ranks, in float64."""
+    compare(run, ROOMS[:4])
+    compare(run, PAIRS)
+
+
+@check("anything in an absent rank's tensor", points=3, code="E",
+       diagnosis="an absent rank sends zeros, not its tensor times 0")  # fmt: skip
+def check_junk(run: Run) -> None:
+    """E: NaN and infinity where nobody looks."""
+    compare(run, ROOMS[1:4], torch.nan)
+    compare(run, ROOMS[1:4], torch.inf)
+
+
+@check("nobody is present", points=2, code="E", diagnosis="zeros, and a count of 0")
+def check_nobody(run: Run) -> None:
+    """E: no division by zero."""
+    compare(run, ROOMS[4:])
+
+
+@check("dtype and strides", points=2, code="E", diagnosis="in place, whatever the tensor's memory")
+def check_form(run: Run) -> None:
+    """E: float32, and a transposed tensor."""
+    rooms = (1, 0, 1)
+    for dtype in (torch.float32, torch.float64):
+        tensors = [run.random(SHAPE, dtype) for _ in rooms]
+        inputs = [{"present": p, "values": t} for p, t in zip(rooms, tensors, strict=True)]
+        for rank, output in enumerate(run(drive_strided, inputs, world=3).outputs):
+            run.close(output["mean"], (tensors[0] + tensors[2]) / 2,
+                      f"the mean of transposed tensors in {dtype}", rank=rank)  # fmt: skip
+
+
+@check("what is sent", points=2, code="B", diagnosis="one all-reduce of the tensor, and a number")
+def check_bytes(run: Run) -> None:
+    """B: 2(N-1)/N of the tensor and of one number, at most."""
+    tensor, room = run.random((40, 30)), (1, 0, 1)
+    inputs = [{"present": present, "values": tensor} for present in room]
+    result = run(drive_strided, inputs, world=3)
+    for rank, ledger in enumerate(result.ledgers):
+        sent = sum(event.sent for event in ledger.events if event.parent < 0)
+        run.at_most(sent, 2 * 2 * (tensor.nbytes + 24) // 3, "bytes sent", rank=rank,
+                    cause="one all-reduce of the tensor is enough")  # fmt: skip
+        run.true(sent > 0, "nothing was sent", rank=rank)

@@ -1,0 +1,183 @@
+"""diloco: weights of workers that one process plays, with three outer optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.grade.suite import Exercise, Run, check
+from course_lib.trace import wire_bytes
+from grading.references.communication import workers
+from grading.references.communication.workers import INNER, OUTER, SHAPES
+
+EXERCISE = Exercise(
+    name="diloco",
+    lesson="18_less_communication",
+    title="DiLoCo: an outer optimizer",
+    core=True,
+    minutes=25,
+    order=2,
+    defines=("DiLoCo",),
+    hints=(
+        "There are two lists of weights: those that this rank trains, and θ, where all last met. "
+        "Which of the two does the outer optimizer update? And which way does an optimizer go, "
+        "with the gradient or against it?",
+        "θ is a list of `nn.Parameter(p.detach().clone())`, made after the broadcast, and "
+        "`outer(θ)` is made once. In a meeting each θ gets `.grad = θ - p`, all-reduced to the "
+        "mean; then the outer step; then `p.copy_(θ)`.",
+        "Under `torch.no_grad()`: `anchor.grad = anchor - parameter`, "
+        '`all_reduce(anchor.grad, self.group, "avg")` for each pair, `self.outer.step()`, and '
+        "`parameter.copy_(anchor)` for each pair.",
+    ),
+)
+
+WORLD, EVERY = 3, 2
+WAYS = (("AdamW", "Nesterov"), ("SGD", "Nesterov"), ("SGD", "mean"), ("AdamW", "Adam"))
+KNOWN = {
+    "the outer step goes the wrong way: the gradient is θ - w, not w - θ": "sign",
+    "the differences are added up: take their mean": "sum of ways",
+    "the outer optimizer has forgotten its momentum: make it once": "forgets",
+    "the outer step was made from the mean of the weights: it starts at θ": "twice",
+    "the ranks took the mean of their weights: the outer optimizer makes the step": "plain mean",
+    "the inner moments were averaged: they stay with their rank": "moments",
+    "what the inner optimizer remembers was thrown away": "reset",
+    "the ranks meet after steps 1, H + 1, ...: it is after steps H, 2H, ...": "early",
+}
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any,
+    group: Any,
+    start: list[torch.Tensor],
+    targets: list[list[torch.Tensor]],
+    every: int,
+) -> dict[str, Any]:
+    """Trains this rank's replica with each pair of optimizers."""
+    said: dict[str, Any] = {}
+    for inner, outer in WAYS:
+        parameters = [nn.Parameter(weight.clone()) for weight in start]
+        storages = [p.data_ptr() for p in parameters]
+        optimizer = INNER[inner](parameters)
+        made = learner.DiLoCo(optimizer, group, every, OUTER[outer])
+        places, weights = [len(group.ledger.events)], []
+        for step in targets:
+            workers.pull(parameters, step)
+            made.step()
+            places.append(len(group.ledger.events))
+            weights.append([p.detach().clone() for p in parameters])
+        said[f"{inner}, {outer}"] = {
+            "weights": weights,
+            "moments": [workers.first_moment(optimizer, p) for p in parameters],
+            "places": places,
+            "stayed": storages == [p.data_ptr() for p in parameters],
+        }
+    return said
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _trained(run: Run) -> tuple[workers.Job, Any]:
+    given = workers.job(run, WORLD, steps=3 * EVERY + 1, every=EVERY)
+    inputs = [
+        {"start": start, "targets": targets, "every": EVERY}
+        for start, targets in zip(given.starts, given.targets, strict=True)
+    ]
+    return given, run(drive, inputs, world=WORLD)
+
+
+@check(
+    "weights after every step, with Nesterov's momentum, plain averaging and Adam outside",
+    points=8,
+    code="E",
+    diagnosis="θ moves by the outer optimizer, whose gradient is the mean of θ - w",
+    in_part=True,
+)
+def check_weights(run: Run) -> None:
+    """E: equal to three workers that one process plays, in float64."""
+    given, result = _trained(run)
+    for inner, outer in WAYS:
+        right = workers.play(given, inner, outer).weights
+        wrong = {
+            why: workers.play(given, inner, "mean").weights
+            if slip == "plain mean"
+            else workers.play(given, inner, outer, slip=slip).weights
+            for why, slip in KNOWN.items()
+        }
+        for rank in range(WORLD):
+            found = result.outputs[rank][f"{inner}, {outer}"]
+            likely = workers.likeliest(found["weights"], wrong, rank)
+            for step in range(len(right)):
+                run.close(
+                    found["weights"][step],
+                    right[step][rank],
+                    f"the weights after step {step + 1} of {inner} in {outer}, "
+                    f"which meet every {EVERY}",
+                    rank=rank,
+                    likely={why: steps[step] for why, steps in likely.items()},
+                )
+            run.true(
+                found["stayed"],
+                "the parameters have moved to other memory",
+                rank=rank,
+                cause="somebody may hold them: write into them",
+            )
+
+
+@check(
+    "what the inner optimizer remembers stays with its rank",
+    points=2,
+    code="E",
+    diagnosis="a meeting changes weights, and nothing else",
+)
+def check_moments(run: Run) -> None:
+    """E: first moments at the end."""
+    given, result = _trained(run)
+    for inner, outer in WAYS:
+        right = workers.play(given, inner, outer).moments
+        for rank in range(WORLD):
+            run.close(
+                result.outputs[rank][f"{inner}, {outer}"]["moments"],
+                right[rank],
+                f"the first moment of the inner {inner} after the last step",
+                rank=rank,
+            )
+
+
+@check(
+    "2(N-1)/N·S bytes in a meeting, none between",
+    points=3,
+    code="B",
+    diagnosis="send the differences once; every rank makes the outer step by itself",
+)
+def check_bytes(run: Run) -> None:
+    """B: exact, by step, from the ledger."""
+    _, result = _trained(run)
+    counts = [torch.Size(shape).numel() for shape in SHAPES]
+    for rank in range(WORLD):
+        fair = [sum(_sent(n, rank) for n in way) for way in (counts, [sum(counts)])]
+        for inner, outer in WAYS:
+            places = result.outputs[rank][f"{inner}, {outer}"]["places"]
+            for step in range(1, len(places)):
+                events = result.ledgers[rank].events[places[step - 1] : places[step]]
+                sent, meets = workers.sent_in(events), step % EVERY == 0
+                if meets and sent in fair:
+                    continue
+                run.equal(
+                    sent,
+                    fair[0] if meets else 0,
+                    f"bytes sent in step {step}, where the ranks meet every {EVERY}",
+                    rank=rank,
+                    likely={
+                        "half as many: float32 on the wire": fair[0] // 2,
+                        "they meet in every step": -1 if meets else fair[0],
+                        "twice as many: weights and differences, or the result is sent again": 2
+                        * fair[0],
+                        "nothing is sent, though it is time": 0 if meets else -1,
+                    },
+                )
+
+
+def _sent(count: int, rank: int) -> int:
+    return wire_bytes("all_reduce", 8 * count, WORLD, rank, 8)[0]

@@ -1,0 +1,157 @@
+"""error_feedback: three compressors, equal to one process; the sums telescope; messages alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, Run, check
+from grading.references.communication import compressed
+from grading.references.communication.compressed import COMPRESSORS
+
+EXERCISE = Exercise(
+    name="error_feedback",
+    lesson="18_less_communication",
+    title="Error feedback",
+    core=True,
+    minutes=25,
+    order=3,
+    defines=("ErrorFeedback",),
+    hints=(
+        "Write the sum over three steps by hand: what was sent, and what was not. Which difference "
+        "must a rank keep, so that the next message can bring it? It needs no other rank for that.",
+        "`parts = compress(owed)`; `decompress(parts, owed)` is what arrives of this rank's own, "
+        "and `owed` less that is the error. A gathered tensor of shape [N, *part.shape] has index "
+        "i's part at i.",
+        "For each part `all_gather(part.new_empty(group.size, *part.shape), part, group)`; then "
+        "add `decompress([whole[i] for whole in gathered], owed)` over i in order, and divide by "
+        "`group.size`.",
+    ),
+)
+
+WORLD, STEPS = 3, 5
+KNOWN = {
+    "nothing is fed back: add the error of the step before": "none",
+    "this is the sum over the ranks: divide by the group's size": "sum",
+    "the error is taken from the mean: it is what this rank did not send": "of the mean",
+    "the error is the gradient less what was sent, so older errors are lost": "gradient alone",
+    "all that was owed is kept, also what was sent: it is sent twice": "everything",
+    "the error is subtracted: it is still owed": "subtracted",
+    "gradients are summed first and then compressed: messages travel, gradients do not":
+        "sum first",
+}  # fmt: skip
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(learner: Any, group: Any, gradients: list[torch.Tensor]) -> dict[str, Any]:
+    """Feeds the gradients to each compressor; says what is owed after each step."""
+    said: dict[str, Any] = {}
+    for name, compressor in COMPRESSORS.items():
+        feedback = learner.ErrorFeedback(compressor)
+        means, errors = [], []
+        for gradient in gradients:
+            given = gradient.clone()
+            mean = feedback.mean(given, group)
+            means.append(mean)
+            error = feedback.error
+            errors.append(error.detach().clone() if torch.is_tensor(error) else error)
+            untouched = torch.equal(given, gradient)
+        said[name] = {"means": means, "errors": errors, "untouched": untouched}
+    return said
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _fed(run: Run) -> tuple[list[list[torch.Tensor]], Any]:
+    count = run.number(18, 30)
+    gradients = [[run.random(count) for _ in range(STEPS)] for _ in range(WORLD)]
+    return gradients, run(drive, [{"gradients": each} for each in gradients], world=WORLD)
+
+
+@check(
+    "the mean of what arrives, in every step and with every compressor",
+    points=6,
+    code="E",
+    diagnosis="each rank sends its gradient with what it still owes, compressed",
+    in_part=True,
+)
+def check_means(run: Run) -> None:
+    """E: float64, three ranks; every rank has the same result, to the bit."""
+    gradients, result = _fed(run)
+    for name, compressor in COMPRESSORS.items():
+        right = compressed.feed(compressor, gradients).means
+        wrong = {why: compressed.feed(compressor, gradients, s).means for why, s in KNOWN.items()}
+        for rank in range(WORLD):
+            found = result.outputs[rank][name]
+            likely = compressed.explaining(found["means"], wrong, STEPS)
+            for step in range(STEPS):
+                run.close(
+                    found["means"][step],
+                    right[step],
+                    f"the mean of step {step + 1} with {name}",
+                    rank=rank,
+                    likely={why: means[step] for why, means in likely.items()},
+                )
+                run.true(
+                    torch.equal(found["means"][step], result.outputs[0][name]["means"][step]),
+                    f"the mean of step {step + 1} with {name} differs from index 0's in its last "
+                    "bits",
+                    rank=rank,
+                    cause="add up in the order of the group on every rank",
+                )
+            run.true(
+                found["untouched"],
+                "the gradient was changed",
+                rank=rank,
+                cause="what is owed is a tensor of its own",
+            )
+
+
+@check(
+    "what was sent and what is owed add up to all gradients",
+    points=4,
+    code="E",
+    diagnosis="the error is what this rank owed less what the others take for its message",
+)
+def check_errors(run: Run) -> None:
+    """E: after every step, on each rank by itself."""
+    gradients, result = _fed(run)
+    for name, compressor in COMPRESSORS.items():
+        right = compressed.feed(compressor, gradients).errors
+        wrong = {why: compressed.feed(compressor, gradients, s).errors for why, s in KNOWN.items()}
+        for rank in range(WORLD):
+            found = result.outputs[rank][name]["errors"]
+            each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
+            likely = compressed.explaining(found, each, STEPS)
+            for step in range(STEPS):
+                run.close(
+                    found[step],
+                    right[step][rank],
+                    f"the error after step {step + 1} with {name}",
+                    rank=rank,
+                    likely={why: errors[step] for why, errors in likely.items()},
+                )
+
+
+@check(
+    "messages travel, and nothing else",
+    points=3,
+    code="B",
+    diagnosis="all-gather each part of the message once",
+)
+def check_bytes(run: Run) -> None:
+    """B: exact, over all steps and compressors."""
+    gradients, result = _fed(run)
+    like = gradients[0][0]
+    message = STEPS * sum(compressor.nbytes(like) for compressor in COMPRESSORS.values())
+    whole = 3 * STEPS * like.nbytes
+    run.bytes(
+        result,
+        (WORLD - 1) * message,
+        likely={
+            "nothing is sent": 0,
+            "whole vectors are gathered: send messages": (WORLD - 1) * whole,
+            "messages and errors are sent: errors stay": (WORLD - 1) * (message + whole),
+            "every message is sent twice": 2 * (WORLD - 1) * message,
+        },
+    )

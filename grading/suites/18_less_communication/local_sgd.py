@@ -1,0 +1,192 @@
+"""local_sgd: the weights of workers that one process plays, and no byte between two meetings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.grade.suite import Exercise, Run, check
+from course_lib.trace import wire_bytes
+from grading.references.communication import workers
+from grading.references.communication.workers import INNER, SHAPES
+
+EXERCISE = Exercise(
+    name="local_sgd",
+    lesson="18_less_communication",
+    title="Local SGD",
+    core=True,
+    minutes=20,
+    order=1,
+    defines=("LocalSGD",),
+    hints=(
+        "Between two meetings this is training on one process. What must be equal at the start, so "
+        "that the mean of the weights makes sense? And what is it that a meeting changes: weights, "
+        "gradients, or what the optimizer remembers?",
+        "Count the steps. The parameters are those of `optimizer.param_groups`; "
+        "`broadcast(parameter.detach(), 0, group)` at the start, and in a meeting "
+        '`all_reduce(parameter.detach(), group, "avg")`, which both write into the parameter.',
+        "`self.optimizer.step()`, `self.steps += 1`, and `if self.steps % self.every == 0:` the "
+        "all-reduce for each parameter that requires a gradient.",
+    ),
+)
+
+WORLD, EVERY = 3, 3
+KNOWN = {
+    "gradients are averaged in every step: that is DDP; only weights meet": "gradients",
+    "this is the sum of the weights: a meeting takes their mean": "sum",
+    "the ranks meet after steps 1, H + 1, ...: it is after steps H, 2H, ...": "early",
+    "the replicas began with different weights: index 0's are everybody's": "own start",
+    "what the optimizers remember was averaged too: it stays with its rank": "moments",
+    "what the optimizer remembers was thrown away in the meeting": "reset",
+    "only matrices met: vectors take part, too": "matrices",
+}
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any,
+    group: Any,
+    start: list[torch.Tensor],
+    targets: list[list[torch.Tensor]],
+    every: int,
+    frozen: torch.Tensor,
+) -> dict[str, Any]:
+    """Trains this rank's replica with each optimizer; says where in the ledger each step ended."""
+    said: dict[str, Any] = {}
+    for name, make in INNER.items():
+        still = nn.Parameter(frozen.clone(), requires_grad=False)
+        parameters = [nn.Parameter(weight.clone()) for weight in start]
+        storages = [p.data_ptr() for p in parameters]
+        optimizer = make([{"params": [*parameters[:1], still]}, {"params": parameters[1:]}])
+        made = learner.LocalSGD(optimizer, group, every)
+        places, weights = [len(group.ledger.events)], []
+        for step in targets:
+            made.zero_grad()
+            workers.pull(parameters, step)
+            made.step()
+            places.append(len(group.ledger.events))
+            weights.append([p.detach().clone() for p in parameters])
+        said[name] = {
+            "weights": weights,
+            "moments": [workers.first_moment(optimizer, p) for p in parameters],
+            "places": places,
+            "frozen": still.detach().clone(),
+            "stayed": storages == [p.data_ptr() for p in parameters],
+        }
+    return said
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _trained(run: Run) -> tuple[workers.Job, list[torch.Tensor], Any]:
+    given = workers.job(run, WORLD, steps=2 * EVERY + 1, every=EVERY)
+    frozen = [run.random(3) for _ in range(WORLD)]
+    inputs = [
+        {"start": start, "targets": targets, "every": EVERY, "frozen": still}
+        for start, targets, still in zip(given.starts, given.targets, frozen, strict=True)
+    ]
+    return given, frozen, run(drive, inputs, world=WORLD)
+
+
+@check(
+    "weights after every step, with SGD and with AdamW",
+    points=6,
+    code="E",
+    diagnosis="step alone; after every H-th step each weight becomes its mean over the group",
+    in_part=True,
+)
+def check_weights(run: Run) -> None:
+    """E: equal to three workers that one process plays, in float64."""
+    given, _, result = _trained(run)
+    for name in INNER:
+        right = workers.play(given, name).weights
+        wrong = {why: workers.play(given, name, slip=slip).weights for why, slip in KNOWN.items()}
+        for rank in range(WORLD):
+            found = result.outputs[rank][name]["weights"]
+            likely = workers.likeliest(found, wrong, rank)
+            for step in range(len(right)):
+                run.close(
+                    found[step],
+                    right[step][rank],
+                    f"the weights after step {step + 1} of {name}, which meets every {EVERY}",
+                    rank=rank,
+                    likely={why: steps[step] for why, steps in likely.items()},
+                )
+            run.true(
+                result.outputs[rank][name]["stayed"],
+                "the parameters have moved to other memory",
+                rank=rank,
+                cause="somebody may hold them: write into them",
+            )
+
+
+@check(
+    "frozen parameters begin equal, and what an optimizer remembers stays with its rank",
+    points=3,
+    code="E",
+    diagnosis="a meeting is about weights alone",
+)
+def check_state(run: Run) -> None:
+    """E: first moments at the end, and a parameter without a gradient."""
+    given, frozen, result = _trained(run)
+    for name in INNER:
+        right = workers.play(given, name).moments
+        averaged = workers.play(given, name, slip="moments").moments
+        for rank in range(WORLD):
+            run.close(
+                result.outputs[rank][name]["moments"],
+                right[rank],
+                f"the first moment of {name} after the last step",
+                rank=rank,
+                likely={"it was averaged: it follows this rank's gradients": averaged[rank]},
+            )
+            run.close(
+                result.outputs[rank][name]["frozen"],
+                frozen[0],
+                "a frozen parameter",
+                rank=rank,
+                likely={"it was not broadcast: replicas begin equal": frozen[rank]},
+            )
+
+
+@check(
+    "2(N-1)/N·S bytes in a meeting, none between",
+    points=3,
+    code="B",
+    diagnosis="all-reduce the trained parameters, and nothing else, after every H-th step",
+)
+def check_bytes(run: Run) -> None:
+    """B: exact, by step, from the ledger."""
+    _, _, result = _trained(run)
+    counts = [torch.Size(shape).numel() for shape in SHAPES]
+    for rank in range(WORLD):
+        events = result.ledgers[rank].events
+        ways = [counts, [sum(counts)], [counts[0], sum(counts[1:])]]  # each, all, by group
+        fair = [sum(_sent(n, rank) for n in way) for way in ways]
+        stray = sum(_sent(n, rank) for n in [*counts, 3])
+        for name in INNER:
+            places = result.outputs[rank][name]["places"]
+            for step in range(1, len(places)):
+                sent = workers.sent_in(events[places[step - 1] : places[step]])
+                meets = step % EVERY == 0
+                if meets and sent in fair:
+                    continue
+                run.equal(
+                    sent,
+                    fair[0] if meets else 0,
+                    f"bytes sent in step {step}, where the ranks meet every {EVERY}",
+                    rank=rank,
+                    likely={
+                        "half as many: float32 on the wire": fair[0] // 2,
+                        "the frozen parameter is sent as well": stray,
+                        "they meet in every step": -1 if meets else fair[0],
+                        "twice as many: moments are sent, or gradients as well": 2 * fair[0],
+                        "three times as many: both of Adam's moments are sent": 3 * fair[0],
+                        "nothing is sent, though it is time": 0 if meets else -1,
+                    },
+                )
+
+
+def _sent(count: int, rank: int) -> int:
+    return wire_bytes("all_reduce", 8 * count, WORLD, rank, 8)[0]

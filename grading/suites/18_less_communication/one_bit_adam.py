@@ -1,0 +1,206 @@
+"""one_bit_adam: Adam in the warm-up, then signs of the momentum; equal to one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.grade.suite import Exercise, Run, check
+from course_lib.parallel import ErrorFeedback, Sign
+from course_lib.trace import wire_bytes
+from grading.references.communication import compressed
+
+EXERCISE = Exercise(
+    name="one_bit_adam",
+    lesson="18_less_communication",
+    title="1-bit Adam",
+    core=False,
+    minutes=30,
+    order=6,
+    defines=("OneBitAdam",),
+    hints=(
+        "Two kinds of step. In which of them are gradients averaged, and in which is it moments "
+        "that travel? Which of the two moments may a compressed step change?",
+        "Copy the gradients before you average them. After the warm-up the new first moments, "
+        "made with this rank's own gradient, go through `feedback.mean(list, group)`, and what "
+        "comes back is the first moment from then on.",
+        "`new = [b1 * m + (1 - b1) * g ...]`; in the warm-up `self.first = new` and v moves, else "
+        "`self.first = self.feedback.mean(new, self.group)`. Then the update, with "
+        "`min(steps, warmup)` in the correction of v.",
+    ),
+)
+
+WORLD, STEPS, WARMUP, RATE, BETAS, EPS = 3, 7, 3, 0.1, (0.8, 0.95), 1e-8
+SHAPES = ((3, 4), (5,))
+KNOWN = {
+    "the second moment goes on after the warm-up: it is frozen": "thaws",
+    "gradients are compressed: it is the first moment that travels": "gradients",
+    "nothing is compressed: the exact mean was taken": "exact",
+    "this rank's own first moment is kept, not the mean that came back": "own moment",
+    "the correction of the second moment goes on: it is that of step w": "correction",
+    "the warm-up is a step too long: step w is its last": "long",
+}
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any, group: Any, start: list[torch.Tensor], pulls: list[list[torch.Tensor]]
+) -> dict[str, Any]:
+    """Trains; where in the ledger each step ended, and whether gradients stayed as they were."""
+    parameters = [nn.Parameter(weight.clone()) for weight in start]
+    feedback = ErrorFeedback(Sign())
+    made = learner.OneBitAdam(parameters, group, WARMUP, feedback, RATE, BETAS, EPS)
+    weights, places, untouched = [], [len(group.ledger.events)], True
+    for targets in pulls:
+        for p, target in zip(parameters, targets, strict=True):
+            p.grad = p.detach() - target
+        own = [p.grad.clone() for p in parameters if p.grad is not None]
+        made.step()
+        untouched &= all(torch.equal(p.grad, g) for p, g in zip(parameters, own, strict=True)
+                         if p.grad is not None)  # fmt: skip
+        weights.append([p.detach().clone() for p in parameters])
+        places.append(len(group.ledger.events))
+    return {"weights": weights, "places": places, "untouched": untouched}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _played(
+    start: list[torch.Tensor], pulls: list[list[list[torch.Tensor]]], slip: str = ""
+) -> list[list[torch.Tensor]]:
+    """The weights of rank 0 after each step, by one process; `slip` is a mistake."""
+    size, (beta1, beta2) = len(pulls), BETAS
+    warmup = WARMUP + (slip == "long")
+    weights = [[w.clone() for w in start] for _ in range(size)]
+    first = [[torch.zeros_like(w) for w in start] for _ in range(size)]
+    second = [[torch.zeros_like(w) for w in start] for _ in range(size)]
+    owed = [[torch.zeros_like(w) for w in start] for _ in range(size)]
+    after = []
+    for step in range(1, STEPS + 1):
+        for n in range(len(start)):
+            own = [weights[r][n] - pulls[r][step - 1][n] for r in range(size)]
+            mean = torch.stack(own).mean(0)
+            news = [beta1 * first[r][n] + (1 - beta1) * own[r] for r in range(size)]
+            if step <= warmup:
+                news = [beta1 * first[r][n] + (1 - beta1) * mean for r in range(size)]
+                moved = [mean] * size
+            else:
+                news, moved = _compressed(news, own, [o[n] for o in owed], slip)
+                for r in range(size):
+                    owed[r][n] = moved[r]
+                if slip == "gradients":
+                    sent = news
+                    news = [beta1 * first[r][n] + (1 - beta1) * sent[r] for r in range(size)]
+                moved = own
+            for r in range(size):
+                first[r][n] = news[r]
+                if step <= warmup or slip == "thaws":
+                    square = (own[r] if step > warmup else mean) ** 2
+                    second[r][n] = beta2 * second[r][n] + (1 - beta2) * square
+                seen = step if slip in ("correction", "thaws") else min(step, warmup)
+                root = (second[r][n] / (1 - beta2**seen)).sqrt() + EPS
+                weights[r][n] = weights[r][n] - RATE / (1 - beta1**step) * news[r] / root
+        after.append([w.clone() for w in weights[0]])
+    return after
+
+
+def _compressed(
+    news: list[torch.Tensor], own: list[torch.Tensor], owed: list[torch.Tensor], slip: str
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What every rank has after the messages, and what each still owes."""
+    given = own if slip == "gradients" else news
+    if slip == "exact":
+        return [torch.stack(news).mean(0)] * len(news), owed
+    full = [g + e for g, e in zip(given, owed, strict=True)]
+    flat = [compressed.arrives(Sign(), f.reshape(-1)).view(f.shape) for f in full]
+    left = [f - s for f, s in zip(full, flat, strict=True)]
+    if slip == "own moment":
+        return news, left
+    return [torch.stack(flat).mean(0)] * len(news), left
+
+
+def _trained(run: Run) -> tuple[list[torch.Tensor], list[list[list[torch.Tensor]]], Any]:
+    start = [run.random(shape) for shape in SHAPES]
+    pulls = [
+        [[2 * run.random(shape) for shape in SHAPES] for _ in range(STEPS)] for _ in range(WORLD)
+    ]
+    inputs = [{"start": start, "pulls": each} for each in pulls]
+    return start, pulls, run(drive, inputs, world=WORLD)
+
+
+@check(
+    "weights after every step, warm and compressed",
+    points=7,
+    code="E",
+    diagnosis="averaged gradients while it is warm; then the first moment, by the feedback's mean",
+    in_part=True,
+)
+def check_weights(run: Run) -> None:
+    """E: float64, three ranks; three steps of warm-up and four compressed ones."""
+    start, pulls, result = _trained(run)
+    right = _played(start, pulls)
+    wrong = {why: _played(start, pulls, slip) for why, slip in KNOWN.items()}
+    for rank in range(WORLD):
+        found = result.outputs[rank]
+        whole = {
+            why: steps
+            for why, steps in wrong.items()
+            if all(
+                torch.allclose(a, b, rtol=1e-7, atol=1e-9)
+                for f, s in zip(found["weights"], steps, strict=True)
+                for a, b in zip(f, s, strict=True)
+            )
+        }
+        for step in range(STEPS):
+            kind = "of warm-up" if step < WARMUP else "with messages"
+            run.close(
+                found["weights"][step],
+                right[step],
+                f"the weights after step {step + 1}, {kind}",
+                rank=rank,
+                likely={why: steps[step] for why, steps in (whole or wrong).items()},
+            )
+        run.true(
+            found["untouched"],
+            "the gradients were changed",
+            rank=rank,
+            cause="average copies of them",
+        )
+
+
+@check(
+    "whole gradients in the warm-up, then bits",
+    points=4,
+    code="B",
+    diagnosis="an all-reduce of the gradients, then the feedback's messages alone",
+)
+def check_bytes(run: Run) -> None:
+    """B: exact, by step, from the ledger."""
+    start, _, result = _trained(run)
+    message = (WORLD - 1) * sum(Sign().nbytes(w) for w in start)
+    for rank in range(WORLD):
+        counts = [w.numel() for w in start]
+        fair = [
+            sum(wire_bytes("all_reduce", 8 * n, WORLD, rank, 8)[0] for n in some)
+            for some in (counts, [sum(counts)])
+        ]
+        places = result.outputs[rank]["places"]
+        for step in range(1, STEPS + 1):
+            events = result.ledgers[rank].events[places[step - 1] : places[step]]
+            sent = sum(event.sent for event in events if event.parent < 0)
+            if step <= WARMUP and sent in fair:
+                continue
+            run.equal(
+                sent,
+                fair[0] if step <= WARMUP else message,
+                f"bytes sent in step {step}; the warm-up has {WARMUP}",
+                rank=rank,
+                likely={
+                    "gradients are averaged as well: after the warm-up messages alone travel":
+                        message + fair[0],
+                    "whole tensors are sent after the warm-up": fair[0],
+                    "messages are sent in the warm-up": message,
+                    "nothing is sent": 0,
+                },
+            )  # fmt: skip

@@ -1,0 +1,161 @@
+"""powersgd: means equal to one process's, warm starts, own errors, two thin all-reduces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, Run, check
+from course_lib.trace import wire_bytes
+from grading.references.communication import compressed
+
+EXERCISE = Exercise(
+    name="powersgd",
+    lesson="18_less_communication",
+    title="PowerSGD",
+    core=True,
+    minutes=25,
+    order=4,
+    defines=("PowerSGD",),
+    hints=(
+        "M·Q is linear in M. So what is the mean of the ranks' M·Q? And is the same true of what "
+        "`qr` makes of it?",
+        "First the mean of M·Q, then `torch.linalg.qr(p).Q` on every rank: equal numbers in, equal "
+        "numbers out. Q needs no basis. Keep this rank's own MᵀP before it is averaged: the error "
+        "is made from it.",
+        '`all_reduce(p, group, "avg")`, `p = torch.linalg.qr(p).Q`, `own = matrix.T @ p`, '
+        "`self.error = matrix - p @ own.T`, `self.q` = a copy of `own`, averaged; return "
+        "`p @ self.q.T`.",
+    ),
+)
+
+WORLD, STEPS = 3, 5
+KNOWN = {
+    "nothing is fed back: add the error of the step before": "none",
+    "this is the sum over the ranks: take means": "sum",
+    "P is not orthonormal: P·PᵀM is no projection then": "no basis",
+    "every rank made P orthonormal before the mean, or averaged products: average M·Q first":
+        "own bases",
+    "Q begins as at the start in every step: go on from the last one": "cold",
+}  # fmt: skip
+OF_ERRORS = {
+    "the error is taken from the mean: it is what this rank did not send": "of the mean",
+    "there is no error": "none",
+    "every rank has a basis of its own: P is the same everywhere": "own bases",
+}
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any, group: Any, q: torch.Tensor, matrices: list[torch.Tensor]
+) -> dict[str, Any]:
+    """Low-rank means of some matrices, one after the other."""
+    power = learner.PowerSGD(q.clone())
+    means, errors, untouched = [], [], True
+    for matrix in matrices:
+        given = matrix.clone()
+        means.append(power.mean(given, group))
+        error = power.error
+        errors.append(error.detach().clone() if torch.is_tensor(error) else error)
+        untouched &= torch.equal(given, matrix)
+    return {"means": means, "errors": errors, "untouched": untouched}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _thin(run: Run) -> tuple[list[list[torch.Tensor]], torch.Tensor, Any]:
+    rows, columns = run.number(6, 10), run.number(8, 12)
+    matrices = [[run.random((rows, columns)) for _ in range(STEPS)] for _ in range(WORLD)]
+    q = run.random((columns, 2))
+    inputs = [{"q": q, "matrices": each} for each in matrices]
+    return matrices, q, run(drive, inputs, world=WORLD)
+
+
+@check(
+    "P·Qᵀ of the mean, in every step",
+    points=6,
+    code="E",
+    diagnosis="the mean of M·Q, made orthonormal, is P; the mean of MᵀP is Q and starts the next",
+    in_part=True,
+)
+def check_means(run: Run) -> None:
+    """E: float64, three ranks, five steps."""
+    matrices, q, result = _thin(run)
+    right = compressed.power(matrices, q).means
+    wrong = {why: compressed.power(matrices, q, slip).means for why, slip in KNOWN.items()}
+    for rank in range(WORLD):
+        found = result.outputs[rank]
+        likely = compressed.explaining(found["means"], wrong, STEPS)
+        for step in range(STEPS):
+            run.close(
+                found["means"][step],
+                right[step],
+                f"the mean of step {step + 1}",
+                rank=rank,
+                likely={why: means[step] for why, means in likely.items()},
+                terms=64,
+            )
+        run.true(
+            found["untouched"],
+            "the gradient was changed",
+            rank=rank,
+            cause="M is a tensor of its own",
+        )
+
+
+@check(
+    "the error is what this rank did not send",
+    points=4,
+    code="E",
+    diagnosis="M less P times this rank's own MᵀP: nothing of it lies in the columns of P",
+)
+def check_errors(run: Run) -> None:
+    """E: after every step, on each rank by itself."""
+    matrices, q, result = _thin(run)
+    right = compressed.power(matrices, q).errors
+    wrong = {why: compressed.power(matrices, q, slip).errors for why, slip in OF_ERRORS.items()}
+    for rank in range(WORLD):
+        found = result.outputs[rank]["errors"]
+        each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
+        likely = compressed.explaining(found, each, STEPS)
+        for step in range(STEPS):
+            run.close(
+                found[step],
+                right[step][rank],
+                f"the error after step {step + 1}",
+                rank=rank,
+                likely={why: errors[step] for why, errors in likely.items()},
+                terms=64,
+            )
+
+
+@check(
+    "two all-reduces of thin matrices in a step",
+    points=3,
+    code="B",
+    diagnosis="r·rows numbers, then r·columns",
+)
+def check_bytes(run: Run) -> None:
+    """B: exact, over all steps."""
+    matrices, q, result = _thin(run)
+    rows, columns = matrices[0][0].shape
+
+    def sent(*counts: int) -> list[int]:
+        return [
+            STEPS * sum(wire_bytes("all_reduce", 8 * n, WORLD, rank, 8)[0] for n in counts)
+            for rank in range(WORLD)
+        ]
+
+    thin = (2 * rows, 2 * columns)
+    run.bytes(
+        result,
+        sent(*thin),
+        likely={
+            "nothing is sent": 0,
+            "P is not averaged": sent(thin[1]),
+            "Q is not averaged": sent(thin[0]),
+            "whole matrices are reduced": sent(rows * columns),
+            "whole matrices are reduced as well": sent(*thin, rows * columns),
+            "half as many: float32 on the wire": [n // 2 for n in sent(*thin)],
+        },
+    )

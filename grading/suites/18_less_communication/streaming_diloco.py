@@ -1,0 +1,193 @@
+"""streaming_diloco: fragments in turn, late outer steps; equal to workers of one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.grade.suite import Exercise, Run, check
+from course_lib.trace import wire_bytes
+from grading.references.communication import workers
+from grading.references.communication.workers import INNER, OUTER, SHAPES
+
+EXERCISE = Exercise(
+    name="streaming_diloco",
+    lesson="18_less_communication",
+    title="Streaming DiLoCo",
+    core=False,
+    minutes=35,
+    order=5,
+    defines=("StreamingDiLoCo",),
+    hints=(
+        "Write down, for H = 4, two fragments and a delay of 2, after which steps each fragment "
+        "begins and ends. What must a meeting remember between the two?",
+        "Keep a list of what is under way: when it is due, which fragment, the differences, and "
+        "the `Work` of each. The differences are new tensors, so that training goes on without "
+        "changing them. Take from the front of the list while its first is due.",
+        "At the end of a meeting: wait, `anchor.grad = way` for its fragment, `outer.step()`, "
+        "`outer.zero_grad()` so that the others' momentum stays, and "
+        "`parameter.lerp_(anchor, 1 - keep)`.",
+    ),
+)
+
+WORLD, EVERY, FRAGMENTS = 3, 4, ((0, 3), (2, 1))
+WAYS = ((0, 0.0), (1, 0.5), (3, 0.25))  # delay and share
+KNOWN = {
+    "all fragments meet after the same step: fragment f is f·H/F steps later": "in phase",
+    "the difference was taken when the meeting ended: it is that of its begin": "late look",
+    "the share is not counted: keep · w + (1 - keep) · θ": "no share",
+    "the share is the wrong way round: keep is the share of w": "share turned",
+    "the outer optimizer has forgotten its momentum: make it once": "forgets",
+    "the outer step goes the wrong way: the gradient is θ - w": "sign",
+    "the differences are added up: take their mean": "sum of ways",
+}
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any,
+    group: Any,
+    start: list[torch.Tensor],
+    targets: list[list[torch.Tensor]],
+    every: int,
+) -> dict[str, Any]:
+    """Trains this rank's replica with each delay; where in the ledger each step ended."""
+    said = []
+    for delay, keep in WAYS:
+        parameters = [nn.Parameter(weight.clone()) for weight in start]
+        made = learner.StreamingDiLoCo(
+            INNER["AdamW"](parameters), group, every, OUTER["Nesterov"], FRAGMENTS, delay, keep
+        )
+        places, weights, under_way = [len(group.ledger.events)], [], []
+        for step in targets:
+            workers.pull(parameters, step)
+            made.step()
+            places.append(len(group.ledger.events))
+            under_way.append(len(group.ledger.open_events()))
+            weights.append([p.detach().clone() for p in parameters])
+        said.append({"weights": weights, "places": places, "open": under_way})
+    return {"ways": said}
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _trained(run: Run) -> tuple[workers.Job, Any]:
+    # The last meeting that begins has ended too: nothing is under way when the ranks stop.
+    given = workers.job(run, WORLD, steps=3 * EVERY + 1, every=EVERY)
+    inputs = [
+        {"start": start, "targets": targets, "every": EVERY}
+        for start, targets in zip(given.starts, given.targets, strict=True)
+    ]
+    return given, run(drive, inputs, world=WORLD)
+
+
+@check(
+    "weights after every step, with three delays and shares",
+    points=8,
+    code="E",
+    diagnosis="each fragment begins in its own phase, with what the weights are then, and takes "
+    "its outer step `delay` steps later",
+    in_part=True,
+)
+def check_weights(run: Run) -> None:
+    """E: equal to three workers that one process plays, in float64."""
+    given, result = _trained(run)
+    for way, (delay, keep) in enumerate(WAYS):
+
+        def played(slip: str, delay: int = delay, keep: float = keep) -> Any:
+            return workers.play(
+                given,
+                "AdamW",
+                "Nesterov",
+                fragments=FRAGMENTS,
+                delay=delay,
+                keep=keep,
+                slip=slip,
+            ).weights
+
+        right = played("")
+        wrong = {why: played(slip) for why, slip in KNOWN.items()}
+        for rank in range(WORLD):
+            found = result.outputs[rank]["ways"][way]["weights"]
+            likely = workers.likeliest(found, wrong, rank)
+            for step in range(len(right)):
+                run.close(
+                    found[step],
+                    right[step][rank],
+                    f"the weights after step {step + 1}, with a delay of {delay} and a share of "
+                    f"{keep}",
+                    rank=rank,
+                    likely={why: steps[step] for why, steps in likely.items()},
+                )
+
+
+@check(
+    "a fragment's bytes, in the steps in which it begins to meet",
+    points=3,
+    code="B",
+    diagnosis="2(N-1)/N times the bytes of the fragment, and nothing in other steps",
+)
+def check_bytes(run: Run) -> None:
+    """B: exact, by step, from the ledger."""
+    _, result = _trained(run)
+    for rank in range(WORLD):
+        for way, (delay, _) in enumerate(WAYS):
+            places = result.outputs[rank]["ways"][way]["places"]
+            for step in range(1, len(places)):
+                events = result.ledgers[rank].events[places[step - 1] : places[step]]
+                begins = [
+                    [torch.Size(SHAPES[n]).numel() for n in fragment]
+                    for f, fragment in enumerate(FRAGMENTS)
+                    if (step - f * EVERY // len(FRAGMENTS)) % EVERY == 0
+                ]
+                counts = [n for fragment in begins for n in fragment]
+                fair = [sum(_sent(n, rank) for n in some) for some in (counts, [sum(counts)])]
+                sent, every = workers.sent_in(events), [torch.Size(s).numel() for s in SHAPES]
+                if sent in fair:
+                    continue
+                run.equal(
+                    sent,
+                    fair[0],
+                    f"bytes sent in step {step}, with a delay of {delay}",
+                    rank=rank,
+                    likely={
+                        "all fragments meet at once": sum(_sent(n, rank) for n in every),
+                        "nothing is sent, though a fragment is due": 0 if counts else -1,
+                        "half as many: float32 on the wire": fair[0] // 2,
+                    },
+                )
+
+
+@check(
+    "nobody waits for a meeting before its end",
+    points=3,
+    code="O",
+    diagnosis="begin with async_op=True, and wait `delay` steps later",
+)
+def check_order(run: Run) -> None:
+    """O: from the ledger: a call is open after exactly those steps that a meeting outlasts."""
+    _, result = _trained(run)
+    for rank in range(WORLD):
+        for way, (delay, _) in enumerate(WAYS):
+            for step, found in enumerate(result.outputs[rank]["ways"][way]["open"], 1):
+                begins = [
+                    begin
+                    for begin in range(max(1, step - delay + 1), step + 1)
+                    for f in range(len(FRAGMENTS))
+                    if (begin - f * EVERY // len(FRAGMENTS)) % EVERY == 0
+                ]
+                run.equal(
+                    found > 0,
+                    bool(begins),
+                    f"whether a call is under way after step {step}, with a delay of {delay}",
+                    rank=rank,
+                    likely={
+                        "it was waited for too early: the mean travels while steps are made": False,
+                        "it was begun too early, or is waited for too late": True,
+                    },
+                )
+
+
+def _sent(count: int, rank: int) -> int:
+    return wire_bytes("all_reduce", 8 * count, WORLD, rank, 8)[0]

@@ -1,0 +1,238 @@
+"""muon: the right parameters, and updates of one size for every shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_lib.grade.suite import Exercise, Run, check
+from course_lib.parallel import newton_schulz
+
+EXERCISE = Exercise(
+    name="muon",
+    lesson="19_matrix_optimizers",
+    title="Muon on one device: whose matrices, which scale",
+    core=True,
+    minutes=25,
+    order=2,
+    defines=("muon_parameters", "Muon"),
+    hints=(
+        "Two parameters of the same shape may need different optimizers: a linear layer's weight "
+        "and an embedding's. So shapes alone do not decide; walk through the modules.",
+        "Collect the ids of what lies outside first: parameters of embeddings and of `ends`. Then "
+        "go through `model.parameters()`, which names a shared parameter once. In `step`, G is "
+        "never written to: `direction = G + momentum * M` makes a new tensor.",
+        "`moment.mul_(mu).add_(grad)`; `scale = max(1, rows / columns) ** 0.5`, where a linear "
+        "layer's weight has (outputs, inputs); `w.mul_(1 - lr * decay)`, then `w.add_(O, alpha=-lr "
+        "* scale)`. Leave out parameters whose `grad` is None.",
+    ),
+)
+
+OPTIONS = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.2, "steps": 4}
+UPDATES = 4
+Row = list[torch.Tensor | None]  # a gradient for each matrix
+
+
+# --- what runs on the rank -----------------------------------------------------------------------
+class Tower(nn.Module):
+    """Two blocks between an embedding and an output layer; vectors, a convolution, a tied weight.
+
+    Args:
+        tied: whether the output layer has the embedding's weight.
+    """
+
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(11, 6)
+        self.places = nn.Embedding(5, 6)
+        self.first = nn.Linear(6, 9)
+        self.norm = nn.LayerNorm(9)
+        self.patches = nn.Conv1d(2, 3, 4)
+        self.second = nn.Linear(9, 6, bias=False)
+        self.twin = nn.Linear(9, 6, bias=False)
+        self.frozen = nn.Linear(6, 6)
+        self.output = nn.Linear(6, 11, bias=False)
+        self.twin.weight = self.second.weight
+        self.frozen.requires_grad_(False)
+        if tied:
+            self.output.weight = self.tokens.weight
+
+
+def drive_parameters(learner: Any, group: Any, tied: bool, ends: bool) -> list[list[str]]:
+    """The names of both lists; the places of what is no parameter of the model."""
+    model = Tower(tied)
+    names = {id(p): name for name, p in model.named_parameters()}
+    found = learner.muon_parameters(model, [model.output] if ends else [])
+    return [[names.get(id(p), "a stranger") for p in part] for part in found]
+
+
+def drive(
+    learner: Any, group: Any, start: list[torch.Tensor], rows: list[Row], options: dict[str, Any]
+) -> dict[str, Any]:
+    """Updates with the given gradients; the weights after each, and what else there is."""
+    weights = [nn.Parameter(w.clone()) for w in start]
+    places = [w.data_ptr() for w in weights]
+    optimizer = learner.Muon((w for w in weights), **options)
+    history, untouched = [], True
+    for row in rows:
+        for weight, gradient in zip(weights, row, strict=True):
+            weight.grad = None if gradient is None else gradient.clone()
+        optimizer.step()
+        history.append([w.detach().clone() for w in weights])
+        for weight, gradient in zip(weights, row, strict=True):
+            if gradient is not None:
+                untouched &= weight.grad is not None and torch.equal(weight.grad, gradient)
+    kept = _elements(vars(optimizer), set(places))
+    stayed = places == [w.data_ptr() for w in weights]
+    return {"history": history, "untouched": untouched, "kept": kept, "stayed": stayed}
+
+
+def _elements(value: Any, seen: set[int]) -> int:
+    """Elements of all tensors in an object's attributes, each once, without those in `seen`."""
+    if isinstance(value, torch.Tensor):
+        new = value.data_ptr() not in seen and value.dim() > 0
+        seen.add(value.data_ptr())
+        return value.numel() if new else 0
+    if isinstance(value, dict):
+        return sum(_elements(item, seen) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(_elements(item, seen) for item in value)
+    return 0
+
+
+# --- what it must bring back ---------------------------------------------------------------------
+def updated(
+    start: Sequence[torch.Tensor], rows: Sequence[Row], options: dict[str, Any], how: str = ""
+) -> list[list[torch.Tensor]]:
+    """The weights after each update; `how` names what goes wrong."""
+    lr, mu, decay = options["lr"], options["momentum"], options["weight_decay"]
+    weights, history = [w.clone() for w in start], []
+    moments = [torch.zeros_like(w) for w in start]
+    for row in rows:
+        for i, gradient in enumerate(row):
+            if gradient is None:
+                continue
+            rows_, columns = weights[i].shape
+            g = newton_schulz(gradient, options["steps"]) if how == "first" else gradient
+            moments[i] = mu * moments[i] + (1 - mu if how == "mean" else 1) * g
+            direction = moments[i] if how == "plain" else g + mu * moments[i]
+            update = direction if how == "first" else newton_schulz(direction, options["steps"])
+            scale = {
+                "none": 1.0,
+                "transposed": max(1.0, columns / rows_) ** 0.5,
+                "below": (rows_ / columns) ** 0.5,
+                "rms": 0.2 * max(rows_, columns) ** 0.5,
+                "root": max(1.0, rows_ / columns),
+            }.get(how, max(1.0, rows_ / columns) ** 0.5)
+            before = weights[i] * (decay if how != "undecayed" else 0)
+            before = before / lr if how == "whole" else before
+            if how == "inside":
+                update = newton_schulz(direction + decay * weights[i], options["steps"])
+                before = before * 0
+            weights[i] = weights[i] - lr * before - lr * scale * update
+        history.append([w.clone() for w in weights])
+    return history
+
+
+SLIPS = {
+    "the scale for the shape is missing": "none",
+    "rows and columns are exchanged in the scale": "transposed",
+    "the scale is below 1 for a wide matrix: max(1, rows/columns)": "below",
+    "the scale is the one by rms, not the task's": "rms",
+    "the square root of the scale is missing": "root",
+    "Nesterov's look ahead is missing: G + μ·M, not M": "plain",
+    "momentum is a running mean: the task adds G whole": "mean",
+    "the gradient was made orthogonal, then averaged: momentum comes first": "first",
+    "weight decay is missing": "undecayed",
+    "weight decay was not multiplied by the rate": "whole",
+    "weight decay went into the direction: it is taken off the weight": "inside",
+}
+
+
+def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], dict[str, Any]]:
+    """Hidden weights of three shapes; the second has no gradient in some steps."""
+    small, large = run.number(3, 6), run.number(8, 13)
+    start = [run.random(shape) for shape in ((small, large), (large, small), (small, small))]
+    rows: list[Row] = []
+    for number in range(UPDATES):
+        row: Row = [run.random(w.shape) for w in start]
+        row[1] = None if number in (0, 2) else row[1]
+        rows.append(row)
+    return start, rows, run(drive, {"start": start, "rows": rows, "options": OPTIONS}).outputs[0]
+
+
+@check(
+    "matrices inside the network, and everything else",
+    points=4,
+    code="E",
+    diagnosis="a shape of two dimensions is not enough: where is the parameter used?",
+)
+def check_parameters(run: Run) -> None:
+    """E: embeddings, an output layer, norms, a convolution, shared and frozen weights."""
+    inside = ["first.weight", "second.weight"]
+    vectors = ["first.bias", "norm.weight", "norm.bias", "patches.weight", "patches.bias"]
+    for tied in (False, True):
+        matrices, rest = run(drive_parameters, {"tied": tied, "ends": True}).outputs[0]
+        for name in matrices:
+            cause = {
+                "tokens.weight": "an embedding's rows belong to tokens",
+                "places.weight": "an embedding's rows belong to positions",
+                "output.weight": "the output layer is one of `ends`",
+                "patches.weight": "three dimensions are no matrix",
+            }.get(name, "it is frozen" if "frozen" in name else "it is a vector")
+            run.true(name in inside, f"Muon was given {name}", cause=cause)
+        run.equal(matrices, inside, "Muon's list")
+        tail = [] if tied else ["output.weight"]
+        wanted = ["tokens.weight", "places.weight", *vectors, *tail]
+        run.equal(
+            rest,
+            wanted,
+            "the rest",
+            likely={
+                "a frozen parameter is in it": [
+                    *wanted[: 2 + len(vectors)], "frozen.weight", "frozen.bias", *tail
+                ]
+            },
+        )  # fmt: skip
+    matrices, _ = run(drive_parameters, {"tied": False, "ends": False}).outputs[0]
+    run.equal(matrices, [*inside, "output.weight"], "Muon's list without `ends`")
+
+
+@check(
+    "the update, for wide, tall and square matrices",
+    points=6,
+    code="E",
+    diagnosis="the two formulas of the task, one after the other",
+)
+def check_update(run: Run) -> None:
+    """E: four updates in float64, one matrix without a gradient in two of them."""
+    start, rows, found = _case(run)
+    wrong = {why: updated(start, rows, OPTIONS, how) for why, how in SLIPS.items()}
+    for step, wanted in enumerate(updated(start, rows, OPTIONS)):
+        for i, weight in enumerate(wanted):
+            got = found["history"][step][i]
+            likely = {why: other[step][i] for why, other in wrong.items()}
+            what = f"the weight of {tuple(weight.shape)} after {step + 1} steps"
+            run.close(got, weight, what, likely=likely, terms=200)
+
+
+@check(
+    "one tensor of state for each matrix, and nothing else is touched",
+    points=2,
+    code="M",
+    diagnosis="keep M alone; change weights in place, and gradients not at all",
+)
+def check_state(run: Run) -> None:
+    """M: elements kept between steps; gradients and places of weights."""
+    start, _, found = _case(run)
+    run.true(found["untouched"], "a gradient has changed", cause="make the direction a new tensor")
+    run.true(found["stayed"], "a weight has moved", cause="change it in place")
+    run.at_most(
+        found["kept"],
+        sum(w.numel() for w in start),
+        "the number of elements kept from step to step",
+        cause="more than one momentum for each matrix",
+    )

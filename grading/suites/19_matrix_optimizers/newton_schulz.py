@@ -1,0 +1,163 @@
+"""newton_schulz: the iteration, for every shape, in as few operations as it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from course_lib.grade.suite import Exercise, Run, check
+
+EXERCISE = Exercise(
+    name="newton_schulz",
+    lesson="19_matrix_optimizers",
+    title="Newton-Schulz: singular values of about 1",
+    core=True,
+    minutes=15,
+    order=1,
+    hints=(
+        "What does one step do to a matrix that has only one element? Try 0.1, then 0.9. Why must "
+        "the largest singular value not be above 1 at the beginning?",
+        "The norm of all elements is at least the largest singular value, so divide by it. Of the "
+        "two products X·Xᵀ and Xᵀ·X take the smaller one: transpose a tall matrix first.",
+        "`gram = x @ x.T`, then `x = a * x + (b * gram + c * gram @ gram) @ x`, in a loop. Keep in "
+        "a variable whether you transposed.",
+    ),
+)
+
+A, B, C = 3.4445, -4.7750, 2.0315
+Matrices = list[torch.Tensor]
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(learner: Any, group: Any, matrices: Matrices, steps: int) -> dict[str, Any]:
+    """Makes copies orthogonal; counts the operations of each."""
+    given = [matrix.clone() for matrix in matrices]
+    made, operations = [], []
+    for matrix in given:
+        with FlopCounterMode(display=False) as counter:
+            made.append(learner.newton_schulz(matrix, steps))
+        operations.append(counter.get_total_flops())
+    kept = all(torch.equal(one, other) for one, other in zip(given, matrices, strict=True))
+    return {"made": made, "operations": operations, "kept": kept}
+
+
+# --- what it must bring back ---------------------------------------------------------------------
+def through(matrix: torch.Tensor, steps: int, how: str = "") -> torch.Tensor:
+    """By singular values, in float64; `how` names what goes wrong."""
+    u, s, v = torch.linalg.svd(matrix.double(), full_matrices=False)
+    if how == "exact":
+        return u @ v
+    norm = {"none": torch.ones(()), "spectral": s.max()}.get(how, s.norm())
+    s = s / norm
+    a, b, c = (1.5, -0.5, 0.0) if how == "cubic" else (A, B, C)
+    power = 3 if how == "square" else 5
+    for _ in range(steps):
+        s = a * s + b * s**3 + c * s**power
+    return (u * s) @ v
+
+
+SLIPS = {
+    "not divided by its norm: large singular values run away": "none",
+    "divided by the largest singular value: the rule is the norm of all elements": "spectral",
+    "the coefficients are those of the cubic iteration": "cubic",
+    "A stands where A·A should": "square",
+    "singular values are exactly 1: the iteration was not made": "exact",
+}
+
+
+def _compare(run: Run, matrices: Matrices, steps: int, terms: int = 60) -> Any:
+    """All results, with the likely mistakes."""
+    found = run(drive, {"matrices": matrices, "steps": steps}).outputs[0]
+    for made, matrix in zip(found["made"], matrices, strict=True):
+        likely = {why: through(matrix, steps, how).to(matrix.dtype) for why, how in SLIPS.items()}
+        if steps:
+            likely["a step is missing"] = through(matrix, steps - 1).to(matrix.dtype)
+        likely["a step too many"] = through(matrix, steps + 1).to(matrix.dtype)
+        if isinstance(made, torch.Tensor) and made.shape == matrix.T.shape != matrix.shape:
+            run.fail(
+                f"a matrix of shape {tuple(matrix.shape)} came back as {tuple(made.shape)}",
+                cause="it was transposed, and not transposed back",
+            )
+        what = f"{steps} steps for a matrix of shape {tuple(matrix.shape)}"
+        run.close(made, through(matrix, steps).to(matrix.dtype), what, likely=likely, terms=terms)
+    return found
+
+
+def _shapes(run: Run) -> list[tuple[int, int]]:
+    """Wide, square, tall; a row and a column."""
+    small, large = run.number(3, 6), run.number(8, 14)
+    return [(small, large), (small, small), (large, small), (1, large), (large, 1)]
+
+
+@check(
+    "the iteration, on wide, square and tall matrices",
+    points=4,
+    code="E",
+    diagnosis="divide by the norm, then a·X + (b·A + c·A·A)·X in each step",
+)
+def check_values(run: Run) -> None:
+    """E: float64, five steps and one, against singular values."""
+    matrices = [run.random(shape) for shape in _shapes(run)]
+    for steps in (5, 1):
+        _compare(run, matrices, steps)
+
+
+@check("its size does not count, and no step at all", points=2, code="E")
+def check_scale(run: Run) -> None:
+    """E: very large and very small matrices; steps = 0."""
+    matrix = run.random((4, 7))
+    _compare(run, [matrix * 1e6, matrix * 1e-5], 5)
+    _compare(run, [matrix, matrix.T.contiguous()], 0)
+
+
+@check(
+    "a matrix of zeros stays one",
+    points=2,
+    code="E",
+    diagnosis="0/0 is NaN: divide by at least 1e-7",
+)
+def check_zeros(run: Run) -> None:
+    """E: a parameter that had no gradient yet; almost zeros."""
+    tiny = run.random((3, 5)) * 1e-12
+    zeros = torch.zeros(3, 5).double()
+    found = run(drive, {"matrices": [zeros, tiny], "steps": 5}).outputs[0]["made"]
+    run.close(
+        found[0],
+        zeros,
+        "what came of zeros",
+        likely={"0/0 is NaN: divide by at least 1e-7": zeros / 0},
+    )
+    run.true(
+        bool((found[1].abs() < 0.1).all()),
+        "elements of 1e-12 became an update of full size",
+        cause="divide by at least 1e-7",
+    )
+
+
+@check("dtype stays, and what is given", points=2, code="E")
+def check_dtype(run: Run) -> None:
+    """E: float32; the argument is looked at afterwards."""
+    found = _compare(run, [run.random((4, 9), torch.float32)], 3, terms=400)
+    run.true(found["kept"], "the matrix that was given has changed", cause="work on a copy")
+
+
+@check(
+    "the shorter side's Gram matrix: no operation too many",
+    points=2,
+    code="M",
+    diagnosis="transpose a tall matrix first; A·A costs less than A·(A·X)",
+)
+def check_operations(run: Run) -> None:
+    """M: multiplications and additions, counted by torch."""
+    matrices = [run.random((4, 20)), run.random((20, 4))]
+    found = _compare(run, matrices, 5)
+    limit = 5 * (4 * 4 * 4 * 20 + 2 * 4**3)
+    for shape, operations in zip(("4 × 20", "20 × 4"), found["operations"], strict=True):
+        run.at_most(
+            operations,
+            limit,
+            f"the operations for a matrix of {shape}",
+            cause="the Gram matrix is that of the longer side",
+        )

@@ -1,0 +1,273 @@
+"""owner_muon: whole matrices at their owners, two exchanges, even loads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from course_lib.grade.suite import Exercise, Run, check
+from course_lib.parallel import Cut, newton_schulz, newton_schulz_flops
+from course_lib.parallel import choose_owners as by_cost
+
+EXERCISE = Exercise(
+    name="owner_muon",
+    lesson="19_matrix_optimizers",
+    title="One owner for each matrix: there, Newton-Schulz, and back",
+    core=True,
+    minutes=50,
+    order=3,
+    defines=("choose_owners", "owner_muon"),
+    hints=(
+        "All ranks know all cuts, so all of them know who has what, who needs what, and how many "
+        "elements come from whom: no counts have to be sent.",
+        "What goes to one owner must lie together: order the matrices by owner. What arrives lies "
+        "by sender, then by matrix; write each part to its range of the flat whole matrix. The way "
+        "back is the same list of places, and both lists of sizes change roles.",
+        "`going[j] = sum(directions[n].numel() for n in owned[j])`, `coming[i] = sum(cuts[n]"
+        ".count(i) for n in mine)`. `all_to_all(arrived, sent, group, coming, going)`, and back "
+        "`all_to_all(home, back, group, going, coming)`. Without matrices of its own a rank still "
+        "makes both calls, with tensors of no elements.",
+    ),
+)
+
+Shape = tuple[int, int]
+Ranges = list[list[tuple[int, int]]]  # for each matrix, for each index
+
+
+class Case(NamedTuple):
+    """Matrices, laid in one row that is cut as FSDP cuts it."""
+
+    matrices: list[torch.Tensor]
+    ranges: Ranges
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive_owners(learner: Any, group: Any, questions: list[Any]) -> list[list[int]]:
+    """The owners of each list of shapes among so many parts."""
+    return [list(learner.choose_owners(list(shapes), parts)) for shapes, parts in questions]
+
+
+def drive(
+    learner: Any,
+    group: Any,
+    pieces: list[torch.Tensor],
+    shapes: list[Shape],
+    ranges: Ranges,
+    steps: int,
+) -> dict[str, Any]:
+    """One exchange; the operations that this rank has made, and who owns what."""
+    cuts = [Cut(s, tuple(r)) for s, r in zip(shapes, ranges, strict=True)]
+    given = [piece.clone() for piece in pieces]
+    owners = list(learner.choose_owners([cut.shape for cut in cuts], group.size))
+    with FlopCounterMode(display=False) as counter:
+        made = learner.owner_muon(given, cuts, group, steps)
+    kept = all(torch.equal(a, b) for a, b in zip(given, pieces, strict=True))
+    operations = counter.get_total_flops()
+    return {"made": made, "owners": owners, "operations": operations, "kept": kept}
+
+
+# --- the cases -----------------------------------------------------------------------------------
+def cut_in_a_row(matrices: list[torch.Tensor], size: int) -> Case:
+    """All matrices one after the other, cut in equal parts: a range for each index, or nothing."""
+    total = sum(m.numel() for m in matrices)
+    share, begin, ranges = -(-total // size), 0, []
+    for matrix in matrices:
+        ends = [min(max(share * i - begin, 0), matrix.numel()) for i in range(size + 1)]
+        ranges.append(list(zip(ends[:-1], [*ends[1:-1], matrix.numel()], strict=True)))
+        begin += matrix.numel()
+    return Case(matrices, ranges)
+
+
+def cut_each(matrices: list[torch.Tensor], size: int) -> Case:
+    """Every matrix in nearly equal parts, whatever its rows are."""
+    ranges = []
+    for matrix in matrices:
+        ends = [matrix.numel() * i // size for i in range(size + 1)]
+        ranges.append(list(zip(ends[:-1], ends[1:], strict=True)))
+    return Case(matrices, ranges)
+
+
+def piece(whole: torch.Tensor, bounds: tuple[int, int]) -> torch.Tensor:
+    """What one index has of a matrix."""
+    return whole.reshape(-1)[slice(*bounds)]
+
+
+def _matrices(run: Run, count: int = 5) -> list[torch.Tensor]:
+    """Hidden, of several shapes."""
+    shapes = [(run.number(3, 7), run.number(4, 9)) for _ in range(count)]
+    return [run.random(shape) for shape in shapes]
+
+
+def _ran(run: Run, case: Case, steps: int = 5) -> Any:
+    """The ranks' answers."""
+    size = len(case.ranges[0])
+    rows = list(zip(case.matrices, case.ranges, strict=True))
+    common = {
+        "shapes": [tuple(m.shape) for m in case.matrices], "ranges": case.ranges, "steps": steps,
+    }  # fmt: skip
+    each = [{"pieces": [piece(m, r[i]) for m, r in rows], **common} for i in range(size)]
+    return run(drive, each, world=size)
+
+
+def _compare(run: Run, case: Case, steps: int = 5) -> Any:
+    """Pieces of the results, on every rank."""
+    result = _ran(run, case, steps)
+    for rank, found in enumerate(result.outputs):
+        run.equal(len(found["made"]), len(case.matrices), "the number of results", rank=rank)
+        for n, (matrix, ranges) in enumerate(zip(case.matrices, case.ranges, strict=True)):
+            bounds, whole = ranges[rank], newton_schulz(matrix, steps)
+            mine, row = piece(matrix, bounds), piece(matrix, bounds).view(1, -1)
+            mixed = torch.cat([piece(matrix, r) for r in reversed(ranges)]).view_as(matrix)
+            run.close(
+                found["made"][n],
+                piece(whole, bounds),
+                f"this rank's piece of matrix {n}",
+                rank=rank,
+                terms=100,
+                likely={
+                    "the update of a piece is not the piece of the update: Newton-Schulz saw this "
+                    "piece alone": newton_schulz(row, steps).view(-1) if len(mine) else mine,
+                    "it came back as it was sent": mine,
+                    "the pieces were put together in another order":
+                        piece(newton_schulz(mixed, steps), bounds),
+                    "it was given elements at another place": whole.reshape(-1)[: len(mine)],
+                },
+            )  # fmt: skip
+        run.true(found["kept"], "a direction that was given has changed", rank=rank)
+    return result
+
+
+def loads(shapes: Sequence[Shape], owners: Sequence[int], parts: int) -> list[int]:
+    """Operations of each owner."""
+    costs = [newton_schulz_flops(shape) for shape in shapes]
+    return [
+        sum(c for c, o in zip(costs, owners, strict=True) if o == part) for part in range(parts)
+    ]
+
+
+@check(
+    "each rank has its pieces of one process's results",
+    points=6,
+    code="E",
+    diagnosis="whole matrices at their owners; ranges say where a piece lies",
+    in_part=True,
+)
+def check_values(run: Run) -> None:
+    """E: 3 ranks in float64; each matrix cut, and all of them in one row that is cut."""
+    matrices = _matrices(run)
+    _compare(run, cut_each(matrices, 3))
+    _compare(run, cut_in_a_row(matrices, 3))
+
+
+@check("one rank alone, and other steps", points=1, code="E")
+def check_alone(run: Run) -> None:
+    """E: a group of one; 2 ranks with two steps."""
+    matrices = _matrices(run, 3)
+    _compare(run, cut_in_a_row(matrices, 1))
+    _compare(run, cut_in_a_row(matrices, 2), steps=2)
+
+
+@check(
+    "more ranks than matrices: who owns nothing takes part",
+    points=2,
+    code="H",
+    diagnosis="both all-to-alls are for all ranks, also with tensors of no elements",
+)
+def check_idle(run: Run) -> None:
+    """H: two matrices on 4 ranks; a matrix of which a rank has nothing."""
+    _compare(run, cut_in_a_row(_matrices(run, 2), 4))
+
+
+@check(
+    "the busiest owner has little more than the others",
+    points=4,
+    code="M",
+    diagnosis="count operations, not matrices; the most expensive first",
+)
+def check_balance(run: Run) -> None:
+    """M: lists of shapes in which the number of matrices or of elements misleads."""
+    small = run.number(8, 17)
+    block = [(4 * small, small), (small, 4 * small), (small, small), (small, small)]
+    questions: list[tuple[list[Shape], int]] = [
+        ([(64, 64), *[(16, 16)] * 7], 2),
+        (block * 3, 4),
+        ([(8, 512), (64, 64), (8, 512), (64, 64)], 2),
+        ([(small, small)] * 5, 3),
+        ([(30, 30)], 4),
+        ([*[(16, 16)] * 4, (32, 32)], 2),
+    ]
+    found = run(drive_owners, {"questions": questions}, world=2)
+    run.equal(found.outputs[1], found.outputs[0], "the owners on rank 1")
+    for (shapes, parts), owners in zip(questions, found.outputs[0], strict=True):
+        fits = len(owners) == len(shapes) and set(owners) <= set(range(parts))
+        run.true(fits, f"{owners} are no owners of {len(shapes)} matrices in {parts} parts")
+        best = max(loads(shapes, by_cost([newton_schulz_flops(s) for s in shapes], parts), parts))
+        even = [n % parts for n in range(len(shapes))]
+        elements = by_cost([r * c for r, c in shapes], parts)
+        cause = {
+            tuple(even): "dealt out by count: one large matrix costs more than many small ones",
+            tuple(elements): "balanced by elements: operations grow with r²·c",
+        }.get(tuple(owners), "")
+        load = max(loads(shapes, owners, parts))
+        if not cause and len(set(owners)) == 1 < min(parts, len(shapes)):
+            cause = "one owner has all of them"
+        run.at_most(load, best, f"the busiest of {parts} owners", cause=cause)
+
+
+@check(
+    "two all-to-alls, and nothing that nobody needs",
+    points=3,
+    code="B",
+    diagnosis="pieces go to one owner, and results to those whose pieces they are",
+)
+def check_bytes(run: Run) -> None:
+    """B: calls and bytes of every rank, from the ledger."""
+    case = cut_each(_matrices(run), 3)
+    result = _compare(run, case)
+    run.forbid_bypass(result)
+    owners = result.outputs[0]["owners"]
+    wanted, everywhere = [], []
+    for i in range(3):
+        rows = list(zip(owners, case.matrices, case.ranges, strict=True))
+        own = [end - begin for begin, end in (r[i] for _, _, r in rows)]
+        there = sum(c for c, (o, _, _) in zip(own, rows, strict=True) if o != i)
+        back = sum(m.numel() - c for c, (o, m, _) in zip(own, rows, strict=True) if o == i)
+        wanted.append(8 * (there + back))
+        everywhere.append(8 * 2 * sum(own))  # to both others
+    run.bytes(
+        result, wanted, likely={"every rank was sent every matrix: one owner needs it": everywhere}
+    )
+    for rank, ledger in enumerate(result.ledgers):
+        calls = [event.op for event in ledger.calls()]
+        run.equal(
+            calls,
+            ["all_to_all", "all_to_all"],
+            "the list of collectives",
+            rank=rank,
+            likely={"one exchange for each matrix": ["all_to_all"] * 2 * len(case.matrices)},
+        )
+
+
+@check(
+    "each matrix is computed once",
+    points=2,
+    code="M",
+    diagnosis="Newton-Schulz for one's own matrices only",
+)
+def check_operations(run: Run) -> None:
+    """M: operations of each rank, counted by torch."""
+    case = cut_each(_matrices(run), 3)
+    result = _ran(run, case)
+    shapes: list[Shape] = [(m.shape[0], m.shape[1]) for m in case.matrices]
+    for rank, found in enumerate(result.outputs):
+        limit = loads(shapes, found["owners"], 3)[rank]
+        run.at_most(
+            found["operations"],
+            limit,
+            "the operations of this rank",
+            rank=rank,
+            cause="it makes the updates of other owners, too",
+        )

@@ -1,0 +1,218 @@
+"""shampoo_blocks: two roots for each block, state on one rank, one collective."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, Run, check
+
+EXERCISE = Exercise(
+    name="shampoo_blocks",
+    lesson="19_matrix_optimizers",
+    title="Shampoo in blocks, dealt out to ranks",
+    core=False,
+    minutes=35,
+    order=5,
+    defines=("ShampooBlocks", "inverse_root"),
+    hints=(
+        "Which rank needs L and R of a block? What does every rank need, and how can each of them "
+        "compute, without a message, which blocks the others have and how large they are?",
+        "Power -1/4 of a symmetric matrix: the same eigenvectors, eigenvalues to that power "
+        "(`torch.linalg.eigh`). For the exchange pad each rank's flat updates to those of the rank "
+        "with most; one all-gather.",
+        "Keep the list of (row slice, column slice) of all blocks; `blocks[i::N]` are those of "
+        "index i. After the all-gather, row i has the updates of these, one after the other.",
+    ),
+)
+
+EPSILON = 1e-3
+Slices = tuple[slice, slice]
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(
+    learner: Any, group: Any, gradients: list[torch.Tensor], block: int, epsilon: float
+) -> dict[str, Any]:
+    """One matrix through several steps; what is kept, and which gradients have changed."""
+    rows, columns = gradients[0].shape
+    shampoo = learner.ShampooBlocks((rows, columns), block, group, epsilon, gradients[0].dtype)
+    given = [gradient.clone() for gradient in gradients]
+    made = [shampoo.update(gradient) for gradient in given]
+    kept = all(torch.equal(a, b) for a, b in zip(given, gradients, strict=True))
+    return {"made": made, "kept": kept, "state": _elements(vars(shampoo), set())}
+
+
+def drive_root(learner: Any, group: Any, matrix: torch.Tensor) -> Any:
+    """The function by itself."""
+    return learner.inverse_root(matrix.clone())
+
+
+def _elements(value: Any, seen: set[int]) -> int:
+    """Elements of all tensors in an object's attributes, each once."""
+    if isinstance(value, torch.Tensor):
+        new = value.data_ptr() not in seen and value.dim() > 0
+        seen.add(value.data_ptr())
+        return value.numel() if new else 0
+    if isinstance(value, dict):
+        return sum(_elements(item, seen) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(_elements(item, seen) for item in value)
+    return 0
+
+
+# --- one process ---------------------------------------------------------------------------------
+def root(matrix: torch.Tensor, power: float) -> torch.Tensor:
+    """A power by singular values, which for such matrices are eigenvalues."""
+    u, s, _ = torch.linalg.svd(matrix)
+    return (u * s**power) @ u.T
+
+
+def blocks_of(rows: int, columns: int, block: int) -> list[Slices]:
+    """Row of blocks after row of blocks."""
+    return [
+        (slice(top, min(top + block, rows)), slice(left, min(left + block, columns)))
+        for top in range(0, rows, block)
+        for left in range(0, columns, block)
+    ]
+
+
+def one_process(
+    gradients: list[torch.Tensor], block: int, how: str = "", first: float = EPSILON
+) -> list[torch.Tensor]:
+    """All updates; `how` names what goes wrong."""
+    rows, columns = gradients[0].shape
+    size = max(rows, columns) if how == "whole" else block
+    made = [torch.zeros_like(gradient) for gradient in gradients]
+    for sides in blocks_of(rows, columns, size):
+        height, width = gradients[0][sides].shape
+        left, right = first * torch.eye(height).double(), first * torch.eye(width).double()
+        for gradient, result in zip(gradients, made, strict=True):
+            g = gradient[sides]
+            if how == "last":
+                left, right = first * torch.eye(height).double(), first * torch.eye(width).double()
+            if how == "before":
+                result[sides] = root(left, -0.25) @ g @ root(right, -0.25)
+            left, right = left + g @ g.T, right + g.T @ g
+            power = {"half": -0.5, "eighth": -0.125, "plus": 0.25}.get(how, -0.25)
+            one_side = torch.eye(width).double() if how == "left" else root(right, power)
+            if how != "before":
+                result[sides] = root(left, power) @ g @ one_side
+    return made
+
+
+SLIPS = {
+    "the matrix was not cut: L and R are those of a block": "whole",
+    "L and R are those of the last step alone: they add up": "last",
+    "L and R got this step's gradient after they were used": "before",
+    "the power is -1/2: there are two roots, of -1/4 each": "half",
+    "the power is 1/4: it is -1/4": "plus",
+    "R is missing": "left",
+}
+
+
+def _compare(run: Run, shape: tuple[int, int], block: int, world: int, steps: int = 3) -> Any:
+    """All updates on every rank."""
+    gradients = [run.random(shape) for _ in range(steps)]
+    inputs = {"gradients": gradients, "block": block, "epsilon": EPSILON}
+    result = run(drive, inputs, world=world)
+    wanted = one_process(gradients, block)
+    wrong = {why: one_process(gradients, block, how) for why, how in SLIPS.items()}
+    wrong["ε is not where L and R begin"] = one_process(gradients, block, first=1e-12)
+    for rank, found in enumerate(result.outputs):
+        for step, update in enumerate(wanted):
+            run.close(
+                found["made"][step],
+                update,
+                f"the update of step {step + 1} of a matrix of {shape} in blocks of {block}",
+                rank=rank,
+                likely={why: other[step] for why, other in wrong.items()},
+                terms=10_000,
+            )
+        run.true(found["kept"], "a gradient that was given has changed", rank=rank)
+    return result
+
+
+@check("the power -1/4", points=2, code="E", diagnosis="eigenvalues to the power -1/4")
+def check_root(run: Run) -> None:
+    """E: to the fourth power it is the inverse."""
+    half = run.random((5, 5))
+    matrix = half @ half.T + torch.eye(5).double()
+    likely = {
+        "the power is -1/2": root(matrix, -0.5),
+        "the power is 1/4: it is -1/4": root(matrix, 0.25),
+        "each element to the power -1/4, not the matrix": matrix.abs() ** -0.25,
+    }
+    found = run(drive_root, {"matrix": matrix}).outputs[0]
+    run.close(found, root(matrix, -0.25), "the root", likely=likely, terms=10_000)
+
+
+@check(
+    "updates of three steps, in blocks of unequal sizes",
+    points=5,
+    code="E",
+    diagnosis="the three formulas of the task, block by block",
+    in_part=True,
+)
+def check_updates(run: Run) -> None:
+    """E: 3 ranks in float64, edges that do not divide."""
+    _compare(run, (run.number(7, 11), run.number(9, 14)), 4, 3)
+
+
+@check("one block, and more ranks than blocks", points=2, code="H")
+def check_few(run: Run) -> None:
+    """H: a rank with nothing takes part; a group of one."""
+    _compare(run, (3, 5), 4, 4, steps=2)
+    _compare(run, (5, 3), 8, 1, steps=2)
+
+
+@check(
+    "L and R of one's own blocks, and of no others",
+    points=3,
+    code="M",
+    diagnosis="keep the sums of blocks k with k % N equal to the index",
+)
+def check_state(run: Run) -> None:
+    """M: elements that each rank keeps between steps."""
+    shape = (9, 14)
+    result = _compare(run, shape, 4, 3)
+    for rank, found in enumerate(result.outputs):
+        own = blocks_of(*shape, 4)[rank::3]
+        sides = [(r.stop - r.start, c.stop - c.start) for r, c in own]
+        limit = sum(r * r + c * c for r, c in sides)
+        run.at_most(
+            found["state"],
+            limit,
+            "the number of elements kept between steps",
+            rank=rank,
+            cause="a rank keeps more than L and R of its own blocks",
+        )
+
+
+@check(
+    "one collective, each update sent to others once",
+    points=3,
+    code="B",
+    diagnosis="an all-gather of updates, padded to those of the rank with most",
+)
+def check_bytes(run: Run) -> None:
+    """B: calls and bytes, from the ledger."""
+    shape = (9, 14)
+    result = _compare(run, shape, 4, 3)
+    run.forbid_bypass(result)
+    counts = [(r.stop - r.start) * (c.stop - c.start) for r, c in blocks_of(*shape, 4)]
+    most = max(sum(counts[index::3]) for index in range(3))
+    for rank, ledger in enumerate(result.ledgers):
+        calls = len(ledger.calls())
+        run.equal(
+            calls, 3, "the number of collectives in three steps", rank=rank,
+            likely={"one for each block": 3 * len(counts)},
+        )  # fmt: skip
+        run.at_most(
+            ledger.sent(),
+            3 * 2 * 8 * most,
+            "bytes sent in three steps",
+            rank=rank,
+            cause="an all-reduce of whole matrices sends zeros, too: gather the updates",
+        )

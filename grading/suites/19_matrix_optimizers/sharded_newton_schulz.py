@@ -1,0 +1,166 @@
+"""sharded_newton_schulz: parts of the result, and Gram matrices on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course_lib.grade.suite import Exercise, Run, check
+from course_lib.parallel import newton_schulz
+
+EXERCISE = Exercise(
+    name="sharded_newton_schulz",
+    lesson="19_matrix_optimizers",
+    title="Newton-Schulz on a shard: only Gram matrices travel",
+    core=False,
+    minutes=20,
+    order=4,
+    hints=(
+        "Write X as [X₀ X₁ X₂], three blocks of columns. What is X·Xᵀ, in terms of the blocks? And "
+        "which part of P·X does a rank need P for?",
+        "X·Xᵀ = Σ Xᵢ·Xᵢᵀ: each rank makes its product, and one all-reduce adds them up. The "
+        "polynomial of the Gram matrix is then the same on every rank, and multiplies each part by "
+        "itself. The norm is a sum of squares.",
+        "Rows that are cut are the columns of the transpose: begin with `part.T if dim == 0 else "
+        "part`. Transposed, the whole matrix may be tall; the iteration does not mind.",
+    ),
+)
+
+A, B, C = 3.4445, -4.7750, 2.0315
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(learner: Any, group: Any, part: torch.Tensor, dim: int, steps: int) -> dict[str, Any]:
+    """One matrix."""
+    given = part.clone()
+    made = learner.sharded_newton_schulz(given, dim, group, steps)
+    return {"made": made, "kept": torch.equal(given, part)}
+
+
+# --- what it must bring back ---------------------------------------------------------------------
+def alone(part: torch.Tensor, norm: torch.Tensor, dim: int, steps: int) -> torch.Tensor:
+    """A rank that keeps its Gram matrix for itself."""
+    x = (part.T if dim == 0 else part) / norm
+    for _ in range(steps):
+        gram = x @ x.T
+        x = A * x + (B * gram + C * gram @ gram) @ x
+    return x.T if dim == 0 else x
+
+
+def halves(whole: torch.Tensor, norm: torch.Tensor, dim: int, steps: int, n: int) -> torch.Tensor:
+    """All ranks with an n-th of the Gram matrix, or with another norm."""
+    x = (whole.T if dim == 0 else whole) / norm
+    for _ in range(steps):
+        gram = x @ x.T / n
+        x = A * x + (B * gram + C * gram @ gram) @ x
+    return x.T if dim == 0 else x
+
+
+def _compare(
+    run: Run, whole: torch.Tensor, sizes: list[int], dim: int, steps: int = 5, terms: int = 200
+) -> Any:
+    """Every rank's part."""
+    world, parts = len(sizes), whole.split(sizes, dim)
+    result = run(drive, [{"part": p, "dim": dim, "steps": steps} for p in parts], world=world)
+    wanted = newton_schulz(whole, steps).split(sizes, dim)
+    one = torch.ones((), dtype=whole.dtype)
+    norm = whole.norm().clamp(min=1e-7)
+    mean = halves(whole, norm, dim, steps, world).split(sizes, dim)
+    own = torch.cat([p / p.norm().clamp(min=1e-7) for p in parts], dim)
+    uneven = halves(own, one, dim, steps, 1).split(sizes, dim)
+    raw = halves(whole, one, dim, steps, 1).split(sizes, dim)
+    for rank, found in enumerate(result.outputs):
+        run.close(
+            found["made"],
+            wanted[rank],
+            f"the part of a matrix of shape {tuple(whole.shape)}, cut along dim {dim},",
+            rank=rank,
+            terms=terms,
+            likely={
+                "Newton-Schulz saw this part alone: its Gram matrix is only a term of the sum":
+                    newton_schulz(parts[rank], steps) if parts[rank].numel() else parts[rank],
+                "the Gram matrices were not added up": alone(parts[rank], norm, dim, steps),
+                "the mean of the Gram matrices was taken: they add up": mean[rank],
+                "the norm is that of this part alone, another number on each rank":
+                    uneven[rank],
+                "it was not divided by the norm": raw[rank],
+            } if world > 1 else {},
+        )  # fmt: skip
+        run.true(found["kept"], "the part that was given has changed", rank=rank)
+    return result
+
+
+def _sizes(run: Run, world: int, least: int = 1) -> list[int]:
+    """Hidden, unequal."""
+    return [run.number(least, least + 4) + index for index in range(world)]
+
+
+@check(
+    "parts of rows and of columns, the longer side cut",
+    points=5,
+    code="E",
+    diagnosis="the Gram matrix of the side that is not cut is a sum over the ranks",
+    in_part=True,
+)
+def check_values(run: Run) -> None:
+    """E: 3 ranks, parts of different sizes, in float64."""
+    sizes = _sizes(run, 3, 3)
+    whole = run.random((run.number(4, 7), sum(sizes)))
+    _compare(run, whole, sizes, 1)
+    _compare(run, whole.T.contiguous(), sizes, 0)
+
+
+@check(
+    "the shorter side cut, an empty part, one rank, one step",
+    points=3,
+    code="E",
+    diagnosis="the same formula, whichever side is longer",
+)
+def check_shapes(run: Run) -> None:
+    """E: a cut along the rows of a wide matrix, and what else there is."""
+    sizes = _sizes(run, 2)
+    whole = run.random((sum(sizes), 12))
+    _compare(run, whole, sizes, 0, terms=2000)
+    _compare(run, whole.T.contiguous(), [5, 0, 7], 0)
+    _compare(run, whole, [12], 1, steps=1)
+
+
+@check(
+    "zeros on one rank, and on all",
+    points=2,
+    code="E",
+    diagnosis="divide by the whole matrix's norm, or by 1e-7",
+)
+def check_zeros(run: Run) -> None:
+    """E: a part without a gradient; a matrix of zeros."""
+    whole = run.random((4, 9))
+    whole[:, :4] = 0
+    _compare(run, whole, [4, 5], 1)
+    _compare(run, torch.zeros(4, 9).double(), [4, 5], 1)
+
+
+@check(
+    "one number, and then a Gram matrix in each step",
+    points=3,
+    code="B",
+    diagnosis="reduce X·Xᵀ of the side that is not cut; gather nothing",
+)
+def check_bytes(run: Run) -> None:
+    """B: calls and bytes of each rank, for both dimensions."""
+    whole = run.random((4, 15))
+    for dim, matrix in ((1, whole), (0, whole.T.contiguous())):
+        result = _compare(run, matrix, [5, 5, 5], dim)
+        run.forbid_bypass(result)
+        for rank, ledger in enumerate(result.ledgers):
+            calls = [(event.op, event.payload) for event in ledger.calls()]
+            run.equal(
+                sorted(calls),
+                [("all_reduce", 8), *[("all_reduce", 8 * 16)] * 5],
+                "the list of collectives, with their bytes,",
+                rank=rank,
+                likely={
+                    "the Gram matrix is that of the side that is cut":
+                        [("all_reduce", 8), *[("all_reduce", 8 * 225)] * 5],
+                },
+            )  # fmt: skip

@@ -1,0 +1,34 @@
+"""The mean over ranks: each rank has a loss, and all of them want the mean.
+
+Notebook 00. This is the smallest exercise of the course, about three lines. Each rank of the group
+has a tensor, for instance the loss of its own batch. Return the mean over the ranks, element by
+element, on every rank.
+
+Rules:
+- The result is a new tensor. The one that came in keeps its value, since the caller still needs it.
+- Only ranks of the group take part; `group.size` says how many they are.
+- One all-reduce is enough, and more bytes than that are not accepted.
+
+`all_reduce(tensor, group)` of `course_lib.comm` replaces a tensor by the sum over the group.
+"""
+
+import torch
+
+from course_lib.comm import Group, all_reduce
+
+
+def mean_over_ranks(tensor: torch.Tensor, group: Group) -> torch.Tensor:
+    """The mean of the ranks' tensors.
+
+    Args:
+        tensor: this rank's, of any shape and a floating-point dtype; the same on all ranks.
+        group: the ranks that take part.
+
+    Returns:
+        The mean, a new tensor of the same shape and dtype.
+    """
+    # BEGIN SOLUTION
+    total = tensor.clone()
+    all_reduce(total, group)
+    return total / group.size
+    # END SOLUTION

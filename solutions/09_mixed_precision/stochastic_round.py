@@ -1,0 +1,42 @@
+"""Round at random, with probabilities that leave every number where it is on average.
+
+Notebook 09. A number x lies between two neighbours of a narrow format. If p is the share of the way
+from the lower one to the upper one, round up with probability p, and down otherwise.
+
+Rules
+- `noise` has a number of [0, 1) for each element, evenly distributed. It is your only source of
+  randomness: a share p of all its possible values must lead upwards.
+- "Up" is towards plus infinity, for negative numbers too. A number of the format stays as it is.
+- The neighbours are those of `round_to`; below 2^(1-bias) they are 2^(1-bias-m) apart.
+- What is beyond ±`largest`, infinity included, becomes ±`largest`.
+- NaN stays NaN. A result of zero has the sign of x.
+- x and `noise` are not changed.
+
+`torch.frexp` and `torch.ldexp` as in `round_to`; float64 holds everything exactly.
+"""
+
+import torch
+
+
+def stochastic_round(
+    x: torch.Tensor, noise: torch.Tensor, mantissa_bits: int, bias: int, largest: float
+) -> torch.Tensor:
+    """Rounds each number to one of its two neighbours in a format.
+
+    Args:
+        x: float32 of any shape.
+        noise: float32 of x's shape, from 0 to below 1.
+        mantissa_bits: m, bits after the leading one.
+        bias: 1 - bias is the smallest exponent with full precision.
+        largest: the largest finite number of the format.
+
+    Returns:
+        float32 of the same shape; every number in it is one of the format.
+    """
+    # BEGIN SOLUTION
+    wide = x.double().clamp(-largest, largest)
+    exponent = (torch.frexp(wide).exponent - 1).clamp(min=1 - bias)
+    spacing = torch.ldexp(torch.ones_like(wide), exponent - mantissa_bits)
+    rounded = torch.floor(wide / spacing + noise.double()) * spacing
+    return rounded.copysign(x).float()
+    # END SOLUTION

@@ -1,0 +1,88 @@
+"""owner_muon: each matrix whole on one owner, who makes its update for all.
+
+Notebook 19, section 5. Every rank has a piece of each direction (momentum with its look ahead). The
+pieces go to the owners, the owners run Newton-Schulz, and pieces of the results come back.
+
+Rules
+
+- `choose_owners` returns an owner, 0 to parts - 1, for each shape. An r × c matrix with r ≤ c costs
+  4·r²·c + 2·r³ operations a step. The busiest owner has at most what this rule gives him: the most
+  expensive matrix first, each to whoever has least so far.
+- `directions[n]` holds the elements of matrix n, in order of memory, from `cuts[n].ranges[i][0]` up
+  to `cuts[n].ranges[i][1]`, i = `group.index`. A piece has any shape, and may be empty.
+- `owner_muon` returns pieces of the results, with the same shapes. It changes nothing given.
+- It makes two all-to-alls, and sends only what an owner needs, and what he returns. Each rank
+  computes only the matrices that `choose_owners` gives him.
+
+`cuts[n].shape` is (rows, columns), `cuts[n].count(i)` the elements of index i. Allowed is
+`newton_schulz` of `course_lib.parallel`.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from course_lib.comm import Group, all_to_all
+from course_lib.parallel import Cut, newton_schulz
+
+
+def choose_owners(shapes: Sequence[tuple[int, ...]], parts: int) -> list[int]:
+    """Divides matrices among owners.
+
+    Args:
+        shapes: (rows, columns) of each.
+        parts: how many owners there are.
+
+    Returns:
+        The owner of each matrix, the same list on every rank.
+    """
+    # BEGIN SOLUTION
+    costs = [4 * r * r * c + 2 * r**3 for r, c in map(sorted, shapes)]
+    load, owners = [0] * parts, [0] * len(costs)
+    for number in sorted(range(len(costs)), key=lambda n: -costs[n]):
+        owner = load.index(min(load))
+        owners[number] = owner
+        load[owner] += costs[number]
+    return owners
+    # END SOLUTION
+
+
+def owner_muon(
+    directions: Sequence[torch.Tensor], cuts: Sequence[Cut], group: Group, steps: int = 5
+) -> list[torch.Tensor]:
+    """Makes cut matrices orthogonal.
+
+    Args:
+        directions: this rank's piece of each matrix.
+        cuts: how each is cut, the same on every rank.
+        group: the ranks that have the pieces.
+        steps: of Newton-Schulz.
+
+    Returns:
+        This rank's piece of each result.
+    """
+    # BEGIN SOLUTION
+    owners = choose_owners([cut.shape for cut in cuts], group.size)
+    owned = [[n for n, o in enumerate(owners) if o == index] for index in range(group.size)]
+    mine, order = owned[group.index], [n for numbers in owned for n in numbers]
+    going = [sum(directions[n].numel() for n in numbers) for numbers in owned]
+    coming = [sum(cuts[n].count(index) for n in mine) for index in range(group.size)]
+    sent = torch.cat([directions[n].flatten() for n in order])
+    arrived = sent.new_empty(sum(coming))
+    all_to_all(arrived, sent, group, coming, going)
+
+    whole = {n: sent.new_empty(cuts[n].shape).flatten() for n in mine}
+    places = [(n, slice(*cuts[n].ranges[i])) for i in range(group.size) for n in mine]
+    counts = [at.stop - at.start for _, at in places]
+    for (n, at), part in zip(places, arrived.split(counts), strict=True):
+        whole[n][at] = part
+    shapes = {n: cuts[n].shape for n in mine}
+    made = {n: newton_schulz(whole[n].view(shapes[n]), steps).flatten() for n in mine}
+
+    back = torch.cat([sent[:0], *(made[n][at] for n, at in places)])
+    home = torch.empty_like(sent)
+    all_to_all(home, back, group, going, coming)
+    counts = [directions[n].numel() for n in order]
+    parts = dict(zip(order, home.split(counts), strict=True))
+    return [parts[n].view_as(piece) for n, piece in enumerate(directions)]
+    # END SOLUTION

@@ -1,0 +1,121 @@
+"""Real processes that are killed, frozen and cut off: each step is that of one process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from course_lib.failures import (
+    Fault,
+    Job,
+    Limits,
+    Plan,
+    Record,
+    goodput,
+    one_process,
+    random_faults,
+    survive,
+)
+from course_lib.ranks import ForkServer
+from course_lib.trace import Refusal
+
+LIMITS = Limits(silent=1.0, stuck=30.0)
+MANY = int(os.environ.get("COURSE_FAILURES", "0"))
+
+
+class Small:
+    """A model whose step depends on momentum and on random numbers of the whole job."""
+
+    def __init__(self) -> None:
+        start = torch.Generator().manual_seed(0)
+        self.values = torch.randn(1001, generator=start, dtype=torch.float64)
+        self.momentum = torch.zeros_like(self.values)
+        self.noise = torch.Generator().manual_seed(5)
+        self.steps = 0
+
+    def weights(self) -> torch.Tensor:
+        return self.values
+
+    def gradient(self, batch: int) -> tuple[float, torch.Tensor]:
+        import time
+
+        time.sleep(0.01)
+        made = torch.Generator().manual_seed(1000 + batch)
+        x = torch.randn(1001, generator=made, dtype=torch.float64)
+        gap = self.values * x - x
+        return float(gap.square().mean()), 2 * gap * x
+
+    def apply(self, mean: torch.Tensor) -> None:
+        self.momentum.mul_(0.9).add_(mean)
+        noise = torch.randn(1001, generator=self.noise, dtype=torch.float64)
+        self.values.sub_(self.momentum, alpha=1e-3).add_(noise, alpha=1e-4)
+        self.steps += 1
+
+    def state(self) -> Any:
+        return {
+            "values": self.values,
+            "momentum": self.momentum,
+            "noise": self.noise.get_state(),
+            "steps": self.steps,
+        }
+
+    def load(self, state: Any) -> None:
+        self.values, self.momentum = state["values"], state["momentum"]
+        self.steps = state["steps"]
+        self.noise.set_state(state["noise"])
+
+
+def check(record: Record, server: ForkServer, batches: int) -> None:
+    """Every batch once, every rank that is whole equal to one process, and nothing left."""
+    assert sorted(record.batches) == list(range(batches))
+    exact: Job = one_process(Small, record.counted)
+    right = exact.state()
+    assert record.states
+    for state in record.states.values():
+        assert state["steps"] == len(record.counted) == right["steps"]
+        for name in ("values", "momentum", "noise"):
+            assert state[name].equal(right[name]), name
+    assert not [c for c in psutil.Process(server.pid).children() if os.getsid(c.pid) == c.pid]
+
+
+def test_killed_frozen_and_cut_off_at_once(server: ForkServer) -> None:
+    faults = [Fault(0.1, "kill", 0, 0.1), Fault(0.2, "freeze", 1, 1.5), Fault(0.2, "cut", 3, 1.5)]
+    record = survive(Small, 6, 1200, faults, LIMITS, server=server)
+    check(record, server, 1200)
+    seen = {(happened.rank, happened.what) for happened in record.happenings}
+    assert {(rank, what) for rank in (0, 1, 3) for what in ("out", "over", "heals")} <= seen
+    assert {spell[3] for spell in record.spells()} >= {"kill", "freeze", "cut", "works", "heals"}
+    assert 0 < goodput(record.spans(0.01), 6) < 1
+
+
+@pytest.mark.parametrize("way", ["memory", "disk"])
+def test_all_go_back_to_a_checkpoint(server: ForkServer, tmp_path: Path, way: str) -> None:
+    plan = Plan(way, every=7, startup=0.1, kept=tmp_path / "kept" if way == "disk" else None)
+    faults = [Fault(0.05, "kill", 2, 0.1), Fault(0.8, "kill", 0, 0.1)]
+    record = survive(Small, 3, 240, faults, LIMITS, plan, server)
+    check(record, server, 240)
+    assert 80 <= len(record.counted) <= 90, "they wait until all ranks are there"
+    assert sum(happened.what == "kill" for happened in record.happenings) == 2
+
+
+def test_one_rank_is_enough_and_thirteen_are_too_many(server: ForkServer) -> None:
+    check(survive(Small, 1, 5, server=server), server, 5)
+    with pytest.raises(Refusal, match="1 to 12 ranks"):
+        survive(Small, 13, 1, server=server)
+
+
+@pytest.mark.skipif(not MANY, reason="set COURSE_FAILURES to a number of failures, such as 500")
+def test_many_random_failures(server: ForkServer) -> None:
+    survived, seed = 0, 0
+    while survived < MANY:
+        faults = random_faults(6, 0.4, 1000.0, 1.0, seed=seed)
+        record = survive(Small, 6, 3000, faults, LIMITS, server=server)
+        check(record, server, 3000)
+        survived += sum(h.what in ("kill", "freeze", "cut") for h in record.happenings)
+        seed += 1
+        print(f"{survived} failures, {len(record.counted)} steps in run {seed}")
