@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import os
 import sys
@@ -9,7 +10,8 @@ import sysconfig
 import threading
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -101,20 +103,38 @@ def _frames_of(thread: int) -> list[FrameType]:
 
     The backward of what a GPU computed runs in a thread that autograd has started, with its hooks.
     """
-    frames = sys._current_frames()
-    # This function's own frame holds `frames`: a circle, which would keep all of them for long.
-    del frames[threading.get_ident()]
-    chain = _chain(frames.pop(thread, None))
-    if not any(frame.f_code.co_filename.startswith(AUTOGRAD) for frame in chain):
-        return chain
-    others = [_chain(frame) for frame in frames.values()]
-    return chain + [f for o in others if o[0].f_code.co_filename != STARTED for f in o]
+    with _collector_off():
+        frames = sys._current_frames()
+        # This function's own frame holds `frames`: a circle, which would keep all of them for long.
+        del frames[threading.get_ident()]
+        chain = _chain(frames.pop(thread, None))
+        if not any(frame.f_code.co_filename.startswith(AUTOGRAD) for frame in chain):
+            return chain
+        others = [_chain(frame) for frame in frames.values()]
+        return chain + [f for o in others if o[0].f_code.co_filename != STARTED for f in o]
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Python's garbage collector does not start meanwhile, in any thread.
+
+    Python makes the objects for another thread's frames when they are asked for. If that starts a
+    collection, a finalizer may let the other thread go on, and the frame that was just being read
+    is gone: `f_back` was once seen to give a bool.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _chain(frame: FrameType | None) -> list[FrameType]:
     """The frames of a thread, outermost first."""
     chain = []
-    while frame is not None:
+    while isinstance(frame, FrameType):
         chain.append(frame)
         frame = frame.f_back
     return chain[::-1]

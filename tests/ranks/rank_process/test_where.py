@@ -289,3 +289,31 @@ def test_a_look_keeps_nothing_alive() -> None:
         assert look_while_a_tensor_is_here()() is None
     finally:
         gc.enable()
+
+
+def test_no_collection_starts_while_frames_are_read() -> None:
+    within = []
+
+    def starts(phase: str, _: dict[str, int]) -> None:
+        frame = inspect.currentframe()
+        names = [f.frame.f_code.co_name for f in inspect.getouterframes(frame)] if frame else []
+        within.extend(name for name in names if phase == "start" and name == "_chain")
+
+    started, asked = threading.Event(), threading.Event()
+    waiting = threading.Thread(target=lambda: (started.set(), asked.wait()))
+    waiting.start()
+    started.wait()
+    ident, before = waiting.ident, gc.get_threshold()
+    assert ident is not None
+    gc.callbacks.append(starts)
+    gc.set_threshold(1)  # each new object that the collector knows, a frame's too, starts one
+    try:
+        chains = [where._frames_of(ident) for _ in range(20)]
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(starts)
+        asked.set()
+        waiting.join()
+    assert all(chain[0].f_code.co_name == "_bootstrap" for chain in chains)
+    assert not within
+    assert gc.isenabled()
