@@ -75,13 +75,14 @@ def train(group: Group, name: str, wrapper: str, members: list[int], folder: str
     Raises:
         Different: another loss, weight or buffer than one process has.
     """
+    from tests.parallel.zoo.real import REAL
     from tests.parallel.zoo.table import SPECIMENS
 
     torch.manual_seed(0)
     rest = [rank for rank in range(group.size) if rank not in members]
     if members != list(range(group.size)):
         group = group.split([members, rest] if rest else [members], "zoo")
-    run_case(SPECIMENS[name], wrapper, group, Path(folder) / str(group.ranks))
+    run_case((SPECIMENS | REAL)[name], wrapper, group, Path(folder) / str(group.ranks))
 
 
 def run_case(specimen: Specimen, wrapper: str, group: Group, folder: Path) -> None:
