@@ -8,7 +8,7 @@ import pytest
 
 from course_lib.ranks import Pool
 from tests.parallel.zoo.harness import GROUPS, judge
-from tests.parallel.zoo.real import REAL
+from tests.parallel.zoo.others.real import REAL
 from tests.parallel.zoo.specimen import Specimen
 from tests.parallel.zoo.wrappers import OURS
 
