@@ -37,19 +37,22 @@ def schedule_picture(*simulations: Simulation, title: str = "") -> Picture:
     return _stacked(simulations, [until] * len(simulations), title)
 
 
-def simulated_and_measured(simulation: Simulation, timeline: Timeline) -> Picture:
+def simulated_and_measured(
+    simulation: Simulation, timeline: Timeline, names: tuple[str, str] = ("simulated", "measured")
+) -> Picture:
     """A simulated schedule and below it a run of it, each as wide as the picture, with messages.
 
     Args:
         simulation: what `simulate` returned, in tF.
         timeline: ledgers of a run, with a span for every action; the last run is drawn, in ms.
+        names: what the two are called; a run on a simulated cluster is not measured.
 
     Raises:
         Refusal: no span is named like an action.
         ScheduleError: the spans are not a whole run.
     """
-    both = (simulation, measured_schedule(timeline))
-    title = f"{simulation.schedule.name}, simulated and measured"
+    both = (simulation, measured_schedule(timeline, names[1]))
+    title = f"{simulation.schedule.name}, {' and '.join(names)}"
     return _stacked(both, [one.makespan for one in both], title, sent=True)
 
 

@@ -233,6 +233,8 @@ def test_the_run_stands_below_the_simulation_as_wide_as_it():
     assert picture.measured and "data-measured" in picture._repr_html_()
     assert "makespan 10 tF" in picture.alt and "makespan 10 ms" in picture.alt
     assert picture.title == "1F1B, simulated and measured"
+    named = simulated_and_measured(simulation, recorded(simulation), ("on paper", "in a test"))
+    assert named.title == "1F1B, on paper and in a test" and "in a test, p = 2" in named.svg
 
 
 def test_messages_of_a_run_are_those_of_its_ledgers():
