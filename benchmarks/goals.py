@@ -81,6 +81,10 @@ ROUND_TRIP = (
     "socket, ipywidgets and the browser, which draws without a GPU here. Tried: style rules once "
     "and not with each picture (median 6 ms less)"
 )
+LOST = (
+    "a failure costs the limit after which a silent rank is given up, and a step without it; "
+    "with a shorter limit a rank on a busy machine is given up that only waits for a processor"
+)
 GOALS = (
     Goal("start of 4 ranks, preloaded, by torchrun's", "launch", "start", 0.05),
     Goal("start of 4 ranks, cold, by torchrun's", "launch", "start_cold", 1.0),
@@ -116,6 +120,7 @@ GOALS = (
     Goal("move of a stepper, p95", "browser", "stepper.*_p95", 20.0, "ours"),
     Goal("move of an explorer, p95", "browser", "explorer.*_p95", 50.0, "ours", why=ROUND_TRIP),
     Goal("frames dropped under a held key", "browser", "held key.*", 0.0, "ours"),
+    Goal("time that a quorum loses to failures", "failures", "time lost.*", 0.05, "ours", why=LOST),
     Goal("100 000 GPUs planned", "plan", "all layouts planned", 10.0, "ours"),
 )  # fmt: skip
 

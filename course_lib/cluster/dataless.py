@@ -8,13 +8,13 @@ The production version (FakeTensorMode) also pretends that tensors are on a devi
 
 Floats have no values. Integers and flags do, as long as no float decides them, and so do numbers
 that the program writes down: counts of tokens, positions and an optimizer's number of steps are
-known, a loss is not.
+known, a loss is not. One choice by floats is made all the same, a router's: by an expected load.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +31,7 @@ ASKS = (
     "_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "_unique2",
     "unique_dim", "unique_consecutive", "allclose", "bincount",
 )  # fmt: skip
+TOPK = torch.ops.aten.topk.default
 DRAWS = (torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default)
 Watch = Callable[[Any, Any, Any], None]
 
@@ -49,11 +50,13 @@ class Dataless(TorchDispatchMode):
     Args:
         watch: gets each operation, what went in and what came out, but for views; None as the
             operation where the host does it, on numbers that are known.
+        load: for a choice among so many, how often each is chosen, in proportion; without one for
+            their number, all equally often.
     """
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, load: Sequence[float] = ()) -> None:
         super().__init__()
-        self._watch = watch
+        self._watch, self._load = watch, load
         self._forms: dict[Any, Form] = {}
 
     @classmethod
@@ -76,6 +79,8 @@ class Dataless(TorchDispatchMode):
         if func in DRAWS and args[0].is_meta:  # torch would ask its compiler what a draw does
             self._watch(func, args, args[0])
             return args[0]
+        if func is TOPK:
+            return self._chosen(args, options)
         _refuse_values(func, args, tensors)
         return self._computed(func, args, _on(META, options), tensors)
 
@@ -86,6 +91,24 @@ class Dataless(TorchDispatchMode):
             return self._known(func, args, options)
         self._watch(func, (), result)
         return result
+
+    def _chosen(self, args: Any, options: dict[str, Any]) -> Any:
+        """The largest of values that nobody knows: which they are follows the expected load.
+
+        No row chooses one twice, unless an expert is to have more choices than there are rows.
+        """
+        values, indices = TOPK(*args, **options)
+        self._watch(TOPK, args, (values, indices))
+        dim = args[2] if len(args) > 2 else -1
+        rows = indices.transpose(dim, -1)
+        count = args[0].shape[dim]
+        load = self._load if len(self._load) == count else [1.0] * count
+        # Where the choices of one end and the next one's begin, if all stand in a line.
+        ends = torch.tensor(load, dtype=torch.float64, device=CPU).cumsum(0)
+        ends = (ends * rows.numel() / ends[-1]).round().long()
+        line = torch.bucketize(torch.arange(rows.numel(), device=CPU), ends, right=True)
+        dealt = line.view(rows.shape[-1], -1).T.reshape(rows.shape)
+        return values, dealt.transpose(dim, -1)
 
     def _known(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
         """An operation on numbers that are known; the host does it."""
@@ -119,11 +142,11 @@ class Dataless(TorchDispatchMode):
 def above_operations() -> Iterator[None]:
     """What is decided above the operations, in the block and on simulated ranks alone.
 
-    These are numbers that are written down, and fused attention. A `TorchFunctionMode` would do the
-    same, and make every look at a tensor's shape as slow as an operation.
+    These are numbers that are written down, fused attention, and autocast. A `TorchFunctionMode`
+    would do the same, and make every look at a tensor's shape as slow as an operation.
     """
     tensor, as_tensor = torch.tensor, torch.as_tensor
-    attention = F.scaled_dot_product_attention
+    attention, autocast = F.scaled_dot_product_attention, torch.autocast
 
     def written(make: Any) -> Any:
         def call(*args: Any, **options: Any) -> Any:
@@ -135,13 +158,24 @@ def above_operations() -> Iterator[None]:
         fused = _here() and args and args[0].is_meta
         return _attended(attention, args, options) if fused else attention(*args, **options)
 
+    def cast(device_type: str, *args: Any, **options: Any) -> Any:
+        if not _here() or device_type != META.type:
+            return autocast(device_type, *args, **options)
+        if options.get("enabled", True):
+            raise Refusal(
+                "autocast", "tensors without data", "it has no rules for them: convert with .to()"
+            )
+        return nullcontext()
+
     torch.tensor, torch.as_tensor = written(tensor), written(as_tensor)
     F.scaled_dot_product_attention = attended
+    torch.autocast = torch.amp.autocast = cast  # type: ignore[misc, assignment]
     try:
         yield
     finally:
         torch.tensor, torch.as_tensor = tensor, as_tensor
         F.scaled_dot_product_attention = attention
+        torch.autocast = torch.amp.autocast = autocast  # type: ignore[misc]
 
 
 def _here() -> bool:

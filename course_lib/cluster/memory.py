@@ -66,7 +66,10 @@ class Memory:
         self._computes = False
         self._sizes: dict[int, int] = {}
         self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self.parameters: weakref.WeakSet[nn.Parameter] = weakref.WeakSet()
+        # By identity: to a set, a tensor that is there twice is a question of its values.
+        self.parameters: weakref.WeakValueDictionary[int, nn.Parameter] = (
+            weakref.WeakValueDictionary()
+        )
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     def begin(self) -> None:
@@ -116,7 +119,7 @@ class Memory:
 
     def by_class(self) -> dict[str, int]:
         """Bytes alive now, by class."""
-        parameters = list(self.parameters)
+        parameters = list(self.parameters.values())
         groups = [g for o in list(self.optimizers) for g in o.param_groups]
         held = [*parameters, *(p for group in groups for p in group["params"])]
         states = [
@@ -168,7 +171,7 @@ def watched(current: Any) -> Iterator[None]:
     def registered(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
         memory = current()
         if memory is not None and parameter is not None:
-            memory.parameters.add(parameter)
+            memory.parameters[id(parameter)] = parameter
 
     def steps(optimizer: torch.optim.Optimizer, _args: Any, _options: Any) -> None:
         memory = current()

@@ -21,6 +21,7 @@ from course_lib.plan.inputs.calibration import FITTED, STREAMING, Fitted
 from course_lib.plan.inputs.hardware import Cluster
 from course_lib.plan.time.block import Product
 from course_lib.plan.time.kernels import product_seconds
+from course_lib.trace import Refusal
 
 PRECISIONS = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 # Where the two factors of each product stand among its arguments.
@@ -67,6 +68,12 @@ class Prices:
         if not product.flops:
             return 0.0
         precision = "fp8" if left.dtype.itemsize == 1 else PRECISIONS.get(left.dtype, "fp32")
+        if precision == "fp8" and self.gpu.peak["fp8"] == self.gpu.peak["bf16"]:
+            raise Refusal(
+                f"a product of 8-bit numbers on {self.gpu.name}",
+                "a GPU without units for them",
+                "take one that has them, as H100, or compute in bf16",
+            )
         return product_seconds(product, self.gpu, precision, self.fitted)
 
     def _attention(self, name: str, args: Any) -> float:

@@ -9,7 +9,7 @@ The production version is the cluster.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,7 @@ def simulate(
     *args: Any,
     cluster: str | Cluster,
     equal: str = "",
+    load: Sequence[float] = (),
 ) -> Simulation:
     """Runs `program(group, *args)` on every distinct rank of a described cluster, in this process.
 
@@ -80,6 +81,7 @@ def simulate(
         args: further arguments; each rank gets its own copies.
         cluster: as `64x8xH100`, 64 nodes of 8 GPUs each, or `512xH100`.
         equal: which ranks do the same, as `pp8 dp8* tp8*`; see `Fold`.
+        load: how often a router chooses each expert, in proportion; equally often without it.
 
     Raises:
         Refusal: an unknown GPU, fewer GPUs than ranks, equal ranks of another mesh.
@@ -89,6 +91,8 @@ def simulate(
     """
     hardware = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     _check_room(world_size, hardware)
+    if load and (min(load) < 0 or not sum(load) > 0):
+        raise Refusal(f"a load of {tuple(load)}", "numbers of choices", "some, and none negative")
     fold = Fold(world_size, equal)
     engine = Engine(fold, Wires(hardware, fold))
     prices = Prices(hardware)
@@ -104,7 +108,7 @@ def simulate(
         group = Group(
             range(world_size), rank.number, "world", ledgers[rank.number], transport, META
         )
-        with Dataless(_booked(rank, memory, prices)):
+        with Dataless(_booked(rank, memory, prices), load):
             return program(group, *without_data(copy.deepcopy(args)))
 
     def current() -> Memory | None:

@@ -26,9 +26,12 @@ def choose_way(a_MK: Scaled, b_NK: Scaled) -> Way:
     matrix, a float32, N and K in multiples of 16, and not two matrices of E5M2. `emulated` is a
     float32 product of the dequantized numbers: the same products, exact in float32, at float32's
     speed. torch's own `_scaled_mm` for CPUs does the same inside, so there is nothing to choose.
+    A tensor without data is one of a simulated GPU, whose price list says what it has.
     """
     data = a_MK.data
-    native = data.is_cuda and torch.cuda.get_device_capability(data.device) >= (8, 9)
+    native = data.is_meta or (
+        data.is_cuda and torch.cuda.get_device_capability(data.device) >= (8, 9)
+    )
     one_scale = all(q.scale.numel() == 1 and q.scale.dtype == torch.float32 for q in (a_MK, b_NK))
     fits = all(size % 16 == 0 for size in b_NK.data.shape)
     kinds = (data.dtype, b_NK.data.dtype)

@@ -28,7 +28,7 @@ class Schedule:
     Raises:
         ScheduleError: a rank without an action, a forward without its backward, an action twice,
             a stage on two ranks, a stage or micro-batch left out, or a backward before its
-            forward. `simulate` shows whether ranks wait for each other in a circle.
+            forward. `simulate` shows whether ranks wait for each other in a cycle.
     """
 
     name: str

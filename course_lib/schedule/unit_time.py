@@ -114,7 +114,7 @@ def simulate(schedule: Schedule, costs: Costs | Sequence[Costs] | None = None) -
         costs: of every stage, or one for each stage; by default 1 for each of F, I and W.
 
     Raises:
-        ScheduleError: ranks wait for each other in a circle (it names the action of each); there
+        ScheduleError: ranks wait for each other in a cycle (it names the action of each); there
             are not as many costs as stages; or one is negative or not finite.
     """
     by_stage = _of_stages(schedule, Costs() if costs is None else costs)
@@ -183,5 +183,5 @@ def _deadlock(schedule: Schedule, done: Sequence[int], ends: dict[Action, float]
     return ScheduleError(
         f"a run of the schedule {schedule.name}",
         "a deadlock: " + "; ".join(waiting),
-        "each of these ranks has something to do first that waits for another of them",
+        "each of these ranks waits for a result that another of them will compute only later",
     )

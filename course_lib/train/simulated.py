@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import torch
 
-from course_lib.cluster import simulate
+from course_lib.cluster import Failed, simulate
 from course_lib.cluster.memory import in_words
 from course_lib.comm import Group, Mesh
 from course_lib.model import AdamW, Transformer
+from course_lib.trace import Refusal
 from course_lib.train.command.config import RunConfig
 from course_lib.train.layout import lay_out, make_optimizers
 from course_lib.train.step import own_micro_batches, train_step
@@ -46,12 +47,16 @@ def simulated_step(config: RunConfig, cluster: str) -> str:
     """What a step of the run takes on a cluster, in a line for all and one for each distinct rank.
 
     Raises:
-        Refusal: there is no such cluster, it is too small, or a rank does not fit.
+        Refusal: there is no such cluster, it is too small, a rank does not fit, or its GPU has no
+            units for what is computed.
     """
     even = config.batch % (config.degrees.get("dp", 1) * config.make_schedule().micro_batches) == 0
     stars = {axis: "*" if axis in EQUAL and even else "" for axis in config.degrees}
     equal = " ".join(f"{axis}{size}{stars[axis]}" for axis, size in config.degrees.items())
-    found = simulate(one_step, config.world, config, cluster=cluster, equal=equal)
+    try:
+        found = simulate(one_step, config.world, config, cluster=cluster, equal=equal)
+    except Failed as error:
+        raise error.cause if isinstance(error.cause, Refusal) else error from None
     seconds = max(found.values.values())
     tokens = config.batch * config.sequence
     lines = [f"a step on {config.world} ranks of {cluster}: {seconds:.4g} s, "

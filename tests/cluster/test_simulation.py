@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,12 +20,15 @@ from course_lib.comm import (
     ring_all_reduce,
     send,
 )
-from course_lib.model import AdamW, ModelConfig, Transformer
+from course_lib.model import AdamW, ModelConfig, MoEConfig, Transformer
+from course_lib.model.moe import moe_layers
 from course_lib.ranks.magic.simulated import simulated_cell
 from course_lib.ranks.pool.run import run_on_ranks
 from course_lib.schedule import one_f_one_b
 from course_lib.trace import Refusal
 from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
+from course_lib.train.command.config import RunConfig
+from course_lib.train.simulated import one_step, simulated_step
 
 NODE = "1x8xH100"
 
@@ -210,3 +214,40 @@ def test_ranks_declared_equal_make_the_same_calls() -> None:
         peak = folded.memories[folded.fold.of(rank)].peak
         assert whole.memories[rank].peak == pytest.approx(peak, rel=0.001)
     assert folded.seconds == pytest.approx(whole.seconds, rel=0.05)
+
+
+CONFIG = RunConfig(layers=2, hidden=32, heads=2, kv_heads=2, ffn=64, batch=8)
+
+
+@pytest.mark.parametrize("more", [{"tied": True}, {"precision": "fp8"}])
+def test_every_kind_of_training_has_a_step(more: dict[str, Any]) -> None:
+    assert "parameters" in simulated_step(replace(CONFIG, dp=2, **more), NODE)
+
+
+def test_a_gpu_without_eight_bit_units_is_said() -> None:
+    with pytest.raises(Refusal, match="8-bit numbers on A100-80"):
+        simulated_step(replace(CONFIG, precision="fp8"), "1x8xA100-80")
+
+
+def routed(group: Group) -> list[int]:
+    shape = ModelConfig(layers=1, hidden=32, heads=2, kv_heads=2, moe=MoEConfig(experts=4, top_k=2))
+    (layer,) = moe_layers(Transformer(shape))
+    routing = layer.router(torch.zeros(8, 32))
+    assert all(len(set(row)) == 2 for row in routing.chosen.tolist())
+    return list(routing.counts.tolist())
+
+
+def test_a_router_chooses_by_the_expected_load() -> None:
+    assert simulate(routed, 1, cluster=NODE).values[0] == [4, 4, 4, 4]
+    assert simulate(routed, 1, cluster=NODE, load=(4, 2, 1, 1)).values[0] == [8, 4, 2, 2]
+    with pytest.raises(Refusal, match="none negative"):
+        simulate(routed, 1, cluster=NODE, load=(1, -1))
+
+
+def test_experts_on_simulated_ranks_send_what_an_even_load_sends() -> None:
+    found = simulate(one_step, 4, replace(CONFIG, ep=4, experts=4), cluster=NODE)
+    exchanged = [e for e in found.ledgers[0].events if e.label == "all_to_all" and e.sent]
+    # Of 2 windows of 128 tokens, each to 2 of 4 experts, three quarters go to others; there and
+    # back, in the forward and in the backward of 2 layers.
+    vectors = [e for e in exchanged if e.sent == 2 * 128 * 2 * 3 / 4 * 32 * 4]
+    assert len(vectors) == 2 * 2 * 2

@@ -37,11 +37,12 @@ def loss_curves(curves: Mapping[str, Sequence[float]], reference: str | None = N
             curves[name],
             color=LINE,
             linewidth=7,
-            label=f"{name}: the reference",
+            label=f"{name} (reference)",
             solid_capstyle="round",
         )
         for place, other in enumerate(far):
-            _thin(axes, curves[other], place, len(far), f"{other}: {far[other]:.2g}")
+            label = f"{other} (off by {far[other]:.2g} at most)"
+            _thin(axes, curves[other], place, len(far), label)
         axes.set_xlabel("step")
         axes.set_ylabel("loss")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -51,10 +52,8 @@ def loss_curves(curves: Mapping[str, Sequence[float]], reference: str | None = N
             bbox_to_anchor=(1.01, 0.5),
             fontsize=9,
             handlelength=3.2,
-            title="run: largest difference",
-            title_fontsize=9,
         )
-        axes.set_title(f"Loss of every run, on top of {name}")
+        axes.set_title("Loss of each run")
         return as_picture(figure, "loss curves", _words(curves, name, far), measured=True)
 
 

@@ -40,7 +40,7 @@ def number_lines(
         formats: name to all of its finite numbers (`course_lib.precision.values`), in any order.
         samples: positive numbers, one a frame, taken as exact.
         saturate: names of the formats in which a number too large becomes the largest. None: those
-            that have no infinity, told by a last power of two that is not full (E4M3FN).
+            that have no infinity, which their numbers tell (E4M3FN, E2M1).
 
     Raises:
         Refusal: no format, numbers of no format, an unknown name, or no positive finite sample.

@@ -128,8 +128,8 @@ def read_formats(
         formats: name to its finite numbers, a tensor or a sequence in any order; negative ones
             and zero are left out, since the sign changes nothing.
         saturate: names of the formats in which a number too large becomes the largest. None: those
-            that stop short of a power of two, as E4M3FN, whose last code is NaN; they have no
-            infinity.
+            that have no infinity: they stop short of a power of two, as E4M3FN, whose last code
+            is NaN, or use every code for a number, as E2M1.
 
     Raises:
         Refusal: no format, a name that is none of them, or numbers that are not those of a
@@ -147,7 +147,8 @@ def read_formats(
         numbers = _positive(name, values)
         following = 2 * numbers[-1] - numbers[-2]
         full = math.frexp(following)[0] == 0.5
-        stops = not full if saturate is None else name in saturate
+        every_code = math.frexp(len(numbers))[0] == 0.5
+        stops = not full or every_code if saturate is None else name in saturate
         out.append(NumberRange(name, numbers, _smallest_normal(name, numbers), stops))
     return out
 

@@ -1,4 +1,4 @@
-"""Numbers of any size in a few characters: 70 144, 1.0605, 5.96·10⁻⁸, 2⁻²⁴, 6.1 %."""
+"""Numbers of any size in a few characters: 70,144, 1.0605, 5.96·10⁻⁸, 2⁻²⁴, 6.1 %."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plain(value: float, digits: int = 5) -> str:
         return "∞" if value else "0"
     if 1e-4 <= value < 1e9:
         before = math.floor(math.log10(value)) + 1
-        text = f"{value:,.{max(0, digits - before)}f}".replace(",", THIN)
+        text = f"{value:,.{max(0, digits - before)}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
     front, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     front = front.rstrip("0").rstrip(".") if "." in front else front

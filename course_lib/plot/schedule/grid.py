@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from course_lib.plot.player import svg
-from course_lib.plot.player.style import GREEN, ORANGE, PURPLE, SKY, rank_color, text_on
+from course_lib.plot.player.style import GREEN, GREY, ORANGE, PURPLE, SKY, text_on
 from course_lib.plot.player.unveil import legend
 from course_lib.plot.schedule.measured import Measured
 from course_lib.schedule import Simulation, Slot
@@ -97,9 +97,10 @@ class Grid:
 
     def _row(self, rank: int) -> str:
         """One rank: waiting is the bare row between the boxes."""
-        y, color = self.y(rank), rank_color(rank)
+        y = self.y(rank)
+        # Colours are kinds of action here, so a rank's own would say something that is not so.
         out = [
-            svg.pill(self.left - 40, y + ROW / 2, f"rank {rank}", color, text_on(color)),
+            svg.pill(self.left - 40, y + ROW / 2, f"rank {rank}", GREY, text_on(GREY)),
             svg.box(
                 self.left,
                 y,
@@ -128,7 +129,7 @@ class Grid:
         """The letter of an action above its micro-batch, if the box is wide enough for both."""
         x, y, wide, _ = self.box(rank, slot)
         micro = str(slot.action.micro)
-        if wide < 1 + max(LETTER.get(slot.action.kind, 7.5), DIGIT * len(micro)):
+        if wide < 2 + max(LETTER.get(slot.action.kind, 7.5), DIGIT * len(micro)):
             return ""
         middle = svg.number(x + wide / 2)
         return "".join(

@@ -37,7 +37,7 @@ class Measured(Simulation):
     messages: tuple[Message, ...] = ()
 
 
-def measured_schedule(timeline: Timeline, name: str = "measured") -> Measured:
+def measured_schedule(timeline: Timeline) -> Measured:
     """The last recorded run of a pipeline.
 
     A rank's run begins with its first stage's forward of micro-batch 0, as in every schedule here.
@@ -45,7 +45,6 @@ def measured_schedule(timeline: Timeline, name: str = "measured") -> Measured:
     Args:
         timeline: ledgers of the pipeline's ranks, each with a span for every action (`0F1`); other
             spans and ranks without any are left out.
-        name: what the run is called in a picture.
 
     Returns:
         What `simulate` returns, with times in seconds. Rows are the ranks that have actions, in
@@ -60,7 +59,7 @@ def measured_schedule(timeline: Timeline, name: str = "measured") -> Measured:
         raise nothing_recorded("a pipeline's run", "no span with an action's name, like 0F1")
     lines = [line for _, line in runs]
     first = min(slot.begin for line in lines for slot in line)
-    schedule = Schedule.of(name, [[slot.action for slot in line] for line in lines])
+    schedule = Schedule.of("measured", [[slot.action for slot in line] for line in lines])
     return Measured(
         schedule,
         tuple(

@@ -72,9 +72,9 @@ def sizes(simulation: Simulation) -> str:
 
 
 def summary(simulation: Simulation) -> str:
-    """`makespan 33 tF, bubble 37.5 %`: the bubble is waiting in ratio to working."""
+    """`makespan 33 tF, bubble 37.5%`: the bubble is time waited divided by time worked."""
     makespan = Clock.of(simulation).write(simulation.makespan)
-    return f"makespan {makespan}, bubble {short(100 * simulation.bubble)} %"
+    return f"makespan {makespan}, bubble {short(100 * simulation.bubble)}%"
 
 
 def rank_words(simulation: Simulation) -> str:
@@ -133,7 +133,7 @@ class Stage:
         """The title, the whole grid and the heads of the columns."""
         head = svg.text(16, 24, self.title, size=15, anchor="start", bold=True)
         out = [head, grid_legend((self.simulation,), 16, 50), self.grid.draw()]
-        of = f", of 1/{self.chunks}" if self.chunks > 1 else ""
+        of = f", × 1/{self.chunks}" if self.chunks > 1 else ""
         out += [
             svg.text(x, TOP - 10, words, size=11, kind="soft", anchor="start")
             for x, words in ((NOW, "now"), (HELD, f"held{of}"))

@@ -6,6 +6,7 @@ Paper: Qi et al., "Zero Bubble Pipeline Parallelism" (2023), figures 2 and 3, fr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from course_lib.plot.player import svg
 from course_lib.plot.player.picture import Picture
@@ -38,21 +39,22 @@ def schedule_picture(*simulations: Simulation, title: str = "") -> Picture:
 
 
 def simulated_and_measured(
-    simulation: Simulation, timeline: Timeline, names: tuple[str, str] = ("simulated", "measured")
+    simulation: Simulation, timeline: Timeline, how: str = "measured"
 ) -> Picture:
     """A simulated schedule and below it a run of it, each as wide as the picture, with messages.
 
     Args:
         simulation: what `simulate` returned, in tF.
         timeline: ledgers of a run, with a span for every action; the last run is drawn, in ms.
-        names: what the two are called; a run on a simulated cluster is not measured.
+        how: what the run is, for the headings, if it is not a measured one.
 
     Raises:
         Refusal: no span is named like an action.
         ScheduleError: the spans are not a whole run.
     """
-    both = (simulation, measured_schedule(timeline, names[1]))
-    title = f"{simulation.schedule.name}, {' and '.join(names)}"
+    run = measured_schedule(timeline)
+    both = (simulation, replace(run, schedule=replace(run.schedule, name=how)))
+    title = f"{simulation.schedule.name} on paper, and {how}"
     return _stacked(both, [one.makespan for one in both], title, sent=True)
 
 
@@ -75,7 +77,7 @@ def _stacked(
         svg.text(
             LEFT,
             y,
-            "bubble: waiting in ratio to working; held: activations of forwards",
+            "bubble: time waited ÷ time worked; held: forwards whose activations are kept",
             size=11,
             kind="soft",
             anchor="start",
@@ -106,7 +108,7 @@ def _held(grid: Grid) -> str:
     """The most activations each rank holds, at the right of its row."""
     schedule = grid.simulation.schedule
     chunks = schedule.stages // schedule.ranks
-    of = f" of 1/{chunks}" if chunks > 1 else ""
+    of = f" × 1/{chunks}" if chunks > 1 else ""
     return "".join(
         svg.text(
             LEFT + WIDE + 12,

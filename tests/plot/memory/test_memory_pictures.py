@@ -146,7 +146,8 @@ def test_the_reference_is_wide_and_the_others_thin_on_top(monkeypatch):
     assert lines[0].get_linewidth() > 3 * lines[1].get_linewidth()
     assert lines[0].get_color() == LINE and lines[0].get_linestyle() == "-"
     assert {line.get_linestyle() for line in lines[1:]} == {"--"}
-    assert [line.get_label() for line in lines] == ["one: the reference", "a: 1", "b: 0.5"]
+    assert [line.get_label() for line in lines] == [
+        "one (reference)", "a (off by 1 at most)", "b (off by 0.5 at most)"]  # fmt: skip
 
 
 def test_largest_differences_are_in_the_description():

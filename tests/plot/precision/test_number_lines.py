@@ -11,9 +11,9 @@ import torch
 from course_lib.plot import number_lines
 from course_lib.plot.precision.number_range import read_formats
 from course_lib.plot.precision.number_words import THIN, percent, plain, power_of_two
-from course_lib.precision import BF16, E4M3FN, E5M2, E8M0, FP16, round_to, values
+from course_lib.precision import BF16, E2M1, E4M3FN, E5M2, E8M0, FP16, round_to, values
 
-FORMATS = {"BF16": BF16, "FP16": FP16, "E5M2": E5M2, "E4M3FN": E4M3FN}
+FORMATS = {"BF16": BF16, "FP16": FP16, "E5M2": E5M2, "E4M3FN": E4M3FN, "E2M1": E2M1}
 NUMBERS = {name: values(format) for name, format in FORMATS.items()}
 TINY = {"E2M1": [0.5, 1, 1.5, 2, 3, 4, 6]}
 
@@ -83,17 +83,18 @@ def test_too_large_and_too_small_numbers_are_told_apart():
     frames = number_lines(NUMBERS, [70_000, 1e-6, 500, 450]).frames
     first = [words(part)[0] for frame in frames for part in frame.parts[1:]]
     assert first[1:4] == ["→ ∞: overflows", "→ ∞: overflows", "→ 448: saturates, error 99.4 %"]
-    assert first[6:8] == ["→ 0: becomes 0"] * 2
-    assert first[11] == "→ 448: saturates, error 10.4 %"
-    assert first[15] == "→ 448: error 0.44 %"  # beyond the largest, and still nearest to it
-    assert words(frames[0].parts[2])[-1] == "from 65 520: ∞"  # the tie goes to the even infinity
+    assert first[4] == "→ 6: saturates, error over 99.9 %"  # E2M1 has no infinity
+    assert first[7:10] == ["→ 0: becomes 0"] * 3
+    assert first[13] == "→ 448: saturates, error 10.4 %"
+    assert first[18] == "→ 448: error 0.44 %"  # beyond the largest, and still nearest to it
+    assert words(frames[0].parts[2])[-1] == "from 65,520: ∞"  # the tie goes to the even infinity
     assert words(frames[2].parts[4])[-1] == "beyond 464: 448"
     assert "less than half of the smallest number, 0.00195" in frames[1].caption
 
 
 def test_which_formats_saturate_can_be_said():
     both = number_lines(NUMBERS, [70_000], saturate=["E5M2", "E4M3FN"]).frames[0]
-    assert words(both.parts[3])[0] == "→ 57 344: saturates, error 18.1 %"
+    assert words(both.parts[3])[0] == "→ 57,344: saturates, error 18.1 %"
     none = number_lines(NUMBERS, [70_000], saturate=[]).frames[0]
     assert words(none.parts[4])[0] == "→ ∞: overflows"
 
@@ -122,13 +123,13 @@ def test_thousands_of_numbers_make_a_small_picture(player):
     html = player._repr_html_()
     assert len(html) < 150_000 and html == number_lines(NUMBERS)._repr_html_()
     longest = max(re.findall(r' d="([^"]*)"', player.background), key=len)
-    assert longest.count("M") < 150  # no mark for each of 32 639 numbers
+    assert longest.count("M") < 150  # no mark for each of 32,639 numbers
 
 
 def test_the_description_tells_ranges_and_all_frames(player):
     alt = player.alt.replace(THIN, " ")
     assert "E4M3FN: 126 positive numbers, the smallest 2⁻⁹ (0.00195), normal ones from 2⁻⁶" in alt
-    assert "to 65 504; 1 023 are subnormal (3.2 %); 1 024 normal ones in a power of two" in alt
+    assert "to 65,504; 1,023 are subnormal (3.2 %); 1,024 normal ones in a power of two" in alt
     assert all(frame.caption in player.alt for frame in player.frames)
 
 
@@ -157,8 +158,8 @@ def test_what_cannot_be_drawn_is_refused():
 
 # --- words -------------------------------------------------------------------------------------
 def test_numbers_are_short_and_true():
-    found = [plain(v).replace(THIN, " ") for v in (0, 1, 0.1, 70144, 1234567, 1.06054, 2.0**-24)]
-    assert found == ["0", "1", "0.1", "70 144", "1 234 567", "1.0605", "5.9605·10⁻⁸"]
+    found = [plain(v) for v in (0, 1, 0.1, 70144, 1234567, 1.06054, 2.0**-24)]
+    assert found == ["0", "1", "0.1", "70,144", "1,234,567", "1.0605", "5.9605·10⁻⁸"]
     assert [plain(v) for v in (1e-10, 3.3895e38, math.inf)] == ["10⁻¹⁰", "3.3895·10³⁸", "∞"]
     assert [plain(v, 2) for v in (0.0999, 9.99, 99.9)] == ["0.1", "10", "100"]
     assert power_of_two(-24) == "2⁻²⁴"

@@ -12,8 +12,8 @@ def test_a_roof_says_where_memory_ends() -> None:
     picture = roofline(
         {"bf16": 1000e12, "FP8": 2000e12}, 4e12, {"a vector": ("bf16", 1.0)}, "A GPU"
     )
-    assert "bf16: 1000 TFLOP/s from 250 operations a byte on." in picture.alt
-    assert "a vector: 1 operations a byte, at most 4 TFLOP/s." in picture.alt
+    assert "bf16: 1000 TFLOP/s from 250 operations per byte on." in picture.alt
+    assert "a vector: 1 operations per byte, at most 4 TFLOP/s." in picture.alt
     with pytest.raises(Refusal):
         roofline({"bf16": 1e12}, 1e12, {"a": ("FP8", 1.0)}, "A GPU")
 

@@ -122,7 +122,7 @@ def test_several_schedules_share_one_scale_and_each_has_its_sums():
     both = schedule_picture(simulate(gpipe(4, 8)), simulate(zb_h1(4, 8)))
     first = [box for box in boxes(both.svg) if box[0] == "F"]
     assert len({wide for _, _, _, wide, _ in first}) == 1  # a tF is as long in both
-    for words in ("makespan 33 tF, bubble 37.5 %", "makespan 27 tF, bubble 12.5 %"):
+    for words in ("makespan 33 tF, bubble 37.5%", "makespan 27 tF, bubble 12.5%"):
         assert words in both.svg and words in both.alt
     assert "rank 3 waits 9 tF and holds at most 8 activations" in both.alt
     assert not both.measured and 'width="800"' in both.svg
@@ -132,7 +132,7 @@ def test_what_ranks_hold_is_written_beside_them():
     svg = schedule_picture(simulate(one_f_one_b(4, 8))).svg
     assert re.findall(r'x="678" y="[\d.]+" font-size="12"[^>]*>(\w+)<', svg) == list("4321")
     svg = schedule_picture(simulate(interleaved_1f1b(2, 4, 2), HALF)).svg
-    assert re.findall(r">(\d+) of 1/2<", svg) == ["5", "3"]
+    assert re.findall(r">(\d+) × 1/2<", svg) == ["5", "3"]
 
 
 def test_no_schedule_is_refused():
@@ -162,13 +162,13 @@ def test_a_frame_a_moment_says_who_runs_waits_and_holds():
             for rank in range(4)
         ]
     assert player.frames[-1].caption == (
-        "At 33 tF: all ranks are done: makespan 33 tF, bubble 37.5 %."
+        "At 33 tF: all ranks are done: makespan 33 tF, bubble 37.5%."
     )
 
 
 def test_the_description_has_the_sums_and_the_order():
     alt = schedule_grid(simulate(one_f_one_b(2, 2))).alt
-    assert alt.startswith("1F1B on 2 ranks, 2 micro-batches: makespan 9 tF, bubble 50 %; rank 0 ")
+    assert alt.startswith("1F1B on 2 ranks, 2 micro-batches: makespan 9 tF, bubble 50%; rank 0 ")
     assert alt.endswith("In order: rank 0: 0F0 0F1 0B0 0B1; rank 1: 1F0 1B0 1F1 1B1.")
 
 
@@ -232,9 +232,10 @@ def test_the_run_stands_below_the_simulation_as_wide_as_it():
     assert {y for _, _, y, _, _ in above}.isdisjoint(y for _, _, y, _, _ in below)
     assert picture.measured and "data-measured" in picture._repr_html_()
     assert "makespan 10 tF" in picture.alt and "makespan 10 ms" in picture.alt
-    assert picture.title == "1F1B, simulated and measured"
-    named = simulated_and_measured(simulation, recorded(simulation), ("on paper", "in a test"))
-    assert named.title == "1F1B, on paper and in a test" and "in a test, p = 2" in named.svg
+    assert picture.title == "1F1B on paper, and measured" and ">measured, p = 2" in picture.svg
+    other = simulated_and_measured(simulation, recorded(simulation), "on a described cluster")
+    assert other.title == "1F1B on paper, and on a described cluster"
+    assert ">on a described cluster, p = 2" in other.svg
 
 
 def test_messages_of_a_run_are_those_of_its_ledgers():
@@ -281,7 +282,7 @@ def test_moving_a_slider_draws_the_new_schedule():
 
 def test_chunks_share_the_time_of_their_rank():
     whole, cut = explore("1F1B", 4, 8, 1, 2.0, 0.5), explore("interleaved 1F1B", 4, 8, 2, 2.0, 0.5)
-    assert "bubble 37.5 %" in whole.svg and "bubble 18.8 %" in cut.svg  # (p-1)/m, (p-1)/(v·m)
+    assert "bubble 37.5%" in whole.svg and "bubble 18.8%" in cut.svg  # (p-1)/m, (p-1)/(v·m)
 
 
 def test_impossible_sizes_are_one_sentence():
