@@ -1,7 +1,7 @@
 """A time machine: a run written down call by call, run again, compared with another one."""
 
 from course_lib.replay.again import Diverged, replay
-from course_lib.replay.compare import Difference, compared, first_difference
+from course_lib.replay.compare import Difference, compared, first_difference, unequal_steps
 from course_lib.replay.digest import digest
 from course_lib.replay.entries import Call
 from course_lib.replay.record import Recorder, record
@@ -20,4 +20,5 @@ __all__ = [
     "read_recording",
     "record",
     "replay",
+    "unequal_steps",
 ]

@@ -14,13 +14,14 @@ member of the group that has read other bits into the same call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from course_lib.replay import words
-from course_lib.replay.entries import Call
+from course_lib.replay.entries import Call, Done, Loss, Step
 from course_lib.replay.own import Own, first_of_rank
-from course_lib.replay.recording import Recording
+from course_lib.replay.recording import RankLog, Recording
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,37 @@ def first_difference(
         words.environments(first, second),
         words.damage(first, second),
     )
+
+
+def unequal_steps(first: Recording, second: Recording) -> dict[int, list[tuple[int, bool]]]:
+    """For each rank of both runs, its steps by number, and whether anything in them differs.
+
+    Of two runs on as many ranks; as far as both have gone.
+    """
+    found = {}
+    for rank in (rank for rank in first.ranks if rank in second.ranks):
+        mine, other = (list(_by_step(run.ranks[rank])) for run in (first, second))
+        found[rank] = [
+            (number, bits != others)
+            for (number, bits), (_, others) in zip(mine, other, strict=False)
+        ]
+    return found
+
+
+def _by_step(log: RankLog) -> Iterator[tuple[int, list[Any]]]:
+    """The number of each step, and all that it has to compare."""
+    under_way: tuple[int, list[Any]] | None = None
+    for entry in log.entries:
+        if isinstance(entry, Step):
+            if under_way is not None:
+                yield under_way
+            under_way = entry.number, [(entry.batch, entry.random)]
+        elif under_way is not None and isinstance(entry, Call):
+            under_way[1].append((entry.what, entry.given))
+        elif under_way is not None and isinstance(entry, Done | Loss):
+            under_way[1].append(entry)
+    if under_way is not None:
+        yield under_way
 
 
 def compared(first: Recording, second: Recording, *, loss_within: float = 0.0) -> str:

@@ -17,7 +17,7 @@ and shape count. How a tensor lies in memory does not.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from course_lib.checkpoint.files.write import raw_bytes
 from course_lib.trace import Refusal
 
 BYTES = 8
+PIECE = 1 << 22  # elements that are copied at a time
 
 
 def digest(value: Any) -> str:
@@ -42,7 +43,8 @@ def digest(value: Any) -> str:
 def _feed(state: Any, value: Any) -> None:
     if torch.is_tensor(value):
         state.update(f"{value.dtype} {tuple(value.shape)}:".encode())
-        state.update(_bytes(value))
+        for piece in _pieces(value):
+            state.update(raw_bytes(piece))
     elif isinstance(value, Mapping):
         state.update(f"{len(value)} named:".encode())
         for name, item in value.items():
@@ -62,11 +64,17 @@ def _feed(state: Any, value: Any) -> None:
         )
 
 
-def _bytes(tensor: torch.Tensor) -> memoryview:
+def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Copies of its elements, in order.
+
+    Copies, because to read a tensor as bytes goes through NumPy, which marks its memory as not to
+    be resized, and FSDP frees what it has gathered by just that.
+    """
     if tensor.is_meta:
         raise Refusal(
             "the bits of a tensor",
             "a tensor without data, as a simulated cluster has it",
             "record a run on real ranks",
         )
-    return raw_bytes(tensor.detach().resolve_conj().resolve_neg())
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+    return (piece.cpu().clone() for piece in flat.split(PIECE))

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -25,10 +27,17 @@ from course_lib.data import WindowSampler, load_data
 from course_lib.model import AdamW, Transformer
 from course_lib.parallel.data.accumulate import Batch
 from course_lib.precision import DynamicLossScaler
+from course_lib.replay import Recorder, record
 from course_lib.trace import Ledger, Timeline
 from course_lib.train.command.check import check
 from course_lib.train.command.config import RunConfig
-from course_lib.train.command.folder import CHECKPOINTS, LEDGERS, TRACE, open_folder
+from course_lib.train.command.folder import (
+    CHECKPOINTS,
+    LEDGERS,
+    TRACE,
+    open_folder,
+    recording_folder,
+)
 from course_lib.train.command.other_tools.hugging_face import load_weights
 from course_lib.train.command.report import Reporter
 from course_lib.train.evaluate import evaluate
@@ -107,14 +116,20 @@ class Run:
         init, interval = 2.0**self.config.scale_power, self.config.scale_window
         return DynamicLossScaler(self.group, init, interval=interval)
 
-    def step(self) -> StepReport:
-        """Makes the next update."""
+    def step(self, recorder: Recorder | None = None) -> StepReport:
+        """Makes the next update; a recorder is told of its batch and its loss."""
         rate = rate_at(self.config, self.sampler.step)
         for optimizer in self.optimizers:
             for options in optimizer.param_groups:
                 options["lr"] = rate
         batches = self._own(next(self.sampler))
-        return train_step(self.model, batches, self.optimizers, self.config.max_norm, self.scaler)
+        if recorder is not None:
+            recorder.step(self.sampler.step, batches)
+        max_norm = self.config.max_norm
+        report = train_step(self.model, batches, self.optimizers, max_norm, self.scaler)
+        if recorder is not None:
+            recorder.loss(report.loss)
+        return report
 
     def validate(self) -> float:
         """The loss of the other text: the same windows every time, on every mesh."""
@@ -154,17 +169,21 @@ def train(config: RunConfig, group: Group, *, bar: bool | None = None) -> list[d
         report = Reporter(run.model, run.optimizers, config, start, bar)
         saver = _saver(config, group)
         rows = []
-        for step in range(start + 1, config.steps + 1):
-            if step <= config.steps - config.trace_steps + 1:
-                group.ledger.forget()
-            rows.append(_make(run, step))
-            if config.validate_every and step % config.validate_every == 0:
-                rows[-1]["validation"] = run.validate()
-            report.add(rows[-1], saver)
-            if saver is not None and (step % config.save_every == 0 or step == config.steps):
-                saver.wait()  # first: an error below must not leave a save under way
-                report.settle()  # where a checkpoint is, the log has all steps before it
-                save_training(run.training(), saver, group, step=step)
+        with _recorder(config, group, start) as recorder:
+            # Validation, measured times and checkpoints are no part of what is compared.
+            aside = recorder.paused if recorder else nullcontext
+            for step in range(start + 1, config.steps + 1):
+                if step <= config.steps - config.trace_steps + 1:
+                    group.ledger.forget()
+                rows.append(_make(run, step, recorder))
+                with aside():
+                    if config.validate_every and step % config.validate_every == 0:
+                        rows[-1]["validation"] = run.validate()
+                    report.add(rows[-1], saver)
+                    if saver and (step % config.save_every == 0 or step == config.steps):
+                        saver.wait()  # first: an error below must not leave a save under way
+                        report.settle()  # where a checkpoint is, the log has all steps before it
+                        save_training(run.training(), saver, group, step=step)
         if saver is not None:
             saver.wait()
         report.close()
@@ -173,11 +192,21 @@ def train(config: RunConfig, group: Group, *, bar: bool | None = None) -> list[d
     return rows
 
 
-def _make(run: Run, step: int) -> dict[str, float]:
+@contextmanager
+def _recorder(config: RunConfig, group: Group, start: int) -> Iterator[Recorder | None]:
+    """What writes the run down, call by call, if that is asked for."""
+    if not config.record:
+        yield None
+        return
+    with record(recording_folder(Path(config.folder), start), group) as recorder:
+        yield recorder
+
+
+def _make(run: Run, step: int, recorder: Recorder | None) -> dict[str, float]:
     """One step, and its row."""
     begin = time.perf_counter()
     with run.group.ledger.span(f"step {step}"):
-        report = run.step()
+        report = run.step(recorder)
     return {
         "step": step,
         **asdict(report),

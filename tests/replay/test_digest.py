@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 import torch
@@ -67,6 +68,19 @@ def test_equal_values_have_equal_digits() -> None:
     assert digest(math.nan) == digest(math.nan)
     assert digest(ONES.clone().requires_grad_()) == digest(ONES)
     assert digest([ONES, {"a": (1, None)}]) == digest((ONES, {"a": [1, None]}))
+
+
+def test_memory_that_was_looked_at_can_still_be_freed() -> None:
+    values = torch.randn(100)
+    digest(values)
+    values.untyped_storage().resize_(0)
+
+
+def test_a_tensor_of_several_pieces_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = torch.randn(10, 7).t()
+    whole = digest(values)
+    monkeypatch.setattr(sys.modules["course_lib.replay.digest"], "PIECE", 9)
+    assert digest(values) == whole
 
 
 @pytest.mark.parametrize("value", [object(), [lambda: 0], torch.empty(3, device="meta")])
