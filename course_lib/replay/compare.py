@@ -98,7 +98,7 @@ def first_difference(
 
 
 def unequal_steps(first: Recording, second: Recording) -> dict[int, list[tuple[int, bool]]]:
-    """For each rank of both runs, its steps by number, and whether anything in them differs.
+    """For each rank of both runs, its steps by number, and whether batch, calls or loss differ.
 
     Of two runs on as many ranks; as far as both have gone.
     """
@@ -119,7 +119,7 @@ def _by_step(log: RankLog) -> Iterator[tuple[int, list[Any]]]:
         if isinstance(entry, Step):
             if under_way is not None:
                 yield under_way
-            under_way = entry.number, [(entry.batch, entry.random)]
+            under_way = entry.number, [entry.batch]
         elif under_way is not None and isinstance(entry, Call):
             under_way[1].append((entry.what, entry.given))
         elif under_way is not None and isinstance(entry, Done | Loss):

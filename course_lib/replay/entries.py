@@ -43,15 +43,17 @@ class Step:
         number: as the program counts.
         calls: how many calls the rank had made before.
         batch: digits of this rank's batch; "" if it was not told.
-        random: digits of the states of all random generators that have moved since the start. One
-            that nobody has seeded or used stands elsewhere in each run, and that means nothing.
+        random: digits of the states of the random generators, by name.
+        moved: those that have moved since the start. One that nobody has seeded or used stands
+            elsewhere in each run, and that means nothing.
     """
 
     kind: ClassVar[str] = "step"
     number: int
     calls: int
     batch: str
-    random: str
+    random: dict[str, str]
+    moved: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +159,21 @@ def from_plain(plain: dict[str, Any]) -> Entry:
     made = KINDS[fields.pop("kind")]
     for name in {"group", "shape"} & fields.keys():
         fields[name] = tuple(map(int, fields[name]))
+    if "moved" in fields:
+        fields["moved"] = tuple(map(str, fields["moved"]))
     entry: Entry = made(**fields)
     _check(entry)
     return entry
+
+
+KEPT_AS = {"int": int, "str": str, "dict[str, Any]": dict, "dict[str, str]": dict}
 
 
 def _check(entry: Entry) -> None:
     """Numbers are numbers, and texts texts: what follows relies on it."""
     for name, kind in entry.__annotations__.items():
         value = getattr(entry, name)
-        wanted = {"int": int, "str": str, "dict[str, Any]": dict}.get(kind)
+        wanted = KEPT_AS.get(kind)
         if wanted is not None and type(value) is not wanted:
             raise TypeError(f"{name} is a {type(value).__name__}")
     if isinstance(entry, Loss):

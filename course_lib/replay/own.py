@@ -31,7 +31,7 @@ class Own:
         step: the number of the step under way; -1 before the first.
         call: in the first run; None if it is not about a call, or if the run makes none more.
         other: the same in the second run.
-        also: what else is different at the same place.
+        also: what more there is to say; of a step, whose random generators stand elsewhere.
     """
 
     kind: Kind
@@ -115,9 +115,14 @@ class Walk:
                 f"step {other.number} after {other.calls} in the second"
             )
             return self._own("program", also=also)
+        stand_elsewhere = [
+            name
+            for name in dict.fromkeys((*mine.moved, *other.moved))
+            if mine.random.get(name) != other.random.get(name)
+        ]
         if mine.batch != other.batch:
-            return self._own("batch", also="random" if mine.random != other.random else "")
-        return self._own("random") if mine.random != other.random else None
+            return self._own("batch", also=", ".join(stand_elsewhere))
+        return self._own("random", also=", ".join(stand_elsewhere)) if stand_elsewhere else None
 
     def _call(self, mine: Call) -> Own | None:
         if self.calls == len(self.second.calls):

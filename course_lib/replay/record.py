@@ -60,13 +60,14 @@ class Recorder:
             batch: this rank's: tensors, in lists, tuples and dicts.
         """
         bits = "" if batch is None else digest(batch)
-        now, before = _random_digits(), self._random_at_start
-        moved = {name: digits for name, digits in now.items() if before.get(name) != digits}
-        self.write(Step(number, self._calls, bits, digest(moved)))
+        now, start = _random_digits(), self._random_at_start
+        moved = tuple(name for name in now if start.get(name) != now[name])
+        self.write(Step(number, self._calls, bits, now, moved))
 
     def loss(self, value: float | torch.Tensor) -> None:
         """The loss of the step that began last."""
-        self.write(Loss(float(value).hex()))
+        number = value.item() if isinstance(value, torch.Tensor) else value
+        self.write(Loss(float(number).hex()))
 
     @contextmanager
     def paused(self) -> Iterator[None]:

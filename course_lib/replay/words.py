@@ -17,7 +17,7 @@ BECAUSE = {
     "received": f"it gives other bits, and {EQUAL}. Whose they are cannot be told, since the log "
     "of a rank of the group is missing or too short",
     "batch": f"another batch; {EQUAL}",
-    "random": f"the random generators stand elsewhere; {EQUAL}",
+    "random": f"random generators stand elsewhere ({{also}}); {EQUAL}",
     "loss": f"another loss; {EQUAL}, and so were this step's calls",
 }
 
@@ -28,8 +28,11 @@ def difference(
     """Where it is, why it is there, and where it went."""
     start = same[0]
     ranks = names(own.rank for own in same)
-    because = _program(start) if kind == "program" else BECAUSE[kind].format(ranks=ranks)
-    also = ". The random states differ as well" if start.also == "random" else ""
+    because = (
+        _program(start) if kind == "program" else BECAUSE[kind].format(ranks=ranks, also=start.also)
+    )
+    also = f". Random generators stand elsewhere as well ({start.also})" if start.also else ""
+    also = also if kind == "batch" else ""
     text = f"{_step(start.step)}, {ranks}{_call(start.call, kind)}: {because}{also}."
     if reached:
         text += f" It reached {names(reached)} through what a call gave them."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from course_lib.replay import (
     RankLog,
     Recorder,
     Recording,
+    first_difference,
     read_recording,
     record,
     replay,
@@ -98,6 +100,32 @@ def test_random_numbers_are_those_of_then(ranks: Ranks) -> None:
         return torch.equal(*drawn)
 
     assert ranks(run, 2) == [True, True]
+
+
+def test_generators_that_nobody_uses_do_not_count(ranks: Ranks) -> None:
+    """Whether they stand where the run began, or elsewhere because nobody has seeded them."""
+
+    def run(group: Group) -> list[str]:
+        kept = []
+        for number in range(3):
+            with record(None, group) as recorder:
+                torch.manual_seed(8)  # the second time it stands there already
+                random.seed(number if number == 2 else None)
+                recorder.step(0)
+            kept.append(as_all(recorder, group))
+        unused = []
+        for _ in range(2):
+            random.seed()
+            with record(None, group) as recorder:
+                recorder.step(0)
+            unused.append(as_all(recorder, group))
+        pairs = (kept[:2], (kept[0], kept[2]), unused)
+        return [found.text if (found := first_difference(*pair)) else "" for pair in pairs]
+
+    for seeded, other, unused in ranks(run, 2):
+        assert "generators stand elsewhere (python)" in seeded  # it was seeded, with something else
+        assert "generators stand elsewhere (python)" in other
+        assert unused == ""
 
 
 def test_a_program_that_ends_early_or_late_is_found(ranks: Ranks) -> None:

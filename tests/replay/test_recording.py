@@ -111,6 +111,7 @@ DAMAGE: dict[str, Callable[[list[str]], object]] = {
     "a field too few": lambda lines: lines.__setitem__(1, '{"kind": "step", "number": 0}'),
     "a number as text": lambda lines: lines.__setitem__(1, edited(lines[1], number="0")),
     "a text as number": lambda lines: lines.__setitem__(1, edited(lines[1], batch=0)),
+    "random states as a text": lambda lines: lines.__setitem__(1, edited(lines[1], random="x")),
     "a group of texts": lambda lines: lines.__setitem__(2, edited(lines[2], group=["x"])),
     "a loss that is no number": lambda lines: lines.append('{"kind": "loss", "bits": "high"}'),
     "a call is missing": lambda lines: lines.pop(2),

@@ -21,7 +21,7 @@ def run(bits: Sequence[str], world: int = 2, steps: int = 4) -> Recording:
             given = bits[rank] if step == 2 else "a"
             taken = "b" if step < 2 or set(bits) == {"a"} else "c"
             entries += [
-                Step(step, step, "", ""),
+                Step(step, step, "", {}, ()),
                 Call(step, "all_reduce", "dp", tuple(range(world)), step, (4,), "float64", -1,
                      "sum", given, "a.py, line 3"),
                 Done(step, taken),
