@@ -26,7 +26,7 @@ from course_lib.checkpoint.files.write import raw_bytes
 from course_lib.trace import Refusal
 
 BYTES = 8
-PIECE = 1 << 22  # elements that are copied at a time
+PIECE = 1 << 17  # elements that are copied at a time: what the cache holds
 
 
 def digest(value: Any) -> str:

@@ -71,6 +71,7 @@ class Run:
         other: the same of the text to validate on.
         scaler: of the loss, for fp16.
         training: makes the record of all this, for checkpoints.
+        recorder: is told of each step's batch and loss; None if the run is not recorded.
 
     Raises:
         ConfigError: the config cannot work on so many ranks.
@@ -79,6 +80,7 @@ class Run:
     def __init__(self, config: RunConfig, group: Group) -> None:
         check(config, group.size)
         self.config, self.group = config, group
+        self.recorder: Recorder | None = None
         dtype = torch.float64 if config.weights == "fp64" else torch.float32
         whole = Transformer(config.model, config.seed).to(group.device, dtype)
         if config.weights_from:
@@ -116,19 +118,19 @@ class Run:
         init, interval = 2.0**self.config.scale_power, self.config.scale_window
         return DynamicLossScaler(self.group, init, interval=interval)
 
-    def step(self, recorder: Recorder | None = None) -> StepReport:
-        """Makes the next update; a recorder is told of its batch and its loss."""
+    def step(self) -> StepReport:
+        """Makes the next update."""
         rate = rate_at(self.config, self.sampler.step)
         for optimizer in self.optimizers:
             for options in optimizer.param_groups:
                 options["lr"] = rate
         batches = self._own(next(self.sampler))
-        if recorder is not None:
-            recorder.step(self.sampler.step, batches)
+        if self.recorder is not None:
+            self.recorder.step(self.sampler.step, batches)
         max_norm = self.config.max_norm
         report = train_step(self.model, batches, self.optimizers, max_norm, self.scaler)
-        if recorder is not None:
-            recorder.loss(report.loss)
+        if self.recorder is not None:
+            self.recorder.loss(report.loss)
         return report
 
     def validate(self) -> float:
@@ -169,13 +171,13 @@ def train(config: RunConfig, group: Group, *, bar: bool | None = None) -> list[d
         report = Reporter(run.model, run.optimizers, config, start, bar)
         saver = _saver(config, group)
         rows = []
-        with _recorder(config, group, start) as recorder:
+        with _recorder(config, group, start) as run.recorder:
             # Validation, measured times and checkpoints are no part of what is compared.
-            aside = recorder.paused if recorder else nullcontext
+            aside = run.recorder.paused if run.recorder else nullcontext
             for step in range(start + 1, config.steps + 1):
                 if step <= config.steps - config.trace_steps + 1:
                     group.ledger.forget()
-                rows.append(_make(run, step, recorder))
+                rows.append(_make(run, step))
                 with aside():
                     if config.validate_every and step % config.validate_every == 0:
                         rows[-1]["validation"] = run.validate()
@@ -202,11 +204,11 @@ def _recorder(config: RunConfig, group: Group, start: int) -> Iterator[Recorder 
         yield recorder
 
 
-def _make(run: Run, step: int, recorder: Recorder | None) -> dict[str, float]:
+def _make(run: Run, step: int) -> dict[str, float]:
     """One step, and its row."""
     begin = time.perf_counter()
     with run.group.ledger.span(f"step {step}"):
-        report = run.step(recorder)
+        report = run.step()
     return {
         "step": step,
         **asdict(report),

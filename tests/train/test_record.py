@@ -26,11 +26,11 @@ def on(group: Group, config: RunConfig, bad_rank: int = -1, bad_step: int = -1) 
     """Trains; in one step, one rank has a bit flipped in its first weight."""
     make = Run.step
 
-    def step(run: Run, *args: Any) -> Any:
+    def step(run: Run) -> Any:
         if (group.rank, run.sampler.step + 1) == (bad_rank, bad_step):
             weight = run.model.parameters[0]
             weight.data.view(torch.int32).view(-1)[0] ^= 1 << 22
-        return make(run, *args)
+        return make(run)
 
     Run.step = step  # type: ignore[method-assign]
     try:
