@@ -213,6 +213,9 @@ class Judging:
             "suite": str(entry.suite),
             "root": str(root),
             "network": entry.exercise.network,
+            "library": entry.exercise.library,
+            "own": entry.exercise.own,
+            "allowed": entry.exercise.allowed,
             "protected": [
                 str(PACKAGE),
                 *(str(root / name) for name in PROTECTED + HIDDEN),

@@ -29,6 +29,8 @@ Rules
   what you send: an output brings its graph along, and with it the activations that came in.) A
   variable that still points to the last micro-batch's tensors is all right.
 - On return nothing is under way: whatever was started has been waited for.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Callable, Sequence

@@ -30,6 +30,8 @@ Rules
 - One collective of `course_lib.comm` a hunt, on every rank, with at most 64 bytes of this rank's
   own: a rank that sees nothing cannot know whether another does.
 - What is left in the parameters' `grad` does not matter. `model` itself has the name "".
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from typing import Any

@@ -74,6 +74,9 @@ class Subject:
         hidden: folders from which they may read nothing.
         processes: limit on this user's processes; 0 for none.
         network: `switch`, or `torch` where the exercise is about torch.distributed itself.
+        library: what of the course's library the source may use (see `Exercise`).
+        own: what it has to write itself.
+        allowed: both in a sentence.
     """
 
     name: str
@@ -86,6 +89,9 @@ class Subject:
     hidden: tuple[str, ...] = ()
     processes: int = 0
     network: str = "switch"
+    library: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    allowed: str = ""
 
 
 class Trial:
@@ -152,6 +158,9 @@ class Trial:
             "root": subject.root,
             "name": subject.name,
             "defines": subject.defines,
+            "library": subject.library,
+            "own": subject.own,
+            "allowed": subject.allowed,
             "folder": self._folder,
             "protected": subject.protected,
             "hidden": subject.hidden,

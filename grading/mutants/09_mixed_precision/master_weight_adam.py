@@ -81,6 +81,31 @@ WRONG = [
     Wrong("weights_forgotten", ["the weights never changed"], '''
 -            p.copy_(master)
 '''),
+    Wrong("torchs_own", ["what this exercise does not allow: torch.optim.AdamW"], '''
+         self.masters = [p.detach().float() for p in self.parameters]
++        self.inner = torch.optim.AdamW(self.masters, lr=self.lr, betas=self.betas, eps=self.eps,
++                                       weight_decay=self.weight_decay)
+@@
+-            gradient, (beta1, beta2) = p.grad.float(), self.betas
+-            self.steps[place] += 1
+-            master.mul_(1 - self.lr * self.weight_decay)
+-            mean.lerp_(gradient, 1 - beta1)
+-            square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+-            true_mean = mean / (1 - beta1 ** self.steps[place])
+-            root = (square / (1 - beta2 ** self.steps[place])).sqrt() + self.eps
+-            master.sub_(self.lr * true_mean / root)
+-            p.copy_(master)
+-            p.grad = None
++            master.grad = p.grad.float()
++        self.inner.step()
++        for place, p in enumerate(self.parameters):
++            master, p.grad = self.masters[place], None
++            master.grad = None
++            p.copy_(master)
++            if master in self.inner.state:
++                self.means[place].copy_(self.inner.state[master]["exp_avg"])
++                self.squares[place].copy_(self.inner.state[master]["exp_avg_sq"])
+'''),
 ]
 
 RIGHT = [

@@ -34,6 +34,7 @@ EXERCISE = Exercise(
     minutes=40,
     order=60,
     defines=("FAULT", "sharded_step", "save_state", "load_state", "train_epochs", "evaluate"),
+    library=("comm", "data.shard_indices"),
     hints=(
         "Go through the variables of an exhibit and ask of each: must it be the same on all ranks, "
         "or different? Then ask who sees to that. If nothing in the code does, print it on every "

@@ -24,6 +24,22 @@ EXERCISE = Exercise(
     minutes=150,
     order=10,
     defines=("Trainer",),
+    library=(
+        "comm",
+        "model",
+        "schedule",
+        "parallel.Pipeline",
+        "parallel.average_over_replicas",
+        "parallel.Zero1",
+        "parallel.sum_tied_gradient",
+        "parallel.vocab_parallel_cross_entropy",
+        "train.clip_grad_norm_nd",
+        "train.expert_parallel",
+        "train.pipeline_stages",
+        "train.tensor_copies",
+        "train.tensor_parallel",
+        "train.tied_pair",
+    ),
     hints=(
         "Begin with pp = dp = ep = tp = 1 in your mind, and add an axis at a time. For each, the "
         "table of section 3 says who has the same weight and who has other rows. Each rank has its "
