@@ -106,12 +106,11 @@ def answers_of(entry: Entry) -> list[KnownAnswer]:
 
 
 def _group_slips(entry: Entry, solution: str) -> Iterator[KnownAnswer]:
-    """Answers that take the world for their group, where a check is repeated on a part of it."""
-    if any(check.in_part for check in entry.checks):
-        same = harmless_slips(entry.mutants)
-        for name, text in group_slips(solution):
-            if name not in same:
-                yield KnownAnswer("mutant", entry, f"{name}.py", text)
+    """Answers that take the world for their group, but for those to which it is the same."""
+    same = harmless_slips(entry.mutants)
+    for name, text in group_slips(solution):
+        if name not in same:
+            yield KnownAnswer("mutant", entry, f"{name}.py", text)
 
 
 def _borrowed(entry: Entry, solution: str) -> Iterator[KnownAnswer]:

@@ -2,6 +2,8 @@
 
 from course_lib.grade.author.answers import Right, Wrong
 
+SAME = ["world_size_for_size"]  # `world` is the group of all ranks: its size is the world's
+
 WRONG = [
     Wrong("always_two_nodes", ["with 6 ranks", "2 on each node"], '''
      """

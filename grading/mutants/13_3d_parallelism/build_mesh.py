@@ -2,6 +2,8 @@
 
 from course_lib.grade.author.answers import Right, Wrong
 
+SAME = ["world_size_for_size"]  # `world` is the group of all ranks: its size is the world's
+
 WRONG = [
     Wrong("across_by_own_line", ["some ranks refused and the others went on"], '''
 -    too_small = any(size < 1 for size in sizes.values())  # mutate: same

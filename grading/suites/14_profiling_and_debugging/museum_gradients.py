@@ -168,6 +168,7 @@ def _copied(value: Any) -> Any:
     points=2,
     code="E",
     diagnosis="the docstring's symptom: print this gradient on every rank",
+    in_part=True,
 )
 def check_engine(run: Run) -> None:
     """E: whole parameters and parts, after each micro-batch."""
