@@ -67,6 +67,11 @@ FINE = {
     "star": ("from course_lib.comm import *", "Group, send, recv"),
     "module": ("from course_lib import comm", "comm.send, comm.Group"),
     "whole_name": ("import course_lib.comm", "course_lib.comm.Group"),
+    "not_there": (
+        "from course_lib import comm\nfrom course_lib.comm import messages",
+        "assert not hasattr(comm, 'nothing') and not hasattr(messages, 'nothing')",
+    ),
+    "what_it_imports": ("from course_lib.comm import messages", "messages.torch.zeros(1)"),
     "caught": ("try:\n    import course_lib.parallel\nexcept PermissionError:\n    pass", "pass"),
     "torch_by_torch": ("import torch", "torch.optim.AdamW([tensor])"),
     "torch_not_called": ("from torch.nn.utils import clip_grad_norm_", "pass"),

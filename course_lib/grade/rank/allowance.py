@@ -26,6 +26,11 @@ def _room(name: str) -> str:
     return name.split(".")[1]
 
 
+def _is_module(parent: ModuleType, name: str) -> bool:
+    """Whether a full name is that of a module inside a package."""
+    return hasattr(parent, "__path__") and find_spec(name) is not None
+
+
 class Allowance:
     """What one answer may use.
 
@@ -175,7 +180,7 @@ class View(ModuleType):
         if name == "__all__":
             return [each for each in real.__all__ if allowance.may_use(f"{real.__name__}.{each}")]
         if not name.startswith("__"):
-            if isinstance(vars(real).get(name, real), ModuleType) and find_spec(full):
+            if isinstance(vars(real).get(name, real), ModuleType) and _is_module(real, full):
                 return allowance.view(full)
             if not allowance.may_use(full):
                 allowance.refuse(full)
