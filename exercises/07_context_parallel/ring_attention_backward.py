@@ -31,7 +31,8 @@ Rules
   your own up to the diagonal, later ones not at all.
 - All arguments stay as they are; results have the dtype of q. They need not be contiguous.
 
-Your answer may use `comm` of `course_lib`.
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
+and `comm.exchange` of `course_lib`.
 """
 
 import torch

@@ -34,7 +34,8 @@ Rules
 
 To hide the hop behind the computation, start it before you compute with the block, and wait after.
 
-Your answer may use `comm` of `course_lib`.
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
+and `comm.exchange` of `course_lib`.
 """
 
 import torch
