@@ -54,9 +54,11 @@ def starter(entry: Entry) -> str:
 
 
 def _with_rules(text: str, allowed: str) -> str:
-    """The starter with a last paragraph in its docstring: what an answer may use."""
-    docstring = ast.parse(text).body[0]
-    lines = text.splitlines(keepends=True)
+    """The starter with a last paragraph in its docstring, if it has one: what answers may use."""
+    tree = ast.parse(text)
+    if ast.get_docstring(tree) is None:
+        return text
+    docstring, lines = tree.body[0], text.splitlines(keepends=True)
     end = (docstring.end_lineno or 1) - 1  # the line with the closing quotes
     last = lines[end].rstrip().removesuffix('"""')
     rules = textwrap.fill(allowed, WIDTH, break_long_words=False, break_on_hyphens=False)

@@ -74,9 +74,7 @@ class Subject:
         hidden: folders from which they may read nothing.
         processes: limit on this user's processes; 0 for none.
         network: `switch`, or `torch` where the exercise is about torch.distributed itself.
-        library: what of the course's library the source may use (see `Exercise`).
-        own: what it has to write itself.
-        allowed: both in a sentence.
+        allowance: what the source may use: `library`, `own` and `allowed` of the `Exercise`.
     """
 
     name: str
@@ -89,9 +87,7 @@ class Subject:
     hidden: tuple[str, ...] = ()
     processes: int = 0
     network: str = "switch"
-    library: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
-    allowed: str = ""
+    allowance: tuple[tuple[str, ...], tuple[str, ...], str] = ((), (), "")
 
 
 class Trial:
@@ -158,9 +154,7 @@ class Trial:
             "root": subject.root,
             "name": subject.name,
             "defines": subject.defines,
-            "library": subject.library,
-            "own": subject.own,
-            "allowed": subject.allowed,
+            "allowance": subject.allowance,
             "folder": self._folder,
             "protected": subject.protected,
             "hidden": subject.hidden,

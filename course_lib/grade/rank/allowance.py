@@ -186,6 +186,10 @@ class View(ModuleType):
                 allowance.refuse(full)
         return getattr(real, name)
 
+    def __dir__(self) -> list[str]:
+        """All its names, also those that are not allowed."""
+        return dir(vars(self)["_real"])
+
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets it in the module itself, where the seal sees it."""
         setattr(vars(self)["_real"], name, value)

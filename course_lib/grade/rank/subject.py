@@ -48,8 +48,8 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
     """Runs as a forked child; ends only when the judge says so or is gone.
 
     Args:
-        args: rank, world, port, path (the learner's file), root, name, defines, library, own,
-            allowed, folder, protected, hidden, memory, cpu, longest, processes, network.
+        args: rank, world, port, path (the learner's file), root, name, defines, allowance,
+            folder, protected, hidden, memory, cpu, longest, processes, network.
         fds: the judge's channel, the pipe for printed output, and what the network needs: the line
             to the switch and the memory shared with it; or, for torch's, on rank 0 the store's
             socket.
@@ -95,7 +95,7 @@ class Rank:
         self._tcp = args["network"] == "torch"  # the switch's lines are there already
         writable = confine(args["folder"], args["path"], tcp=self._tcp)  # before any thread
         self._fence = Fence(args["protected"], args["hidden"], writable)
-        self._allowance = Allowance(args["path"], args["library"], args["own"], args["allowed"])
+        self._allowance = Allowance(args["path"], *args["allowance"])
         self._program = threading.get_ident()
         threading.Thread(target=self._answer, daemon=True, name="course control").start()
 
