@@ -23,6 +23,8 @@ Rules
 - Runs that disagree at one step disagree at all later ones.
 - At most ⌈log2(steps)⌉ + 1 calls of each probe, also to find that the runs never part.
 - Plain Python and torch; one process, nothing is sent.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
