@@ -26,7 +26,7 @@ def book(op: str, tensor: torch.Tensor, group: Group, *, payload: int, **fields:
         payload: S of the formulas, in bytes.
         fields: further fields of `Event`: bytes sent and received, peer, algorithm.
     """
-    return group.book(
+    event = group.book(
         op,
         payload=payload,
         shape=tuple(tensor.shape),
@@ -34,3 +34,6 @@ def book(op: str, tensor: torch.Tensor, group: Group, *, payload: int, **fields:
         item=tensor.element_size(),
         **fields,
     )
+    if group.ledger.watcher is not None:
+        group.ledger.watcher(event, tensor)
+    return event

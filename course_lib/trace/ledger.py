@@ -73,6 +73,8 @@ class Ledger:
         peak: the most that was held at any time, by memory class.
         samples: (seconds on the machine's clock, class, bytes held from then on), for each change.
         counts: how many calls of each sort have begun, also those that are forgotten.
+        watcher: called with each event that begins and its tensor, for those who follow tensors;
+            None if nobody does.
     """
 
     def __init__(self, rank: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -84,6 +86,7 @@ class Ledger:
         self.peak: dict[str, int] = {}
         self.samples: list[tuple[float, str, int]] = []
         self.counts: dict[Counted, int] = {}
+        self.watcher: Callable[[Event, Any], None] | None = None
         self._parents: list[Event] = []
         self._lines: list[tuple[str, int]] = []
 

@@ -1,0 +1,78 @@
+"""Which value each rank's tensors have now, also when one shows a part of another's memory.
+
+Notebook: 06 Tensor parallel (types of a distributed tensor).
+Source: the storage and view model of torch's tensors.
+Costs: a write looks at all views of its storage.
+The production version keeps the type on the tensor, and views of a buffer are on their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from course_lib.spmd.aligned import Record
+from course_lib.spmd.types import P, R, Type, V, Value
+
+
+class State:
+    """Values by rank and tensor number.
+
+    Args:
+        records: of all ranks.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._tensors = [record["tensors"] for record in records]
+        self._values: list[dict[int, Value]] = [{} for _ in records]
+        self._views: list[dict[int, list[int]]] = [{} for _ in records]
+        self._made: dict[tuple[int, ...], tuple[Value, ...]] = {}  # one for all ranks, and why
+
+    def get(self, rank: int, number: int) -> Value | None:
+        """What is known of a tensor; None if it was never made or seen."""
+        return self._values[rank].get(number)
+
+    def set(self, rank: int, number: int, value: Value, *, wrote: bool) -> None:
+        """Notes a tensor's value; if it was written to, also for all that show the same memory."""
+        values, tensors = self._values[rank], self._tensors[rank]
+        mine = tensors[number]
+        views = self._views[rank].setdefault(mine["storage"], [])
+        if number not in values:
+            views.append(number)
+        values[number] = value
+        for other in views if wrote else ():
+            its = tensors[other]
+            if other != number and its["first"] < mine["last"] and mine["first"] < its["last"]:
+                inside = mine["first"] <= its["first"] and its["last"] <= mine["last"]
+                same = its["shape"] == mine["shape"]
+                values[other] = self._seen_by(values[other], value, inside, same)
+
+    def _seen_by(self, old: Value, new: Value, inside: bool, same: bool) -> Value:
+        """What another view shows now: the same object for all ranks on which this happens."""
+        key = (id(old), id(new), inside, same)
+        if key not in self._made:
+            made = _shown(new, same) if inside else _joined(old, new)
+            self._made[key] = (made, old, new)
+        return self._made[key][0]
+
+
+def _shown(value: Value, same: bool) -> Value:
+    """A part of what was written, seen by another view."""
+    if same:
+        return value
+    types = tuple(V if each.letter == "S" else each for each in value.types)
+    return replace(value, types=types, piece=None)
+
+
+def _joined(old: Value, new: Value) -> Value:
+    """A tensor of which a part was written."""
+    types = tuple(_either(a, b, old.zero) for a, b in zip(old.types, new.types, strict=True))
+    added = new.added or old.added
+    return replace(old, types=types, zero=old.zero and new.zero, sure=old.sure or new.sure,
+                   added=added, made=new.made, line=new.line)  # fmt: skip
+
+
+def _either(old: Type, new: Type, was_zero: bool) -> Type:
+    if was_zero and new in (R, P):
+        return new
+    return old if old == new else V
