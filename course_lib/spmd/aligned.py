@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 AHEAD = 40  # operations that a rank may make alone (printing, a branch) before it is given up
+COPIES = ("detach", "new_empty_strided", "copy_")  # what a rank may make and another may not
 SURE = 3  # operations in a row that show that ranks are together again
 
 Record = dict[str, Any]
@@ -27,17 +28,31 @@ def side_by_side(records: Sequence[Record]) -> Iterator[list[Record | None]]:
     lists = [record["calls"] for record in records]
     places = [0] * len(lists)
     while all(place < len(calls) for place, calls in zip(places, lists, strict=True)):
-        now = [calls[place] for place, calls in zip(places, lists, strict=True)]
-        skips = [0] * len(lists) if _same(now) else _meeting(lists, places)
+        skips = _alone(lists, places)
         if skips is None:
             return
         for rank, count in enumerate(skips):
             for call in lists[rank][places[rank] : places[rank] + count]:
                 yield [call if other == rank else None for other in range(len(lists))]
         places = [place + count for place, count in zip(places, skips, strict=True)]
-        if all(place < len(calls) for place, calls in zip(places, lists, strict=True)):
+        if not any(skips):
             yield [calls[place] for place, calls in zip(places, lists, strict=True)]
-        places = [place + 1 for place in places]
+            places = [place + 1 for place in places]
+
+
+def _alone(lists: Sequence[list[Record]], places: Sequence[int]) -> list[int] | None:
+    """How many calls each rank makes alone now: none if all do the same; None if they part."""
+    pairs = list(zip(places, lists, strict=True))
+    if _same([calls[place] for place, calls in pairs]):
+        return [0] * len(lists)
+    copies = [_copies(calls[place : place + AHEAD]) for place, calls in pairs]
+    return copies if any(copies) else _meeting(lists, places)
+
+
+def _copies(calls: Sequence[Record]) -> int:
+    """How many calls in a row only copy: autograd makes them or not, as a gradient is held."""
+    names = (call["op"] not in COPIES for call in calls)
+    return next((count for count, stops in enumerate(names) if stops), len(calls))
 
 
 def parting(records: Sequence[Record]) -> str:

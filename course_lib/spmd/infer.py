@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from course_lib.spmd.aligned import Record, parting, side_by_side
+from course_lib.spmd.pieces import merged
 from course_lib.spmd.report import Report, Row
 from course_lib.spmd.types import Axis, R, Value
 from course_lib.spmd.walk import Walk
@@ -52,8 +53,10 @@ def _rows(walk: Walk) -> list[Row]:
     for name in first["names"]:
         numbers = [record["names"].get(name, -1) for record in walk.records]
         held = [walk.state.get(rank, number) for rank, number in enumerate(numbers)]
-        if held[0] is not None and all(value is held[0] for value in held):
-            rows.append(Row(name, first["tensors"][numbers[0]]["shape"], held[0]))
+        values = [value for value in held if value is not None]
+        if len(values) == len(held):
+            value = values[0] if len({*map(id, values)}) == 1 else merged(values, walk.axes)
+            rows.append(Row(name, first["tensors"][numbers[0]]["shape"], value))
     return rows
 
 

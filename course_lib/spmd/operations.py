@@ -55,4 +55,5 @@ LOSSES = _names("mse_loss nll_loss_forward nll_loss2d_forward")
 LOSS_BACKWARDS = _names("mse_loss_backward nll_loss_backward")
 LINEAR_PATH = {*MOVES, *JOINS, "copy"}  # on which a gradient is still that gradient
 SAME_TENSOR = _names("detach alias view_as view _unsafe_view lift_fresh t transpose")
+COPIES = _names("detach alias clone copy")
 FACTORIES_OF_ZEROS = _names("zeros zeros_like new_zeros zero")

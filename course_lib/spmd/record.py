@@ -21,6 +21,7 @@ from course_lib.trace import Event, Ledger
 from course_lib.trace.own_line import own_line
 
 SAMPLES = 16  # elements that are looked at to tell a constant
+PRECISE = (torch.float32, torch.float64)  # dtypes in which rounding can be told from a difference
 SILENT = {
     "is_same_size",
     "_local_scalar_dense",
@@ -129,6 +130,7 @@ class Recorder(TorchDispatchMode):
     def _booked(self, event: Event, tensor: torch.Tensor) -> None:
         """The ledger tells of a call; of those built from messages only this knows the tensor."""
         if event.algorithm and event.parent < 0:
+            self._end_built()
             self._built = event, self._seen(tensor)
 
     def _end_built(self) -> None:
@@ -168,7 +170,10 @@ class Recorder(TorchDispatchMode):
             first = tensor.storage_offset() * tensor.element_size()
             reach = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
             last = first + reach * tensor.element_size() * bool(tensor.numel())
-            self.tensors.append({"storage": place, "shape": shape, "first": first, "last": last})
+            fine = tensor.dtype == torch.float64
+            self.tensors.append(
+                {"storage": place, "shape": shape, "first": first, "last": last, "fine": fine}
+            )
         return self._numbers[key]
 
     def to_dict(self, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,16 +215,30 @@ def named_tensors(names: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return found
 
 
-def checksum(tensor: torch.Tensor) -> tuple[int, bool]:
-    """A number that differs where the values do, and whether all elements are the same."""
-    if tensor.device.type == "meta" or not tensor.numel() or tensor.is_sparse:
-        return 0, True
+def checksum(tensor: torch.Tensor) -> tuple[int, bool, float, float]:
+    """What two tensors must have in common to be the same.
+
+    Returns:
+        A number that differs where a bit does; whether all elements are the same; their sum and the
+        sum of their absolute values, which tell rounding from a difference.
+    """
+    if tensor.device.type == "meta" or tensor.is_sparse or _is_empty(tensor):
+        return 0, True, 0.0, 0.0
     flat = tensor.detach().reshape(-1)
     if flat.is_complex():
         flat = torch.view_as_real(flat).reshape(-1)
-    raw: Any = flat.contiguous().view(torch.uint8).cpu().numpy()
+    # A copy: memory that numpy has seen cannot be resized any more, and FSDP resizes its own.
+    raw: Any = flat.to("cpu", copy=True).view(torch.uint8).numpy()
     some = flat[:: max(1, len(flat) // SAMPLES)]
-    return zlib.crc32(memoryview(raw)), bool((some == flat[-1]).all())
+    total, absolute = 0.0, 0.0
+    if flat.dtype in PRECISE:
+        total, absolute = float(flat.double().sum()), float(flat.double().abs().sum())
+    return zlib.crc32(memoryview(raw)), bool((some == flat[-1]).all()), total, absolute
+
+
+def _is_empty(tensor: torch.Tensor) -> bool:
+    """Whether there are no elements, or their memory was given back, as FSDP does."""
+    return not tensor.numel() or not tensor.untyped_storage().nbytes()
 
 
 def _is_trained(tensor: torch.Tensor) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from course_lib.spmd.aligned import Record
-from course_lib.spmd.types import P, R, Type, V, Value
+from course_lib.spmd.types import Axis, P, R, Type, V, Value
 
 
 class State:
@@ -26,11 +26,24 @@ class State:
         self._tensors = [record["tensors"] for record in records]
         self._values: list[dict[int, Value]] = [{} for _ in records]
         self._views: list[dict[int, list[int]]] = [{} for _ in records]
-        self._made: dict[tuple[int, ...], tuple[Value, ...]] = {}  # one for all ranks, and why
+        self._apart: list[dict[int, frozenset[int]]] = [{} for _ in records]
+        self._made: dict[tuple[object, ...], tuple[Value, ...]] = {}  # one for all ranks, and why
 
     def get(self, rank: int, number: int) -> Value | None:
         """What is known of a tensor; None if it was never made or seen."""
         return self._values[rank].get(number)
+
+    def place(self, numbers: Sequence[int], axes: Sequence[Axis]) -> None:
+        """Notes on which axes the ranks' tensors lie at different places of their storages.
+
+        If the storage becomes the same on all ranks, these become its pieces, and not the same.
+        """
+        pairs = list(zip(self._tensors, numbers, strict=True))
+        firsts = [tensors[number]["first"] for tensors, number in pairs]
+        if len(set(firsts)) > 1:
+            apart = frozenset(n for n, axis in enumerate(axes) if not axis.holds(firsts))
+            for rank, number in enumerate(numbers):
+                self._apart[rank][number] = apart
 
     def set(self, rank: int, number: int, value: Value, *, wrote: bool) -> None:
         """Notes a tensor's value; if it was written to, also for all that show the same memory."""
@@ -45,23 +58,28 @@ class State:
             if other != number and its["first"] < mine["last"] and mine["first"] < its["last"]:
                 inside = mine["first"] <= its["first"] and its["last"] <= mine["last"]
                 same = its["shape"] == mine["shape"]
-                values[other] = self._seen_by(values[other], value, inside, same)
+                apart = self._apart[rank].get(other, frozenset())
+                values[other] = self._seen_by(values[other], value, inside, same, apart)
 
-    def _seen_by(self, old: Value, new: Value, inside: bool, same: bool) -> Value:
+    def _seen_by(
+        self, old: Value, new: Value, inside: bool, same: bool, apart: frozenset[int]
+    ) -> Value:
         """What another view shows now: the same object for all ranks on which this happens."""
-        key = (id(old), id(new), inside, same)
+        key = (id(old), id(new), inside, same, apart)
         if key not in self._made:
-            made = _shown(new, same) if inside else _joined(old, new)
+            made = _shown(old, new, same, apart) if inside else _joined(old, new)
             self._made[key] = (made, old, new)
         return self._made[key][0]
 
 
-def _shown(value: Value, same: bool) -> Value:
+def _shown(old: Value, new: Value, same: bool, apart: frozenset[int]) -> Value:
     """A part of what was written, seen by another view."""
     if same:
-        return value
-    types = tuple(V if each.letter == "S" else each for each in value.types)
-    return replace(value, types=types, piece=None)
+        return new
+    types = [V if each.letter == "S" else each for each in new.types]
+    for axis in apart:
+        types[axis] = old.types[axis] if old.types[axis].letter == "S" else V
+    return replace(new, types=tuple(types), piece=None)
 
 
 def _joined(old: Value, new: Value) -> Value:

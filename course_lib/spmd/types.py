@@ -16,6 +16,7 @@ The production version also tells R apart from I, the same value with a gradient
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -100,6 +101,6 @@ class Axis(NamedTuple):
         """How many ranks a group has."""
         return len(self.lines[0])
 
-    def holds(self, equal_on: list[object]) -> bool:
+    def holds(self, equal_on: Sequence[object]) -> bool:
         """Whether what the ranks have (in rank order) is the same within every group."""
         return all(len({equal_on[rank] for rank in line}) == 1 for line in self.lines)

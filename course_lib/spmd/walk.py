@@ -52,12 +52,17 @@ class Walk:
             self._local(some, line)
 
     def _alone(self, moment: list[Record | None], line: str) -> None:
-        """Some ranks do what others do not: nothing is known of the results."""
-        value = self._keep(Value((V,) * len(self.axes), "on some ranks", line, sure=False))
+        """Some ranks do what others do not: of what they make nothing is known, except of copies.
+
+        Autograd, for one, takes a gradient over or copies it, as it happens to be held elsewhere.
+        """
+        unknown = self._keep(Value((V,) * len(self.axes), "on some ranks", line, sure=False))
         for rank, call in enumerate(moment):
             if call is not None:
+                is_copy = call["op"].rstrip("_") in ops.COPIES
+                source = self.state.get(rank, call["in"][-1]) if is_copy else None
                 for number in call["out"]:
-                    self.state.set(rank, number, value, wrote=number in call["wrote"])
+                    self.state.set(rank, number, source or unknown, wrote=number in call["wrote"])
 
     def _seen(self, some: list[Record], line: str) -> None:
         """A tensor from outside, or a collective's result that has arrived."""
@@ -96,13 +101,21 @@ class Walk:
             made, line = read[0].made, read[0].line
         else:
             made = call.name
-        shared = frozenset.intersection(*(v.shared for v in read)) if read else frozenset()
-        if call.name in ("mul", "div", "add", "sub", "sum", *ops.LINEAR_PATH):
-            shared = shared | self._divided(call)
-        else:
-            shared = frozenset()
+        shared = self._shared(call, read)
         sure = any(value.sure for value in read)
         return Value(types, made, line, sure, zero, shared)
+
+    def _shared(self, call: rules.Call, read: list[Value]) -> frozenset[int]:
+        """The axes on whose size the result, or a factor of it, was divided."""
+        if not read:
+            return frozenset()
+        given = [value.shared for value in read]
+        if call.name in {*ops.ADDS, *ops.JOINS}:
+            return frozenset.intersection(*given)
+        linear = {*ops.PRODUCTS, *ops.MATRICES, *ops.LINEAR_PATH, *ops.BACKWARDS}
+        if call.name in linear | ops.NORM_BACKWARDS:
+            return frozenset.union(*given) | self._divided(call)
+        return frozenset()
 
     def _divided(self, call: rules.Call) -> frozenset[int]:
         """The axes by whose size an operation divides."""
@@ -211,6 +224,7 @@ class Walk:
     def _input(self, some: list[Record], index: int) -> Value:
         """What the ranks read at one place; not the same tensor everywhere, perhaps."""
         numbers = [call["in"][index] for call in some]
+        self.state.place(numbers, self.axes)
         found = [self.state.get(rank, number) for rank, number in enumerate(numbers)]
         nothing = Value((V,) * len(self.axes), "given", sure=False)
         values = [value or nothing for value in found]
@@ -238,17 +252,20 @@ class Walk:
         What is claimed to be replicated and is not (a random operation) is not known; what is not
         known and agrees to the bit is replicated, for sure unless it may be chance.
         """
-        sums: list[Any] = [tuple(call["sums"][index]) for call in some]
-        shape = self.records[0]["tensors"][some[0]["out"][index]]["shape"]
+        sums = [call["sums"][index] for call in some]
+        tensor = self.records[0]["tensors"][some[0]["out"][index]]
         types, sure = [], value.sure
         for type_, axis in zip(value.types, self.axes, strict=True):
-            agree = axis.holds(sums)
-            if type_ == R and not agree:
+            agree = axis.holds([each[0] for each in sums])
+            near = agree or _near(sums, axis, 1e-12 if tensor["fine"] else 1e-6)
+            if type_ == R and not near:
                 type_ = V
             elif type_ == V and agree:
                 type_, sure = R, False
+            elif type_ == P and near and not sums[0][1]:
+                type_ = R  # what was pending has cancelled
             types.append(type_)
-        is_number = all(size == 1 for size in shape)
+        is_number = all(size == 1 for size in tensor["shape"])
         return replace(value, types=tuple(types), sure=sure if is_number else not sums[0][1])
 
     def _store(
@@ -256,8 +273,9 @@ class Walk:
     ) -> None:
         self._keep(value)
         self.parents[id(value)] = tuple(parents)
-        for rank, call in enumerate(some):
-            number = call["out"][index]
+        numbers = [call["out"][index] for call in some]
+        self.state.place(numbers, self.axes)
+        for rank, (call, number) in enumerate(zip(some, numbers, strict=True)):
             self.state.set(rank, number, value, wrote=number in call["wrote"])
 
     def _keep(self, value: Value) -> Value:
@@ -269,6 +287,16 @@ def _line_of(call: Record) -> str:
     path, line = call["line"]
     name = path.replace("\\", "/").rpartition("/")[2]
     return f"line {line}" if name.startswith("Cell") else f"{name}, line {line}"
+
+
+def _near(sums: Sequence[Any], axis: Axis, tolerance: float) -> bool:
+    """Whether what the ranks of each group have is the same up to rounding."""
+    for line in axis.lines:
+        totals, sizes = zip(*(sums[rank][2:] for rank in line), strict=True)
+        room = tolerance * max(sizes)
+        if max(totals) - min(totals) >= room or max(sizes) - min(sizes) >= room:
+            return False
+    return True
 
 
 def _args(call: Record) -> str:
