@@ -165,7 +165,7 @@ def tensor_parallel_attention(learner: Any, group: Group) -> dict[str, Any]:
     x = inner(_rows(2, ROWS, WIDTH))
     y = x + layer(x)
     _trained(y.square().mean(), inner, layer)
-    return {"inner": inner, "layer": layer, "y": y}
+    return {"inner": inner, "layer": layer, "y": y, "sharers": sharers}
 
 
 def vocab_parallel_embedding(learner: Any, group: Group) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def finalize_grads(learner: Any, group: Group) -> dict[str, Any]:
     held = [learner.Held(norm, "norm"), learner.Held(cut, "other")]
     learner.finalize_grads(held, mesh, None, True)
     _step(norm, cut)
-    return {"norm": norm, "cut": cut}
+    return {"norm": norm, "cut": cut, "dp": mesh["dp"], "tp": mesh["tp"]}
 
 
 def expert_grad_sync(learner: Any, group: Group) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def expert_grad_sync(learner: Any, group: Group) -> dict[str, Any]:
     expert.grad, router.grad = _rows(), _rows()
     learner.expert_grad_sync([expert], [router], replicas, group)
     _step(expert, router)
-    return {"expert": expert, "router": router}
+    return {"expert": expert, "router": router, "replicas": replicas, "world": group}
 
 
 SCENES: dict[str, Scene] = {

@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from course_lib.spmd.types import Axis
+
 AHEAD = 40  # operations that a rank may make alone (printing, a branch) before it is given up
 COPIES = ("detach", "new_empty_strided", "copy_")  # what a rank may make and another may not
 SURE = 3  # operations in a row that show that ranks are together again
+
 
 Record = dict[str, Any]
 
@@ -91,3 +94,19 @@ def _together(ours: list[Record], at: int, theirs: list[Record], there: int) -> 
     """Whether the next calls are the same, as far as there are any."""
     pairs = list(zip(ours[at : at + SURE], theirs[there : there + SURE], strict=False))
     return bool(pairs) and all(_same(pair) for pair in pairs)
+
+
+def near(sums: Sequence[Any], axis: Axis, tolerance: float) -> bool:
+    """Whether what the ranks of each group have is the same up to rounding.
+
+    Args:
+        sums: each rank's `checksum`.
+        axis: whose groups are compared.
+        tolerance: how much their sums may differ, as a part of the sum of absolute values.
+    """
+    for line in axis.lines:
+        totals, sizes = zip(*(sums[rank][2:] for rank in line), strict=True)
+        room = tolerance * max(sizes)
+        if max(totals) - min(totals) >= room or max(sizes) - min(sizes) >= room:
+            return False
+    return True

@@ -37,14 +37,15 @@ def relation(axis: Axis, groups: tuple[tuple[int, ...], ...]) -> str:
 def collective_rule(op: str, reduction: str, type_: Type, how: str) -> Found:
     """The type after a collective, on an axis to which its groups lie as `relation` says.
 
-    The mistake `counted` is a sum of what is replicated: it comes once from every rank.
+    The mistake `counted` is a sum of what is replicated, which comes once from every rank; `pieces`
+    adds different pieces of a tensor to each other.
     """
     if how == "across":
         return _across(reduction, type_)
     if how == "inside":
         return Found((R if type_ == R else V,))
     summed = op in ("all_reduce", "reduce_scatter", "reduce") and reduction == "sum"
-    mistake = "counted" if summed and type_ == R else ""
+    mistake = {"R": "counted", "S": "pieces"}.get(type_.letter, "") if summed else ""
     if op in ("all_reduce", "all_gather", "broadcast"):
         return Found((R,), mistake)
     scattered = op == "reduce_scatter" and how == "own"

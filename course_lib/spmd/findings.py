@@ -26,7 +26,13 @@ WORDS = {
     "before the step",
     "update": "the step makes {op} differ on {axis}: its gradient is {type} there; sum it over "
     "{axis} before the step",
+    "pieces": "{op} over {axis} adds different pieces of a sharded tensor to each other",
+    "cut": "each rank takes its own piece of a partial sum on {axis}: sum first",
+    "start": "{op} differs on {axis}, and its gradient was summed over {axis}: either it should "
+    "be made equal before the first step, or the gradient not be summed",
+    "torn": "{op} was the same on {axis}, and each rank has updated a part of it: gather the parts",
 }
+ABOUT_PARAMETERS = ("gradient", "update", "start", "torn")
 NAMES = {"R": "replicated", "S": "sharded", "P": "a partial sum", "V": "different on each rank"}
 
 
@@ -34,7 +40,7 @@ class Finding(NamedTuple):
     """One thing that cannot be meant.
 
     Attributes:
-        kind: `nonlinear`, `product`, `shard`, `counted`, `added`, `gradient` or `update`.
+        kind: a key of `WORDS`.
         line: where in the program.
         axis: name of the mesh axis.
         text: what it is, and what to do.
@@ -83,7 +89,7 @@ class Findings:
             op=op, axis=on.name, size=on.size, where=where, partial=partial,
             type=NAMES[value.types[axis].letter],
         )  # fmt: skip
-        about = op if kind in ("gradient", "update") else id(value)  # a backward reads it again
+        about = op if kind in ABOUT_PARAMETERS else id(value)  # a backward reads it again
         self._found.setdefault((kind, about), Finding(kind, line, on.name, text))
 
     def __iter__(self) -> Iterator[Finding]:

@@ -36,14 +36,18 @@ def types_of(records: Sequence[Record], axes: Sequence[Axis] = ()) -> Report:
 
 
 def axes_of(records: Sequence[Record]) -> list[Axis]:
-    """The axes on which the ranks have talked in groups that hold every rank once; else `world`."""
+    """The axes of the groups that the ranks have named or talked in; `world` if there are none.
+
+    A name counts if its groups hold every rank once. What lies like another axis is left out.
+    """
     names = {axis for record in records for axis, _ in record["axes"]}
     found = []
     for name in sorted(names):
         lines = {tuple(g) for record in records for axis, g in record["axes"] if axis == name}
         members = sorted(rank for line in lines for rank in line)
-        if members == list(range(len(records))):
+        if members == list(range(len(records))) and len(lines) < len(records):
             found.append(Axis(name, tuple(sorted(lines))))
+    found = list({axis.lines: axis for axis in reversed(found)}.values())[::-1]
     return found or [Axis("world", (tuple(range(len(records))),))]
 
 
@@ -61,11 +65,13 @@ def _rows(walk: Walk) -> list[Row]:
 
 
 def judge_the_end(walk: Walk, values: dict[str, Value]) -> None:
-    """Gradients that nobody has summed, of parameters that all ranks have."""
+    """What parameters that all ranks have lack: a sum of gradients, a gathering of parts."""
     for name in walk.records[0]["trained"]:
         held, grad = values.get(name), values.get(f"{name}.grad")
+        if held is None:
+            continue
         for axis in range(len(walk.axes)):
-            if held is None or grad is None or held.types[axis] != R:
-                continue
-            if id(grad) not in walk.sent[axis]:
+            if axis in held.torn:
+                walk.findings.add("torn", [held], op=name, axis=axis, line=held.line)
+            elif held.types[axis] == R and grad is not None and id(grad) not in walk.sent[axis]:
                 walk.judge_gradient("gradient", held, grad, axis, grad.line, name)

@@ -171,19 +171,23 @@ class Recorder(TorchDispatchMode):
             reach = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
             last = first + reach * tensor.element_size() * bool(tensor.numel())
             fine = tensor.dtype == torch.float64
-            self.tensors.append(
-                {"storage": place, "shape": shape, "first": first, "last": last, "fine": fine}
-            )
+            self.tensors.append({
+                "storage": place, "shape": shape, "first": first, "last": last, "fine": fine,
+                "dense": tensor.is_contiguous(),
+            })  # fmt: skip
         return self._numbers[key]
 
-    def to_dict(self, names: Mapping[str, Any]) -> dict[str, Any]:
+    def to_dict(self, names: Mapping[str, Any], program: str = "") -> dict[str, Any]:
         """The record as JSON-ready data.
 
         Args:
             names: the program's variables; those tensors among them, and parameters of modules,
-                that it has read or made are named in the report.
+                that it has read or made are named in the report. Groups among them are axes.
+            program: file name of the program, whose lines need no file's name.
         """
         events = self.ledger.events[self._begin :]
+        groups = [value for value in names.values() if hasattr(value, "ledger")]
+        known = {(group.axis, group.ranks) for group in groups if hasattr(group, "axis")}
         found = {
             name: tensor
             for name, tensor in named_tensors(names).items()
@@ -196,8 +200,9 @@ class Recorder(TorchDispatchMode):
             "tensors": self.tensors,
             "calls": self.calls,
             "names": variables,
+            "program": program,
             "trained": [name for name, tensor in found.items() if tensor.requires_grad],
-            "axes": sorted({(event.axis, event.group) for event in events if len(event.group) > 1}),
+            "axes": sorted({*known, *((event.axis, event.group) for event in events)}),
         }
 
 

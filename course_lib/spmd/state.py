@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from course_lib.spmd.aligned import Record
-from course_lib.spmd.types import Axis, P, R, Type, V, Value
+from course_lib.spmd.shapes import viewed
+from course_lib.spmd.types import Axis, P, R, S, Type, V, Value
+
+Tensor = dict[str, Any]
 
 
 class State:
@@ -56,38 +60,53 @@ class State:
         for other in views if wrote else ():
             its = tensors[other]
             if other != number and its["first"] < mine["last"] and mine["first"] < its["last"]:
-                inside = mine["first"] <= its["first"] and its["last"] <= mine["last"]
-                same = its["shape"] == mine["shape"]
                 apart = self._apart[rank].get(other, frozenset())
-                values[other] = self._seen_by(values[other], value, inside, same, apart)
+                values[other] = self._seen_by(values[other], value, mine, its, apart)
 
     def _seen_by(
-        self, old: Value, new: Value, inside: bool, same: bool, apart: frozenset[int]
+        self, old: Value, new: Value, mine: Tensor, its: Tensor, apart: frozenset[int]
     ) -> Value:
         """What another view shows now: the same object for all ranks on which this happens."""
-        key = (id(old), id(new), inside, same, apart)
+        inside = mine["first"] <= its["first"] and its["last"] <= mine["last"]
+        key = (id(old), id(new), inside, tuple(mine["shape"]), tuple(its["shape"]), apart)
         if key not in self._made:
-            made = _shown(old, new, same, apart) if inside else _joined(old, new)
+            made = _shown(old, new, mine, its, apart) if inside else _joined(old, new)
             self._made[key] = (made, old, new)
         return self._made[key][0]
 
 
-def _shown(old: Value, new: Value, same: bool, apart: frozenset[int]) -> Value:
-    """A part of what was written, seen by another view."""
-    if same:
+def _shown(old: Value, new: Value, mine: Tensor, its: Tensor, apart: frozenset[int]) -> Value:
+    """A part of what was written, or all of it in another shape, seen by another view."""
+    if its["shape"] == mine["shape"]:
         return new
-    types = [V if each.letter == "S" else each for each in new.types]
+    whole = its["first"] == mine["first"] and its["last"] == mine["last"]
+    alike = whole and its["dense"] and mine["dense"]
+    types = [_reshaped(each, mine, its) if alike else _part(each) for each in new.types]
     for axis in apart:
         types[axis] = old.types[axis] if old.types[axis].letter == "S" else V
     return replace(new, types=tuple(types), piece=None)
 
 
+def _part(type_: Type) -> Type:
+    return V if type_.letter == "S" else type_
+
+
+def _reshaped(type_: Type, mine: Tensor, its: Tensor) -> Type:
+    if type_.letter != "S":
+        return type_
+    place = viewed(type_.dim, mine["shape"], its["shape"], ())
+    return V if place is None else S(place)
+
+
 def _joined(old: Value, new: Value) -> Value:
     """A tensor of which a part was written."""
     types = tuple(_either(a, b, old.zero) for a, b in zip(old.types, new.types, strict=True))
-    added = new.added or old.added
-    return replace(old, types=types, zero=old.zero and new.zero, sure=old.sure or new.sure,
-                   added=added, made=new.made, line=new.line)  # fmt: skip
+    parts = {n for n, (a, b) in enumerate(zip(old.types, types, strict=True)) if R == a != b}
+    return replace(
+        old, types=types, zero=old.zero and new.zero, sure=old.sure or new.sure,
+        torn=old.torn | parts if old.sure else old.torn, added=new.added or old.added,
+        made=new.made, line=new.line,
+    )  # fmt: skip
 
 
 def _either(old: Type, new: Type, was_zero: bool) -> Type:

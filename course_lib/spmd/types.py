@@ -71,6 +71,8 @@ class Value:
         sure: that it is replicated was derived, or cannot be chance; a constant's equality can.
         zero: zeros, which are of any type.
         shared: axes on whose number of ranks it was divided, so that its sum is meant.
+        summed: axes over which a collective has summed it.
+        torn: axes on which it was the same everywhere until each rank wrote a part of it.
         added: where a replicated summand went into a partial sum, by axis; "" if nowhere.
         piece: the part of another tensor that it is.
     """
@@ -81,6 +83,8 @@ class Value:
     sure: bool = True
     zero: bool = False
     shared: frozenset[int] = frozenset()
+    summed: frozenset[int] = frozenset()
+    torn: frozenset[int] = frozenset()
     added: tuple[str, ...] = ()
     piece: Piece | None = None
 

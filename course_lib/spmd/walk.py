@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from course_lib.spmd import calls, rules
 from course_lib.spmd import operations as ops
-from course_lib.spmd.aligned import Record
+from course_lib.spmd.aligned import Record, near
 from course_lib.spmd.findings import Findings
 from course_lib.spmd.pieces import merged, own_piece, sliced
 from course_lib.spmd.state import State
@@ -41,7 +40,7 @@ class Walk:
     def step(self, moment: list[Record | None]) -> None:
         """One operation of all ranks, or of some."""
         some = [call for call in moment if call is not None]
-        line = _line_of(some[0])
+        line = self._line(some)
         if len(some) < len(moment):
             self._alone(moment, line)
         elif some[0]["op"] == "seen":
@@ -50,6 +49,12 @@ class Walk:
             self._collective(some, line)
         else:
             self._local(some, line)
+
+    def _line(self, some: list[Record]) -> str:
+        path, line = some[0]["line"]
+        name = path.replace("\\", "/").rpartition("/")[2].removeprefix("Cell ")
+        same = path == self.records[0]["program"]
+        return f"line {line}" if same else f"{name}, line {line}"
 
     def _alone(self, moment: list[Record | None], line: str) -> None:
         """Some ranks do what others do not: of what they make nothing is known, except of copies.
@@ -103,7 +108,10 @@ class Walk:
             made = call.name
         shared = self._shared(call, read)
         sure = any(value.sure for value in read)
-        return Value(types, made, line, sure, zero, shared)
+        summed = frozenset[int]()
+        if call.name in {*ops.LINEAR_PATH, *ops.PRODUCTS} and read:
+            summed = read[-1 if call.name == "copy" else 0].summed
+        return Value(types, made, line, sure, zero, shared, summed)
 
     def _shared(self, call: rules.Call, read: list[Value]) -> frozenset[int]:
         """The axes on whose size the result, or a factor of it, was divided."""
@@ -140,7 +148,7 @@ class Walk:
         cut = sliced(call, some, read, axis, self.axes[axis])
         if cut is not None:
             return rules.Found(cut)
-        alike = self.axes[axis].holds([_args(each) for each in some])
+        alike = self.axes[axis].holds([repr(each["args"]) for each in some])
         return rules.local_rule(replace(call, alike=alike), [value.types[axis] for value in read])
 
     def _collective(self, some: list[Record], line: str) -> None:
@@ -157,7 +165,9 @@ class Walk:
             elif found.mistake:
                 self.findings.add(found.mistake, [value], op=op, axis=number, line=line)
             types.append(found.outs[0])
-        made = Value(tuple(types), f"{op} on {some[0]['axis']}", line, value.sure, value.zero)
+        over = [n for n, axis in enumerate(self.axes) if calls.relation(axis, groups) != "across"]
+        made = Value(tuple(types), f"{op} on {some[0]['axis']}", line, value.sure, value.zero,
+                     summed=value.summed.union(over))  # fmt: skip
         self._store(some, 0, made)
 
     def _judge_sum(
@@ -166,7 +176,9 @@ class Walk:
         """A sum over an axis of what has it already, or of what it has been added to."""
         if value.zero or reduction != "sum":
             return
-        if found.mistake and value.sure and axis not in value.shared:
+        if found.mistake == "pieces":
+            self.findings.add("pieces", [value], op=op, axis=axis, line=line)
+        if found.mistake == "counted" and value.sure and axis not in value.shared:
             self.findings.add("counted", [value], op=op, axis=axis, line=line)
         if where := value.added[axis] if value.added else "":
             self.findings.add("added", [value], op=op, axis=axis, line=line, where=where)
@@ -186,11 +198,17 @@ class Walk:
         if index or len(numbers) < len(some):
             return
         before = self.state.get(0, some[0]["wrote"][0])
+        if before is None:
+            return
         grads = [self.state.get(rank, number) for rank, number in enumerate(numbers)]
         grad = grads[0] if all(each is grads[0] for each in grads) else None
         for axis, type_ in enumerate(value.types):
-            if before is not None and before.types[axis] == R and type_ != R:
+            held = before.types[axis]
+            if held == R != type_:
                 self.judge_gradient("update", before, grad or value, axis, line, some[0])
+            elif held.letter in "SV" and grad and grad.types[axis] == R and axis in grad.summed:
+                name = self._name(0, some[0]["wrote"][0])
+                self.findings.add("start", [grad], op=name, axis=axis, line=line)
 
     def judge_gradient(
         self, kind: str, held: Value, grad: Value, axis: int, line: str, call: Record | str
@@ -230,7 +248,11 @@ class Walk:
         values = [value or nothing for value in found]
         if all(value is values[0] for value in values):
             return values[0]
-        return self._keep(merged(values, self.axes))
+        made = self._keep(merged(values, self.axes))
+        for axis, type_ in enumerate(made.types):
+            if type_ == V and all(value.types[axis] == P and value.piece for value in values):
+                self.findings.add("cut", values[:1], op="", axis=axis, line=self._line(some))
+        return made
 
     def _call(self, some: list[Record], read: list[Value]) -> rules.Call:
         first, tensors = some[0], self.records[0]["tensors"]
@@ -257,7 +279,7 @@ class Walk:
         types, sure = [], value.sure
         for type_, axis in zip(value.types, self.axes, strict=True):
             agree = axis.holds([each[0] for each in sums])
-            near = agree or _near(sums, axis, 1e-12 if tensor["fine"] else 1e-6)
+            near = agree or near(sums, axis, 1e-12 if tensor["fine"] else 1e-6)
             if type_ == R and not near:
                 type_ = V
             elif type_ == V and agree:
@@ -281,23 +303,3 @@ class Walk:
     def _keep(self, value: Value) -> Value:
         self.kept.append(value)
         return value
-
-
-def _line_of(call: Record) -> str:
-    path, line = call["line"]
-    name = path.replace("\\", "/").rpartition("/")[2]
-    return f"line {line}" if name.startswith("Cell") else f"{name}, line {line}"
-
-
-def _near(sums: Sequence[Any], axis: Axis, tolerance: float) -> bool:
-    """Whether what the ranks of each group have is the same up to rounding."""
-    for line in axis.lines:
-        totals, sizes = zip(*(sums[rank][2:] for rank in line), strict=True)
-        room = tolerance * max(sizes)
-        if max(totals) - min(totals) >= room or max(sizes) - min(sizes) >= room:
-            return False
-    return True
-
-
-def _args(call: Record) -> str:
-    return repr(call["args"])

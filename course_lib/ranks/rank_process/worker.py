@@ -176,7 +176,7 @@ class Worker:
                 self.display(value)
         show.show_figures()
         ledger = self.ledger.to_dict(since) if message.get("ledger") else None
-        types = record.to_dict(self.module.__dict__) if record else None
+        types = record.to_dict(self.module.__dict__, name) if record else None
         self._finished(ledger=ledger, types=types, prints=self.witness.look())
 
     def do_call(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
