@@ -279,12 +279,12 @@ class Walk:
         types, sure = [], value.sure
         for type_, axis in zip(value.types, self.axes, strict=True):
             agree = axis.holds([each[0] for each in sums])
-            near = agree or near(sums, axis, 1e-12 if tensor["fine"] else 1e-6)
-            if type_ == R and not near:
+            close = agree or near(sums, axis, 1e-12 if tensor["fine"] else 1e-6)
+            if type_ == R and not close:
                 type_ = V
             elif type_ == V and agree:
                 type_, sure = R, False
-            elif type_ == P and near and not sums[0][1]:
+            elif type_ == P and close and not sums[0][1]:
                 type_ = R  # what was pending has cancelled
             types.append(type_)
         is_number = all(size == 1 for size in tensor["shape"])
