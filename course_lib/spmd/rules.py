@@ -237,9 +237,11 @@ def _norm_backward(call: Call, types: Sequence[Type]) -> Found:
     if P in types:
         return Found((P if types[0] == P and {*types[1:]} <= {R} else V,) * len(call.outs))
     rows = {t for t in types if t.letter == "S"}
-    if len(rows) > 1 or rows.pop().dim >= len(call.shapes[0]) - 1:
+    if len(rows) > 1 or min(rows).dim >= len(call.shapes[0]) - 1:
         return Found((V,) * len(call.outs))
-    return Found((types[0] if types[0] != R else types[1], P, P)[: len(call.outs)])
+    [row] = rows
+    whole = len(call.shapes[0])  # dims of the input's gradient, which may not be asked for
+    return Found(tuple(row if len(out) == whole else P for out in call.outs))
 
 
 def _attention(call: Call, types: Sequence[Type]) -> Found:
