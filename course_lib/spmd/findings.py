@@ -22,10 +22,10 @@ WORDS = {
     "{partial}",
     "added": "{op} over {axis}: a replicated summand went into this partial sum on {where}, and "
     "is counted {size} times; add it after the sum",
-    "gradient": "{op} is replicated on {axis}, and its gradient is {type}: sum it over {axis} "
-    "before the step",
-    "update": "the step makes {op} differ on {axis}: its gradient is {type} there; sum it over "
-    "{axis} before the step",
+    "gradient": "{op} is replicated on {axis}, and its gradient is {type}: a sum over {axis} is "
+    "missing",
+    "update": "the step makes {op} differ on {axis}: its gradient is {type} there, a sum over "
+    "{axis} is missing",
     "pieces": "{op} over {axis} adds different pieces of a sharded tensor to each other",
     "cut": "each rank takes its own piece of a partial sum on {axis}: sum first",
     "start": "{op} differs on {axis}, and its gradient was summed over {axis}: either it should "

@@ -163,21 +163,32 @@ class Worker:
             gc.collect()  # models of earlier cells, whose hooks go in circles, are held no more
         since = self.ledger.place()
         self.ledger.peak = dict(self.ledger.held)
-        tree = ast.parse(source, name)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         record = Recorder(self.ledger) if message.get("types") else None
         with record or nullcontext():
-            # `dont_inherit`: this file's own `from __future__` must not change what a cell means.
-            exec(compile(tree, name, "exec", dont_inherit=True), self.module.__dict__)
-        if last is not None and not source.rstrip().endswith(";"):
+            self._run(source, name)
+        show.show_figures()
+        ledger = self.ledger.to_dict(since) if message.get("ledger") else None
+        types = record.to_dict(self._names(source), name) if record else None
+        self._finished(ledger=ledger, types=types, prints=self.witness.look())
+
+    def _run(self, source: str, name: str) -> None:
+        tree = ast.parse(source, name)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        # `dont_inherit`: this file's own `from __future__` must not change what a cell means.
+        exec(compile(tree, name, "exec", dont_inherit=True), self.module.__dict__)
+        if isinstance(last, ast.Expr) and not source.rstrip().endswith(";"):
             code = compile(ast.Expression(last.value), name, "eval", dont_inherit=True)
             value = eval(code, self.module.__dict__)
             if value is not None and not isinstance(value, Work):
                 self.display(value)
-        show.show_figures()
-        ledger = self.ledger.to_dict(since) if message.get("ledger") else None
-        types = record.to_dict(self.module.__dict__, name) if record else None
-        self._finished(ledger=ledger, types=types, prints=self.witness.look())
+
+    def _names(self, source: str) -> dict[str, Any]:
+        """The variables that a cell speaks of, in its order."""
+        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
+        nodes.sort(key=lambda node: (node.lineno, node.col_offset))
+        names = dict.fromkeys(node.id for node in nodes)
+        known = self.module.__dict__
+        return {name: known[name] for name in names if name in known}
 
     def do_call(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Calls a function with the group of all ranks, and sends back what it returns."""
