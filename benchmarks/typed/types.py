@@ -3,10 +3,11 @@
 Each answer of sixteen exercises makes a training step on four ranks (`typed/scenes.py`), recorded;
 `types_of` reads the records. Wrong answers counted are those whose fault is a collective that is
 missing, made twice, or over the wrong ranks, where the step shows it (`SUMS` names them, chosen by
-reading the edits); ours is how many of them are *missed*. A wrong factor, a call that is not waited
-for, or a wrong byte count is no type, and is not among them. Right answers are the solutions and
-their variants; ours is how many raise an alarm. The peer of the last row is the same step without
-the recorder.
+reading the edits, after a first run; the rules were written with these answers in view, so on
+others expect less); ours is how many of them are *missed*. A wrong factor, a call that is not
+waited for, or a wrong byte count is no type, and is not among them. Right answers are the solutions
+and their variants; ours is how many raise an alarm. The peer of the last row is the same step
+without the recorder.
 """
 
 from __future__ import annotations
