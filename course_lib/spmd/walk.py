@@ -93,7 +93,7 @@ class Walk:
                 value = replace(value, piece=piece[index])
             value = replace(value, added=self._added(read, founds, line))
             value = self._checked(value, some, index)
-            self._updates(some, index, value, line)
+            self._updates(some, index, value, read, line)
             self._store(some, index, value, read if call.name in ops.LINEAR_PATH else [])
 
     def _made(
@@ -192,14 +192,14 @@ class Walk:
                 todo += self.parents.get(id(now), ())
 
     # --- what the parameters say -----------------------------------------------------------------
-    def _updates(self, some: list[Record], index: int, value: Value, line: str) -> None:
-        """A step that makes replicas differ."""
+    def _updates(
+        self, some: list[Record], index: int, value: Value, read: list[Value], line: str
+    ) -> None:
+        """A step that makes replicas differ; the first that it read is the parameter before it."""
         numbers = [call["grads"][0] for call in some if call["grads"]]
-        if index or len(numbers) < len(some):
+        if index or not read or len(numbers) < len(some):
             return
-        before = self.state.get(0, some[0]["wrote"][0])
-        if before is None:
-            return
+        before = read[0]
         grads = [self.state.get(rank, number) for rank, number in enumerate(numbers)]
         grad = grads[0] if all(each is grads[0] for each in grads) else None
         for axis, type_ in enumerate(value.types):

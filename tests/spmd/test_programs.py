@@ -10,7 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_lib.comm import Group, Mesh, all_reduce, copy_to_group, reduce_from_group
+from course_lib.comm import (
+    Group,
+    Mesh,
+    all_gather,
+    all_reduce,
+    copy_to_group,
+    reduce_from_group,
+    reduce_scatter,
+)
 from course_lib.model import ModelConfig, Transformer
 from course_lib.parallel import FSDP, BucketedDDP, Zero1, vocab_parallel_cross_entropy
 from course_lib.ranks import ForkServer
@@ -174,6 +182,24 @@ def test_counting_the_ranks_is_no_sum_of_replicas(pool: Pool) -> None:
     found = report(pool, program)
     assert found.findings == []
     assert found.type_of("share", "world") == "R"
+
+
+def test_a_view_of_a_whole_weight_is_this_ranks_piece(pool: Pool) -> None:
+    def program(group: Group) -> dict[str, Any]:
+        torch.manual_seed(0)
+        weight = nn.Parameter(torch.randn(8, 4))
+        shard = nn.Parameter(weight.data.chunk(group.size)[group.index])
+        torch.manual_seed(group.index)
+        (torch.randn(5, 8) @ weight).square().mean().backward()
+        shard.grad = torch.empty_like(shard)
+        reduce_scatter(shard.grad, weight.grad, group, "avg")
+        torch.optim.AdamW([shard]).step()
+        all_gather(weight.data, shard.data, group)
+        return {"weight": weight, "shard": shard}
+
+    found = report(pool, program)
+    assert found.findings == []
+    assert found.type_of("weight", "world") == "R"
 
 
 def test_ranks_may_do_something_alone(pool: Pool) -> None:
