@@ -18,8 +18,9 @@ BUILT = ("README.md", *READ, *BUILD)
 MADE = ("About <README.md>", "exercises/index.md", "reference/index.md")
 # Rooms from the bottom up, as docs/architecture.md has them.
 ROOMS = (
-    "trace", "schedule", "layout", "data", "model", "comm", "parallel", "precision", "recompute",
-    "checkpoint", "train", "plan", "cluster", "ranks", "failures", "grade.suite", "plot",
+    "trace", "schedule", "layout", "data", "model", "comm", "spmd", "parallel", "precision",
+    "recompute", "checkpoint", "train", "plan", "cluster", "ranks", "failures", "grade.suite",
+    "plot",
 )  # fmt: skip
 TOCTREE = "```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
 AUTO = """```{{eval-rst}}

@@ -127,6 +127,7 @@ def cell_parser() -> Parser:
     parser.add_argument("--only", type=_rank_list, metavar="0,2")
     parser.add_argument("--timeout", type=_seconds, metavar="S")
     parser.add_argument("--ledger", action="store_true")
+    parser.add_argument("--types", action="store_true")
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--expect-failure", action="store_true")
     return parser
@@ -146,6 +147,7 @@ def simulated_parser() -> Parser:
     parser.add_argument("--cluster", required=True, metavar="64x8xH100")
     parser.add_argument("--equal", default="", metavar="pp8,dp8*,tp8*")
     parser.add_argument("--ledger", action="store_true")
+    parser.set_defaults(types=False)
     parser.add_argument("--expect-failure", action="store_true")
     return parser
 

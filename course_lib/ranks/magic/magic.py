@@ -31,6 +31,7 @@ from course_lib.ranks.pool.pool import Pool
 from course_lib.ranks.pool.run import run_on_ranks
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied
 from course_lib.ranks.system.interrupts import held
+from course_lib.spmd import types_of
 from course_lib.trace import FlightLog, Refusal, Timeline
 
 DEFAULT_RANKS = 4
@@ -188,9 +189,11 @@ class RanksMagics(Magics):
 
         Runs the cell on every rank. `--hosts` deals the ranks out to H emulated hosts with links of
         M Mbit/s; `--only` leaves ranks out; `--timeout` ends it after S seconds (a deadlock ends by
-        itself); `--ledger` shows what went over the wire; `--fresh` starts the ranks again first;
-        `--expect-failure` shows a failure and lets the notebook go on. `--cluster 64x8xH100`
-        simulates the ranks on such a cluster, and `--equal pp8,dp8*,tp8*` says which do the same.
+        itself); `--ledger` shows what went over the wire, `--types` the type of each tensor
+        (replicated, sharded, partial, varying) and which sums are missing; `--fresh` starts the
+        ranks again first; `--expect-failure` shows a failure and lets the notebook go on.
+        `--cluster 64x8xH100` simulates the ranks on such a cluster, and `--equal pp8,dp8*,tp8*`
+        says which do the same.
         """
         if "--cluster" in line:
             self._simulate(_asked(simulated_parser(), line), cell)
@@ -202,7 +205,7 @@ class RanksMagics(Magics):
         try:
             self._last = pool.run_cell(
                 source, f"Cell In[{self._number()}]", asked.only, asked.timeout,
-                asked.ledger, watch=lambda outcome: shown.update(_so_far(outcome)),
+                asked.ledger, asked.types, lambda outcome: shown.update(_so_far(outcome)),
             )  # fmt: skip
         except Refusal as error:
             raise UsageError(str(error)) from None
@@ -281,6 +284,9 @@ class RanksMagics(Magics):
             display(data, raw=True)
         if asked.ledger and outcome.ledgers:
             display({"text/plain": outcome.timeline().table()}, raw=True)
+        if asked.types and outcome.operations and not outcome.verdict:
+            records = [record for _, record in sorted(outcome.operations.items())]
+            display({"text/plain": types_of(records).table()}, raw=True)
         story = outcome.story()
         if outcome.verdict and not asked.expect_failure:
             raise RanksFailed(story)

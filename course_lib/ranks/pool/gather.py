@@ -21,7 +21,7 @@ from course_lib.ranks.start.channel import ChannelClosed
 from course_lib.ranks.start.forkserver import ForkServer, ServerDied
 from course_lib.ranks.system.interrupts import interruptible
 from course_lib.ranks.system.processes import PROCESSES
-from course_lib.trace import FlightLog, Ledger, find_disagreement, may_differ
+from course_lib.trace import FlightLog, find_disagreement, may_differ
 
 LOOK = 0.5  # seconds between two looks at ranks that take long
 HASTE = 0.1  # the same once a rank has failed
@@ -164,8 +164,7 @@ class Gathering:
             self.next_look = min(self.next_look, time.monotonic() + HASTE)  # do others wait for it?
         elif "pickle" in message:
             report |= self._unpacked(rank, message, raw, fds)
-        if message.get("ledger"):
-            self.outcome.ledgers[rank.index] = Ledger.from_dict(message["ledger"])
+        self.outcome.take(rank.index, message)
         if "seq" in message:
             self.outcome.calls[rank.index] = message["seq"]
         self.outcome.reports[rank.index] = report

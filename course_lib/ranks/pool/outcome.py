@@ -38,6 +38,8 @@ class Outcome:
         output: rank to the bytes it printed.
         displays: (rank, MIME bundle) in the order of arrival.
         ledgers: rank to its ledger of this cell, if it was asked for.
+        operations: rank to what it has recorded of its operations, if types were asked for:
+            `course_lib.spmd.types_of` reads them.
         values: rank to the value that came back.
         flight_logs: the last calls of each rank that could still tell them, if ranks had to be
             given up: `find_desync(outcome.flight_logs)` says where they parted.
@@ -55,6 +57,7 @@ class Outcome:
     output: dict[int, bytearray] = field(default_factory=dict)
     displays: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     ledgers: dict[int, Ledger] = field(default_factory=dict)
+    operations: dict[int, dict[str, Any]] = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
     flight_logs: list[FlightLog] = field(default_factory=list)
     calls: dict[int, int] = field(default_factory=dict)
@@ -64,6 +67,13 @@ class Outcome:
     restarted: str = ""
     broken: str = ""
     waits: str = ""
+
+    def take(self, rank: int, message: dict[str, Any]) -> None:
+        """Keeps what a rank brings back of what was asked for: its ledger, its operations."""
+        if message.get("ledger"):
+            self.ledgers[rank] = Ledger.from_dict(message["ledger"])
+        if message.get("types"):
+            self.operations[rank] = message["types"]
 
     def timeline(self) -> Timeline:
         """The ledgers of all ranks of this cell."""

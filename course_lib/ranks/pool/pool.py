@@ -21,6 +21,7 @@ class Pool(Team):
         only: Sequence[int] | None = None,
         timeout: float | None = None,
         ledger: bool = False,
+        types: bool = False,
         watch: Callable[[Outcome], None] | None = None,
     ) -> Outcome:
         """Runs source code on the ranks.
@@ -32,6 +33,7 @@ class Pool(Team):
             timeout: seconds after which it is stopped; None for no limit. A deadlock is ended
                 without one.
             ledger: whether to bring back the ledgers.
+            types: whether to record all operations on tensors.
             watch: called now and then with the outcome so far, to show output while it comes.
 
         Returns:
@@ -41,7 +43,8 @@ class Pool(Team):
             Refusal: `only` names ranks that do not exist.
         """
         ranks = self._those(only, "a cell")
-        message = {"do": "cell", "source": source, "name": name, "ledger": ledger}
+        kept = {"ledger": ledger, "types": types}
+        message = {"do": "cell", "source": source, "name": name, **kept}
         return self._work(message, ranks, timeout, watch=watch)
 
     def run(

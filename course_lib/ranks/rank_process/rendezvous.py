@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
 from course_lib.ranks.hosts.hosts import LINK, enter
 from course_lib.ranks.start.forkserver import LOOPBACK, MEET_WITHIN
+from course_lib.trace import Refusal
 
 HOST = "127.0.0.1"
 
@@ -77,3 +80,18 @@ def take_place(rank: int, world_size: int, hosts: int = 1) -> None:
         # one that it woke up, and a small all-reduce of 4 ranks on 2 cores takes 5 ms, not 1.
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def refuse_second(start: Callable[..., None]) -> Callable[..., None]:
+    """`init_process_group` for ranks that have met already: a pasted script begins with it."""
+
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        if dist.is_initialized():
+            raise Refusal(
+                "init_process_group in a cell of %%ranks",
+                "ranks that have met already: `group`, and torch's default group",
+                "a process joins it once; leave the line out here, or use %%torchrun",
+            )
+        start(*args, **kwargs)
+
+    return init_process_group

@@ -11,10 +11,12 @@ from typing import Any
 
 import cloudpickle
 
-# Frames of these files are not the reader's: who parses and runs a cell, and packs its values.
+# Frames of these files are not the reader's: who parses, runs and records a cell, and packs its
+# values.
 HIDDEN = (
     *(str(Path(__file__).with_name(name)) for name in ("worker.py", "shell.py")),
     str(Path(__file__).parents[1] / "pool" / "pack.py"),
+    str(Path(__file__).parents[2] / "spmd" / "record.py"),
     str(Path(cloudpickle.__file__).parent),
     ast.__file__,
     "<frozen",

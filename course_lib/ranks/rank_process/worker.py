@@ -12,8 +12,7 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -25,9 +24,10 @@ from course_lib.comm.start import choose_backend, choose_device
 from course_lib.ranks.pool.pack import Packed, load_object
 from course_lib.ranks.rank_process import show, where
 from course_lib.ranks.rank_process.last_words import LastWords
-from course_lib.ranks.rank_process.rendezvous import meet
+from course_lib.ranks.rank_process.rendezvous import meet, refuse_second
 from course_lib.ranks.rank_process.shell import Shell
 from course_lib.ranks.start.channel import Channel, ChannelClosed
+from course_lib.spmd.record import Recorder
 from course_lib.trace import Ledger, Refusal, Witness, flight_log
 
 OUTPUTS = (("stdout", 1), ("stderr", 2))
@@ -122,7 +122,7 @@ class Worker:
             comm=comm, display=self.display, get_ipython=lambda: shell, __builtins__=builtins,
         )  # fmt: skip
         self.everybody = dist.group.WORLD
-        dist.init_process_group = _refuse_second(dist.init_process_group)
+        dist.init_process_group = refuse_second(dist.init_process_group)
         self.last_words = LastWords(self._abort)
         self._reply("ready", pid=os.getpid(), device=str(self.device), backend=backend)
 
@@ -163,18 +163,32 @@ class Worker:
             gc.collect()  # models of earlier cells, whose hooks go in circles, are held no more
         since = self.ledger.place()
         self.ledger.peak = dict(self.ledger.held)
+        record = Recorder(self.ledger) if message.get("types") else None
+        with record or nullcontext():
+            self._run(source, name)
+        show.show_figures()
+        ledger = self.ledger.to_dict(since) if message.get("ledger") else None
+        types = record.to_dict(self._names(source), name) if record else None
+        self._finished(ledger=ledger, types=types, prints=self.witness.look())
+
+    def _run(self, source: str, name: str) -> None:
         tree = ast.parse(source, name)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         # `dont_inherit`: this file's own `from __future__` must not change what a cell means.
         exec(compile(tree, name, "exec", dont_inherit=True), self.module.__dict__)
-        if last is not None and not source.rstrip().endswith(";"):
+        if isinstance(last, ast.Expr) and not source.rstrip().endswith(";"):
             code = compile(ast.Expression(last.value), name, "eval", dont_inherit=True)
             value = eval(code, self.module.__dict__)
             if value is not None and not isinstance(value, Work):
                 self.display(value)
-        show.show_figures()
-        ledger = self.ledger.to_dict(since) if message.get("ledger") else None
-        self._finished(ledger=ledger, prints=self.witness.look())
+
+    def _names(self, source: str) -> dict[str, Any]:
+        """The variables that a cell speaks of, in its order."""
+        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
+        nodes.sort(key=lambda node: (node.lineno, node.col_offset))
+        names = dict.fromkeys(node.id for node in nodes)
+        known = self.module.__dict__
+        return {name: known[name] for name in names if name in known}
 
     def do_call(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Calls a function with the group of all ranks, and sends back what it returns."""
@@ -302,18 +316,3 @@ class Worker:
             self.interrupt_waits = True
         elif self.busy:
             raise KeyboardInterrupt
-
-
-def _refuse_second(start: Callable[..., None]) -> Callable[..., None]:
-    """`init_process_group` for ranks that have met already: a pasted script begins with it."""
-
-    def init_process_group(*args: Any, **kwargs: Any) -> None:
-        if dist.is_initialized():
-            raise Refusal(
-                "init_process_group in a cell of %%ranks",
-                "ranks that have met already: `group`, and torch's default group",
-                "a process joins it once; leave the line out here, or use %%torchrun",
-            )
-        start(*args, **kwargs)
-
-    return init_process_group
