@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "precision": {"comm", "trace"},
     "recompute": {"trace"},
     "checkpoint": {"comm", "trace", "parallel", "recompute"},
+    "replay": {"comm", "trace", "checkpoint"},
     "train": {
         "trace",
         "data",
@@ -35,15 +36,16 @@ MAY_IMPORT: dict[str, set[str]] = {
         "precision",
         "recompute",
         "checkpoint",
+        "replay",
         "cluster",
     },
     "plan": {"model", "trace", "schedule", "layout"},
     "cluster": {"comm", "plan", "trace"},
     "ranks": {"comm", "trace", "cluster"},
     "failures": {"ranks", "comm", "trace"},
-    "grade": {"ranks", "comm", "trace", "plan", "plot"},
+    "grade": {"ranks", "comm", "trace", "plan", "plot", "replay"},
     "lesson": {"trace", "comm", "data", "model"},
-    "plot": {"trace", "plan", "schedule", "layout"},
+    "plot": {"trace", "plan", "schedule", "layout", "replay"},
 }
 # The same for rooms in a room, which may also import the named files of the room's own level.
 INSIDE: dict[str, dict[str, set[str]]] = {

@@ -16,7 +16,15 @@ from course_lib.comm.group import Group
 from course_lib.trace import Event
 
 
-def book(op: str, tensor: torch.Tensor, group: Group, *, payload: int, **fields: Any) -> Event:
+def book(
+    op: str,
+    tensor: torch.Tensor,
+    group: Group,
+    *,
+    payload: int,
+    tensors: tuple[Any, Any] | None = None,
+    **fields: Any,
+) -> Event:
     """Opens an event of this group in its ledger.
 
     Args:
@@ -24,6 +32,7 @@ def book(op: str, tensor: torch.Tensor, group: Group, *, payload: int, **fields:
         tensor: the event has its shape and dtype, and the bytes of one element.
         group: who calls.
         payload: S of the formulas, in bytes.
+        tensors: what the call reads, and where its result will be; both are `tensor` if None.
         fields: further fields of `Event`: bytes sent and received, peer, algorithm.
     """
     return group.book(
@@ -32,5 +41,6 @@ def book(op: str, tensor: torch.Tensor, group: Group, *, payload: int, **fields:
         shape=tuple(tensor.shape),
         dtype=str(tensor.dtype).removeprefix("torch."),
         item=tensor.element_size(),
+        tensors=tensors or (tensor, tensor),
         **fields,
     )

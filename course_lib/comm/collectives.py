@@ -82,7 +82,7 @@ def reduce_scatter(
     """
     reduction = _reduction(input, op, "reduce_scatter")
     _check_parts(output, input, group, "reduce_scatter")
-    event = _book("reduce_scatter", input, group, payload=input.nbytes, reduction=op)
+    event = _book("reduce_scatter", input, group, output, payload=input.nbytes, reduction=op)
     data = place_for(output, group)
     whole = carried(input, group).view(-1)
     handle = group.transport.collective(
@@ -111,7 +111,7 @@ def all_gather(
         CommError: the sizes do not fit.
     """
     _check_parts(input, output, group, "all_gather")
-    event = _book("all_gather", input, group, payload=output.nbytes)
+    event = _book("all_gather", input, group, output, payload=output.nbytes)
     data = place_for(output, group)
     part = wire_view(carried(input, group)).view(-1)
     handle = group.transport.collective("all_gather", wire_view(data).view(-1), part, event=event)
@@ -146,7 +146,7 @@ def all_to_all(
     """
     given = _split_sizes(input, input_sizes, group, "all_to_all input")
     taken = _split_sizes(output, output_sizes, group, "all_to_all output")
-    event = _book("all_to_all", input, group, payload=input.nbytes)
+    event = _book("all_to_all", input, group, output, payload=input.nbytes)
     row = math.prod(input.shape[1:]) * input.element_size()  # also where this rank sends none
     event.sent = (sum(given) - given[group.index]) * row
     event.received = (sum(taken) - taken[group.index]) * row
@@ -240,6 +240,7 @@ def _book(
     op: str,
     tensor: torch.Tensor,
     group: Group,
+    output: torch.Tensor | None = None,
     *,
     payload: int,
     root: int | None = None,
@@ -248,8 +249,6 @@ def _book(
     """Opens the event of a collective, with the bytes that its formula says."""
     index = group.index if root is None else (group.index - root) % group.size
     sent, received = wire_bytes(op, payload, group.size, index, tensor.element_size())
-    peer = -1 if root is None else group.ranks[root]
-    away = by_host(tensor, group)
     return book(
         op,
         tensor,
@@ -258,8 +257,9 @@ def _book(
         reduction=reduction,
         sent=sent,
         received=received,
-        peer=peer,
-        by_host=away,
+        peer=-1 if root is None else group.ranks[root],
+        by_host=by_host(tensor, group),
+        tensors=(tensor, tensor if output is None else output),
     )
 
 

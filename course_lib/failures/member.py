@@ -223,7 +223,7 @@ class Member:
         return self.done[1:]
 
     def catch_up(self, heal: Heal) -> None:
-        """The peer's state is whole: makes the steps since then, with the means of all."""
+        """The peer's state has arrived: applies the means that were collected meanwhile."""
         assert heal.parcel is not None
         self.job.load(heal.parcel.opened())
         if self.kept is not None:

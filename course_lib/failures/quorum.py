@@ -1,4 +1,4 @@
-"""Who makes the next step? One decision, from what was heard of each rank and when.
+"""Who takes the next step? One decision, from what was heard of each rank and when.
 
 Notebook: 17 Training through failures (quorum).
 Source: torchft's lighthouse; the majority rule is that of Paxos and Raft.
@@ -20,9 +20,10 @@ class Heartbeat(NamedTuple):
 
     Attributes:
         time: when it was heard, in seconds on the clock of whoever decides.
-        worked: when it had last got on with its work; a thread of its own sends heartbeats, and may
+        worked: when its work last made progress; a thread of its own sends heartbeats, and may
             go on doing so while the work hangs.
-        step: how many steps its weights have seen; None if it has none yet.
+        step: how many steps its weights have seen, in the book of whoever decides, who adds one
+            for each step that counts; None if it has no weights yet.
     """
 
     time: float
@@ -69,20 +70,20 @@ def alive(heartbeat: Heartbeat, now: float, limits: Limits) -> bool:
 def quorum(
     members: Collection[int], heartbeats: Mapping[int, Heartbeat], now: float, limits: Limits
 ) -> Quorum | None:
-    """Who makes the next step, or None: then all wait.
+    """Who takes the next step, or None: then all wait.
 
     More than half of the last step's members must be alive. After a cut, at most one side has them,
     so there are never two quorums that train different weights.
 
     Args:
         members: who took part in the last step that counted; at first, all ranks.
-        heartbeats: of every rank that was ever heard of, also of those that are no members.
-        now: on the same clock.
+        heartbeats: from every rank that ever sent one, including ranks that are not members.
+        now: the time, on the clock of the heartbeats.
         limits: after how long a rank no longer counts.
 
     Returns:
-        The newest weights that a member has, who has them, and who gets them from whom, in turn. A
-        rank that was away is no source, whatever step it believes in.
+        The newest step that a member has, the members that have it, and a source for each other
+        rank, in turn. A rank that was away is never a source, whatever step it has.
     """
     living = sorted(r for r, heard in heartbeats.items() if alive(heard, now, limits))
     stayed = [rank for rank in living if rank in members]

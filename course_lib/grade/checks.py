@@ -6,7 +6,7 @@ ranks, and check functions that take the fixture `run` and are decorated with `c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
@@ -62,6 +62,10 @@ class Exercise:
         hidden_points: what those count.
         network: what carries the ranks' calls: `switch`, the judge's own; or `torch`, where the
             exercise is about torch.distributed itself. Then evidence is kept in the ranks.
+        library: what of the course's library an answer may use: rooms (`comm`), and single names
+            in others (`data.shard_indices`).
+        own: what it has to write itself although it lies in such a room (`comm.copy_to_group`) or
+            in torch (`torch.nn.SyncBatchNorm`).
         open: for an exercise without one right answer, the fields of its `Scale`. Its checks say
             whether an answer is valid; one of them takes the figure, by `run.figure`.
     """
@@ -77,12 +81,28 @@ class Exercise:
     hidden_checks: int = 0
     hidden_points: int = 0
     network: str = "switch"
+    library: tuple[str, ...] = ("comm",)
+    own: tuple[str, ...] = ()
     open: tuple[str, float, float] | None = None
 
     @property
     def scale(self) -> Scale | None:
         """What answers are measured by; None if there are right ones and wrong ones."""
         return Scale(*self.open) if self.open else None
+
+    @property
+    def allowed(self) -> str:
+        """What an answer may use, in a sentence for its starter and its card."""
+        of_torch = [name for name in self.own if name.startswith("torch.")]
+        ours = [name for name in self.own if name not in of_torch]
+        but = f", but not {_listed(ours)}" if ours else ""
+        rest = f"; of torch everything but {_listed(of_torch)}" if of_torch else ""
+        return f"Your answer may use {_listed(self.library)} of `course_lib`{but}{rest}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    words = [f"`{name}`" for name in names]
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]])) or "nothing"
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,12 @@ LOAD = {
     "syntax": "not valid Python",
     "import": "the file raises an exception when it is imported",
     "no_function": "the file does not define what was asked",
+    "borrowed_import": "an import that this exercise does not allow",
 }
 KINDS = {
     **LOAD,
     "not_written": "not written yet",
+    "borrowed": "what this exercise does not allow",
     "exception": "exception",
     "exit": "the process was ended",
     "killed": "the process was killed",

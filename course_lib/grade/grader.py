@@ -203,7 +203,7 @@ class Judging:
             channel.close()
 
     def _args(self) -> dict[str, Any]:
-        entry = self._card.entry
+        entry, exercise = self._card.entry, self._card.entry.exercise
         root = entry.root
         subject = {
             "name": entry.name,
@@ -212,7 +212,8 @@ class Judging:
             "source": self._card.source,
             "suite": str(entry.suite),
             "root": str(root),
-            "network": entry.exercise.network,
+            "network": exercise.network,
+            "allowance": (exercise.library, exercise.own, exercise.allowed),
             "protected": [
                 str(PACKAGE),
                 *(str(root / name) for name in PROTECTED + HIDDEN),

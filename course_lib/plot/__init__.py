@@ -56,6 +56,7 @@ from course_lib.plot.tensor.cut_chain import cut_chain_steps
 from course_lib.plot.tensor.head_cut import head_cut_steps
 from course_lib.plot.tensor.tensor_split import tensor_split_steps
 from course_lib.plot.traces.flight_steps import flight_steps
+from course_lib.plot.traces.run_difference import run_difference
 from course_lib.plot.traces.trace_steps import trace_steps
 
 __all__ = [
@@ -110,6 +111,7 @@ __all__ = [
     "restart_curves",
     "ring_attention_steps",
     "roofline",
+    "run_difference",
     "running_softmax_steps",
     "scaling_chart",
     "schedule_explorer",

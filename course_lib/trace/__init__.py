@@ -9,6 +9,7 @@ from course_lib.trace.hangs.agreement import Witness, find_disagreement, may_dif
 from course_lib.trace.hangs.desync import Finding, find_desync
 from course_lib.trace.hangs.flight import FlightLog, Record, flight_log
 from course_lib.trace.ledger import Ledger
+from course_lib.trace.listener import Listener
 from course_lib.trace.program_order import program_order
 from course_lib.trace.readers.chrome import open_traces, read_traces
 from course_lib.trace.readers.torch_flight import read_torch_flight
@@ -26,6 +27,7 @@ __all__ = [
     "FlightLog",
     "Flops",
     "Ledger",
+    "Listener",
     "Record",
     "Refusal",
     "Span",

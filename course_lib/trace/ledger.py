@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from course_lib.trace.calls import Calls
 from course_lib.trace.event import Event, Span
+from course_lib.trace.listener import Listener
 from course_lib.trace.own_line import own_line
 from course_lib.trace.refusal import Refusal
 
@@ -73,6 +74,7 @@ class Ledger:
         peak: the most that was held at any time, by memory class.
         samples: (seconds on the machine's clock, class, bytes held from then on), for each change.
         counts: how many calls of each sort have begun, also those that are forgotten.
+        listener: who is told of calls; None for nobody.
     """
 
     def __init__(self, rank: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -84,16 +86,25 @@ class Ledger:
         self.peak: dict[str, int] = {}
         self.samples: list[tuple[float, str, int]] = []
         self.counts: dict[Counted, int] = {}
+        self.listener: Listener | None = None
         self._parents: list[Event] = []
         self._lines: list[tuple[str, int]] = []
 
     # --- calls -------------------------------------------------------------------------------
     def begin(
-        self, op: str, *, axis: str, group: tuple[int, ...], payload: int, **fields: Any
+        self,
+        op: str,
+        *,
+        axis: str,
+        group: tuple[int, ...],
+        payload: int,
+        tensors: tuple[Any, Any] = (None, None),
+        **fields: Any,
     ) -> Event:
         """Opens an event. `fields` are further fields of `Event`; bytes may be set until `finish`.
 
-        A message begun inside `within(event)` becomes a part of that event.
+        A message begun inside `within(event)` becomes a part of that event. `tensors` are what the
+        call reads and where its result will be; only the listener sees them.
         """
         parent = self._parents[-1].number if self._parents else -1
         sort = _counted(op, group, fields.get("peer", -1), parent)
@@ -106,6 +117,8 @@ class Ledger:
         )  # fmt: skip
         self.events.append(event)
         self._lines.append(own_line() if parent < 0 else self._lines[parent])
+        if self.listener is not None and parent < 0:
+            self.listener.began(event, self.line_of(event), *tensors)
         return event
 
     def finish(self, event: Event, arrived: float | None = None) -> None:
@@ -120,6 +133,8 @@ class Ledger:
             if event.parent >= 0:
                 self.events[event.parent].sent += event.sent
                 self.events[event.parent].received += event.received
+            elif self.listener is not None:
+                self.listener.ended(event)
 
     @contextmanager
     def within(self, event: Event) -> Iterator[Event]:

@@ -38,6 +38,7 @@ def lay_out(
     precision: str = "fp32",
     recompute: str = "none",
     zero: int = 0,
+    shard: int = 0,
 ) -> MeshModel:
     """Cuts a model so that each rank keeps its part, from the inside out; collective over the mesh.
 
@@ -55,6 +56,8 @@ def lay_out(
             `selective`, it keeps the results of its matrix products too; `none`.
         zero: what is cut over the ranks that have other tokens: 1 optimizer state, 2 gradients too,
             3 parameters too, block by block (FSDP).
+        shard: with `zero` 3, how many neighbours among those ranks share one copy of the model
+            (HSDP); 0 for all of them.
 
     Raises:
         CommError: a size does not fit the model, or this stage of ZeRO does not go with the rest.
@@ -77,8 +80,9 @@ def lay_out(
     for stage in stages.values():
         stage.positions = tokens.positions(mesh["cp"].index)
     return MeshModel(
-        stages, mesh, schedule, tokens, sequence=sequence and tp.size > 1, dtype=dtype, zero=zero
-    )
+        stages, mesh, schedule, tokens,
+        sequence=sequence and tp.size > 1, dtype=dtype, zero=zero, shard=shard,
+    )  # fmt: skip
 
 
 def context_parallel(model: Transformer, group: Group) -> SequenceLayout:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -25,10 +27,17 @@ from course_lib.data import WindowSampler, load_data
 from course_lib.model import AdamW, Transformer
 from course_lib.parallel.data.accumulate import Batch
 from course_lib.precision import DynamicLossScaler
+from course_lib.replay import Recorder, record
 from course_lib.trace import Ledger, Timeline
 from course_lib.train.command.check import check
 from course_lib.train.command.config import RunConfig
-from course_lib.train.command.folder import CHECKPOINTS, LEDGERS, TRACE, open_folder
+from course_lib.train.command.folder import (
+    CHECKPOINTS,
+    LEDGERS,
+    TRACE,
+    open_folder,
+    recording_folder,
+)
 from course_lib.train.command.other_tools.hugging_face import load_weights
 from course_lib.train.command.report import Reporter
 from course_lib.train.evaluate import evaluate
@@ -62,6 +71,7 @@ class Run:
         other: the same of the text to validate on.
         scaler: of the loss, for fp16.
         training: makes the record of all this, for checkpoints.
+        recorder: is told of each step's batch and loss; None if the run is not recorded.
 
     Raises:
         ConfigError: the config cannot work on so many ranks.
@@ -70,6 +80,7 @@ class Run:
     def __init__(self, config: RunConfig, group: Group) -> None:
         check(config, group.size)
         self.config, self.group = config, group
+        self.recorder: Recorder | None = None
         dtype = torch.float64 if config.weights == "fp64" else torch.float32
         whole = Transformer(config.model, config.seed).to(group.device, dtype)
         if config.weights_from:
@@ -114,7 +125,13 @@ class Run:
             for options in optimizer.param_groups:
                 options["lr"] = rate
         batches = self._own(next(self.sampler))
-        return train_step(self.model, batches, self.optimizers, self.config.max_norm, self.scaler)
+        if self.recorder is not None:
+            self.recorder.step(self.sampler.step, batches)
+        max_norm = self.config.max_norm
+        report = train_step(self.model, batches, self.optimizers, max_norm, self.scaler)
+        if self.recorder is not None:
+            self.recorder.loss(report.loss)
+        return report
 
     def validate(self) -> float:
         """The loss of the other text: the same windows every time, on every mesh."""
@@ -154,23 +171,37 @@ def train(config: RunConfig, group: Group, *, bar: bool | None = None) -> list[d
         report = Reporter(run.model, run.optimizers, config, start, bar)
         saver = _saver(config, group)
         rows = []
-        for step in range(start + 1, config.steps + 1):
-            if step <= config.steps - config.trace_steps + 1:
-                group.ledger.forget()
-            rows.append(_make(run, step))
-            if config.validate_every and step % config.validate_every == 0:
-                rows[-1]["validation"] = run.validate()
-            report.add(rows[-1], saver)
-            if saver is not None and (step % config.save_every == 0 or step == config.steps):
-                saver.wait()  # first: an error below must not leave a save under way
-                report.settle()  # where a checkpoint is, the log has all steps before it
-                save_training(run.training(), saver, group, step=step)
+        with _recorder(config, group, start) as run.recorder:
+            # Validation, measured times and checkpoints are no part of what is compared.
+            aside = run.recorder.paused if run.recorder else nullcontext
+            for step in range(start + 1, config.steps + 1):
+                if step <= config.steps - config.trace_steps + 1:
+                    group.ledger.forget()
+                rows.append(_make(run, step))
+                with aside():
+                    if config.validate_every and step % config.validate_every == 0:
+                        rows[-1]["validation"] = run.validate()
+                    report.add(rows[-1], saver)
+                    if saver and (step % config.save_every == 0 or step == config.steps):
+                        saver.wait()  # first: an error below must not leave a save under way
+                        report.settle()  # where a checkpoint is, the log has all steps before it
+                        save_training(run.training(), saver, group, step=step)
         if saver is not None:
             saver.wait()
         report.close()
         if config.trace_steps:
             _write_trace(Path(config.folder), group)
     return rows
+
+
+@contextmanager
+def _recorder(config: RunConfig, group: Group, start: int) -> Iterator[Recorder | None]:
+    """What writes the run down, call by call, if that is asked for."""
+    if not config.record:
+        yield None
+        return
+    with record(recording_folder(Path(config.folder), start), group) as recorder:
+        yield recorder
 
 
 def _make(run: Run, step: int) -> dict[str, float]:

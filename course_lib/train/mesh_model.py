@@ -71,6 +71,7 @@ class MeshModel:
         sequence: stages hand on tensors that are cut along the sequence, over tp.
         dtype: what is computed in and handed on; None for the parameters' own.
         zero: the stage of ZeRO; with 3 the stages are cut here, over dp × ep × cp.
+        shard: with ZeRO-3, how many of these ranks share one copy; 0 for all.
 
     Attributes:
         config: of the whole model.
@@ -81,7 +82,7 @@ class MeshModel:
         pipeline: runs the stages; its losses are sums over the counted tokens of a micro-batch.
 
     Raises:
-        CommError: as `zero_refusal` says.
+        CommError: as `zero_refusal` says, or `shard` does not divide the ranks of dp × ep × cp.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class MeshModel:
         sequence: bool = False,
         dtype: torch.dtype | None = None,
         zero: int = 0,
+        shard: int = 0,
     ) -> None:
         self.mesh, self.tokens, self.sequence, self.zero = mesh, tokens, sequence, zero
         self.config = next(iter(stages.values())).config
@@ -105,6 +107,7 @@ class MeshModel:
         self.dtype = dtype or next(held.parameters()).dtype
         self.experts = set(expert_parameters(held))
         self._check_zero(schedule)
+        self._sharers, self._replicas = self._hybrid(shard or self.data.size)
         self._tensor_copies = tensor_copies(held, self.config, mesh["tp"])
         self.tied = self._tied(list(stages.values()), schedule)
         run = (
@@ -118,6 +121,21 @@ class MeshModel:
         reason = zero_refusal(self.zero, schedule, self.config)
         if reason is not None:
             raise CommError(f"ZeRO-{self.zero} over {self.data}", *reason)
+
+    def _hybrid(self, shard: int) -> tuple[Group, Group | None]:
+        """The ranks that share a copy with this one, and those that hold the same piece of it."""
+        n = self.data.size
+        if shard == n:
+            return self.data, None
+        if shard < 1 or n % shard or self.zero != 3:
+            raise CommError(
+                f"copies of the model, each cut over {shard} ranks",
+                f"ZeRO-{self.zero} over {self.data}",
+                "with ZeRO-3 (FSDP) all copies are cut over equally many ranks",
+            )
+        neighbours = [list(range(first, first + shard)) for first in range(0, n, shard)]
+        alike = [list(range(place, n, shard)) for place in range(shard)]
+        return self.data.split(neighbours, "shard"), self.data.split(alike, "replicas")
 
     def _tied(
         self, stages: list[TransformerStage], schedule: Schedule
@@ -137,7 +155,8 @@ class MeshModel:
         if self.tied is not None:
             units += [end for end in (stage.embedding, stage.head) if end is not None]
         wide = next(stage.parameters()).dtype
-        return FSDP(stage, self.data, units, precision=Precision(dtype, wide))
+        precision = Precision(dtype, wide)
+        return FSDP(stage, self._sharers, units, replicas=self._replicas, precision=precision)
 
     # --- what the pipeline needs -----------------------------------------------------------------
     def loss_sum(self, logits: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
@@ -169,7 +188,8 @@ class MeshModel:
 
     def copies(self, parameter: nn.Parameter) -> int:
         """How many ranks have what this rank has of a parameter; without ZeRO-1 and 2."""
-        cut = 1 if self.zero == 3 else self.replicas(parameter).size
+        cut = self.data.size // self._sharers.size
+        cut = cut if self.zero == 3 else self.replicas(parameter).size
         ends = 2 if self.tied is not None and parameter is self.tied[0] else 1
         return cut * self._tensor_copies[parameter] * ends
 

@@ -119,9 +119,9 @@ def own_micro_batches(
     m = model.pipeline.schedule.micro_batches
     if len(inputs_BT) < rows.size * m:
         raise CommError(
-            f"{m} micro-batches for each of {rows.size} ranks (axis {rows.axis})",
+            f"{m} micro-batch{'es' * (m > 1)} for each of {rows.size} ranks (axis {rows.axis})",
             f"a batch of {len(inputs_BT)} rows",
-            "every micro-batch has at least one row: make fewer, or a larger batch",
+            "every micro-batch needs at least one row: use fewer ranks, or a larger batch",
         )
 
     def own(whole_BT: torch.Tensor) -> list[torch.Tensor]:

@@ -13,6 +13,8 @@ messages; messages that follow one another add up, those that run side by side d
 S is always the full tensor: what goes into reduce_scatter, what comes out of all_gather.
 
 Rules: plain Python, numpy or torch; numbers in double precision. Everything runs on one process.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import math

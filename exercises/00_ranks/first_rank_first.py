@@ -10,6 +10,8 @@ whatever that is, None included. The first rank is the one with *index* 0 in the
 not be rank 0 of the world; ranks outside of the group do not take part. If `prepare` raises on the
 first rank, the exception goes on there, and the others do not wait for ever. You need no more than
 `barrier(group)` of `course_lib.comm`: it returns when all members have called it.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Callable

@@ -13,6 +13,8 @@ local rank on all nodes, whose network cards hang on one switch.
 Rules: use `world.rank`, `world.size` and `ranks_per_node`; the environment (`LOCAL_RANK`) knows
 nothing of the nodes that the grader makes up. Groups are made with `dist.new_group(ranks)`, where
 `ranks` are numbers in the world. All nodes are full; there may be only one.
+
+Your answer may use `comm.Group` of `course_lib`.
 """
 
 from dataclasses import dataclass

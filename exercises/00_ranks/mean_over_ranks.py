@@ -10,6 +10,8 @@ Rules:
 - One all-reduce is enough, and more bytes than that are not accepted.
 
 `all_reduce(tensor, group)` of `course_lib.comm` replaces a tensor by the sum over the group.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

@@ -7,6 +7,8 @@ one addition is off by at most eps/2 of its result.
 Rules: every partial sum is rounded to x's dtype, so nothing may be accumulated in a wider one
 (`torch.sum` and `cumsum` do that behind your back): add tensors of x's dtype with `+`. Only the sum
 `float64` is taken in float64 throughout.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import torch

@@ -15,6 +15,8 @@ A plan is valid if
 - it is the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
 
 Measured: a lower bound over the rounds' time; the mean of twelve fixed cases.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections import Counter

@@ -7,9 +7,11 @@ nobody knows beforehand how many go where (lesson 12).
 Rules: an empty piece gets no message, since it would cost as much time as any small one. Both ends
 know that it is empty: `inputs[j]` of rank i has as many elements as `outputs[i]` of rank j. All
 others are one message each. A piece for oneself is copied. Outputs are filled in place; inputs stay
-as they are; both may be non-contiguous (the messages take care of that). Allowed are `send`,
-`recv`, `isend`, `irecv` and `exchange` of `course_lib.comm`; no collective. Peers are indices in
-the group: `group.index`, `group.size`.
+as they are; both may be non-contiguous (the messages take care of that). Peers are indices in the
+group: `group.index`, `group.size`.
+
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
+and `comm.exchange` of `course_lib`.
 """
 
 import torch

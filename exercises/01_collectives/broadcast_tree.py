@@ -6,9 +6,11 @@ are enough for N ranks. A loop in which the source sends to everybody takes N-1.
 
 Rules: the tensor is filled in place and keeps its memory; any dtype and shape, also an empty and a
 non-contiguous one (the messages take care of that). The source may be any index, and N any number,
-not only a power of two. Each rank but the source receives once, the source never. Allowed are
-`send`, `recv`, `isend`, `irecv` and `exchange` of `course_lib.comm`; no collective. Peers are
-indices in the group: `group.index`, `group.size`.
+not only a power of two. Each rank but the source receives once, the source never. Peers are indices
+in the group: `group.index`, `group.size`.
+
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
+and `comm.exchange` of `course_lib`.
 """
 
 import torch

@@ -8,9 +8,11 @@ that all ranks end with the sum over all n·g, and each sends to other nodes no 
 
 Rules: the tensor is changed in place and keeps its dtype; sizes need not divide; a non-contiguous
 tensor works as well; a node may have one rank, and there may be one node. `ring_pass` below is what
-you wrote for the ring: use it or not, and change it as you like. Allowed are `send`, `recv`,
-`isend`, `irecv` and `exchange` of `course_lib.comm`; no collective, and no ready-made ring. Peers
-are indices in the group that the message is sent in.
+you wrote for the ring: use it or not, and change it as you like. Peers are indices in the group
+that the message is sent in.
+
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
+and `comm.exchange` of `course_lib`.
 """
 
 from collections.abc import Sequence

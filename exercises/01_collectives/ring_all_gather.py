@@ -8,9 +8,11 @@ ring all-reduce, and on its own what FSDP does to parameters (lesson 04).
 
 Rules: chunks need not be equal, and may be empty. A receiver must know how many elements will come,
 so everybody is told all sizes; to find them out would take another round of messages. The chunk
-stays as it is; the result is a new tensor of the same dtype. Allowed are `send`, `recv`, `isend`,
-`irecv` and `exchange` of `course_lib.comm`; no collective. A rank talks to its two neighbours on
+stays as it is; the result is a new tensor of the same dtype. A rank talks to its two neighbours on
 the ring alone, one message a step: `group.index`, `group.next`, `group.previous`, `group.size`.
+
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
+and `comm.exchange` of `course_lib`.
 """
 
 import torch

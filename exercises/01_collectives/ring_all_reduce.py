@@ -9,9 +9,11 @@ Notebook 01. Cut the tensor into N chunks and walk twice round the ring:
 Each rank sends 2(N-1)/N·S bytes, however many ranks there are.
 
 Rules: the tensor is changed in place and keeps its dtype; sizes need not divide by N; a scalar, an
-empty and a non-contiguous tensor work as well. Allowed are `send`, `recv`, `isend`, `irecv` and
-`exchange` of `course_lib.comm`; no collective. Peers are indices in the group: `group.index`,
+empty and a non-contiguous tensor work as well. Peers are indices in the group: `group.index`,
 `group.next`, `group.previous`, `group.size`.
+
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
+and `comm.exchange` of `course_lib`.
 """
 
 import torch

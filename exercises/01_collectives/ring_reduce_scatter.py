@@ -9,9 +9,11 @@ all-reduce, and on its own what ZeRO does to gradients (lesson 04).
 
 Rules: chunks are cut as `torch.Tensor.tensor_split` cuts the flattened tensor into `group.size`
 parts, so they need not be equal, and may be empty. The chunk keeps the tensor's dtype. `tensor` may
-be overwritten: nobody reads it afterwards. Allowed are `send`, `recv`, `isend`, `irecv` and
-`exchange` of `course_lib.comm`; no collective. A rank talks to its two neighbours on the ring
-alone, one message a step: `group.index`, `group.next`, `group.previous`, `group.size`.
+be overwritten: nobody reads it afterwards. A rank talks to its two neighbours on the ring alone,
+one message a step: `group.index`, `group.next`, `group.previous`, `group.size`.
+
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
+and `comm.exchange` of `course_lib`.
 """
 
 import torch

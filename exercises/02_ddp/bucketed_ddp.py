@@ -30,6 +30,8 @@ one whose gradients should come first. It is the same on every rank. Rules:
 One all-reduce for each bucket and step, and no other communication in a step. Autograd tells you
 that a gradient is ready by `parameter.register_post_accumulate_grad_hook(hook)`: it calls
 `hook(parameter)` once in each backward, when `parameter.grad` is complete.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from typing import Any

@@ -19,6 +19,8 @@ is sent while backward still computes. So DDP puts neighbouring parameters into 
 
 Buckets of one dtype come in the order of backward. How those of different dtypes are mixed in the
 returned list is up to you, as long as it is the same on every rank.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Iterable

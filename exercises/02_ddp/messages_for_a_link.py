@@ -14,6 +14,8 @@ Valid is a list of messages, each a list of (layer, bytes):
 - the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
 
 Measured: the end of the last forward over a lower bound; the mean of twelve fixed cases.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -24,6 +24,8 @@ Rules:
 
 Use `broadcast` and `all_reduce` of `course_lib.comm`. `all_reduce(t, group, "avg")` works in place
 and divides by `group.size`. The group need not be the whole world: index 0 may be another rank.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from typing import Any

@@ -26,6 +26,8 @@ below: that was the exercise before this one.
 
 `work = all_reduce(t, group, "avg", async_op=True)` returns at once; `work.wait()` returns when `t`
 holds the mean.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from typing import Any

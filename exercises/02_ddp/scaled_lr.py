@@ -24,6 +24,8 @@ from the squared lengths of gradients of two batch sizes, and data parallelism h
     B                = noise / |true gradient|²
 
 If the estimate of |true gradient|² is not positive, there is nothing but noise: B is infinite.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import math

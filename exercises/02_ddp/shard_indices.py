@@ -18,6 +18,9 @@ Rules, for one epoch (one pass over the data):
 
 Free: which shuffle, how the order is cut (slices, or every `world`-th), and which examples are
 seen again.
+
+Your answer may use nothing of `course_lib`; of torch everything but
+`torch.utils.data.DistributedSampler`.
 """
 
 import torch

@@ -20,6 +20,8 @@ Rules:
 - Besides, one collective of at most 64 bytes an update is allowed, with `course_lib.comm`.
 - One micro-batch after another: no graph of an earlier one is held.
 - All ranks have equally many micro-batches. In an update at least one token counts, on some rank.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Iterator

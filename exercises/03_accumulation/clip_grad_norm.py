@@ -7,7 +7,7 @@ norm is above a limit. It keeps its direction. Write two functions:
 1. `clip_grad_norm(parameters, max_norm, norm_type)`: computes the norm of all gradients together,
    multiplies each gradient, in place, by min(1, max_norm / (norm + 1e-6)), and returns the norm
    that was there before. Parameters without a gradient are left out. `parameters` may be a
-   generator, such as `model.parameters()`. Write it without `torch.nn.utils`.
+   generator, such as `model.parameters()`.
 2. `update(...)`: one update from a window of micro-batches of equal size. The loss of the update is
    the mean over the window. For half precision each loss is multiplied by `scale` before its
    backward, so that small gradients do not become 0; before anybody looks at the gradients, they
@@ -19,6 +19,10 @@ Rules for `update`:
 - What is clipped is the gradient of the whole update: of all micro-batches and all ranks.
 - Gradients are changed in place (`gradient.mul_`, `div_`): they may be views of a bucket.
 - Gradients are zeroed at the beginning.
+
+Your answer may use `comm` of `course_lib`; of torch everything but
+`torch.nn.utils.clip_grad_norm_`, `torch.nn.utils.clip_grads_with_norm_` and
+`torch.nn.utils.get_total_norm`.
 """
 
 from collections.abc import Callable, Iterable, Sequence

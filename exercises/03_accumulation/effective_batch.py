@@ -18,6 +18,8 @@ synchronisation is an all-reduce of all gradients on a ring: a rank sends 2(N-1)
 one for each micro-batch. A single rank sends nothing.
 
 Rules: plain Python. Everything runs on one process.
+
+Your answer may use nothing of `course_lib`.
 """
 
 

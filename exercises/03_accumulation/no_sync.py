@@ -18,6 +18,8 @@ Write two things:
 Mind where the decision falls: like torch's, this DDP looks at `synchronises` in the *forward*, and
 the backward does as that forward said. Do not call the group yourself, and leave the rest of the
 class as it is.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

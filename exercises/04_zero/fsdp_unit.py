@@ -26,6 +26,8 @@ Rules
 - A weight that the block did not use has `grad` None, and counts as zeros; so does the padding.
 - One all-gather or reduce-scatter for the whole unit, not one for each weight. Which functions of
   `course_lib.comm` you take is free; its `reduce_scatter` knows `op="avg"`.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Callable, Sequence

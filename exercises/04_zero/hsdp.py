@@ -20,6 +20,8 @@ Rules
 - `reduce` gets this rank's own gradient, as long as `flat`, and leaves it as it is. It *adds* the
   mean over all ranks of the mesh to `weights.grad`; the gradient of the padding is zero.
 - Which functions of `course_lib.comm` you take is free. g or n may be 1.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

@@ -20,6 +20,8 @@ Rules:
 
 All tensors have one dtype, which stays. Sizes need not divide; scalars, tensors without elements
 and fewer elements than shards occur. Nothing is sent.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Sequence

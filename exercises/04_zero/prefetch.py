@@ -28,6 +28,8 @@ Rules
 - Units are launched in the order in which they are needed, so that all ranks agree.
 - In the end nothing is in flight. `order` may be empty; units come in any order, any number of
   times; `limit` is at least 1, and may be larger than the number of units.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Iterator, Sequence

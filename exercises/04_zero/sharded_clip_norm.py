@@ -18,6 +18,8 @@ Rules:
 - Gradients may be float32 or bfloat16 and keep their dtype; their squares may be larger than such a
   number can be, so add in float64.
 - One all-reduce of one number, by every rank, however small its own norm is.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Sequence

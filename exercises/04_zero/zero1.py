@@ -22,6 +22,8 @@ Rules: gradients may have been accumulated by several backwards. `self.param_gro
 `self.inner`; a learning-rate schedule writes there. Use `course_lib.comm`, for example
 `ring_reduce_scatter` and `ring_all_gather`, which work in place on a flat tensor. The optimizer
 works element by element, as SGD and AdamW do. All parameters of a group have one dtype.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Callable, Iterable

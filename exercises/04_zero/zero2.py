@@ -21,6 +21,8 @@ Rules: several backwards before a step add up; each of them reduces its buckets.
 no parameter has a `.grad`. Every rank uses the same parameters; what none uses leaves a bucket
 incomplete until `step`, which reduces it. One reduce-scatter for each bucket and backward: use
 `ring_reduce_scatter`, which works in place, or `reduce_scatter` of `course_lib.comm`.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Callable, Iterable, Iterator

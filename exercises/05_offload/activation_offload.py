@@ -17,6 +17,8 @@ Weights are recognised by their memory, since operations also save views of them
 `tensor.untyped_storage().data_ptr()` is the same for a tensor and its views. Backward may come
 after the context has ended, may come twice (`retain_graph=True`), and finds the same values. It
 leaves nothing on the device. A tensor that two operations save may travel twice.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Sequence

@@ -24,6 +24,8 @@ asks for it, not before. At the end nothing is left on the device and no copy is
 where the body breaks out of the loop: a generator that is closed gets a `GeneratorExit` at its
 `yield`, and carries out its `finally`. A list of one layer works, and an empty one. The way back is
 the same function: it is given the reversed list.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Iterator, Sequence

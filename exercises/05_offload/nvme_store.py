@@ -28,6 +28,8 @@ Rules:
 All dtypes of torch up to 8 bytes an element work, scalars and empty tensors too, tensors that are
 not contiguous and such that need a gradient. A memory-mapped file (`torch.from_file`,
 `numpy.memmap`, `mmap`) saves one copy; ordinary reads are all right.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import json

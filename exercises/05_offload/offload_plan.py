@@ -15,6 +15,8 @@ Valid is "keep", "again" or k for each layer:
 - the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
 
 Measured: the time over that with all kept; the mean of twelve fixed cases.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Sequence

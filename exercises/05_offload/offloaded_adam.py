@@ -18,6 +18,8 @@ bfloat16 or float16, else the parameter's own dtype. In a step travel the gradie
 that they have, and the parameters, in the dtype that they have; a parameter that has no gradient in
 this step stays as it is, and nothing of it travels. Parameters that need no gradient are left
 alone. When the optimizer is made, each parameter may go down once.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Iterable

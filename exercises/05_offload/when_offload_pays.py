@@ -17,6 +17,8 @@ The model: a step of `tokens` tokens of a model with `parameters` parameters, in
   way up: the longest of the three counts.
 
 Rules: plain Python, in double precision.
+
+Your answer may use nothing of `course_lib`.
 """
 
 

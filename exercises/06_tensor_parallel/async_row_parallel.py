@@ -20,6 +20,8 @@ Rules, for x [T, I_r], this rank's inputs of T tokens, and weight [O, I_r]:
 - Gradients flow to x and weight, each rank its own, as in one process for the whole result. The
   result is the same on all ranks, so its gradient is too: backward sends nothing.
 - x, weight and the gradient that comes in stay as they are.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Callable

@@ -28,6 +28,8 @@ Rules
   input needs no gradient, nobody needs the all-reduce; whether you make it then is up to you.)
 
 Free to use: torch.nn, `course_lib.comm`, and `copy_to_group(x, group)`, which is f.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

@@ -27,6 +27,9 @@ Rules
 - Build them with `all_reduce`. `copy_to_group` and `reduce_from_group` of the library
   (`course_lib.comm.autograd`) are this pair, finished; the grader looks in the autograd graph for
   functions of the library.
+
+Your answer may use `comm` of `course_lib`, but not `comm.copy_to_group` and
+`comm.reduce_from_group`.
 """
 
 from typing import Any

@@ -29,6 +29,8 @@ Rules, for rank r = `group.index` of N ranks. H is a multiple of N.
 Yours to use: `copy_to_group` (f: identity forward, all-reduce backward) and `reduce_from_group`
 (g: all-reduce forward, identity backward), both `(tensor, group)`, and torch, for example
 `F.scaled_dot_product_attention` on [B, heads, T, C].
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

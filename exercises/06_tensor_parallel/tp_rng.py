@@ -29,6 +29,8 @@ The default generator's state is `torch.get_rng_state()`, a tensor, and `torch.s
 brings it back. `torch.Generator().manual_seed(n).get_state()` is the state of a stream with seed n,
 and does not touch the default one. (A GPU has a generator of its own, with the same pair of
 functions in `torch.cuda`. Here everything runs on CPU.)
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Iterator

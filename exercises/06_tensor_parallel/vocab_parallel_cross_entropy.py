@@ -28,6 +28,8 @@ Rules
 
 `all_reduce` of `course_lib.comm` works in place, and knows `op="max"`. Autograd does not look into
 a Function: what `forward` does there is invisible to it, and `backward` is all that it knows.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from typing import Any

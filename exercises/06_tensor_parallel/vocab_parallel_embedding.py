@@ -25,6 +25,8 @@ Rules
 
 `reduce_from_group` is this all-reduce with the right backward; you may also write your own, with
 `all_reduce` of `course_lib.comm`.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

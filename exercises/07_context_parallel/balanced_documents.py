@@ -14,6 +14,8 @@ Valid is a list of (document, start, end) for each rank:
 
 Measured: the slowest rank's time over the mean without anything received; the mean of twelve fixed
 cases.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -30,6 +30,9 @@ Rules
 - The mask is that of positions in the *whole* sequence: blocks of earlier ranks are seen whole,
   your own up to the diagonal, later ones not at all.
 - All arguments stay as they are; results have the dtype of q. They need not be contiguous.
+
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
+and `comm.exchange` of `course_lib`.
 """
 
 import torch

@@ -33,6 +33,9 @@ Rules
 - q, k and v stay as they are; results have their dtype. They need not be contiguous.
 
 To hide the hop behind the computation, start it before you compute with the block, and wait after.
+
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
+and `comm.exchange` of `course_lib`.
 """
 
 import torch

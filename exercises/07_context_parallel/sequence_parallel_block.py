@@ -30,6 +30,8 @@ Rules, for rank r = `group.index` of N ranks:
 Yours to use: `all_gather_to_group(tensor, dim, group)` (backward: reduce-scatter),
 `reduce_scatter_in_group(tensor, dim, group)` (backward: all-gather), `copy_to_group(tensor, group)`
 (forward: nothing; backward: all-reduce, for a parameter as for any tensor), and torch.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

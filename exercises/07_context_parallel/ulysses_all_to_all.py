@@ -22,6 +22,8 @@ Rules, for rank r = `group.index` of N ranks; T and H are multiples of N:
 Yours to use: `exchange_in_group(rows, output_sizes, input_sizes, group)`, an all-to-all through
 which gradients flow. Its rows lie along dim 0: first those for rank 0, then those for rank 1, and
 so on; what comes back is in the order of the ranks they came from. The sizes are rows per rank.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

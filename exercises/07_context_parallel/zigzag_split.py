@@ -21,6 +21,8 @@ Rules
   sent: these are plain functions, and gradients flow through them.
 - `zigzag_join` gets the shards alone. Chunk 2n-1-i is as long as chunk i or one shorter, so the
   shard's own length says where it was put together.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Sequence

@@ -38,6 +38,8 @@ What is measured, on paper, with F, I and W of a stage taking 1 each, and B 2:
 - at least 2(m-2p+r+1) times an F of one chunk stands beside a B or I of the other.
 
 Free: any schedule that reaches these, with or without `play`.
+
+Your answer may use nothing of `course_lib`.
 """
 
 

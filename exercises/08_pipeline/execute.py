@@ -29,6 +29,9 @@ Rules
   what you send: an output brings its graph along, and with it the activations that came in.) A
   variable that still points to the last micro-batch's tensors is all right.
 - On return nothing is under way: whatever was started has been waited for.
+
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend` and
+`comm.irecv` of `course_lib`.
 """
 
 from collections.abc import Callable, Sequence

@@ -27,6 +27,9 @@ Rules
 
 It costs m activations and m gradients at each border, and every rank holds what all m forwards have
 kept. A blocking `send` is good enough here: why can it not come to a deadlock?
+
+Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend` and
+`comm.irecv` of `course_lib`.
 """
 
 from collections.abc import Callable, Sequence

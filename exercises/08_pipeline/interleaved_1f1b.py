@@ -26,6 +26,8 @@ What is measured, on paper:
 - rank r holds at most (v-1)p + 2(p-r) - 1 forwards of a chunk at once; min(m, p-r) for v = 1.
 
 Free: any schedule that reaches these.
+
+Your answer may use nothing of `course_lib`.
 """
 
 

@@ -23,6 +23,8 @@ What is measured, on paper, without processes:
 - each micro-batch passes each stage with one F and one B; the ranks never wait in a circle;
 - the whole takes (m+p-1)(tF+tB), whatever F and B take;
 - rank r holds at most min(m, p-r) micro-batches: their forward has begun, their backward not ended.
+
+Your answer may use nothing of `course_lib`.
 """
 
 

@@ -13,6 +13,8 @@ Valid is a list of texts for each rank, its actions in order; `2F5` is stage 2's
 - the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
 
 Measured: the schedule's length over a lower bound; the mean of twelve fixed cases.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Sequence

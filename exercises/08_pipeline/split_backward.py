@@ -24,6 +24,8 @@ What it costs: x and dy are held from I to W.
 
 Free: how. The skeleton below is the plain way. What `forward` keeps in `ctx`, `backward` finds
 there; and it returns a gradient for each input of `forward`, None for one that gets none from it.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Callable

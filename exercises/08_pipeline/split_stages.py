@@ -27,6 +27,8 @@ it, the copies stay equal step for step.
 
 Free: the algorithm (dynamic programming, or a search for the smallest cost that is enough), which
 of several best splits you return, and what of `course_lib.comm` you use.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import math

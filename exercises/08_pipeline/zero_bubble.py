@@ -25,6 +25,8 @@ What is measured, on paper:
 
 Free: any schedule that reaches these. For m < p it must be complete and without a circle, and may
 take its time.
+
+Your answer may use nothing of `course_lib`.
 """
 
 

@@ -26,6 +26,8 @@ Rules
 `torch.nn.functional.pad` adds rows and columns of zeros, `unflatten` cuts a dim in two,
 `repeat_interleave` repeats elements. `torch.frexp` takes a number apart into a mantissa from 0.5 to
 below 1 and an exponent, exactly (`log2` rounds); `torch.ldexp(t, n)` is t·2^n.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import torch

@@ -27,6 +27,8 @@ first. `clip()` clips the gradients, as they are at that moment, to the norm all
 
 Gradients are float32 or float64 here: where weights are fp16, the optimizer has float32 copies of
 weights and gradients.
+
+Your answer may use `comm` of `course_lib`; of torch everything but `torch.amp.GradScaler`.
 """
 
 from collections.abc import Callable, Iterable, Sequence

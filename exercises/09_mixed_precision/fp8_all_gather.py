@@ -23,6 +23,8 @@ Rules
 Allowed is all of `course_lib.comm`: `all_reduce(tensor, group, "max")`, in place, and
 `all_gather(output, input, group)`. gloo moves no 8-bit floats, so send the bytes that they are:
 `data.view(torch.uint8)` is the same memory, and `.view(torch.float8_e4m3fn)` is the way back.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

@@ -32,6 +32,8 @@ Rules
 - x is [..., K]: any number of leading dims, which together are tokens. x and dy need not be
   contiguous.
 - From forward to backward stay at most one byte for each number of x and of W, and the scales.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from typing import Any

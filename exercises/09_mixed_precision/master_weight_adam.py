@@ -24,6 +24,9 @@ Rules:
 - A parameter without a gradient stays as it is, and it counts no update: t is each parameter's own.
 
 Write the update yourself; torch.optim is not needed.
+
+Your answer may use nothing of `course_lib`; of torch everything but `torch.optim.Adam` and
+`torch.optim.AdamW`.
 """
 
 from collections.abc import Iterable

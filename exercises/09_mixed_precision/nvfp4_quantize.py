@@ -12,6 +12,8 @@ Rules
 - x is float32 or bf16 and need not be contiguous. Compute in float32.
 
 `torch.searchsorted` counts how many of some sorted numbers lie below each x.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import torch

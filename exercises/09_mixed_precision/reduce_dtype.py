@@ -29,6 +29,8 @@ whichever order the ranks' terms are added.
 - The bound must hold, and must not be larger than 1.6 times this one. Two things are left out:
   overflow, and numbers so small that their dtype has fewer digits for them. The gradient's dtype is
   at least as fine as the reduce dtype here, so that casting back changes nothing.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Sequence

@@ -27,6 +27,8 @@ Rules:
 Everything else of torch is allowed, whole tensors at a time. float64 holds every number that comes
 up exactly: x, the spacing, and x counted in spacings. `torch.frexp` takes a number apart into a
 mantissa from 0.5 to 1 and an exponent; `torch.ldexp(t, n)` is t·2^n.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import torch

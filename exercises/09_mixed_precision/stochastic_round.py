@@ -13,6 +13,8 @@ Rules
 - x and `noise` are not changed.
 
 `torch.frexp` and `torch.ldexp` as in `round_to`; float64 holds everything exactly.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import torch

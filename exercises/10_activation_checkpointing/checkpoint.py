@@ -33,6 +33,9 @@ such as DDP, may take the end of the inner one for the end of all, and `torch.au
 ask for the parameters. So `course_lib.recompute` does it otherwise: the block's own graph stays,
 each tensor saved in it is replaced by a number, and the first number that backward asks for runs
 the block again and fills in all. Then there is one backward, as if nothing had been forgotten.
+
+Your answer may use nothing of `course_lib`; of torch everything but
+`torch.utils.checkpoint.checkpoint`.
 """
 
 from collections.abc import Callable

@@ -15,6 +15,8 @@ A plan is valid if
 - it is the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
 
 Measured: the cost of making each tensor once over that of all Fs; the mean of twelve fixed cases.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Iterable, Sequence

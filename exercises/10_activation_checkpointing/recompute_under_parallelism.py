@@ -36,6 +36,8 @@ there, attention, lies between the collectives.)
   nothing of it is held after the backward, or if the output is dropped. Keep a sum with `detach`:
   the tensor that `Sum` returns leads, over its graph, back to what keeps it. A block does not
   write into a sum.
+
+Your answer may use `comm` and `recompute.Recompute` of `course_lib`.
 """
 
 from collections import deque

@@ -48,6 +48,9 @@ Rules
 PyTorch's `create_selective_checkpoint_contexts` makes two such modes, and `course_lib.recompute`
 has them as `selective`. Instead of copying, both notice by the version counter that a kept result
 was changed in place, and refuse.
+
+Your answer may use `recompute.Recompute` of `course_lib`; of torch everything but
+`torch.utils.checkpoint.create_selective_checkpoint_contexts`.
 """
 
 from collections import deque

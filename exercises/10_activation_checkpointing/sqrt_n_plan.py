@@ -24,6 +24,8 @@ Rules
   blocks that hold the same, only the cheapest can become part of the best. With at most M held,
   that is n·M plans to remember and n²·M steps.
 - Plain Python; nothing is sent.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Sequence

@@ -20,6 +20,8 @@ Rules for `train(group, folder, job, steps, interval)`
   now than when it was saved, a new one has no state of its own: its `own` is None.
 - Write files as you like, for example with `torch.save`, and read them with `torch.load`. All ranks
   see the same folder. Renaming a file or a folder is atomic: the others see it before or after.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from pathlib import Path

@@ -36,6 +36,8 @@ Rules
 Tensors are written in place. They have any dtype and any strides; some are scalars, some parts of
 others, some need a gradient (`tensor.detach()` is the same memory, and may be written to).
 `x.view(dtype)` reads a flat tensor of bytes as numbers.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import json

@@ -26,6 +26,8 @@ Rules
 - Neither function changes anything else: no step is made, no random number is drawn.
 - Random numbers come from torch's default generator on the CPU and from Python's `random`. (On a
   GPU its generator would come on top, and NumPy's if the program used it.)
+
+Your answer may use nothing of `course_lib`.
 """
 
 import copy

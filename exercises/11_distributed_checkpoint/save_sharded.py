@@ -37,6 +37,8 @@ Values may have any dtype and any strides; some are scalars, some empty, some ne
 `.numpy()` does not know bfloat16; but if x is contiguous, `x.view(-1).view(torch.uint8).numpy()`
 are its bytes, whatever its dtype, without a copy. `file.write` takes that, and `file.tell()` says
 how much has been written.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import json

@@ -36,6 +36,8 @@ And `elapsed` replays a job with given failures, one by one:
 - Failures after the end do not matter.
 
 Rules: plain Python, double precision; nothing is sent.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import math

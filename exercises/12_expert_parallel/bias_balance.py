@@ -20,6 +20,8 @@ Rules
   bias. Ranks have different numbers of tokens, and some have none; ranks are those of `group`.
 
 Free to use: torch, and all of `course_lib.comm`; `all_reduce(tensor, group)` sums in place.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

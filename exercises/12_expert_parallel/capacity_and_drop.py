@@ -19,6 +19,8 @@ Rules
 
 Allowed is all of torch. It is one process: every rank does this for its own tokens, and nothing is
 sent. A loop over choices is right; the answer with a stable sort has none.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import math

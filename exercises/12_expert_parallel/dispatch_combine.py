@@ -34,6 +34,8 @@ Allowed is all of `course_lib.comm`. `all_to_all(output, input, group, output_si
 sends parts of `input` along dim 0 and fills `output`; sizes are lists, the rows of each member.
 `exchange_in_group(rows, output_sizes, input_sizes, group)` returns what came, and gradients flow
 back through it.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from typing import NamedTuple

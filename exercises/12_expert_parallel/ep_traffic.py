@@ -28,6 +28,8 @@ likely. How many *other* nodes than its own does a token reach, in the mean? Beg
 nodes: how likely is it that none of the k is there?
 
 It is one process, and nothing is sent. Allowed is all of Python and torch.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from fractions import Fraction

@@ -29,6 +29,8 @@ Rules
 - `world` is all ranks that train this model. R may be 1, and N/R may be.
 
 Free to use: all of `course_lib.comm`; `all_reduce(tensor, group, op)` works in place.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Iterable

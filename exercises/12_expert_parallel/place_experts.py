@@ -11,6 +11,8 @@ Valid is a list for each GPU of its experts:
 - the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
 
 Measured: the fullest GPU's load over the mean one; the mean over the steps and twelve fixed cases.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Sequence

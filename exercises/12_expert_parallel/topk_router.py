@@ -26,6 +26,8 @@ Rules
 - k may be E. `x_TD` may be not contiguous, and neither argument is changed.
 
 Allowed is all of torch, `torch.nn.functional` included. It is one process: nothing is sent.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from typing import NamedTuple

@@ -32,6 +32,8 @@ Rules
 Free to use: all of `course_lib.comm`, `plan` below, and `exchange_in_group(rows, coming, going,
 group)`. It sends rows along dim 0 (`going[j]` of them to member j), returns those that come
 (`coming[i]` from member i), and its backward sends gradients back the same way.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Iterable, Sequence

@@ -33,6 +33,8 @@ Rules
     - the product of the sizes is not the size of the world: the message has both numbers;
     - the ranks of some tp line are on different nodes: it has "tp", its size and ranks_per_node.
   What one rank refuses all must refuse: else the others wait for it in `split` forever.
+
+Your answer may use `comm.Group` of `course_lib`.
 """
 
 import math

@@ -41,6 +41,8 @@ Free to use: all of `course_lib.comm`. `mesh[axes]` is this rank's group along s
 `mesh.sizes` the sizes of all five. Groups on single axes, on dp × ep × cp and on dp × cp have been
 made; any other is made when it is first asked for, and then all ranks of the mesh must ask.
 `all_reduce(tensor, group)` sums in place; in a group of one it changes nothing.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -31,6 +31,8 @@ Free to use: all of `course_lib.comm`. `mesh["dp"]` is this rank's group along o
 1, and a group on several axes may be made when it is first asked for: then all ranks of the mesh
 must ask. `all_reduce(tensor, group)` sums in place; no call on a group returns before all its
 ranks have made it.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Sequence

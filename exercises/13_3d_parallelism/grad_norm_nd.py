@@ -35,6 +35,8 @@ Rules
 Free to use: all of `course_lib.comm`. `all_reduce(tensor, group, op="sum")` works in place;
 `mesh.world` is the group of all ranks and `mesh["tp"]` this rank's group on an axis, with `size`,
 `index`, `next`, ...
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import math

@@ -15,6 +15,8 @@ Valid is a list of each rank's node:
 - the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
 
 Measured: the slowest node's time over that with ranks in order; the mean of twelve fixed cases.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import random

@@ -43,6 +43,10 @@ Free to use
   of the group have the same part of a parameter, so that each part counts once.
 - `all_reduce(tensor, group)` works in place. Not `lay_out`, `train_step` and `MeshModel`: they are
   the answer.
+
+Your answer may use `comm`, `model`, `schedule`, `parallel.Pipeline`,
+`parallel.vocab_parallel_cross_entropy`, `train.clip_grad_norm_nd`, `train.pipeline_stages` and
+`train.tensor_parallel` of `course_lib`.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,9 +1,10 @@
 """Where two runs part: the first step and the first layer, with few replays and no false alarm.
 
 Notebook 14. A run on eight GPUs should do what a run on one did, and after a thousand steps its
-loss is another. Both can be replayed: `probe(step)` runs again from the start up to a step and
-returns what every layer held there. A replay is dear, so the thousand steps cannot all be looked
-at. But runs that have parted stay apart, so the first bad step can be found as in a telephone book.
+loss is another. No recording helps, since their calls differ and their bits never agree. But both
+can be replayed: `probe(step)` runs again from the start up to a step and returns what every layer
+held there. A replay is expensive, so the thousand steps cannot all be looked at. Runs that have
+parted stay apart, so the first bad step can be found as in a telephone book.
 
 What is no fault: two orders of summation round differently, and the differences feed on each other.
 Rounding errors add up like the steps of a random walk, with the square root of their number. So two
@@ -22,6 +23,8 @@ Rules
 - Runs that disagree at one step disagree at all later ones.
 - At most ⌈log2(steps)⌉ + 1 calls of each probe, also to find that the runs never part.
 - Plain Python and torch; one process, nothing is sent.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

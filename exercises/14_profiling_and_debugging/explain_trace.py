@@ -41,6 +41,8 @@ Rules:
   Every collective here is one that ends nowhere before the last has come. Ties do not occur.
 
 Plain Python. `course_lib.trace` answers the same questions, so leave it alone but for `Stretch`.
+
+Your answer may use `trace.Stretch` of `course_lib`.
 """
 
 from collections.abc import Iterable, Sequence

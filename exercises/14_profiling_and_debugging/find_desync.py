@@ -47,6 +47,8 @@ The logs of all ranks are there, in any order, taken at the same time. Rules:
   Who calls on a wrong group shows too: in the right one it is missing.
 
 Plain Python. `course_lib.trace` has the same for the course's own logs, so leave it alone.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -23,6 +23,8 @@ pause, and never more.
   (`gc.unfreeze`), and the collector runs by itself if it did so before.
 
 `gc.isenabled`, `gc.disable` and `gc.enable` are what else you need.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import gc

@@ -12,6 +12,8 @@ call must be known to all ranks that take part in it.
 In each docstring stands what the function must return and what it may send. Change what you like
 within the functions; their arguments and results stay. A barrier repairs nothing here: it is one
 more call that somebody will not make. Use `course_lib.comm` for all communication.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Sequence

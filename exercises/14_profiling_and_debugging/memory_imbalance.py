@@ -22,6 +22,8 @@ Rules
   There may be sixteen stages and a hundred blocks, too many to try all cuts: the best cut of the
   first blocks into k + 1 stages is made of a best cut of fewer blocks into k stages.
 - Plain Python; whole numbers of bytes; nothing is sent.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Sequence

@@ -17,6 +17,8 @@ Rules
 - `means` is over *all* forwards since `watch`, not over the last ones.
 - The all-reduces may stay asynchronous, one for each parameter; any way of `course_lib.comm` will
   do that gives the mean.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from typing import Any

@@ -21,6 +21,8 @@ What the exhibits are given:
   Micro-batches under `with model.no_sync():` only add to this rank's gradients.
 - Free to use: torch, and `all_reduce` and the like of `course_lib.comm`. `all_reduce(t, group)`
   adds up over the group, in place; a third argument `"avg"` or `"max"` does what it says.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Sequence

@@ -19,6 +19,8 @@ before you touch it: the card shows each symptom once more, as numbers.
 
 Everything of `course_lib.comm` and `course_lib.data` is free to use. The functions have to work on
 any number of ranks and for any sizes.
+
+Your answer may use `comm` and `data` of `course_lib`.
 """
 
 from collections.abc import Callable, Iterator, Mapping

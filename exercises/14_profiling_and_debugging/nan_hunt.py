@@ -17,7 +17,7 @@ every module, the containers and the model itself included:
 their forwards end, then in the order in which their backwards end. The ranks hold replicas of one
 model, so the same modules run in the same order on all of them; but the data differ, and a weight
 may be bad on one rank alone. What comes first on any rank is the answer, and where several ranks
-are equally early, the lowest of them. All ranks return the same.
+are equally early, the one with the lowest index in the group. All ranks return the same.
 
 Rules
 - Bad is NaN, +infinity and -infinity.
@@ -30,6 +30,8 @@ Rules
 - One collective of `course_lib.comm` a hunt, on every rank, with at most 64 bytes of this rank's
   own: a rank that sees nothing cannot know whether another does.
 - What is left in the parameters' `grad` does not matter. `model` itself has the name "".
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from typing import Any
@@ -51,7 +53,8 @@ def hunt(
         group: the replicas.
 
     Returns:
-        The rank, the module's name as in `model.named_modules()`, and `forward` or `backward`; None
-        if every value on every rank was finite. The same on all ranks.
+        The rank (its number in the world), the module's name as in `model.named_modules()`, and
+        `forward` or `backward`; None if every value on every rank was finite. The same on all
+        ranks.
     """
     raise NotImplementedError("nan_hunt: write your answer here")

@@ -11,6 +11,8 @@ Valid is a list of rows, each a list of documents' numbers from 0 on:
 - the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
 
 Measured: padding, in % of all tokens of the rows; the mean of twelve fixed cases.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Sequence

@@ -21,6 +21,8 @@ Rules
   used up, and once more for those that were asked for and not used.
 - `together` ends on all ranks after the same number of rows: as soon as one rank has no more.
   It sends one all-reduce of one number before each row, and at the end; nothing else.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections import deque

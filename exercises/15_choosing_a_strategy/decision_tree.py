@@ -44,6 +44,8 @@ room. For 1 and 3: states with one sequence, and the memory of a GPU, both in GB
 states on each GPU, if all cut them, and the memory, in GB. For 4 to 7: the tokens that a GPU
 computes on at once, and those that a gather takes as long as. Round them to whole numbers, or say
 more digits.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import math

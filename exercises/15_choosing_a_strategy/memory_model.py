@@ -45,6 +45,8 @@ Left out: what is there for a moment, such as a block that is computed again, or
 gathered; messages; and what the allocator wastes.
 
 All sizes divide, the rounding up of ZeRO apart. The answer is arithmetic: make no tensor.
+
+Your answer may use `layout` and `model.ModelConfig` of `course_lib`.
 """
 
 from course_lib.layout import Layout

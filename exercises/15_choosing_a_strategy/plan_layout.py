@@ -44,6 +44,8 @@ A layout of yours may be 5 % slower than the fastest that fits in its family. Cl
 two seconds of processor time for 24576 GPUs are too few to try all numbers for all three degrees.
 It is one process, nothing is sent, and all of Python is allowed except the library's own planner.
 Only `plan` is graded; `why_not` is there to give it a shape.
+
+Your answer may use `layout`, `model.ModelConfig`, `plan.Cluster` and `plan.Memory` of `course_lib`.
 """
 
 from collections.abc import Callable

@@ -41,6 +41,8 @@ node, else through `between`. Before and after the m micro-batches of 1F1B the r
 pp - 1 times what a stage *without* the output layer needs for one: computing, tp and messages.
 
 The answer is arithmetic. `Link.seconds(size)` is α + size/β.
+
+Your answer may use `layout`, `model.ModelConfig` and `plan.Cluster` of `course_lib`.
 """
 
 from course_lib.layout import Layout

@@ -22,6 +22,12 @@ What is measured, on hidden layouts
   state one part for each rank that has the same weight and other rows.
 - A new `Trainer` that has loaded an older one's state makes the next steps as one process would.
   The state is no larger than the above, and stays what it was while the old `Trainer` goes on.
+
+Your answer may use `comm`, `model`, `schedule`, `parallel.Pipeline`,
+`parallel.average_over_replicas`, `parallel.Zero1`, `parallel.sum_tied_gradient`,
+`parallel.vocab_parallel_cross_entropy`, `train.clip_grad_norm_nd`, `train.expert_parallel`,
+`train.pipeline_stages`, `train.tensor_copies`, `train.tensor_parallel` and `train.tied_pair` of
+`course_lib`.
 """
 
 from collections.abc import Mapping

@@ -19,6 +19,8 @@ seconds of processor time for 27720 of them are too few to try all numbers, or a
 axis. How many can pp be at all, and what is left for dp when the other three are known?
 
 It is one process, and nothing is sent. Allowed is all of Python.
+
+Your answer may use `model.ModelConfig` of `course_lib`.
 """
 
 import math

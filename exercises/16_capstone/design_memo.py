@@ -43,6 +43,9 @@ stage i has its first one, the micro-batches behind it are on the stages i, i+1,
 has one. All stages take equally long.
 
 Your answer is arithmetic: nothing is sent, and no model is made.
+
+Your answer may use `comm`, `model`, `schedule`, `train.lay_out`, `train.make_optimizers`,
+`train.own_micro_batches` and `train.train_step` of `course_lib`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -30,6 +30,10 @@ Free to use
   step=..., keep=...)`, which writes a checkpoint that appears all at once; `step` names it.
 - `AsyncSaver(folder, group, keep=...)`, `save_training(training, saver, group, step=...)`: the same
   in the background; `saver.wait()` before the end.
+
+Your answer may use `checkpoint`, `comm`, `model`, `schedule`, `data.WindowSampler`,
+`train.MeshModel`, `train.lay_out`, `train.make_optimizers`, `train.mesh_training`,
+`train.own_micro_batches` and `train.train_step` of `course_lib`.
 """
 
 from collections.abc import Callable, Mapping

@@ -14,6 +14,8 @@ the spans of all of them, each step number once for each attempt.
 the log, and for "step", "repeated" (attempts of steps that were made again later) and "idle"
 (nothing logged), its share of the paid time; "step" is goodput. The shares add up to 1, if spans of
 one rank do not overlap.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Sequence

@@ -14,6 +14,8 @@ seconds since the job's start, ascending. It ends with its last failure.
 
 A log is one sample: `spread(reports, window)` says how far the mtbf may be off, as the standard
 error of the mean of k gaps: their standard deviation (with k - 1) over √k, and infinity if k is 1.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import math

@@ -16,6 +16,8 @@ a tensor of this rank's size and dtype; all ranks' are equal in these.
 
 Free to use: all of `course_lib.comm`. `exchange(give, to, take, source, group)` sends and receives
 at once.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Collection

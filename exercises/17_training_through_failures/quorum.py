@@ -13,6 +13,8 @@ arguments, equal decision, in whatever order dicts were filled. Read no clock; c
 
 `deal(todo, held, present)`. A present rank keeps the batch that it holds. Batches of all others go
 back. Then, in ascending order, each present rank without a batch gets the smallest in `todo`.
+
+Your answer may use nothing of `course_lib`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -16,6 +16,8 @@ Rules
 
 Free to use: all of `course_lib.comm`; `all_reduce(tensor, group)` sums in place and wants a
 contiguous tensor.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

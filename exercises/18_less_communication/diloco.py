@@ -15,6 +15,8 @@ Rules
 - A meeting sends 2(N-1)/N·S bytes, S those of the weights. Nothing else is sent.
 
 Free to use: torch, and all of `course_lib.comm`. All parameters are trained.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Callable

@@ -18,6 +18,8 @@ Rules
   equal to the bit.
 
 Free to use: torch, and all of `course_lib.comm`; `all_gather(output, input, group)`.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from typing import Any

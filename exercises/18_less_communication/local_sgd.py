@@ -13,6 +13,8 @@ Rules
 - A meeting sends 2(N-1)/N·S bytes, S those of the trained parameters. Nothing else is sent.
 
 Free to use: torch, and all of `course_lib.comm`. The group need not be the whole world.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from typing import Any

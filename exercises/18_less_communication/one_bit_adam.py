@@ -17,6 +17,8 @@ Rules
   alone.
 
 Free to use: torch, and all of `course_lib.comm`.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Sequence

@@ -15,6 +15,8 @@ Rules
 - Two all-reduces in a step, of r·rows and of r·columns numbers. The gradient stays as it is.
 
 Free to use: torch (`torch.linalg.qr` among it), and all of `course_lib.comm`.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

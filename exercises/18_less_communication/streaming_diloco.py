@@ -17,6 +17,8 @@ Rules
   together, the fragment with the smaller number.
 
 Given is DiLoCo's beginning. Free to use: torch, and all of `course_lib.comm`.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 from collections.abc import Callable, Sequence

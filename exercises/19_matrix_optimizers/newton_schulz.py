@@ -14,6 +14,8 @@ Rules
   result is transposed back. All products together take at most steps·(4·r²·c + 2·r³) operations,
   r the shorter and c the longer side.
 - `steps` may be 0.
+
+Your answer may use nothing of `course_lib`.
 """
 
 import torch

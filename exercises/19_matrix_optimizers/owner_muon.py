@@ -16,6 +16,9 @@ Rules
 
 `cuts[n].shape` is (rows, columns), `cuts[n].count(i)` the elements of index i. Allowed is
 `newton_schulz` of `course_lib.parallel`.
+
+Your answer may use `comm`, `parallel.Cut`, `parallel.newton_schulz` and
+`parallel.newton_schulz_flops` of `course_lib`.
 """
 
 from collections.abc import Sequence

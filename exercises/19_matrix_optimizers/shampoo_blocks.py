@@ -16,6 +16,8 @@ Rules
   all blocks, on every rank, as one tensor of the gradient's shape and dtype.
 - It makes one collective, and a rank sends at most (N-1) times the elements of the rank that has
   most.
+
+Your answer may use `comm` of `course_lib`.
 """
 
 import torch

@@ -13,6 +13,8 @@ Rules
 - No rank gets anyone's part. A rank makes steps + 1 all-reduces: one number for the norm, and u × u
   in each step, u being the side that is not cut.
 - `part` is not changed.
+
+Your answer may use `comm` and `parallel.newton_schulz` of `course_lib`.
 """
 
 import torch

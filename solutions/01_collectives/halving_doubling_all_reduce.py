@@ -13,8 +13,7 @@ Each rank from index 2^k on hands its tensor to another one, which adds it to it
 for both, and sends the result back: two rounds and S bytes more.
 
 Rules: the tensor is changed in place and keeps its dtype; any number of elements, so halves may
-differ by one; a non-contiguous tensor works as well. Allowed are `send`, `recv`, `isend`, `irecv`
-and `exchange` of `course_lib.comm`; no collective. Peers are indices in the group: `group.index`,
+differ by one; a non-contiguous tensor works as well. Peers are indices in the group: `group.index`,
 `group.size`.
 """
 

@@ -17,7 +17,7 @@ every module, the containers and the model itself included:
 their forwards end, then in the order in which their backwards end. The ranks hold replicas of one
 model, so the same modules run in the same order on all of them; but the data differ, and a weight
 may be bad on one rank alone. What comes first on any rank is the answer, and where several ranks
-are equally early, the lowest of them. All ranks return the same.
+are equally early, the one with the lowest index in the group. All ranks return the same.
 
 Rules
 - Bad is NaN, +infinity and -infinity.
@@ -51,8 +51,9 @@ def hunt(
         group: the replicas.
 
     Returns:
-        The rank, the module's name as in `model.named_modules()`, and `forward` or `backward`; None
-        if every value on every rank was finite. The same on all ranks.
+        The rank (its number in the world), the module's name as in `model.named_modules()`, and
+        `forward` or `backward`; None if every value on every rank was finite. The same on all
+        ranks.
     """
     # BEGIN SOLUTION
     seen: list[tuple[str, str]] = []  # everything that ended, in order: the same on all ranks

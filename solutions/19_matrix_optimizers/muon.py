@@ -14,8 +14,6 @@ Rules
 
   where M begins as zeros, and O is `newton_schulz` with the given steps. Weights stay the same
   tensors. Of each matrix exactly one tensor is kept from step to step, M.
-
-Allowed is `newton_schulz` of `course_lib.parallel`, and yours.
 """
 
 from collections.abc import Iterable, Sequence

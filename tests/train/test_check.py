@@ -51,7 +51,7 @@ def test_refuses(options: dict[str, Any], world: int | None, found: str, near: s
         check(RunConfig(**options), world)
     said = str(caught.value)
     assert said.startswith("asked: ") and "\nfound: " in said and found in said
-    assert f"the nearest that can: {'torchrun' if world != 1 else 'python'}" in said
+    assert f"the nearest run that works: {'torchrun' if world != 1 else 'python'}" in said
     assert near in said
     assert caught.value.nearest is not None
     check(caught.value.nearest)
@@ -140,7 +140,7 @@ def test_command_line() -> None:
 
 def test_command_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check", "--tp", "8"]) == 2
-    assert "the nearest that can: torchrun --nproc-per-node 8" in capsys.readouterr().err
+    assert "the nearest run that works: torchrun --nproc-per-node 8" in capsys.readouterr().err
     assert main(["--check", "--tp", "2"]) == 0
     assert "on 2 ranks" in capsys.readouterr().out
     assert main(["--tp", "2"]) == 2, "without torchrun there is one process"

@@ -126,6 +126,7 @@ SEQUENCE, RECOMPUTE, SELECTIVE = (
     {"sequence": True}, {"recompute": "full"}, {"recompute": "selective"}
 )  # fmt: skip
 ZERO1, ZERO2, FSDP = {"zero": 1}, {"zero": 2}, {"zero": 3}
+HSDP = FSDP | {"shard": 2}
 CASES = [
     Case(TIED, {}, one_f_one_b(1, 3)),
     Case(TIED, {"dp": 4}, one_f_one_b(1, 2)),
@@ -139,6 +140,8 @@ CASES = [
     Case(DENSE, {"pp": 2, "dp": 2}, one_f_one_b(2, 3), ZERO1),
     Case(TIED, {"pp": 2, "dp": 2}, interleaved_1f1b(2, 2, 2), FSDP | RECOMPUTE),
     Case(DENSE, {"dp": 2, "cp": 2}, one_f_one_b(1, 2), FSDP),
+    Case(TIED, {"dp": 4}, one_f_one_b(1, 2), HSDP | RECOMPUTE),
+    Case(DENSE, {"pp": 2, "dp": 4}, one_f_one_b(2, 2), HSDP),
     Case(TIED, {"pp": 2, "tp": 2}, zb_v(2, 3), SEQUENCE | RECOMPUTE),
     Case(TIED, {"pp": 2}, dualpipe_v(2, 4)),
     Case(TIED, {"cp": 2, "tp": 2}, one_f_one_b(1, 2), SEQUENCE),
@@ -259,6 +262,7 @@ def refusals(group: Group) -> list[str]:
         said(own_micro_batches, inputs[:3], targets[:3], model),
         said(train_step, model, batches, make_optimizers(model, AdamW)),
         said(lay_out, fresh(odd), Mesh(group, {"tp": 2}), sequence=True),
+        said(lay_out, fresh(DENSE), dp, zero=1, shard=1),
     ]
 
 
@@ -270,3 +274,4 @@ def test_refuses(ranks: Any) -> None:
         assert "2 micro-batches for each of 2 ranks" in said[3] and "3 rows" in said[3]
         assert "no target that counts" in said[4]
         assert "[9] tokens of each sequence on the 1 ranks of cp" in said[5]
+        assert "cut over 1 ranks" in said[6] and "ZeRO-1 over" in said[6]

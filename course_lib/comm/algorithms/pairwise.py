@@ -39,7 +39,7 @@ def pairwise_all_to_all(
     """
     _check(outputs, inputs, group)
     me, size = group.index, group.size
-    with group.ledger.within(_book(inputs, group)):
+    with group.ledger.within(_book(outputs, inputs, group)):
         outputs[me].copy_(inputs[me])
         for step in range(1, size):
             to, source = (me + step) % size, (me - step) % size
@@ -90,6 +90,7 @@ def pairwise_reduce_scatter(
         sent=sent,
         received=received,
         by_host=by_host(input, group),
+        tensors=(input, output),
     )
     data = carried(input, group).view(group.size, -1)
     parts = torch.empty_like(data)  # not `data` itself, which is under way to the others
@@ -105,10 +106,11 @@ def pairwise_reduce_scatter(
     return Work(handle, group, event, finish, timed=True, data=parts)
 
 
-def _book(inputs: Sequence[torch.Tensor], group: Group) -> Event:
+def _book(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], group: Group) -> Event:
     """Opens the event; its payload is all that this member has to give, its own part included."""
     payload = sum(part.nbytes for part in inputs)
-    return book("all_to_all", inputs[group.index], group, payload=payload, algorithm="pairwise")
+    own, both = inputs[group.index], (inputs, outputs)
+    return book("all_to_all", own, group, payload=payload, algorithm="pairwise", tensors=both)
 
 
 def _check(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], group: Group) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 import shutil
+import textwrap
 from pathlib import Path
 
 from course_lib.grade.author.mutate import EQUIVALENT
@@ -14,6 +16,7 @@ from course_lib.trace import Refusal
 
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 GIVEN = "#:"
+WIDTH = 100
 DIGESTS = "exercises/starters.sha256"
 BLOCK = re.compile(rf"^(?P<indent>[ \t]*){BEGIN}[^\n]*\n.*?^[ \t]*{END}[^\n]*\n", re.M | re.S)
 
@@ -46,7 +49,21 @@ def starter(entry: Entry) -> str:
         note = first.partition(BEGIN)[2].strip(" :") or "write your answer here"
         return f'{match["indent"]}raise NotImplementedError("{entry.name}: {note}")\n'
 
-    return re.sub(rf" *{re.escape(EQUIVALENT)}$", "", BLOCK.sub(replace, text), flags=re.M)
+    text = re.sub(rf" *{re.escape(EQUIVALENT)}$", "", BLOCK.sub(replace, text), flags=re.M)
+    return _with_rules(text, entry.exercise.allowed)
+
+
+def _with_rules(text: str, allowed: str) -> str:
+    """The starter with a last paragraph in its docstring, if it has one: what answers may use."""
+    tree = ast.parse(text)
+    if ast.get_docstring(tree) is None:
+        return text
+    docstring, lines = tree.body[0], text.splitlines(keepends=True)
+    end = (docstring.end_lineno or 1) - 1  # the line with the closing quotes
+    last = lines[end].rstrip().removesuffix('"""')
+    rules = textwrap.fill(allowed, WIDTH, break_long_words=False, break_on_hyphens=False)
+    lines[end] = f'{last}\n\n{rules}\n"""\n' if last else f'\n{rules}\n"""\n'
+    return "".join(lines)
 
 
 def starter_text(entry: Entry) -> str:

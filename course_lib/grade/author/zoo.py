@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from course_lib.grade.author.answers import Wrong, edited, harmless_slips, known_answers
+from course_lib.grade.author.borrowed import borrowed
 from course_lib.grade.author.build import is_given, starter
 from course_lib.grade.author.group_slips import group_slips
 from course_lib.grade.catalog import Entry
@@ -100,16 +101,24 @@ def answers_of(entry: Entry) -> list[KnownAnswer]:
             for each in wrong
         ),
         *_group_slips(entry, solution),
+        *_borrowed(entry, solution),
     ]
 
 
 def _group_slips(entry: Entry, solution: str) -> Iterator[KnownAnswer]:
-    """Answers that take the world for their group, where a check is repeated on a part of it."""
-    if any(check.in_part for check in entry.checks):
-        same = harmless_slips(entry.mutants)
-        for name, text in group_slips(solution):
-            if name not in same:
-                yield KnownAnswer("mutant", entry, f"{name}.py", text)
+    """Answers that take the world for their group, but for those to which it is the same."""
+    same = harmless_slips(entry.mutants)
+    for name, text in group_slips(solution):
+        if name not in same:
+            yield KnownAnswer("mutant", entry, f"{name}.py", text)
+
+
+def _borrowed(entry: Entry, solution: str) -> Iterator[KnownAnswer]:
+    """The answer that takes what it should define from the library, if the library has it."""
+    text = borrowed(solution, entry.defines)
+    if text is not None:
+        words = "this exercise does not allow: course_lib."
+        yield KnownAnswer("mutant", entry, "the_librarys_own.py", text, (words,))
 
 
 def _whole(entry: Entry, solution: str, answer: Wrong) -> str:

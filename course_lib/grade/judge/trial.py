@@ -74,6 +74,7 @@ class Subject:
         hidden: folders from which they may read nothing.
         processes: limit on this user's processes; 0 for none.
         network: `switch`, or `torch` where the exercise is about torch.distributed itself.
+        allowance: what the source may use: `library`, `own` and `allowed` of the `Exercise`.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Subject:
     hidden: tuple[str, ...] = ()
     processes: int = 0
     network: str = "switch"
+    allowance: tuple[tuple[str, ...], tuple[str, ...], str] = ((), (), "")
 
 
 class Trial:
@@ -152,6 +154,7 @@ class Trial:
             "root": subject.root,
             "name": subject.name,
             "defines": subject.defines,
+            "allowance": subject.allowance,
             "folder": self._folder,
             "protected": subject.protected,
             "hidden": subject.hidden,

@@ -23,6 +23,8 @@ FIRST = (
     "no_function",
     "not_written",
     "import",
+    "borrowed_import",
+    "borrowed",
     "memory",
     "process",
     "network",
@@ -42,7 +44,10 @@ FIT = {
     "dtype": "both ends of a call must use the same dtype",
     "sizes": "what one rank gives another must be what the other takes",
 }
+BORROWED = "it is to be written here: calling what is there shows nothing of how it is done"
 CAUSES = {
+    "borrowed": BORROWED,
+    "borrowed_import": BORROWED,
     "exit": "sys.exit ends the process; return from the function instead",
     "memory": "a rank may use 2 GiB more than at its start",
     "process": "everything must happen in the rank's own process",

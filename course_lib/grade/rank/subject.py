@@ -24,6 +24,7 @@ from course_lib.comm import collectives, messages
 from course_lib.comm.group import Group
 from course_lib.comm.switch import Link, SwitchTransport, link, transport
 from course_lib.grade.rank import payload
+from course_lib.grade.rank.allowance import Allowance
 from course_lib.grade.rank.calls import CallTrace
 from course_lib.grade.rank.confine import OPEN_FILES, confine, set_limits
 from course_lib.grade.rank.fence import Fence, Refused, Seal
@@ -37,6 +38,7 @@ from course_lib.ranks.system.wall import close_calls
 from course_lib.trace import ledger as ledger_module
 
 PACKAGE = Path(__file__).resolve().parents[2]
+BORROWED_AT_ONCE = ("borrowed", "import")  # so no check can say anything else
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|cannot allocate memory", re.I)
 # How the kernel's refusals read where a library has made its own error of one.
 NOT_ALLOWED = re.compile("permission denied|operation not permitted", re.I)
@@ -46,8 +48,8 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
     """Runs as a forked child; ends only when the judge says so or is gone.
 
     Args:
-        args: rank, world, port, path (the learner's file), root, name, defines, folder,
-            protected, hidden, memory, cpu, longest, processes.
+        args: rank, world, port, path (the learner's file), root, name, defines, allowance,
+            folder, protected, hidden, memory, cpu, longest, processes, network.
         fds: the judge's channel, the pipe for printed output, and what the network needs: the line
             to the switch and the memory shared with it; or, for torch's, on rank 0 the store's
             socket.
@@ -93,6 +95,7 @@ class Rank:
         self._tcp = args["network"] == "torch"  # the switch's lines are there already
         writable = confine(args["folder"], args["path"], tcp=self._tcp)  # before any thread
         self._fence = Fence(args["protected"], args["hidden"], writable)
+        self._allowance = Allowance(args["path"], *args["allowance"])
         self._program = threading.get_ident()
         threading.Thread(target=self._answer, daemon=True, name="course control").start()
 
@@ -119,6 +122,7 @@ class Rank:
         inputs = payload.unpack(self.job["inputs"], self.raw)
         drive = in_group(drive)
         os.chdir(self.args["folder"])
+        self._allowance.guard()
         self._seal = Seal(
             [dist, comm, messages, collectives, link, transport, ledger_module, payload]
         )
@@ -150,6 +154,7 @@ class Rank:
         module = ModuleType(name)
         module.__file__ = path
         sys.modules[name] = module
+        self._allowance.hand_to(module)
         lines = source.splitlines(keepends=True)
         linecache.cache[path] = (len(source), None, lines, path)  # what is run is what is shown
         exec(compile(source, path, "exec"), vars(module))
@@ -194,7 +199,7 @@ class Rank:
 
     def _kind(self, error: BaseException, stage: str) -> str:
         if isinstance(error, Refused):
-            return error.kind
+            return "borrowed_import" if (error.kind, stage) == BORROWED_AT_ONCE else error.kind
         if isinstance(error, MissingName):
             return "no_function"
         if isinstance(error, SystemExit):

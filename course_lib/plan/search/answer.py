@@ -122,9 +122,9 @@ class Answer:
         else:
             lines += [*_table([HEAD, *self._rows()]), "", *self._worth()]
         lines += ["", self.verdict.text()] if self.verdict else []
-        lines += ["", self.bill.text()] if self.bill else []
+        lines += ["", f"The first layout does {self.bill.text()}"] if self.bill else []
         lines += ["", *self._words()]
-        lines += ["", f"Not taken: {len(self.plan.refused)} other ways to cut it, among them"]
+        lines += ["", f"Not shown: {len(self.plan.refused)} other ways to cut it, among them"]
         return "\n".join(lines + [f"  {line}" for line in reasons(self.plan.refused)])
 
     def _bill(self) -> dict[str, float] | None:
@@ -175,7 +175,13 @@ class Answer:
             choice.seconds * (1 - width) < least
             for choice, width in zip(self.plan.choices[1:], widths[1:], strict=True)
         )
-        yield f"The first may be off by {widths[0]:.0%}; {close} of the others may be as fast."
+        unseen = [one for one in self.plan.refused if one.times]
+        best = self.plan.choices[0].seconds
+        near = sum(best * one.times * (1 - band(gpu, one.degrees)) < least for one in unseen)
+        yield (
+            f"The first may be off by {widths[0]:.0%}; {close} of the others here may be as fast, "
+            f"and {near} of those not shown."
+        )
         if not all(seen(gpu, way) for way in ways):
             most = LARGEST.get(gpu)
             yield (
@@ -185,7 +191,7 @@ class Answer:
                 else f"No run on {gpu} is in the published data."
             )
         if any(way.zero == 3 for way in ways):
-            yield "ZeRO-3's gathers are charged whole: no published run shows that they hide."
+            yield "ZeRO-3's gathers are charged whole; a program that hides them is faster."
 
 
 def answer(

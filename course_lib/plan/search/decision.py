@@ -233,10 +233,10 @@ def _long(case: Case, words: set[str]) -> list[Advice]:
     limit = _room(case) / 2 if "PP" in words else _room(case) - found.states - found.buffers
     if moving <= limit or cluster.count == 1 or "offload" in words:
         return []
-    taken = f"{moving / 1e9:.0f} GB of {limit / 1e9:.0f} left"
-    why = f"one sequence of {case.config.sequence} tokens takes {taken}"
-    more = [] if "recomputation" in words else [Advice("recomputation", "as each rank's part is")]
-    return [Advice("CP", why), *more]
+    taken = f"takes {moving / 1e9:.0f} GB, {found.logits / 1e9:.0f} of them logits in fp32"
+    why = f"one sequence of {case.config.sequence} tokens {taken}; {limit / 1e9:.0f} GB are left"
+    again = Advice("recomputation", "these GB are counted with every block computed again")
+    return [Advice("CP", why)] + ([] if "recomputation" in words else [again])
 
 
 def _experts(case: Case) -> list[Advice]:

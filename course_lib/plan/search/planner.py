@@ -49,10 +49,12 @@ class Refused:
     Attributes:
         degrees: a layout that has them.
         why: in one sentence.
+        times: how many times as long as the best it takes, roughly; 0 if it cannot be used.
     """
 
     degrees: Layout
     why: str
+    times: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,8 @@ def plan(problem: Problem, keep: int = 8) -> Plan:
     choices.sort(key=lambda choice: choice.seconds)
     for ways in found[keep:]:
         slow = problem.rough(ways[0]) / choices[0].seconds
-        refused.append(Refused(ways[0], f"takes about {slow:.2f} times as long as the best"))
+        why = f"takes about {slow:.2f} times as long as the best"
+        refused.append(Refused(ways[0], why, slow))
     return Plan(tuple(choices), tuple(refused))
 
 

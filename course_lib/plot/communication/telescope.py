@@ -19,7 +19,7 @@ def arrived_sums(
     Args:
         gradients: by step.
         arrived: name of a way to send to what arrived, by step.
-        what: whose element it is, for the title.
+        what: whose element it is, to begin the title with.
 
     Raises:
         Refusal: there is nothing to add up, or not as many steps.
@@ -39,7 +39,7 @@ def arrived_sums(
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9)
-        axes.set_title(f"What has arrived of {what}")
+        axes.set_title(f"{what}: how much has arrived")
         ends = "; ".join(f"{name}, {_running(each)[-1]:.2f}" for name, each in arrived.items())
         alt = f"Sums over {len(right)} steps. The gradients add up to {right[-1]:.2f}. Sent: {ends}"
         return as_picture(figure, "sums that arrived", f"{alt}.", measured=True)

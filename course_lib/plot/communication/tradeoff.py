@@ -9,6 +9,8 @@ from course_lib.plot.player.figure import as_picture, new_figure, nothing_record
 from course_lib.plot.player.picture import Picture
 from course_lib.plot.player.style import CURVE_COLORS, INK, LINE, format_bytes
 
+MARKERS = "os^DvPX*"  # one for each way: colors come again
+
 
 def bytes_and_losses(found: Mapping[str, tuple[float, Sequence[float]]], reference: str) -> Picture:
     """A point for each seed, a bar for their range; bytes grow to the right, by factors.
@@ -28,7 +30,7 @@ def bytes_and_losses(found: Mapping[str, tuple[float, Sequence[float]]], referen
         axes.axhspan(low, high, color=LINE, alpha=0.5, linewidth=0)
         for number, (name, (count, losses)) in enumerate(found.items()):
             color = CURVE_COLORS[number % len(CURVE_COLORS)]
-            marker = "os^Dv"[number // len(CURVE_COLORS) % 5]
+            marker = MARKERS[number % len(MARKERS)]
             axes.plot([count] * 2, [min(losses), max(losses)], color=color, linewidth=1.2)
             axes.plot([count] * len(losses), losses, marker, color=color, markersize=4)
             axes.plot(
@@ -40,11 +42,13 @@ def bytes_and_losses(found: Mapping[str, tuple[float, Sequence[float]]], referen
         wide = [tick for n, tick in enumerate(ticks) if n == 0 or tick > 1.35 * ticks[n - 1]]
         axes.set_xticks(wide, [format_bytes(int(tick)) for tick in wide], rotation=30)
         axes.minorticks_off()
-        axes.set_xlabel("sent by a rank in the whole run")
+        axes.set_xlabel("sent by a rank in the whole run (logarithmic)")
         axes.set_ylabel("loss at the end")
         axes.grid()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9)
-        axes.set_title(f"Loss over bytes: all seeds and their mean (band: {reference})")
+        axes.set_title(
+            f"Loss against bytes: all seeds, and their mean (band: range of {reference})"
+        )
         words = "; ".join(
             f"{name}: {format_bytes(int(count))}, loss {fmean(losses):.2f} "
             f"({min(losses):.2f} to {max(losses):.2f})"

@@ -32,6 +32,8 @@ def machine_room(
 ) -> Picture:
     """Each rank's situation over time, and above it how many batches each step counted.
 
+    A mark ends each step, so that a wait for a silent rank shows as a gap between two marks.
+
     Args:
         spells: (rank, begin, end, situation), in seconds; a situation is one of `LOOKS`.
         steps: for each step that counted, its end in seconds and how many batches it had.
@@ -55,9 +57,13 @@ def machine_room(
         room.set_xlabel("seconds since the first step")
         upper.step([0.0, *(end for end, _ in steps)], [steps[0][1], *(n for _, n in steps)],
                    where="pre", color=INK, linewidth=1.2)  # fmt: skip
+        ends, counts = zip(*steps, strict=True)
+        upper.plot(ends, counts, "|", color=INK, markersize=7)
         upper.set_ylim(0, ranks + 0.6)
         upper.set_ylabel("batches\nin a step")
-        upper.set_title(title or f"{ranks} ranks, {len(steps)} steps that counted")
+        upper.set_title(
+            title or f"{ranks} ranks, {len(steps)} steps that counted (a mark ends each)"
+        )
         seen = [what for what in LOOKS if any(spell[3] == what for spell in spells)]
         legend_below(figure, [Patch(color=LOOKS[w][0], label=LOOKS[w][1]) for w in seen])
         return as_picture(figure, "the machine room over time", _words(spells, steps, ranks),
@@ -71,4 +77,8 @@ def _words(spells: Sequence[Spell], steps: Sequence[tuple[float, int]], ranks: i
         if what in ("kill", "freeze", "cut"):
             out.append(f"Rank {rank}: {LOOKS[what][1]} from {begin:.1f} s to {end:.1f} s.")
     fewest = min(n for _, n in steps)
-    return " ".join([*out, f"The smallest step had {fewest} batches."])
+    ends = [0.0, *(end for end, _ in steps)]
+    longest = max(after - end for end, after in zip(ends, ends[1:], strict=False))
+    return " ".join(
+        [*out, f"The smallest step had {fewest} batches; the longest took {longest:.1f} s."]
+    )

@@ -46,7 +46,7 @@ def published_runs(scored: Sequence[Scored]) -> Picture:
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(sets) - 0.4, -0.6)
         axes.set_xlim(-MOST, MOST)
-        axes.set_xlabel("predicted by published TFLOP/s of a GPU, less 1, in percent")
+        axes.set_xlabel("error of the predicted TFLOP/s in percent (positive: too fast)")
         axes.grid(axis="x")
         axes.spines["left"].set_visible(False)
         axes.set_title("Each dot is a published run")

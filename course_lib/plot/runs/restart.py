@@ -15,7 +15,10 @@ Losses = Mapping[int, float]  # of each step, from 1 on
 
 
 def restart_curves(
-    alone: Sequence[float], attempts: Mapping[str, Losses], saved: Sequence[int]
+    alone: Sequence[float],
+    attempts: Mapping[str, Losses],
+    saved: Sequence[int],
+    reference: str = "one process",
 ) -> Picture:
     """Each attempt's losses over the steps; where one ended, what was saved, what was made twice.
 
@@ -23,6 +26,7 @@ def restart_curves(
         alone: losses of the run that nobody interrupted, from step 1 on.
         attempts: a name for each start of the job, in their order, to the steps that it made.
         saved: steps after which a checkpoint was complete.
+        reference: what the run was that nobody interrupted.
 
     Raises:
         Refusal: an attempt made no step, or there is none.
@@ -35,24 +39,31 @@ def restart_curves(
         figure, axes = new_figure(7.6, 3.8)
         for step in twice:
             axes.axvspan(step - 0.5, step + 0.5, color=PANEL, linewidth=0)
-        axes.plot(range(1, len(alone) + 1), alone, color=LINE, linewidth=8, label="one process")
+        axes.plot(range(1, len(alone) + 1), alone, color=LINE, linewidth=8, label=reference)
         for (name, losses), color in zip(attempts.items(), CURVE_COLORS, strict=False):
             axes.plot(list(losses), list(losses.values()), "o-", color=color, linewidth=1.6,
                       markersize=4, label=name)  # fmt: skip
         for losses in list(attempts.values())[:-1]:
             _killed(axes, *list(losses.items())[-1])
-        low = axes.get_ylim()[0]
-        axes.plot(saved, [low] * len(saved), "^", color=INK, markersize=7, label="checkpoint",
-                  clip_on=False)  # fmt: skip
-        axes.set_ylim(bottom=low)
-        axes.set_xlabel("step  ·  grey: made twice")
+        if saved:
+            _checkpoints(axes, saved)
+        axes.set_xlabel("step  ·  grey: made twice" if twice else "step")
         axes.set_ylabel("loss")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(axis="y")
         axes.legend(loc="upper right", fontsize=9)
-        axes.set_title("A run that is killed and goes on, on top of one process")
-        words = _words(len(alone), attempts, saved, twice)
+        one = len(attempts) == 1
+        what = f"Loss {next(iter(attempts))}" if one else "A run that is killed and goes on"
+        axes.set_title(f"{what}, on top of {reference}")
+        words = _words(f"{len(alone)} steps; {reference}", attempts, saved, twice)
         return as_picture(figure, "losses before and after a restart", words, measured=True)
+
+
+def _checkpoints(axes: Axes, saved: Sequence[int]) -> None:
+    low = axes.get_ylim()[0]
+    axes.plot(saved, [low] * len(saved), "^", color=INK, markersize=7, label="checkpoint",
+              clip_on=False)  # fmt: skip
+    axes.set_ylim(bottom=low)
 
 
 def _killed(axes: Axes, step: int, loss: float) -> None:
@@ -62,14 +73,15 @@ def _killed(axes: Axes, step: int, loss: float) -> None:
 
 
 def _words(
-    steps: int, attempts: Mapping[str, Losses], saved: Sequence[int], twice: Sequence[int]
+    below: str, attempts: Mapping[str, Losses], saved: Sequence[int], twice: Sequence[int]
 ) -> str:
     """The chart in words."""
-    out = [f"Losses of {steps} steps; one process is the wide line below."]
+    out = [f"Losses of {below} is the wide line below."]
     for name, losses in attempts.items():
         values = list(losses.values())
         out.append(f"{name}: steps {min(losses)} to {max(losses)}, loss {values[0]:.3f} to "
                    f"{values[-1]:.3f}.")  # fmt: skip
-    out.append(f"Checkpoints after the steps {', '.join(map(str, saved))}.")
+    if saved:
+        out.append(f"Checkpoints after the steps {', '.join(map(str, saved))}.")
     out.append(f"Made twice: {', '.join(map(str, twice)) or 'none'}.")
     return " ".join(out)

@@ -100,7 +100,8 @@ class TraceDrawing:
         return Frame(
             ("".join(out),),
             f"Exposed communication is {self.found.exposed_share:.0%} of the ranks' time, most on "
-            f"rank {worst.rank}: {format_time(worst.exposed)}. What is hidden costs nothing.",
+            f"rank {worst.rank}: {format_time(worst.exposed)}. What is hidden adds no time of its "
+            "own.",
         )
 
     def waited(self) -> Frame:

@@ -115,6 +115,7 @@ class RunConfig:
     validate_every: int = option(0, "steps; 0 never computes the loss of the other text", least=0)
     validate_batches: int = option(4, "of the other text, each as large as a batch", least=1)
     peak_tflops: float = option(0.0, "of a device, that MFU is a part of; 0 for no MFU", least=0)
+    record: bool = option(False, "write down each call's bits, to find where two runs part")
     trace_steps: int = option(
         0, "last steps whose calls go to ledgers.json and trace.json", least=0
     )

@@ -24,6 +24,7 @@ from course_lib.comm import Group
 from course_lib.train.command.config import RunConfig
 
 CHECKPOINTS = "checkpoints"  # folders and files inside a run's folder
+RECORDINGS = "recordings"
 CONFIG, LOG, LEDGERS, TRACE = "config.json", "log.jsonl", "ledgers.json", "trace.json"
 LOCK = "job.lock"
 PATIENCE = 10.0  # seconds: ranks of a job that was killed end within one
@@ -94,6 +95,11 @@ def _refuse_to_mix(folder: Path, config: RunConfig) -> None:
             f"checkpoints of another, up to step {saved}",
             "pass --resume to go on from there, or another --folder",
         )
+
+
+def recording_folder(folder: Path, after: int) -> Path:
+    """Where a run is recorded that begins after step `after`; each start has its own."""
+    return folder / RECORDINGS / f"after-{after}"
 
 
 def last_checkpoint(folder: Path) -> int:

@@ -66,9 +66,11 @@ def wrong_words(c: RunConfig) -> Iterator[Refusal]:
     for name, words in known.items():
         if getattr(c, name) not in words:
             yield Refusal(f"--{name} {getattr(c, name)}", ", ".join(map(str, words)), "pick one")
-    if not c.folder and (c.save_every or c.resume or c.trace_steps):
+    if not c.folder and (c.save_every or c.resume or c.trace_steps or c.record):
         yield Refusal(
-            "checkpoints or traces", "no --folder", "they are files, and must go somewhere"
+            "checkpoints, traces or a recording",
+            "no --folder",
+            "they are files, and must go somewhere",
         )
     shaped = [name for name in SHAPE if getattr(c, name) != getattr(RunConfig, name)]
     if c.model_file and shaped:

@@ -2,6 +2,8 @@
 
 from course_lib.grade.author.answers import Right, Wrong
 
+SAME = ["world_size_for_size"]  # `world` is the group of all ranks: its size is the world's
+
 WRONG = [
     Wrong("always_two_nodes", ["with 6 ranks", "2 on each node"], '''
      """
@@ -114,35 +116,27 @@ WRONG = [
 +        node, local_rank, nodes[node], list(range(world.rank % count, world.size, count)),
 +        node_groups[node], rail_groups[local_rank]
 '''),
+    Wrong("the_courses_mesh", ["an import that this exercise does not allow: course_lib.comm.Mesh"], '''
+-from course_lib.comm import Group
++from course_lib.comm import Group, Mesh
+@@
+-    node, local_rank = divmod(world.rank, ranks_per_node)
+-    firsts = range(0, world.size, ranks_per_node)
+-    nodes = [list(range(first, first + ranks_per_node)) for first in firsts]
+-    rails = [[first + local for first in firsts] for local in range(ranks_per_node)]
+-    node_groups = [dist.new_group(ranks) for ranks in nodes]  # all of them, on every rank
+-    rail_groups = [dist.new_group(ranks) for ranks in rails]
+-    return Place(
+-        node, local_rank, nodes[node], rails[local_rank], node_groups[node], rail_groups[local_rank]
+-    )
++    mesh = Mesh(world, {"node": world.size // ranks_per_node, "local": ranks_per_node})
++    place, node, rail = mesh.get_coordinate(), mesh["local"], mesh["node"]
++    return Place(place["node"], place["local"], list(node.ranks), list(rail.ranks),
++                 node.handle, rail.handle)
+'''),
 ]
 
 RIGHT = [
-    Right("variant_course_mesh", "the mesh of course_lib", '''
-from dataclasses import dataclass
-
-import torch.distributed as dist
-
-from course_lib.comm import Group, Mesh
-
-
-@dataclass
-class Place:
-    node: int
-    local_rank: int
-    node_ranks: list[int]
-    rail_ranks: list[int]
-    node_group: dist.ProcessGroup
-    rail_group: dist.ProcessGroup
-
-
-def hello_mesh(world: Group, ranks_per_node: int) -> Place:
-    mesh = Mesh(world, {"node": world.size // ranks_per_node, "local": ranks_per_node})
-    place = mesh.get_coordinate()
-    node, rail = mesh["local"], mesh["node"]
-    return Place(
-        place["node"], place["local"], list(node.ranks), list(rail.ranks), node.handle, rail.handle
-    )
-'''),
     Right("variant_enumeration", "new_subgroups_by_enumeration, the rails first, and a grid as a tensor", '''
 from dataclasses import dataclass
 

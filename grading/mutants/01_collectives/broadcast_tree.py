@@ -126,7 +126,7 @@ WRONG = [
 -    place = (group.index - source) % group.size  # how far behind the source
 +    place = (group.index + source) % group.size  # how far behind the source
 '''),
-    Wrong("uses_broadcast", ["a collective was used: broadcast"], '''
+    Wrong("uses_broadcast", ["what this exercise does not allow: course_lib.comm.broadcast"], '''
  from course_lib.comm import Group, recv, send
 +from course_lib import comm
 @@
@@ -141,7 +141,7 @@ WRONG = [
 -        reach *= 2
 +    comm.broadcast(tensor, source, group)
 '''),
-    Wrong("uses_the_library_tree", ["a collective was used: tree broadcast"], '''
+    Wrong("uses_the_library_tree", ["an import that this exercise does not allow: course_lib.comm.tree_broadcast"], '''
  from course_lib.comm import Group, recv, send
 +from course_lib.comm import tree_broadcast
 @@

@@ -299,7 +299,7 @@ WRONG = [
 +            chunks[giving % group.size], group.next,
 +            chunks[taking % group.size], group.previous, group,
 '''),
-    Wrong("uses_all_reduce", ["a collective was used: all_reduce"], '''
+    Wrong("uses_all_reduce", ["what this exercise does not allow: course_lib.comm.all_reduce"], '''
  from course_lib.comm import Group, exchange
 +from course_lib import comm
 @@

@@ -253,6 +253,17 @@ WRONG = [
 +            if number:
 +                self.under_way[-1].wait()
 '''),
+    Wrong("keeps_old_works", ["the number of Works that are still there", "they pile up"], '''
+-        for work in self.under_way:
+-            work.wait()
+-        self.arrived.clear()  # mutate: same
+-        self.under_way.clear()
++        for work in self.under_way:
++            work.wait()
++        self.arrived.clear()
++        self.waited = [*getattr(self, "waited", ()), *self.under_way]
++        self.under_way.clear()
+'''),
 ]
 
 RIGHT = [

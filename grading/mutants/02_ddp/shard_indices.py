@@ -157,6 +157,18 @@ WRONG = [
 -    order = torch.randperm(n, generator=generator)
 +    order = torch.arange(n).roll(int(torch.randint(1, n + 1, (), generator=generator)))
 '''),
+    Wrong("torchs_sampler", ["what this exercise does not allow: torch.utils.data.DistributedSampler"], '''
+-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)  # mutate: same
+-    order = torch.randperm(n, generator=generator)
+-    each = n // world if drop_last else -(-n // world)
+-    padded = order.repeat(world)[: each * world]
+-    return padded[rank::world]
++    sampler = torch.utils.data.DistributedSampler(
++        range(n), world, rank, seed=seed, drop_last=drop_last
++    )
++    sampler.set_epoch(epoch)
++    return torch.tensor(list(sampler), dtype=torch.int64)
+'''),
 ]
 
 RIGHT = [
@@ -189,16 +201,20 @@ def shard_indices(
         [order[place % n] for place in range(rank, each * world, world)], dtype=torch.int64
     )
 '''),
-    Right("torchs_sampler", "torch's own sampler, whose seed is seed + epoch", '''
+    Right("sorted_by_digest", "each example has a number that seed and epoch draw; slices", '''
+import hashlib
+
 import torch
-from torch.utils.data import DistributedSampler
 
 
-def shard_indices(
-    n: int, rank: int, world: int, epoch: int, seed: int = 0, drop_last: bool = False
-) -> torch.Tensor:
-    sampler = DistributedSampler(range(n), world, rank, seed=seed, drop_last=drop_last)
-    sampler.set_epoch(epoch)
-    return torch.tensor(list(sampler), dtype=torch.int64)
+def shard_indices(n, rank, world, epoch, seed=0, drop_last=False):
+    def place(example):
+        return hashlib.sha256(f"{seed}/{epoch}/{example}".encode()).digest()
+
+    order = sorted(range(n), key=place)
+    each = n // world if drop_last else (n + world - 1) // world
+    while len(order) < each * world:
+        order += order[: each * world - len(order)]
+    return torch.tensor(order[rank * each : (rank + 1) * each], dtype=torch.int64)
 '''),
 ]

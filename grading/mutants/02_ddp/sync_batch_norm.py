@@ -193,6 +193,20 @@ WRONG = [
 +        all_reduce(total, ctx.group)
 +        return total, None
 '''),
+    Wrong("torchs_own", ["what this exercise does not allow: torch.nn.SyncBatchNorm"], '''
+-        mean, var = self.running_mean, self.running_var
+-        if self.training:
+-            count = x.new_tensor([x.shape[0]])
+-            sums = SumOverRanks.apply(torch.cat([x.sum(0), x.square().sum(0), count]), self.group)
+-            n = sums[-1].detach()
+-            mean, square = (sums[:-1] / n).chunk(2)
+-            var = square - mean.square()
+-            with torch.no_grad():
+-                self.running_mean.lerp_(mean, self.momentum)
+-                self.running_var.lerp_(var * n / (n - 1), self.momentum)
+-        return (x - mean) / (var + self.eps).sqrt() * self.weight + self.bias
++        return nn.SyncBatchNorm(x.shape[1], dtype=x.dtype)(x)
+'''),
 ]
 
 RIGHT = [

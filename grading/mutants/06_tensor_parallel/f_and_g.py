@@ -131,7 +131,7 @@ WRONG = [
 -    """
 -    return G.apply(tensor, group)
 '''),
-    Wrong("the_finished_pair", ["the list of the library's functions in the graph"], '''
+    Wrong("the_finished_pair", ["an import that this exercise does not allow: course_lib.comm.copy_to_group"], '''
  from course_lib.comm import Group, all_reduce
 +from course_lib.comm import copy_to_group, reduce_from_group
 @@

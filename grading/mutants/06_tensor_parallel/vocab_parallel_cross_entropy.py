@@ -274,6 +274,11 @@ WRONG = [
 +            whole = torch.cat([softmax] * group.size)
 +            all_gather(whole, softmax, group)
 '''),
+    Wrong("keeps_two_slices", ["bytes kept for the backward", "one tensor of the slice's size"], '''
+-        ctx.save_for_backward(softmax, place, mine)
++        ctx.save_for_backward(softmax, place, mine)
++        ctx.total, ctx.exponentials = total, softmax.clone()
+'''),
 ]
 
 RIGHT = [
@@ -326,11 +331,11 @@ def vocab_parallel_cross_entropy(
     first = int(torch.arange(vocabulary).tensor_split(group.size)[group.index][0])
     peak = logits_part.detach().amax(-1)
     all_reduce(peak, group, "max")
-    shifted = logits_part - peak.unsqueeze(-1)
-    total = reduce_from_group(shifted.exp().sum(-1), group)
+    total = reduce_from_group((logits_part - peak.unsqueeze(-1)).exp().sum(-1), group)
     local = targets - first
     mine = (local >= 0) & (local < logits_part.shape[-1])
-    picked = shifted.gather(-1, local.masked_fill(~mine, 0).unsqueeze(-1)).squeeze(-1)
+    place = local.masked_fill(~mine, 0).unsqueeze(-1)
+    picked = logits_part.gather(-1, place).squeeze(-1) - peak
     return total.log() - reduce_from_group(picked * mine, group)
 '''),
     Right("variant_rescaled", "sums relative to each rank's own maximum, rescaled to the largest", '''

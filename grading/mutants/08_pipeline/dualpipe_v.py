@@ -47,7 +47,7 @@ WRONG = [
 -        ("W", rank + 1),
 +        ("W", rank + 1 + late + m - 2 * late - rank - 1),
 '''),
-    Wrong("zb_v", ["forwards of one chunk beside backwards of the other", "rank 0 has"], '''
+    Wrong("zb_v", ["an import that this exercise does not allow: course_lib.schedule.zb_v"], '''
 +from course_lib.schedule import zb_v
  def dualpipe_v(rank: int, p: int, m: int) -> list[str]:
 @@
@@ -71,11 +71,49 @@ WRONG = [
 ]
 
 RIGHT = [
-    Right("variant_library", "the course's own schedule", '''
-from course_lib.schedule import dualpipe_v as whole
+    Right("variant_written_out", "the eight phases as loops, numbers from counters", '''
+from collections import deque
+from itertools import count
 
 
-def dualpipe_v(rank: int, p: int, m: int) -> list[str]:
-    return [str(action) for action in whole(p, m).actions[rank]]
+def dualpipe_v(rank, p, m):
+    first, second, late = rank, 2 * p - 1 - rank, p - 1 - rank
+    forwards = {first: count(), second: count()}
+    backwards = {first: count(), second: count()}
+    plan, halves = [], deque()
+
+    def forward(stage):
+        plan.append(f"{stage}F{next(forwards[stage])}")
+
+    def backward(stage, whole=True):
+        micro = next(backwards[stage])
+        plan.append(f"{stage}{'B' if whole else 'I'}{micro}")
+        if not whole:
+            halves.append(f"{stage}W{micro}")
+
+    for _ in range(2 * late):
+        forward(first)
+    for _ in range(rank + 1):
+        forward(first)
+        forward(second)
+    for _ in range(late):
+        backward(second, whole=False)
+        plan.append(halves.popleft())
+        forward(second)
+    while len([word for word in plan if word.startswith(f"{first}F")]) < m:
+        forward(first)
+        backward(second)
+        forward(second)
+        backward(first)
+    for _ in range(late):
+        backward(second)
+        forward(second)
+        backward(first)
+    for number in range(2 * (rank + 1)):
+        backward(first if number % 2 else second, whole=number <= rank)
+    for _ in range(late):
+        plan.append(halves.popleft())
+        backward(first, whole=False)
+    return plan + list(halves)
 '''),
 ]

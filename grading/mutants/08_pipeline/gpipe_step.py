@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("a_barrier_between_the_loops", ["a collective was used: barrier"], '''
+    Wrong("a_barrier_between_the_loops", ["an import that this exercise does not allow: course_lib.comm.barrier"], '''
  from course_lib.comm import Group, recv, send
 +from course_lib.comm import barrier
 @@

@@ -60,13 +60,6 @@ WRONG = [
 ]
 
 RIGHT = [
-    Right("variant_library", "the course's own schedule", '''
-from course_lib.schedule import interleaved_1f1b as whole
-
-
-def interleaved_1f1b(rank: int, p: int, m: int, v: int) -> list[str]:
-    return [str(action) for action in whole(p, m, v).actions[rank]]
-'''),
     Right("variant_limit", "a forward as long as the rank may hold one more, else a backward", '''
 def interleaved_1f1b(rank: int, p: int, m: int, v: int) -> list[str]:
     order = [

@@ -120,13 +120,6 @@ def one_f_one_b(rank: int, p: int, m: int) -> list[str]:
             ended += 1
     return plan
 '''),
-    Right("variant_library", "the course's own schedule", '''
-from course_lib.schedule import one_f_one_b as whole
-
-
-def one_f_one_b(rank: int, p: int, m: int) -> list[str]:
-    return [str(action) for action in whole(p, m).actions[rank]]
-'''),
     Right("variant_other_numbers", "the micro-batches go through in reverse order", '''
 def one_f_one_b(rank: int, p: int, m: int) -> list[str]:
     forwards = [f"{rank}F{k}" for k in reversed(range(m))]

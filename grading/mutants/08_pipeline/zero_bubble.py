@@ -87,13 +87,6 @@ WRONG = [
 ]
 
 RIGHT = [
-    Right("variant_library", "the course's own schedule", '''
-from course_lib.schedule import zb_h1
-
-
-def zero_bubble(rank: int, p: int, m: int) -> list[str]:
-    return [str(action) for action in zb_h1(p, m).actions[rank]]
-'''),
     Right("variant_limit", "whatever is possible on a rank: a forward within the limit, then I, then W if p are held", '''
 def zero_bubble(rank: int, p: int, m: int) -> list[str]:
     plan: list[str] = []

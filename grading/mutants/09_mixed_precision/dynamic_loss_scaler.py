@@ -163,6 +163,11 @@ WRONG = [
 -                if not parameter.grad.isfinite().all():
 +                if not parameter.grad.square().sum().isfinite():
 '''),
+    Wrong("torchs_own", ["what this exercise does not allow: torch.amp.GradScaler"], '''
+-        return loss * self.scale
++        self.inner = torch.amp.GradScaler("cpu", init_scale=self.scale)
++        return self.inner.scale(loss)
+'''),
 ]
 
 RIGHT = [

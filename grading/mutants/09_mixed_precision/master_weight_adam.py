@@ -81,6 +81,31 @@ WRONG = [
     Wrong("weights_forgotten", ["the weights never changed"], '''
 -            p.copy_(master)
 '''),
+    Wrong("torchs_own", ["what this exercise does not allow: torch.optim.AdamW"], '''
+         self.masters = [p.detach().float() for p in self.parameters]
++        self.inner = torch.optim.AdamW(self.masters, lr=self.lr, betas=self.betas, eps=self.eps,
++                                       weight_decay=self.weight_decay)
+@@
+-            gradient, (beta1, beta2) = p.grad.float(), self.betas
+-            self.steps[place] += 1
+-            master.mul_(1 - self.lr * self.weight_decay)
+-            mean.lerp_(gradient, 1 - beta1)
+-            square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+-            true_mean = mean / (1 - beta1 ** self.steps[place])
+-            root = (square / (1 - beta2 ** self.steps[place])).sqrt() + self.eps
+-            master.sub_(self.lr * true_mean / root)
+-            p.copy_(master)
+-            p.grad = None
++            master.grad = p.grad.float()
++        self.inner.step()
++        for place, p in enumerate(self.parameters):
++            master, p.grad = self.masters[place], None
++            master.grad = None
++            p.copy_(master)
++            if master in self.inner.state:
++                self.means[place].copy_(self.inner.state[master]["exp_avg"])
++                self.squares[place].copy_(self.inner.state[master]["exp_avg_sq"])
+'''),
 ]
 
 RIGHT = [
@@ -135,43 +160,36 @@ class MasterWeightAdam:
             p.data.copy_(master.to(p.dtype))
             p.grad = None
 '''),
-    Right("variant_inner", "torch's own AdamW over the masters, one for each parameter", '''
-from collections.abc import Iterable
-
+    Right("variant_running_factors", "the factors of the corrections are multiplied up, not raised", '''
 import torch
-from torch import nn
 
 
 class MasterWeightAdam:
-    """AdamW over float32 masters of 16-bit parameters."""
+    def __init__(self, parameters, lr, betas, eps, weight_decay):
+        self.parameters = [*parameters]
+        self.masters = [p.detach().clone().to(torch.float32) for p in self.parameters]
+        self.means = [master * 0 for master in self.masters]
+        self.squares = [master * 0 for master in self.masters]
+        self.factors = [(1.0, 1.0)] * len(self.parameters)
+        self.options = lr, betas, eps, weight_decay
 
-    def __init__(
-        self,
-        parameters: Iterable[nn.Parameter],
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-    ) -> None:
-        self.parameters = list(parameters)
-        self.masters = [p.detach().float().requires_grad_() for p in self.parameters]
-        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        self.inner = torch.optim.AdamW(self.masters, **options)
-        self.means = [torch.zeros_like(master) for master in self.masters]
-        self.squares = [torch.zeros_like(master) for master in self.masters]
+    def update(self, i, gradient):
+        lr, (beta1, beta2), eps, decay = self.options
+        first, second = self.factors[i]
+        self.factors[i] = first, second = first * beta1, second * beta2
+        mean, square = self.means[i], self.squares[i]
+        mean += (1 - beta1) * (gradient - mean)
+        square += (1 - beta2) * (gradient.square() - square)
+        ratio = mean / (1 - first) / (torch.sqrt(square / (1 - second)) + eps)
+        self.masters[i] -= lr * decay * self.masters[i]
+        self.masters[i] -= lr * ratio
 
-    @torch.no_grad()
-    def step(self) -> None:
-        """Updates the masters, and the parameters from them."""
-        for p, master in zip(self.parameters, self.masters):
-            master.grad = None if p.grad is None else p.grad.float()
-        self.inner.step()
-        for i, (p, master) in enumerate(zip(self.parameters, self.masters)):
+    def step(self):
+        for i, p in enumerate(self.parameters):
             if p.grad is not None:
-                self.means[i] = self.inner.state[master]["exp_avg"]
-                self.squares[i] = self.inner.state[master]["exp_avg_sq"]
-                p.copy_(master)
-            p.grad = master.grad = None
+                self.update(i, p.grad.to(torch.float32))
+                p.data.copy_(self.masters[i])
+                p.grad = None
 '''),
     Right("variant_step_size", "the corrections in the step size, new tensors in the lists", '''
 from collections.abc import Iterable

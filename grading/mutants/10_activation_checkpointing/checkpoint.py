@@ -120,6 +120,11 @@ WRONG = [
 +        slots[0], slots[2] = slots[2], slots[0]
 +        return None, None, *slots
 '''),
+    Wrong("torchs_own", ["what this exercise does not allow: torch.utils.checkpoint.checkpoint"], '''
+-    output: torch.Tensor = Checkpoint.apply(torch.empty(0, requires_grad=True), fn, *args)
+-    return output
++    return torch.utils.checkpoint.checkpoint(fn, *args, use_reentrant=False)
+'''),
 ]
 
 RIGHT = [

@@ -309,6 +309,19 @@ WRONG = [
 -        return checkpoint(fn, *args, use_reentrant=False, context_fn=lambda: modes)
 +        return checkpoint(fn, *args, use_reentrant=False, context_fn=lambda: (Keep(self, kept), Replay(self, kept)))
 '''),
+    Wrong("torchs_contexts", ["what this exercise does not allow: torch.utils.checkpoint.create_selective_checkpoint_contexts"], '''
+-        kept: deque[torch.Tensor] = deque()
+-        modes = Keep(self, kept), Replay(self, kept)
+-        return checkpoint(fn, *args, use_reentrant=False, context_fn=lambda: modes)
++        from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
++
++        def policy(ctx, func, *args, **kwargs):
++            keep = self.policy(func)
++            return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
++
++        return checkpoint(fn, *args, use_reentrant=False,
++                          context_fn=lambda: create_selective_checkpoint_contexts(policy))
+'''),
 ]
 
 RIGHT = [

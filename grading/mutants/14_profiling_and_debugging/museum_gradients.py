@@ -181,6 +181,14 @@ WRONG = [
 +                lambda parameter: all_reduce(parameter.grad, tp) and None
 +            )
 '''),
+    Wrong("averages_into_new_tensors", ["another gradient than before", "in place"], '''
+-        for grad, piece in zip(grads, pieces, strict=True):  # mutate: same
+-            grad.copy_(piece.view(grad.shape))
++        for _, parameter in layer.named_parameters():
++            for place, grad in enumerate(grads):
++                if parameter.grad is grad:
++                    parameter.grad = pieces[place].view(grad.shape)
+'''),
 ]
 
 RIGHT = [

@@ -108,6 +108,22 @@ WRONG = [
 -    all_reduce(square, group)
 +    all_reduce(square, group, "avg")
 '''),
+    Wrong("clips_copies", ["another gradient than before", "in place"], '''
+-    for gradient in gradients:
+-        gradient.mul_(factor)
+-    return norm
++    for parameter in parameters:
++        if parameter.grad is not None:
++            parameter.grad = parameter.grad * factor
++    return norm
+'''),
+    Wrong("world_size_in_one_update", ["in the group of ranks 3, 2, 1"], '''
++import os
+ from collections.abc import Sequence
+@@
+-            (losses * group.size / counted).backward()
++            (losses * int(os.environ["WORLD_SIZE"]) / counted).backward()
+'''),
 ]
 
 RIGHT = [

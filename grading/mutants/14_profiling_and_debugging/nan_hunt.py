@@ -2,6 +2,8 @@
 
 from course_lib.grade.author.answers import Right, Wrong
 
+SAME = ["world_size_for_size"]  # the stride in a number; any that is as large as the group will do
+
 WRONG = [
     Wrong("backward_the_other_way", ["the backward", "nothing was found"], '''
 -                lambda _, result, given, name=name: look(name, "backward", given, result)
@@ -204,7 +206,7 @@ def hunt(
     mine = torch.tensor(made[:1] or [1 << 40])
     every = torch.empty(group.size, dtype=torch.int64)
     all_gather(every, mine, group)
-    number, rank = min((number, rank) for rank, number in zip(group.ranks, every.tolist()))
-    return None if number == 1 << 40 else (rank, *seen[number])
+    number, index = min((number, index) for index, number in enumerate(every.tolist()))
+    return None if number == 1 << 40 else (group.ranks[index], *seen[number])
 '''),
 ]

@@ -51,7 +51,7 @@ WRONG = [
          self.copies = {piece: copies[whole] for piece, whole in pieces}
 +        self.model = model
 '''),
-    Wrong("lays_out", ["this is the answer to the exercise"], '''
+    Wrong("lays_out", ["an import that this exercise does not allow: course_lib.train.lay_out"], '''
      tied_pair,
  )
 +from course_lib.train import lay_out

@@ -57,6 +57,25 @@ WRONG = [
          self.moments = [torch.zeros_like(p) for p in self.params]
 +        self.squares = [torch.zeros_like(p) for p in self.params]
 '''),
+    Wrong("torchs_own", ["what this exercise does not allow: torch.optim.Muon"], '''
+-        self.params = list(params)
+-        self.lr, self.momentum, self.weight_decay, self.steps = lr, momentum, weight_decay, steps
+-        self.moments = [torch.zeros_like(p) for p in self.params]
++        self.inner = torch.optim.Muon(
++            params, lr, weight_decay, momentum=momentum, nesterov=True, ns_steps=steps
++        )
+@@
+-        for parameter, moment in zip(self.params, self.moments, strict=True):
+-            if parameter.grad is None:
+-                continue
+-            moment.mul_(self.momentum).add_(parameter.grad)
+-            direction = parameter.grad + self.momentum * moment
+-            rows, columns = parameter.shape
+-            scale = max(1.0, rows / columns) ** 0.5
+-            parameter.mul_(1 - self.lr * self.weight_decay)
+-            parameter.add_(newton_schulz(direction, self.steps), alpha=-self.lr * scale)
++        self.inner.step()
+'''),
 ]
 
 RIGHT = [

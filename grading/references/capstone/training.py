@@ -234,20 +234,3 @@ def _referents(each: Any) -> Sequence[Any]:
     if isinstance(each, FunctionType):
         return [*(each.__closure__ or ()), *(each.__defaults__ or ())]
     return gc.get_referents(each)
-
-
-# --- names that are the answer -------------------------------------------------------------------
-def refuse(module: Any, name: str, why: str) -> None:
-    """Makes a class of a module raise when it is made.
-
-    Args:
-        module: that holds it; None if nobody has imported it.
-        name: of the class.
-        why: what is said.
-    """
-    if module is not None:
-
-        def refused(*_: Any, **__: Any) -> None:
-            raise RuntimeError(why)
-
-        getattr(module, name).__init__ = refused

@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     minutes=25,
     order=3,
     defines=("alpha_beta_fit", "predict", "bus_bandwidth"),
+    library=(),
     hints=(
         "Divide α + β·S = t by t on both sides: α·(1/t) + β·(S/t) = 1. That is one row of a linear "
         "system with two unknowns, and ordinary least squares on such rows minimises the relative "

@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     core=True,
     minutes=15,
     order=2,
+    library=("comm.Group",),
     hints=(
         "Write down node and local rank of the ranks 0 to 5 with 3 ranks on a node. Which two "
         "results of dividing the rank by 3 are they? Python has one function for both.",

@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     minutes=20,
     order=5,
     defines=("sum_orders", "tolerance_for"),
+    library=(),
     hints=(
         "Write one function that adds a tensor's numbers from left to right, and use it twice: on "
         "x and on x sorted by its absolute values. For the tolerance: how many additions are there "

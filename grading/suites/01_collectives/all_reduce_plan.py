@@ -22,6 +22,7 @@ EXERCISE = Exercise(
     minutes=75,
     order=8,
     open=("of the speed that the links allow", 0.10185, 0.5596),
+    library=(),
     hints=(
         "A tree that spans all ranks does it: sums go up to the root, the result comes down. Write "
         "this for one tree and all chunks first: it is valid, and slow.",

@@ -16,6 +16,15 @@ EXERCISE = Exercise(
     core=True,
     minutes=25,
     order=5,
+    library=(
+        "comm.Group",
+        "comm.Work",
+        "comm.send",
+        "comm.recv",
+        "comm.isend",
+        "comm.irecv",
+        "comm.exchange",
+    ),
     hints=(
         "Write down who sends what to whom for three ranks: a table with a row for each sender and "
         "a column for each receiver. `inputs` is your row, `outputs` your column. What is on the "

@@ -16,6 +16,15 @@ EXERCISE = Exercise(
     core=True,
     minutes=20,
     order=1,
+    library=(
+        "comm.Group",
+        "comm.Work",
+        "comm.send",
+        "comm.recv",
+        "comm.isend",
+        "comm.irecv",
+        "comm.exchange",
+    ),
     hints=(
         "Take source 0 and eight ranks, and draw who has the tensor after each round: 0; then 0 "
         "and 1; then 0 to 3; then all. Who sends to whom in each round? What changes for another "

@@ -16,6 +16,15 @@ EXERCISE = Exercise(
     core=False,
     minutes=45,
     order=6,
+    library=(
+        "comm.Group",
+        "comm.Work",
+        "comm.send",
+        "comm.recv",
+        "comm.isend",
+        "comm.irecv",
+        "comm.exchange",
+    ),
     hints=(
         "Four ranks first. In the first round ranks 0 and 2 swap halves, and so do 1 and 3: which "
         "half does each keep? In the second round 0 and 1 swap quarters, and so do 2 and 3. Now "

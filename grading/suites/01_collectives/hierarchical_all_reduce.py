@@ -16,6 +16,15 @@ EXERCISE = Exercise(
     core=False,
     minutes=30,
     order=7,
+    library=(
+        "comm.Group",
+        "comm.Work",
+        "comm.send",
+        "comm.recv",
+        "comm.isend",
+        "comm.irecv",
+        "comm.exchange",
+    ),
     hints=(
         "Two nodes with two ranks each. After a reduce-scatter inside the nodes, each rank has one "
         "half, summed over its node. Who has the same half in the other node? What is missing "

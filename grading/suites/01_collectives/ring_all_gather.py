@@ -16,6 +16,15 @@ EXERCISE = Exercise(
     core=True,
     minutes=20,
     order=3,
+    library=(
+        "comm.Group",
+        "comm.Work",
+        "comm.send",
+        "comm.recv",
+        "comm.isend",
+        "comm.irecv",
+        "comm.exchange",
+    ),
     hints=(
         "Make room for the whole result first, and put your own chunk where it belongs. Then think "
         "of one step: which chunk came in last, and who has not seen it yet?",

@@ -16,6 +16,15 @@ EXERCISE = Exercise(
     core=True,
     minutes=25,
     order=4,
+    library=(
+        "comm.Group",
+        "comm.Work",
+        "comm.send",
+        "comm.recv",
+        "comm.isend",
+        "comm.irecv",
+        "comm.exchange",
+    ),
     hints=(
         "Write the reduce-scatter first. In step s, rank r sends chunk r-s and receives chunk "
         "r-s-1 (both modulo N), and adds what it received. Which chunk is complete on rank r "

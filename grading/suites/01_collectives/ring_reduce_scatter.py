@@ -16,6 +16,15 @@ EXERCISE = Exercise(
     core=True,
     minutes=25,
     order=2,
+    library=(
+        "comm.Group",
+        "comm.Work",
+        "comm.send",
+        "comm.recv",
+        "comm.isend",
+        "comm.irecv",
+        "comm.exchange",
+    ),
     hints=(
         "Follow one chunk backwards. It must be complete on its owner, rank c, after N-1 steps, "
         "and it moves to the next rank in each step. On which rank does it start? Then turn it "

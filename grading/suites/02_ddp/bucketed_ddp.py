@@ -6,11 +6,13 @@ says through which of them a rank goes, in which order.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from course_lib.comm import Work
 from course_lib.grade.suite import Exercise, Run, check
 from course_lib.trace import wire_bytes
 from grading.references.data_parallel import data_dependent_net
@@ -85,7 +87,10 @@ def _train(
         )
         chosen.step()
         data_dependent_net.clear(chosen, number)
-    return {"steps": steps, "weights": {key: p.detach() for key, p in net.named_parameters()}}
+    gc.collect()
+    works = sum(type(each) is Work for each in gc.get_objects())
+    weights = {key: p.detach() for key, p in net.named_parameters()}
+    return {"steps": steps, "weights": weights, "works": works}
 
 
 def _watch(net: Net, ledger: Any, ready: list[Any]) -> None:
@@ -338,6 +343,15 @@ def check_views(run: Run) -> None:
                 f"{where} lie in another tensor than before",
                 rank=rank,
                 cause="make flat tensors once, and copy each new gradient in",
+            )
+    for rank, output in enumerate(_plain(run, 2).result.outputs):
+        for name, found in output.items():
+            run.at_most(
+                found["works"],
+                len(BUCKETS) * len(OPTIMIZERS),  # those of the last step may be there
+                f"after 4 steps of {name}, the number of Works that are still there",
+                rank=rank,
+                cause="forget those that were waited for, or they pile up step by step",
             )
 
 

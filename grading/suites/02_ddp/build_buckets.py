@@ -19,6 +19,7 @@ EXERCISE = Exercise(
     core=True,
     minutes=15,
     order=4,
+    library=(),
     hints=(
         "First make the list of what is trained, each parameter once: `dict.fromkeys` keeps the "
         "first of several equal keys and their order, and `reversed` works on a dict. Comparing "

@@ -21,6 +21,7 @@ EXERCISE = Exercise(
     minutes=50,
     order=6,
     open=("times a lower bound of the step", 1.3996, 1.0835),
+    library=(),
     hints=(
         "Write a function for the end of the last forward first. Then compare three plans: one "
         "message for all, one for each layer as it becomes ready, and one for each layer, the "

@@ -19,6 +19,8 @@ EXERCISE = Exercise(
     core=True,
     minutes=15,
     order=1,
+    library=(),
+    own=("torch.utils.data.DistributedSampler",),
     hints=(
         "Every rank makes the same shuffled list of *all* examples and takes its own part of it. "
         "What may the shuffle depend on, so that the ranks agree, yet two epochs differ? And what "

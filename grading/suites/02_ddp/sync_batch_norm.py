@@ -21,6 +21,7 @@ EXERCISE = Exercise(
     minutes=30,
     order=7,
     defines=("SyncBatchNorm1d",),
+    own=("torch.nn.SyncBatchNorm",),
     hints=(
         "Put the three sums into one tensor with `torch.cat`: C of x, C of x², and one number of "
         "rows. After the all-reduce every rank has the same sums, and from them the same mean and "

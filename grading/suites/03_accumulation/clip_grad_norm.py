@@ -33,6 +33,11 @@ EXERCISE = Exercise(
     minutes=25,
     order=3,
     defines=("clip_grad_norm", "update"),
+    own=(
+        "torch.nn.utils.clip_grad_norm_",
+        "torch.nn.utils.clip_grads_with_norm_",
+        "torch.nn.utils.get_total_norm",
+    ),
     hints=(
         "The norm of a long vector from the norms of its pieces: for p = 2 it is the root of the "
         "sum of squares, which is again a 2-norm, of the vector of norms. That holds for every p, "

@@ -14,6 +14,7 @@ EXERCISE = Exercise(
     minutes=15,
     order=4,
     defines=("effective_batch", "peak_bytes", "update_seconds", "smallest_k"),
+    library=(),
     hints=(
         "Go through an update in your mind: what is alive when the backward of the third "
         "micro-batch begins? One of the four kinds depends on the size of a micro-batch, and none "

@@ -22,6 +22,7 @@ EXERCISE = Exercise(
     minutes=20,
     order=1,
     defines=("partition", "restore"),
+    library=(),
     hints=(
         "Make the row first: `torch.cat` of all tensors, each reshaped to one dimension. "
         "`dict.fromkeys(tensors)` keeps each object once, in order, so a tied weight comes once.",

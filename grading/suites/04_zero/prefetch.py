@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     core=True,
     minutes=25,
     order=5,
+    library=(),
     hints=(
         "For [a, b, c, c, b, a] and limit 2, write down for each place which units must be in "
         "flight while it computes. What is to be done between one line and the next?",

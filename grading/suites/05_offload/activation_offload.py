@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     core=False,
     minutes=20,
     order=4,
+    library=(),
     hints=(
         "`pack` decides and `unpack` must know what was decided: let `pack` return something in "
         "which both can be told apart. What keeps a device tensor alive after `pack`?",

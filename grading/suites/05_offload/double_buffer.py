@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     core=True,
     minutes=25,
     order=2,
+    library=(),
     hints=(
         "Write down the order of events for three layers: fetch 0, wait 0, fetch 1, compute 0, "
         "free 0, wait 1, fetch 2, ... Computing is what happens at your `yield`. How many layers "

@@ -21,6 +21,7 @@ EXERCISE = Exercise(
     minutes=40,
     order=3,
     defines=("NvmeStore", "TornFile"),
+    library=(),
     hints=(
         "Build the file as one `bytes`: checksum, header, data, where the checksum is that of all "
         "that follows it. Reading checks it before it believes a word of the header. What in the "

@@ -19,6 +19,7 @@ EXERCISE = Exercise(
     minutes=60,
     order=6,
     open=("times the time of a step with all kept", 1.3319, 1.0643),
+    library=(),
     hints=(
         "Write a function for the time and the peak of a plan first. Begin with all layers again: "
         "that is valid. Which of them are worth keeping, for their bytes?",

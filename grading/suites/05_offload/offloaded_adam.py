@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     minutes=25,
     order=1,
     defines=("OffloadedAdam",),
+    library=(),
     hints=(
         "Keep one host tensor for each parameter that needs a gradient, the master. An ordinary "
         "`torch.optim.AdamW` over these masters keeps its state beside them, on the host. What "

@@ -15,6 +15,7 @@ EXERCISE = Exercise(
     minutes=20,
     order=5,
     defines=("step_seconds", "tokens_for"),
+    library=(),
     hints=(
         "Draw a step as a timeline: forward, then backward with the gradients' way down beside it, "
         "then the update with the way up beside it, and for the disk a third bar below. What runs "

@@ -20,6 +20,7 @@ EXERCISE = Exercise(
     minutes=15,
     order=1,
     defines=("f", "g"),
+    own=("comm.copy_to_group", "comm.reduce_from_group"),
     hints=(
         "Of the four passes two do nothing but hand their tensor on. Say in words what each rank "
         "holds before and after each pass: the whole, or one summand of it. An all-reduce belongs "

@@ -66,15 +66,20 @@ def drive(
 def drive_bytes(
     learner: Any, group: Any, logits: torch.Tensor, targets: torch.Tensor, vocabulary: int
 ) -> dict[str, Any]:
-    """What is sent in each direction, and the peak of what is held besides the logits."""
+    """What is sent in each direction, and what is held besides the logits: at most, and between."""
     logits.requires_grad_()
     begin = len(group.ledger.events)
     with LiveMemory() as memory:
         loss = learner.vocab_parallel_cross_entropy(logits, targets, vocabulary, group)
-        between = len(group.ledger.events)
+        between, kept = len(group.ledger.events), memory.now
         loss.sum().backward()
     calls = [[event.op, event.payload] for event in group.ledger.events]
-    return {"peak": memory.peak, "forward": calls[begin:between], "backward": calls[between:]}
+    return {
+        "peak": memory.peak,
+        "kept": kept,
+        "forward": calls[begin:between],
+        "backward": calls[between:],
+    }
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -357,8 +362,8 @@ def check_bytes(run: Run) -> None:
     diagnosis="each rank works on its slice; a few tensors of that size are enough",
 )
 def check_memory(run: Run) -> None:
-    """M: the peak of a forward and backward, besides the logits themselves."""
-    part = ROWS * TIMES * PART * 8
+    """M: besides the logits themselves, at the peak, and between forward and backward."""
+    part, numbers = ROWS * TIMES * PART * 8, ROWS * TIMES * 8
     for rank, found in enumerate(_measured(run).outputs):
         run.at_most(
             found["peak"],
@@ -367,4 +372,11 @@ def check_memory(run: Run) -> None:
             rank=rank,
             cause="the logits of all ranks are here: the loss needs only three numbers of "
             "each token from the others",
+        )
+        run.at_most(
+            found["kept"],
+            part + part // 8 + 6 * numbers,  # with a mask of the slice
+            f"bytes kept for the backward (a slice has {part:,})",
+            rank=rank,
+            cause="one tensor of the slice's size is enough: exp(logit - peak) / sum",
         )

@@ -20,6 +20,7 @@ EXERCISE = Exercise(
     minutes=60,
     order=6,
     open=("times the mean work on the slowest rank", 1.5715, 1.0705),
+    library=(),
     hints=(
         "A short document on one rank sends nothing. A long one alone takes longer than a rank's "
         "mean: that one must be cut, the others need not be.",

@@ -20,6 +20,15 @@ EXERCISE = Exercise(
     core=True,
     minutes=35,
     order=3,
+    library=(
+        "comm.Group",
+        "comm.Work",
+        "comm.send",
+        "comm.recv",
+        "comm.isend",
+        "comm.irecv",
+        "comm.exchange",
+    ),
     hints=(
         "On one rank there is one block and no hop: write the six lines of the task for it, with "
         "its mask, and grade. `delta = (grad_out * out).sum(-1, keepdim=True)` is the same for "

@@ -21,6 +21,15 @@ EXERCISE = Exercise(
     core=True,
     minutes=35,
     order=2,
+    library=(
+        "comm.Group",
+        "comm.Work",
+        "comm.send",
+        "comm.recv",
+        "comm.isend",
+        "comm.irecv",
+        "comm.exchange",
+    ),
     hints=(
         "In hop h (from 0), rank i holds the block of rank i-h, modulo N, if blocks go to the next "
         "rank. Its own block comes first, and it is the only one that needs a mask inside: write "

@@ -18,6 +18,7 @@ EXERCISE = Exercise(
     minutes=20,
     order=4,
     defines=("zigzag_split", "zigzag_join"),
+    library=(),
     hints=(
         "`x.tensor_split(2 * n, dim)` gives the 2n chunks. What you do with x to get the shard, do "
         "it with the list of all positions, `torch.arange(T)`, as well, and you have `positions`.",

@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     core=False,
     minutes=40,
     order=8,
+    library=(),
     hints=(
         "Every phase of the text is one entry of the list, but the sixth, which is three: whole "
         "pairs, for an odd r+1 one pair of a whole and a half, and half pairs. Write the numbers "

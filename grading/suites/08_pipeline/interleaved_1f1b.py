@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     core=False,
     minutes=40,
     order=5,
+    library=(),
     hints=(
         "First the list of all forwards of a rank, as if there were no backwards; it is the same "
         "for all ranks but for the stage's number. Then the list of all backwards. The schedule is "

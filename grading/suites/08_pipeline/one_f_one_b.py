@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     core=True,
     minutes=20,
     order=3,
+    library=(),
     hints=(
         "Write the three parts down for p = 3, m = 4, rank by rank: forwards alone, pairs of a "
         "forward and a backward, backwards alone. The last rank has no first part, and every rank "

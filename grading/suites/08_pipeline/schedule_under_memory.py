@@ -20,6 +20,7 @@ EXERCISE = Exercise(
     minutes=60,
     order=9,
     open=("times a lower bound of the schedule's length", 1.2964, 1.0923),
+    library=(),
     hints=(
         "Begin with 1F1B: rank r runs some Fs ahead, never more than limits[r] - 1 and never more "
         "than the rank before it. Where does it wait?",

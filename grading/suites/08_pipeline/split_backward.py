@@ -18,6 +18,7 @@ EXERCISE = Exercise(
     minutes=25,
     order=7,
     defines=("split_linear",),
+    library=(),
     hints=(
         "`forward` computes, and keeps x, weight, bias and the queue in `ctx`. `backward` gets dy. "
         "What of the two products can be done with what is there, and which one waits?",

@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     core=False,
     minutes=30,
     order=6,
+    library=(),
     hints=(
         "Begin with 1F1B's order and write I for B: warm-up forwards, then for each k a forward "
         "(if there is one left) and I number k. Where may the Ws go without making the rank before "

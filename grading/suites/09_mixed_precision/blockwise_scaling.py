@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     minutes=30,
     order=7,
     defines=("quantize", "quantize_mx", "dequantize"),
+    library=(),
     hints=(
         "Two steps are the same in all three ways: from numbers to one magnitude a block, and from "
         "one scale a block back to one a number. Write those first. Rows and columns of zeros at "

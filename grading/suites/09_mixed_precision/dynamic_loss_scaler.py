@@ -18,6 +18,7 @@ EXERCISE = Exercise(
     minutes=25,
     order=3,
     defines=("DynamicLossScaler", "train_update"),
+    own=("torch.amp.GradScaler",),
     hints=(
         "Which of the methods can know alone what to do, and which needs to hear from the other "
         "ranks? Every rank must ask, also one without any gradient, and one that has overflowed.",

@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     minutes=35,
     order=5,
     defines=("quantize", "fp8_linear"),
+    library=(),
     hints=(
         "Three tensors become 8-bit numbers, each once: x and W in forward, dy in backward. Each "
         "of them enters two products. Which is the one tensor that never becomes 8 bits?",

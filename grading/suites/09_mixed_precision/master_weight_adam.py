@@ -17,6 +17,8 @@ EXERCISE = Exercise(
     minutes=20,
     order=2,
     defines=("MasterWeightAdam",),
+    library=(),
+    own=("torch.optim.Adam", "torch.optim.AdamW"),
     hints=(
         "What is rounded to bf16, and what must never be? The weight is only a rounded picture of "
         "the master; nothing is read back from it.",

@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     minutes=35,
     order=8,
     defines=("nvfp4_quantize", "dequantize"),
+    library=(),
     hints=(
         "Four steps: one number for the tensor, one a block, one place among eight magnitudes a "
         "number, two places a byte. `x.float().unflatten(1, (-1, 16))` makes the blocks.",

@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     core=True,
     minutes=25,
     order=1,
+    library=(),
     hints=(
         "Which power of two is just below |x|? The numbers of the format are 2^(e-m) apart there. "
         "x counted in such spacings is a number that only needs to be rounded to an integer.",

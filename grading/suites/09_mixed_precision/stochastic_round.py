@@ -15,6 +15,7 @@ EXERCISE = Exercise(
     core=False,
     minutes=20,
     order=9,
+    library=(),
     hints=(
         "Count x in spacings, as in `round_to`. The count lies between two integers. What must be "
         "added to it before `floor`, so that the upper integer comes out with probability p?",

@@ -18,6 +18,8 @@ EXERCISE = Exercise(
     minutes=35,
     order=1,
     defines=("checkpoint",),
+    library=(),
+    own=("torch.utils.checkpoint.checkpoint",),
     hints=(
         "List what `fn`'s result depends on: its arguments, the random state, autocast. `forward` "
         "keeps all of that; `backward` brings it back, runs `fn` again, and goes backward through "

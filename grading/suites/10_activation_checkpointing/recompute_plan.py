@@ -20,6 +20,7 @@ EXERCISE = Exercise(
     minutes=60,
     order=5,
     open=("of the plan's computing is not done again", 0.0941, 0.78098),
+    library=(),
     hints=(
         "Write what makes a tensor with all that it needs, one call in another. Before each "
         "backward make its tensors from nothing, drop each after its last use, and you are valid.",

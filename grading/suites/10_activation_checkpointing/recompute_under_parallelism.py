@@ -23,6 +23,7 @@ EXERCISE = Exercise(
     minutes=35,
     order=4,
     defines=("agreed_count", "recomputed"),
+    library=("comm", "recompute.Recompute"),
     hints=(
         "Each rank knows what it needs itself. What must all ranks do with these numbers, so that "
         "it is enough for each? A rank for which nothing is enough can say so with a number, too. "

@@ -17,6 +17,8 @@ EXERCISE = Exercise(
     minutes=40,
     order=3,
     defines=("Selective", "keep_products"),
+    library=("recompute.Recompute",),
+    own=("torch.utils.checkpoint.create_selective_checkpoint_contexts",),
     hints=(
         "Both contexts belong to one call of one block and share a queue. What does the first put "
         "into it, and at which end does the second take out? Which of the two calls `func` always, "

@@ -15,6 +15,7 @@ EXERCISE = Exercise(
     minutes=35,
     order=2,
     defines=("sqrt_n_plan", "best_segments"),
+    library=(),
     hints=(
         "Equal blocks: how long is the longest of k segments, at least? Try all k. With a budget: "
         "how does a plan for the first 5 blocks come from plans for fewer, and what must be known "

@@ -27,6 +27,7 @@ EXERCISE = Exercise(
     minutes=25,
     order=3,
     defines=("capture", "restore"),
+    library=(),
     hints=(
         "Go through one training step and list all that it reads. Which of it is the same on every "
         "rank, and which is not? And who else works on the tensors in `optimizer.state_dict()`?",

@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     minutes=25,
     order=5,
     defines=("job_mtbf", "young", "daly", "lost_share", "elapsed"),
+    library=(),
     hints=(
         "The formulas are in the task. For the share: how long does a restart take on average, its "
         "own failures included, and how many of them does an interval have? For the replay: what "

@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     core=False,
     minutes=25,
     order=5,
+    library=(),
     hints=(
         "Whose turn is it? Write all choices into one line, in the order in which they are seated: "
         "column 0 from the first token to the last, then column 1, ...",

@@ -20,6 +20,7 @@ EXERCISE = Exercise(
     minutes=25,
     order=7,
     defines=("ep_traffic", "nodes_reached"),
+    library=(),
     hints=(
         "Take one token. Write down the ranks of its experts as a list (plain), as a set (no rank "
         "twice), and the set of their nodes. All four numbers are counts over these.",

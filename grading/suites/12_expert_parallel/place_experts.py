@@ -20,6 +20,7 @@ EXERCISE = Exercise(
     minutes=40,
     order=8,
     open=("times the mean load on the fullest GPU", 1.7652, 1.0571),
+    library=(),
     hints=(
         "Two questions: how many copies of each expert, and which copies lie together? Answer the "
         "first from the sums over the steps alone.",

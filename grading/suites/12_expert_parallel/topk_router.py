@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     core=True,
     minutes=30,
     order=1,
+    library=(),
     hints=(
         "Three things need a gradient: the weights, the mean scores P and the logits in z. Counts "
         "need none. Which of the T·E scores belong to the choices, and how do they add up to 1?",

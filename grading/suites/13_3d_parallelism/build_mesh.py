@@ -23,6 +23,7 @@ EXERCISE = Exercise(
     minutes=30,
     order=10,
     defines=("coordinates", "rank_of", "axis_ranks", "build_mesh"),
+    library=("comm.Group",),
     hints=(
         "How do you turn 12,345 seconds into hours, minutes and seconds? Divide, keep the rest, go "
         "on with the quotient. Which of the five axes are the seconds, and which the hours?",

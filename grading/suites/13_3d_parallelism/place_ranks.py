@@ -22,6 +22,7 @@ EXERCISE = Exercise(
     minutes=45,
     order=15,
     open=("times the slowest node's time with ranks in order", 1.0, 0.5087),
+    library=(),
     hints=(
         "Ranks in order is one of many orders: sort the ranks by their coordinates, with the axes "
         "in another order, and fill the nodes one after the other.",

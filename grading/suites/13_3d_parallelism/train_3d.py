@@ -32,6 +32,16 @@ EXERCISE = Exercise(
     core=True,
     minutes=45,
     order=50,
+    library=(
+        "comm",
+        "model",
+        "schedule",
+        "parallel.Pipeline",
+        "parallel.vocab_parallel_cross_entropy",
+        "train.clip_grad_norm_nd",
+        "train.pipeline_stages",
+        "train.tensor_parallel",
+    ),
     hints=(
         "Ask for each number who has other parts of it, and who has the same. Tokens and losses: "
         "other ones along `dp`, the same along `tp`. Gradients: the same parameter along `dp` "

@@ -18,6 +18,7 @@ EXERCISE = Exercise(
     minutes=25,
     order=80,
     defines=("agree", "divergence_bisect"),
+    library=(),
     hints=(
         "`agree` is one comparison; write it so that it is false where a NaN is on either side. "
         "For the search, keep two numbers: before `low` all agrees, at `high` something does not. "

@@ -37,6 +37,7 @@ EXERCISE = Exercise(
     minutes=35,
     order=10,
     defines=("covered", "shares", "exposed_share", "utilisation", "straggler", "explain_trace"),
+    library=("trace.Stretch",),
     hints=(
         "In `covered` go through the intervals in the order of their beginnings, and remember how "
         "far the time is covered already: only what reaches beyond that counts. All of `shares` "

@@ -30,6 +30,7 @@ EXERCISE = Exercise(
     minutes=40,
     order=20,
     defines=("difference", "lacking", "never_coming", "find_desync"),
+    library=(),
     hints=(
         "A call is known by its group and its number, never by its place in a log. Put all records "
         "into a dict from (group, seq) to a dict from rank to record, and the rest is looking at "

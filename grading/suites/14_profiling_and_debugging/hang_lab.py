@@ -109,6 +109,7 @@ def drive_train(
     points=2,
     code="H",
     diagnosis="a rank's own loss decides whether it makes a call that all must make",
+    in_part=True,
 )
 def check_keep_best(run: Run) -> None:
     """H, E, B: losses that improve on some ranks and not on others."""
@@ -247,6 +248,7 @@ def check_sync_tied(run: Run) -> None:
     code="H",
     diagnosis="the ranks gave tensors of different sizes: an all-gather takes the same number of "
     "rows from each",
+    in_part=True,
 )
 def check_gather_predictions(run: Run) -> None:
     """H, E, B: a rank without rows, and three that have different numbers."""
@@ -283,6 +285,7 @@ def check_gather_predictions(run: Run) -> None:
     points=2,
     code="H",
     diagnosis="a rank that waits for a message before it sends its own keeps the next one waiting",
+    in_part=True,
 )
 def check_ring_scores(run: Run) -> None:
     """H, E, B, X: three ranks, blocks of 32 KiB."""
@@ -327,6 +330,7 @@ def check_ring_scores(run: Run) -> None:
     points=2,
     code="H",
     diagnosis="a rank that leaves its step out makes one call less than the others",
+    in_part=True,
 )
 def check_train(run: Run) -> None:
     """H, E, B: damaged batches on different ranks, in four of seven steps."""

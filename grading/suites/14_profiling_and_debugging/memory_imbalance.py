@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     minutes=30,
     order=100,
     defines=("Layer", "Costs", "stage_bytes", "imbalance", "balance"),
+    library=(),
     hints=(
         "Write `stage_bytes` first and cut four equal blocks into two stages by hand. For "
         "`balance`: if you know the best cuts of the first 0, 1, 2, ... blocks into k stages, what "

@@ -111,7 +111,9 @@ def drive_ends(learner: Any, group: Any, layouts: list[Any]) -> list[dict[str, A
     return found
 
 
-def drive_experts(learner: Any, group: Any, layouts: list[int], data: Values) -> list[Values]:
+def drive_experts(
+    learner: Any, group: Any, layouts: list[int], data: Values
+) -> list[dict[str, Any]]:
     """Gradients of one layer with its experts over 1, 2, ... ranks, by name in the whole layer."""
     found, count = [], len(data["router"])
     for size in layouts:
@@ -125,8 +127,11 @@ def drive_experts(learner: Any, group: Any, layouts: list[int], data: Values) ->
                 parameter.copy_(data[name])
         output = layer(data["x"], mesh["ep"])
         (output - data["target"]).square().mean().backward()
+        given = {name: parameter.grad for name, parameter in named.items()}
         learner.average_gradients(layer, group, mesh["edp"])
-        found.append({name: _copied(parameter.grad) for name, parameter in named.items()})
+        same = all(parameter.grad is given[name] for name, parameter in named.items())
+        grads = {name: _copied(parameter.grad) for name, parameter in named.items()}
+        found.append({"grads": grads, "same": same})
     return found
 
 
@@ -168,6 +173,7 @@ def _copied(value: Any) -> Any:
     points=2,
     code="E",
     diagnosis="the docstring's symptom: print this gradient on every rank",
+    in_part=True,
 )
 def check_engine(run: Run) -> None:
     """E: whole parameters and parts, after each micro-batch."""
@@ -280,7 +286,14 @@ def check_experts(run: Run) -> None:
     right = mixture_gradients(values, batches)
     for number, ep in enumerate(layouts):
         for rank in range(world):
-            for name, grad in result.outputs[rank][number].items():
+            said = result.outputs[rank][number]
+            run.true(
+                said["same"],
+                f"a parameter has another gradient than before, with ep {ep}",
+                rank=rank,
+                cause="change the gradient itself, in place",
+            )
+            for name, grad in said["grads"].items():
                 what = "the router" if name == "router" else f"expert {name}"
                 run.close(
                     grad,

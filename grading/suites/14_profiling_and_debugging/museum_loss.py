@@ -111,11 +111,16 @@ def drive_clip(
             for parameter, gradient in zip(stage, each, strict=True):
                 parameter.grad = gradient.clone()
             stage.append(nn.Parameter(torch.ones(3, dtype=torch.float64), requires_grad=False))
+        given = [parameter.grad for stage in stages for parameter in stage]
         since = len(group.ledger.events)
         norm = learner.clip_stages(stages, limit, group)
         sent = [event.payload for event in group.ledger.events[since:]]
         after = [gradient_of(p) for stage in stages for p in list(stage)[:-1]]
-        found.append({"norm": norm, "gradients": after, "largest": max(sent, default=0)})
+        now = [parameter.grad for stage in stages for parameter in stage]
+        same = all(new is old for new, old in zip(now, given, strict=True))
+        found.append(
+            {"norm": norm, "gradients": after, "largest": max(sent, default=0), "same": same}
+        )
     return found
 
 
@@ -176,7 +181,7 @@ UNEVEN, EMPTY = ([1, 8], [5, 3], [10, 2]), ([0, 9, 3], [0, 0, 0], [11, 0, 1])
 TOKENS = (UNEVEN, ([4, 4, 4],) * 3, EMPTY, ([2], [7], [0]))  # of three ranks' micro-batches
 
 
-@check("1 repaired: the gradient of one large batch", points=2, code="E")
+@check("1 repaired: the gradient of one large batch", points=2, code="E", in_part=True)
 def check_finetune(run: Run) -> None:
     """E: 3 ranks; equal and unequal texts, micro-batches and ranks without a counted token."""
     start, world = _start(run), 3
@@ -242,7 +247,7 @@ STAGES = ((0.64, 0.48), (), (0.9,))  # norms of each rank's stages; rank 1 is fr
 LIMITS = (1.0, 0.125, 100.0)
 
 
-@check("3 repaired: one norm for the whole model", points=2, code="E")
+@check("3 repaired: one norm for the whole model", points=2, code="E", in_part=True)
 def check_clip(run: Run) -> None:
     """E: 3 ranks, a frozen one, two stages on another; limits that clip, one that does not."""
     stages = [[_long(run, norm) for norm in each] for each in STAGES]
@@ -301,6 +306,12 @@ def _compare_clip(
                     g * limit / (float(norm) + 1e-6) for g in flat[rank]
                 ],
             },
+        )
+        run.true(
+            got["same"],
+            f"a parameter has another gradient than before ({what})",
+            rank=rank,
+            cause="multiply the gradient itself, in place: it may be a view of a bucket",
         )
 
 

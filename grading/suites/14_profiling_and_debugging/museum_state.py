@@ -34,6 +34,7 @@ EXERCISE = Exercise(
     minutes=40,
     order=60,
     defines=("FAULT", "sharded_step", "save_state", "load_state", "train_epochs", "evaluate"),
+    library=("comm", "data"),
     hints=(
         "Go through the variables of an exhibit and ask of each: must it be the same on all ranks, "
         "or different? Then ask who sees to that. If nothing in the code does, print it on every "
@@ -165,6 +166,7 @@ def _check_name(run: Run, exhibit: str) -> None:
     points=2,
     code="H",
     diagnosis="print what each rank decides, update by update",
+    in_part=True,
 )
 def check_step(run: Run) -> None:
     """H, E: six updates on 3 and on 2 ranks, two of them with an overflow on one rank."""
@@ -227,6 +229,7 @@ def check_step_name(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="print what each rank draws after the resume, and would have drawn",
+    in_part=True,
 )
 def check_state(run: Run) -> None:
     """E: 3 steps and a checkpoint of 3 ranks, then 3 steps of 4 ranks: one more than before."""
@@ -281,6 +284,7 @@ def check_state_name(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="print the first batch of each epoch",
+    in_part=True,
 )
 def check_epochs(run: Run) -> None:
     """E: three epochs, and those of a resumed job, on 3 ranks."""
@@ -314,6 +318,7 @@ def check_epochs_name(run: Run) -> None:
     points=2,
     code="E",
     diagnosis="count how often each example is counted",
+    in_part=True,
 )
 def check_evaluate(run: Run) -> None:
     """E, H: three sizes, two epochs, 3 ranks; one size is smaller than 3."""

@@ -51,10 +51,17 @@ def drive(
                 target = batch if name == "x" else model.get_parameter(name)
                 (target if everywhere else target.view(-1)[:1]).fill_(float(value))
         answer = learner.hunt(model, (batch.requires_grad_(), torch.arange(len(x))), group)
-        answers.append(list(answer) if isinstance(answer, (tuple, list)) else answer)
+        answers.append(_with_index(answer, group))
         for module in model.modules():
             left += len(module._forward_hooks) + len(module._backward_hooks)
     return {"answers": answers, "hooks": left}
+
+
+def _with_index(answer: Any, group: Any) -> Any:
+    """An answer as a list, with the index of the member whose rank it names; that is the case's."""
+    if not isinstance(answer, (tuple, list)):
+        return answer
+    return [group.ranks.index(each) if each in group.ranks else each for each in answer]
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -221,6 +228,7 @@ def _compare(run: Run, case: Case, answer: Any, rank: int) -> None:
     points=3,
     code="E",
     diagnosis="the first call whose output is bad though its inputs are not, of all modules",
+    in_part=True,
 )
 def check_forward(run: Run) -> None:
     """E: faults of a layer."""
@@ -254,6 +262,7 @@ def check_backward(run: Run) -> None:
     points=3,
     code="E",
     diagnosis="compare how early, then which rank; every rank needs the winner's name",
+    in_part=True,
 )
 def check_ranks(run: Run) -> None:
     """E: other faults on other ranks, and the same answer on all of them."""

@@ -21,6 +21,7 @@ EXERCISE = Exercise(
     minutes=30,
     order=13,
     open=("% of the rows is padding", 17.925, 2.9276),
+    library=(),
     hints=(
         "Long documents are the difficult ones: place them first, while there is room, and fill "
         "the gaps with short ones.",

@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     minutes=30,
     order=40,
     defines=("decide",),
+    library=(),
     hints=(
         "Work out the four numbers first: states, one sequence's activations, the tokens that a "
         "GPU computes on at once, and those that a gather takes as long as. The questions are "

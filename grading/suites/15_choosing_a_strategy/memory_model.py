@@ -18,6 +18,7 @@ EXERCISE = Exercise(
     minutes=45,
     order=10,
     defines=("memory_model", "fullest"),
+    library=("layout", "model.ModelConfig"),
     hints=(
         "First count parameters of a rank: of one block, times L/pp, and of the ends that this "
         "stage has. Then three times the same question: does this stage of ZeRO cut it? For the "

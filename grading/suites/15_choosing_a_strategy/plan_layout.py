@@ -33,6 +33,7 @@ EXERCISE = Exercise(
     minutes=40,
     order=30,
     defines=("plan",),
+    library=("layout", "model.ModelConfig", "plan.Cluster", "plan.Memory"),
     hints=(
         "Go from the cheap question to the dear one: which families are there (divisors), which "
         "of them break a rule, which layouts fit, and only then how long a step takes.",

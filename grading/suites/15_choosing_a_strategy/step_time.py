@@ -22,6 +22,7 @@ EXERCISE = Exercise(
     minutes=45,
     order=20,
     defines=("all_reduce", "step_time"),
+    library=("layout", "model.ModelConfig", "plan.Cluster"),
     hints=(
         "Begin with `all_reduce`: which link, then one line. For `step_time` write first what one "
         "micro-batch takes on a stage without the output layer: computing, tp's sums, messages. "

@@ -23,6 +23,7 @@ EXERCISE = Exercise(
     core=False,
     minutes=30,
     order=40,
+    library=("model.ModelConfig",),
     hints=(
         "Write it as a search: all layouts that fit, the price of each, the lowest score of those "
         "within the budget. Leave nothing out because it looks bad: the score decides.",

@@ -16,6 +16,15 @@ EXERCISE = Exercise(
     core=True,
     minutes=50,
     order=30,
+    library=(
+        "comm",
+        "model",
+        "schedule",
+        "train.lay_out",
+        "train.make_optimizers",
+        "train.own_micro_batches",
+        "train.train_step",
+    ),
     hints=(
         "Take one number at a time, and first a single rank: what does the whole stage hold? Then "
         "ask of each tensor, and of each message, which of the four axes cut it. Router and norms "

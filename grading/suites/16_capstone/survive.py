@@ -24,6 +24,19 @@ EXERCISE = Exercise(
     minutes=35,
     order=20,
     defines=("survive",),
+    library=(
+        "checkpoint",
+        "comm",
+        "model",
+        "schedule",
+        "data.WindowSampler",
+        "train.MeshModel",
+        "train.lay_out",
+        "train.make_optimizers",
+        "train.mesh_training",
+        "train.own_micro_batches",
+        "train.train_step",
+    ),
     hints=(
         "What does a step depend on, beside weights and moments? Who knows how many steps were "
         "made, before and after the job was started again?",

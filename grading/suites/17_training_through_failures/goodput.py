@@ -15,6 +15,7 @@ EXERCISE = Exercise(
     minutes=20,
     order=5,
     defines=("goodput", "lost"),
+    library=(),
     hints=(
         "Which attempt of a step is the useful one? Find it for every step first; then go through "
         "the log once.",

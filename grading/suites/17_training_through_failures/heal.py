@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     core=True,
     minutes=30,
     order=2,
+    library=("comm.Group", "comm.send", "comm.recv"),
     hints=(
         "What would have to be saved on a disk, so that the job could go on exactly (lesson 11)? "
         "The same goes over the wire. Who knows its size?",

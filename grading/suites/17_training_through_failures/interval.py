@@ -15,6 +15,7 @@ EXERCISE = Exercise(
     minutes=25,
     order=6,
     defines=("incidents", "mtbf", "spread", "interval"),
+    library=(),
     hints=(
         "The window begins with the first report of an incident, and is not prolonged by the "
         "reports in it.",

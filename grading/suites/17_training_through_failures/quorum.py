@@ -15,6 +15,7 @@ EXERCISE = Exercise(
     minutes=30,
     order=1,
     defines=("quorum", "deal"),
+    library=(),
     hints=(
         "Three questions, one after the other: who is alive? Are these enough of the members? Who "
         "of the living members has the newest step?",

@@ -19,6 +19,8 @@ EXERCISE = Exercise(
     minutes=25,
     order=2,
     defines=("muon_parameters", "Muon"),
+    library=("parallel.newton_schulz",),
+    own=("torch.optim.Muon",),
     hints=(
         "Two parameters of the same shape may need different optimizers: a linear layer's weight "
         "and an embedding's. So shapes alone do not decide; walk through the modules.",

@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     core=True,
     minutes=15,
     order=1,
+    library=(),
     hints=(
         "What does one step do to a matrix that has only one element? Try 0.1, then 0.9. Why must "
         "the largest singular value not be above 1 at the beginning?",

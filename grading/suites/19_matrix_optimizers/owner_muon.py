@@ -20,6 +20,7 @@ EXERCISE = Exercise(
     minutes=50,
     order=3,
     defines=("choose_owners", "owner_muon"),
+    library=("comm", "parallel.Cut", "parallel.newton_schulz", "parallel.newton_schulz_flops"),
     hints=(
         "All ranks know all cuts, so all of them know who has what, who needs what, and how many "
         "elements come from whom: no counts have to be sent.",

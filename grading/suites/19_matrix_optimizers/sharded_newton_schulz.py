@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     core=False,
     minutes=20,
     order=4,
+    library=("comm", "parallel.newton_schulz"),
     hints=(
         "Write X as [X₀ X₁ X₂], three blocks of columns. What is X·Xᵀ, in terms of the blocks? And "
         "which part of P·X does a rank need P for?",

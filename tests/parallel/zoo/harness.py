@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from course_lib.checkpoint import resume_training, save_training
 from course_lib.comm import Group
@@ -75,13 +76,14 @@ def train(group: Group, name: str, wrapper: str, members: list[int], folder: str
     Raises:
         Different: another loss, weight or buffer than one process has.
     """
+    from tests.parallel.zoo.others.real import REAL
     from tests.parallel.zoo.table import SPECIMENS
 
     torch.manual_seed(0)
     rest = [rank for rank in range(group.size) if rank not in members]
     if members != list(range(group.size)):
         group = group.split([members, rest] if rest else [members], "zoo")
-    run_case(SPECIMENS[name], wrapper, group, Path(folder) / str(group.ranks))
+    run_case((SPECIMENS | REAL)[name], wrapper, group, Path(folder) / str(group.ranks))
 
 
 def run_case(specimen: Specimen, wrapper: str, group: Group, folder: Path) -> None:
@@ -94,14 +96,16 @@ def run_case(specimen: Specimen, wrapper: str, group: Group, folder: Path) -> No
     rig = set_up(specimen, wrapper, group)
     for step in range(SAVED):
         compare_step(specimen, rig, alone, group, step, tolerance)
-    compare(rig, alone, group, f"after step {SAVED}", tolerance)
+    compare_state(rig, alone, group, f"after step {SAVED}", tolerance)
+    assert rig.training
     save_training(rig.training, folder, group, step=SAVED)
     rig = set_up(specimen, wrapper, group)
+    assert rig.training
     resume_training(rig.training, folder, group)
-    compare(rig, alone, group, "after it was resumed", tolerance)
+    compare_state(rig, alone, group, "after it was resumed", tolerance)
     for step in range(SAVED, STEPS):
         compare_step(specimen, rig, alone, group, step, tolerance)
-    compare(rig, alone, group, f"after step {STEPS}", tolerance)
+    compare_state(rig, alone, group, f"after step {STEPS}", tolerance)
 
 
 def try_alone(specimen: Specimen, dtype: torch.dtype) -> None:
@@ -113,14 +117,19 @@ def try_alone(specimen: Specimen, dtype: torch.dtype) -> None:
 
 
 def set_up(specimen: Specimen, wrapper: str, group: Group) -> Rig:
-    """The wrapped specimen; only index 0 has the values that all are to begin with."""
+    """The wrapped specimen."""
     model = specimen.build()
+    spoil(model, group)
+    return OURS[wrapper](specimen, model, group)
+
+
+def spoil(model: nn.Module, group: Group) -> None:
+    """Gives other weights to all ranks but index 0, whose values all are to begin with."""
     if group.index:
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.requires_grad and not parameter.is_sparse:
                     parameter.data.mul_(1.5)
-    return OURS[wrapper](specimen, model, group)
 
 
 def compare_step(
@@ -144,7 +153,7 @@ def backward(specimen: Specimen, rig: Rig, step: int, micro: int, part: int) -> 
     return float(loss.detach())
 
 
-def compare(rig: Rig, alone: Alone, group: Group, when: str, tolerance: float) -> None:
+def compare_state(rig: Rig, alone: Alone, group: Group, when: str, tolerance: float) -> None:
     """Weights on every rank, and buffers on index 0, whose values a checkpoint has."""
     left_out = {n for n, _ in alone.model.named_buffers()} if group.index else set()
     found, expected = (

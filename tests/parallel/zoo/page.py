@@ -1,15 +1,16 @@
-"""The table of docs/wrappers.md, from the rows of the zoo."""
+"""The tables of docs/wrappers.md, from the rows of the zoo and from what torch made of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import shorten
 
+from tests.parallel.zoo.others.theirs import THEIRS, recorded
 from tests.parallel.zoo.specimen import Specimen
 from tests.parallel.zoo.table import ROWS
 from tests.parallel.zoo.wrappers import OURS
 
 PAGE = Path(__file__).parents[3] / "docs" / "wrappers.md"
-BEGIN, END = "<!-- written from the zoo: begin -->\n", "<!-- written from the zoo: end -->\n"
 
 
 def cell(row: Specimen, wrapper: str) -> str:
@@ -25,7 +26,27 @@ def table() -> str:
     return "\n".join([*head, *body]) + "\n"
 
 
+def cut(words: str) -> str:
+    """The first words of an error."""
+    return shorten(words, 80, placeholder=" …")
+
+
+def their_table() -> str:
+    """The rows in which one of torch's own wrappers is not equal to one process."""
+    found = recorded()
+    head = ["| the model has | " + " | ".join(THEIRS) + " |", "|---" * (len(THEIRS) + 1) + "|"]
+    body = [
+        f"| {row.what} | " + " | ".join(cut(found[row.name][wrapper]) for wrapper in THEIRS) + " |"
+        for row in ROWS
+        if set(found[row.name].values()) != {"equal"}
+    ]
+    return "\n".join([*head, *body]) + "\n"
+
+
 def renewed(text: str) -> str:
-    """The page with its table as it is to be."""
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + "\n" + table() + "\n" + END + rest.split(END)[1]
+    """The page with its tables as they are to be."""
+    for mark, written in (("zoo", table()), ("zoo under torch", their_table())):
+        begin, end = (f"<!-- written from the {mark}: {word} -->\n" for word in ("begin", "end"))
+        before, rest = text.split(begin)
+        text = before + begin + "\n" + written + "\n" + end + rest.split(end)[1]
+    return text

@@ -15,7 +15,7 @@ from tests.parallel.zoo.alone import Alone
 from tests.parallel.zoo.harness import (
     Verdict,
     backward,
-    compare,
+    compare_state,
     compare_step,
     set_up,
     verdict_of,
@@ -73,7 +73,7 @@ def train(group: Group, program: Program) -> None:
         if failure and failure.step == step:
             fail(row, rig, step, failure, group)
         compare_step(row, rig, alone, group, step, tolerance)
-    compare(rig, alone, group, f"after step {STEPS}", tolerance)
+    compare_state(rig, alone, group, f"after step {STEPS}", tolerance)
 
 
 def fail(row: Specimen, rig: Rig, step: int, failure: Failure, group: Group) -> None:

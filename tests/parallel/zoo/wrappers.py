@@ -26,14 +26,14 @@ class Rig:
         model: what the loss is computed with.
         optimizer: whose step is called.
         state: the whole state; collective.
-        training: for a checkpoint.
+        training: for a checkpoint; None for what is never saved.
         no_sync: in which backwards send nothing; nothing where there is no such thing.
     """
 
     model: Any
     optimizer: torch.optim.Optimizer
     state: Callable[[], State]
-    training: Training
+    training: Training | None
     no_sync: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 

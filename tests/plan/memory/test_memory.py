@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,6 +14,7 @@ import course_lib.plan
 from benchmarks.training.own_runs import DENSE, EXPERTS, RUNS, TIED, measured
 from course_lib.layout import Layout
 from course_lib.model import ModelConfig, parameter_count
+from course_lib.plan.inputs.models import MODELS
 from course_lib.plan.inputs.recipe import COURSE, DEEPSPEED, FP8, FP32, FSDP, MEGATRON, Recipe
 from course_lib.plan.memory.kept import block_kept
 from course_lib.plan.memory.memory import Memory, memory, state_bytes
@@ -189,6 +191,22 @@ def test_parameters_add_up() -> None:
     assert 8 * added(DENSE, Layout(pp=2, dp=8, zero=3)) == pytest.approx(dense, rel=0.001)
     networks = EXPERTS.layers * 4 * 3 * EXPERTS.hidden * EXPERTS.ffn
     assert added(EXPERTS, Layout(ep=4, dp=2)) == experts - networks * 3 / 4
+
+
+def test_both_ends_and_the_logits_are_on_a_rank_without_a_pipeline() -> None:
+    """Two tables, and 4 + 2 bytes a logit, which at 131,072 tokens are most of all."""
+    config = replace(MODELS["llama3-8b"].config, sequence=131_072)
+    table, logits = config.vocabulary * config.hidden, config.sequence * config.vocabulary
+    alone = memory(config, Layout(dp=64, zero=3, recompute="full"))
+    assert alone.logits == 4 * logits and alone.working == 2 * logits
+    assert alone.logits + alone.working > 2 * alone.activations
+    assert memory(config, Layout(tp=8, recompute="full")).logits == alone.logits / 8
+    first, last = (memory(config, Layout(pp=2, micro_batches=2), stage) for stage in range(2))
+    assert first.logits == 0 and last.logits == alone.logits
+    both = memory(config, Layout()).parameters
+    assert both == first.parameters + last.parameters
+    half = (both - 2 * 2 * table - 2 * config.hidden) / 2
+    assert first.parameters == half + 2 * table
 
 
 def test_recipes() -> None:

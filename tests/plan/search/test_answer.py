@@ -41,7 +41,11 @@ def test_the_text_has_the_table_the_reasons_and_how_far_it_may_be_off() -> None:
     best = found.plan.choices[0].layout
     assert said[3].split()[:5] == [*map(str, (best.pp, best.dp, best.ep, best.cp, best.tp))]
     text = "\n".join(said)
-    assert "The first may be off by 9%" in text
+    assert "The first may be off by 9%; 7 of the others here may be as fast" in text
+    slower = [one for one in found.plan.refused if one.times]
+    assert slower and all(f"{one.times:.2f} times as long" in one.why for one in slower)
+    limit = 1.09 / 0.91  # of the slow end of the first's band to the fast end of another's
+    assert f"and {sum(one.times < limit for one in slower)} of those not shown" in text
     assert "tp 16 is beyond a node of 8" in text
 
 

@@ -61,6 +61,7 @@ def test_reasons_name_what_decides() -> None:
     assert "fewer than 512 GPUs" in why("TP", "llama3-70b", "512xH100", 256, 0, None)
     assert "64 sequences for each GPU" in why("accumulation", "gpt2-xl", "8xH100", 512, 0, None)
     assert "uses 13" in why("EP", "mixtral-8x7b", "64xH100", 64, 4096, None)
+    assert "137 GB, 67 of them logits" in why("CP", "llama3-8b", "64xH100", 64, 131072, None)
     assert "2159 tokens, and a GPU has 1024" in why(
         "PP", "llama3-405b", "16384xH100", 2048, 0, None
     )

@@ -12,7 +12,7 @@ from course_lib.trace import Refusal
 
 def test_the_words_have_the_numbers_of_the_records(pictures):
     assert "2 ranks train alone for 1 steps and meet, 1 times" in pictures["paths"].alt
-    assert "from (0.00, 0.00) to (0.50, 0.50)" in pictures["paths"].alt
+    assert "from (0.00, 0.00) to (0.50, 0.50). minimum at (1.00, 1.00)." in pictures["paths"].alt
     assert "add up to 3.00. Sent: kept, 3.00." in pictures["sums"].alt
     assert pictures["thin"].alt == "In rank 1: M 2 × 2, P 2 × 1."
     assert "local: 8 B in 1 of 2 steps, at most 8 B" in pictures["by step"].alt
@@ -22,7 +22,7 @@ def test_the_words_have_the_numbers_of_the_records(pictures):
 @pytest.mark.parametrize(
     "draw",
     [
-        partial(plot.worker_paths, [], [], "none"),
+        partial(plot.worker_paths, [], [], {}, "none"),
         partial(plot.arrived_sums, [1.0], {"short": []}, "one"),
         partial(plot.low_rank, {"M": []}, "none"),
         partial(plot.bytes_by_step, {"DDP": [0, 0]}),

@@ -14,5 +14,6 @@ def test_faults_and_steps_are_in_the_words() -> None:
     picture = machine_room(spells, [(1.0, 2), (3.0, 1), (9.0, 2)])
     assert "Rank 1: frozen from 2.0 s to 4.5 s." in picture.alt
     assert "3 steps counted 5 batches" in picture.alt and picture.measured
+    assert "the longest took 6.0 s" in picture.alt
     with pytest.raises(Refusal):
         machine_room([], [])

@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     title="Twice as much",
     core=True,
     minutes=1,
+    library=("comm", "grade", "trace"),  # what an answer may do to them, tests look at
     hints=("Add.", "Add it to itself.", "return tensor + tensor"),
 )
 

@@ -18,7 +18,8 @@ CASES = {
             except OSError: pass
         return 1""",
     "patches the packing": """
-        import course_lib.grade.rank.payload as p
+        import sys
+        p = sys.modules['course_lib.grade.rank.payload']
         for n in dir(p):
             if callable(getattr(p, n)): setattr(p, n, lambda *a, **k: b'LOOT')
         return 1""",

@@ -8,7 +8,8 @@ CASES = {
         import os
         return 'LOOT' if os.listdir(f'{course}/grading/references') else ''""",
     "the suite by import": "import grading.references.attention.causal; return 'LOOT'",
-    "the judge by import": "import course_lib.grade.judge.trial; return 'LOOT'",
+    "the judge by import": "import importlib; "
+    "importlib._bootstrap._gcd_import('course_lib.grade.judge.trial'); return 'LOOT'",
     "suites in sys.modules": """
         import sys
         return ' '.join('LOOT' + m for m in sys.modules if m.startswith(('grading', 'solutions'))
