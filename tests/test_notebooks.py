@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from course_lib.plot.court.vote import CHOICES, VERDICTS
+
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LESSONS = [path for path in NOTEBOOKS if path.name[0].isdigit()]  # the others are appendices
+COURT = ROOT / "notebooks" / "A1_claims_court.ipynb"
 SECTIONS = ("Why", "Predict", "Prove", "Exercises", "Production", "In the wild", "Check your")
 
 
@@ -102,3 +105,28 @@ def test_links_lead_somewhere(notebook: Path) -> None:
 
 def test_no_trace_of_a_machine(notebook: Path) -> None:
     assert not re.search(r"/(home|root|Users|work|tmp)/", notebook.read_text())
+
+
+def test_the_claims_court_tells_its_verdicts_only_in_folds() -> None:
+    """A reader votes first; the page's verdicts and their sum are those that a vote is held to."""
+    text = "\n\n".join(source(cell) for cell in cells(COURT, "markdown"))
+    folds = re.findall(r"<details><summary>Verdict (\d+), .*?</details>", text, flags=re.S)
+    assert [int(number) for number in folds] == list(VERDICTS)
+    for number, verdict in VERDICTS.items():
+        fold = re.search(rf"Verdict {number}, .*?\n\n\*\*(True|False|Only if)\b", text)
+        assert fold and fold[1].lower() == verdict, number
+    opened = re.sub(r"<details>.*?</details>", "", text, flags=re.S)
+    assert "**True" not in opened and "**False" not in opened and "**Only if" not in opened
+    told = re.search(r"(\w+) are true, (\w+) are false and (\w+) hold only under", opened)
+    words = {4: "four", 9: "nine", 12: "twelve"}
+    votes = list(VERDICTS.values())
+    assert told and told.groups() == tuple(words[votes.count(choice)] for choice in CHOICES)
+
+
+def test_a_vote_names_no_verdict_to_who_does_not_click() -> None:
+    for cell in cells(COURT, "code"):
+        for output in cell["outputs"]:
+            still = "".join(output.get("data", {}).get("text/html", "")).partition("<script>")[0]
+            assert "court says" not in still and "Verdict" not in still
+    votes = [cell for cell in cells(COURT, "code") if "plot.vote(" in source(cell)]
+    assert [source(cell) for cell in votes] == [f"plot.vote({n})" for n in VERDICTS]

@@ -50,7 +50,7 @@ def refuse_whole_tensor(asked: str, optimizer: Optimizer, first: int = 0) -> Non
         CommError: its updates of pieces are not the pieces of its updates, or it cannot be tried.
     """
     why = "each rank has pieces of parameters: use one like SGD or Adam, or DDP"
-    found = "whose update of an element depends on others"
+    found = "whose updates of pieces are not the pieces of its update"
     _refuse(asked, optimizer, first, _in_pieces, found, why)
 
 
@@ -88,7 +88,8 @@ def refuse_pieces(asked: str, make: Callable[..., Any], options: Any, error: Exc
         return
     name = getattr(make, "__name__", "an optimizer")
     why = "each rank has pieces of parameters: use one like SGD or Adam, or DDP"
-    raise CommError(asked, f"{name}, which takes no pieces: {error}", why) from error
+    said = f"{error.found}; {error.why}" if isinstance(error, CommError) else error
+    raise CommError(asked, f"{name}, which takes no pieces: {said}", why) from error
 
 
 def _refuse(asked: str, given: Optimizer, first: int, way: Way, found: str, why: str) -> None:
@@ -194,7 +195,8 @@ def _compare(make: Make, way: Way, begin: Values, right: Values) -> str:
         if not all(torch.equal(a, b) for a, b in zip(again, right, strict=True)):
             return ""  # it draws random numbers: no two runs are equal
         off = float((one - other).abs().max()) / update
-        return f"a trial on {tuple(before.shape)} is off by {off:.1g} of the update"
+        shape = tuple(before.shape)
+        return f"in a trial on {shape} they differ by {100 * off:.3g}% of the update"
     return ""
 
 

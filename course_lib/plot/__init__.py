@@ -13,6 +13,7 @@ from course_lib.plot.communication.low_rank import low_rank
 from course_lib.plot.communication.paths import worker_paths
 from course_lib.plot.communication.telescope import arrived_sums
 from course_lib.plot.communication.tradeoff import bytes_and_losses
+from course_lib.plot.court.vote import vote
 from course_lib.plot.data_parallel.buckets import bucket_steps
 from course_lib.plot.data_parallel.losses import loss_curves
 from course_lib.plot.data_parallel.scaling import scaling_chart
@@ -126,5 +127,6 @@ __all__ = [
     "timeline_lanes",
     "topology",
     "trace_steps",
+    "vote",
     "worker_paths",
 ]

@@ -145,7 +145,7 @@ def test_more_that_are_taken(optimizer: Optimizer) -> None:
 def test_those_that_see_more_are_refused(kind: Any) -> None:
     optimizer = kind(pieces(), lr=0.0)
     found = refused(optimizer)
-    assert found.startswith(f"{type(optimizer).__name__}, whose update of an element depends on")
+    assert found.startswith(f"{type(optimizer).__name__}, whose updates of pieces are not")
     assert "of the update" in found
 
 
@@ -254,5 +254,5 @@ def test_fsdp_refuses_in_the_step(ranks: Any) -> None:
         return said
 
     for normed, plain in ranks(run, 2):
-        assert "Local, whose update of an element" in normed
+        assert "Local, whose updates of pieces are not" in normed
         assert not plain

@@ -79,7 +79,7 @@ class Muon(torch.optim.Optimizer):
                 raise CommError(
                     f"{type(self).__name__} of {len(param_group['params'])} parameters",
                     f"one of shape {tuple(shape)}",
-                    "its update is an orthogonal matrix: give what is none to AdamW",
+                    "it updates whole matrices: AdamW takes other shapes, OwnerMuon pieces",
                 )
 
     def shape_of(self, parameter: nn.Parameter) -> Sequence[int]:

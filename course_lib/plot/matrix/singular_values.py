@@ -37,7 +37,7 @@ def singular_value_steps(history: Sequence[Sequence[float]]) -> Player:
     tallest = max(max(values) for values in history)
     scale = (FOOT - TOP) / max(1.3, tallest)
     frames = [
-        Frame((_bars(values, history[max(0, step - 1)], scale),), _caption(step, values))
+        Frame((_bars(step, values, history[max(0, step - 1)], scale),), _caption(step, values))
         for step, values in enumerate(history)
     ]
     alt = " ".join(frame.caption for frame in frames)
@@ -65,12 +65,13 @@ def _background(scale: float) -> str:
         y = FOOT - scale * value
         out.append(svg.line([(LEFT, y), (WIDE - RIGHT, y)], kind="line-edge", width=1))
         out.append(svg.text(LEFT - 8, y + 4, f"{value:g}", kind="soft", anchor="end"))
-    words = "singular values, in the order of the beginning"
+    words = "singular values, the largest of the beginning first; grey: one step before"
     out.append(svg.text(WIDE / 2, HIGH - 10, words, kind="soft"))
+    out.append(svg.text(LEFT - 8, TOP - 12, "size", kind="soft", anchor="end"))
     return "".join(out)
 
 
-def _bars(values: Sequence[float], before: Sequence[float], scale: float) -> str:
+def _bars(step: int, values: Sequence[float], before: Sequence[float], scale: float) -> str:
     """One frame."""
     pitch = (WIDE - LEFT - RIGHT) / len(values)
     out = []
@@ -81,7 +82,7 @@ def _bars(values: Sequence[float], before: Sequence[float], scale: float) -> str
         out.append(svg.box(x, FOOT - tall, width, tall, fill=color, radius=1))
         y = FOOT - scale * earlier
         out.append(svg.line([(x, y), (x + width, y)], color=GREY, width=2))
-    words = f"{inside(values)} of {len(values)} between {BAND[0]} and {BAND[1]}"
+    words = f"Step {step}: {inside(values)} of {len(values)} between {BAND[0]} and {BAND[1]} (blue)"
     head = svg.text(LEFT, 26, words, size=15, anchor="start", bold=True)
     return head + "".join(out)
 

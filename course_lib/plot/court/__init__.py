@@ -1,0 +1,1 @@
+"""The vote of the appendix on common statements."""
