@@ -22,7 +22,7 @@ PLANNED = r"GB, number 1\b.*\b9\d% are in the library's order"  # lesson 15 has 
 MOST_LINES = 30  # of the idea's cells together
 LONGEST_CELL = 25
 TAGS = ("idea-input", "idea", "idea-proof")
-TO_WRITE = ("A1",)  # lessons that do not show their idea in code
+TO_WRITE = ("A1", "A2")  # appendices: they have no idea of their own to show
 FINISHED = sorted({path.name[:2] for path in NOTEBOOKS.glob("*.ipynb")} - set(TO_WRITE))
 
 
