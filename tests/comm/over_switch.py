@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import socket
 import tempfile
 import time
@@ -20,15 +21,16 @@ def over_switch(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function(group, ...)` for `run_on_ranks`, with a group of the switch's."""
 
     def run(world: Group, *args: Any) -> Any:
-        folder = [tempfile.mkdtemp()]
         import torch.distributed as dist
 
+        folder = [tempfile.mkdtemp() if world.rank == 0 else ""]
         dist.broadcast_object_list(folder)
         path = str(Path(folder[0]) / "switch")
         if world.rank == 0 and os.fork() == 0:
             try:
                 serve(path, world.size)
             finally:
+                shutil.rmtree(folder[0])
                 os._exit(0)
         with socket.socket(socket.AF_UNIX) as line:
             patience = time.monotonic() + 30
