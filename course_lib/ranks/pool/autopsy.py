@@ -20,6 +20,9 @@ IDLE_WAKEUPS = 200  # per second: gloo's own thread looks around 100 times a sec
 FEW = 8  # ranks that get a row each
 MOST_LETTERS = 72  # of a row's first part: a long message must not push all places to the right
 
+# Why gloo aborts a rank, as the report of that rank says it.
+OTHER_SIZE = ": a message did not fit its tensor, so the shapes of the ranks differ"
+
 PAIRED = ("send", "recv", "isend", "irecv")
 
 

@@ -29,7 +29,6 @@ HOPE = 0.4  # seconds without a move after which the others of a failed rank are
 STOPPED = 3.0  # seconds after which a rank that a signal stopped is given up, as in a deadlock
 GRACE = 0.8  # seconds that ranks get to answer an interrupt, or to tell their last calls
 MOST_OUTPUT = 64 << 20  # bytes kept of one rank's output in one cell
-OTHER_SIZE = ": a message did not fit its tensor, so the shapes of the ranks differ"
 COMPARE = 5.0  # seconds that ranks get to tell the calls of a cell
 CALL = ("call", "axis", "group", "seq", "peer", "shape", "dtype")  # of a report: in which call
 BYTES = re.compile(rb"length <= op\.nbytes\. (\d+) vs (\d+)")  # gloo's words before it aborts
@@ -212,7 +211,7 @@ class Gathering:
         where = self.seen.get(rank.index, {})
         at = f" (last seen at line {where['line']}: {where['source']})" if where.get("line") else ""
         if b"gloo::EnforceNotMet" in (printed := self.outcome.output[rank.index]):
-            at += OTHER_SIZE
+            at += autopsy.OTHER_SIZE
             if where.get("call") in autopsy.PAIRED and (sizes := BYTES.search(printed)):
                 at += f" ({int(sizes[1])} bytes came for {int(sizes[2])})"
         called = {part: where[part] for part in CALL if part in where} if where.get("call") else {}

@@ -91,7 +91,8 @@ class Outcome:
         if self.verdict == "died":
             dead = [r for r, report in self.reports.items() if report["state"] == "killed"]
             each = "; ".join(f"rank {r} {self.reports[r]['error']}" for r in dead)
-            sizes = autopsy.sizes(self._ended())
+            refused = any(autopsy.OTHER_SIZE in self.reports[rank]["error"] for rank in dead)
+            sizes = autopsy.sizes(self._ended()) if refused else ""
             parted = f"The sizes differ: {sizes}." if sizes else self._parted()
             return [f"A rank ended: {each}.", *filter(None, [parted]), *autopsy.table(self.reports)]
         if self.verdict == "stopped":

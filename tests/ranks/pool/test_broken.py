@@ -142,6 +142,19 @@ def test_sizes_that_differ_are_named(pool: Pool, source: str, words: str) -> Non
     works(pool)
 
 
+def test_sizes_are_not_blamed_for_a_rank_that_was_killed(pool: Pool) -> None:
+    """It waits for a smaller message than the others when it ends, and rightly so."""
+    kill = "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()"
+    outcome = pool.run_cell(
+        f"import os, signal, threading\nif rank == 1:\n    {kill}\n"
+        "    dist.recv(torch.ones(3), 0)\nelse:\n    dist.all_reduce(torch.ones(9))"
+    )
+    assert outcome.verdict == "died"
+    assert "rank 1 was killed by SIGKILL" in outcome.story()
+    assert "sizes" not in outcome.story(), outcome.story()
+    works(pool)
+
+
 def test_last_words_come_with_the_last_calls(pool: Pool) -> None:
     def differ(group: Group) -> None:
         from course_lib import comm
