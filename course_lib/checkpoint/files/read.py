@@ -124,7 +124,7 @@ class Reader:
             done += count
         self.bytes_read += size
         if stored.checksums is not None and zlib.crc32(view) != stored.checksums[number]:
-            raise self._damaged(stored, f"another checksum for the bytes {place} to {place + size}")
+            raise self._damaged(stored, f"a different checksum for bytes {place} to {place + size}")
         self._held = stored.file, place
         return block
 

@@ -135,7 +135,7 @@ class CheckpointDrawing:
         outlines = [self._outlines() if column else "" for column in columns]
         outlines[0] = self._outlines()
         top = svg.text(0, 0, head, size=15, anchor="start", bold=True)
-        words = "files: numbers of the tensors above, first bytes below"
+        words = "files: number of the tensor above each bar, first byte below"
         disk = svg.text(0, 0, words, anchor="start", size=12, bold=True) if number >= FILES else ""
         files = [part for file in self.story.files for part in self._file(number, file)]
         parts = [*outlines, *columns, top, disk, *files, self._manifest(number)]
@@ -146,7 +146,7 @@ class CheckpointDrawing:
         if number < WRITTEN:
             return ""
         stored = [part for part, _, _ in self.story.stored]
-        words = svg.text(0, HEAD + 20, "by who writes", anchor="start", size=11)
+        words = svg.text(0, HEAD + 20, "coloured by writer", anchor="start", size=11)
         return self._fill(stored) + self._numbers(stored) + words
 
     def _column(self, number: int, index: int, rank: int) -> str:

@@ -54,8 +54,8 @@ def _files(story: Story) -> str:
     """What is on the disk before the manifest."""
     files = ", ".join(f"{name} {format_bytes(size)}" for name, size in story.files.items())
     return (
-        f"Each rank writes its parts one behind the other: {files}. There is no manifest yet, so "
-        "if the job dies now, nothing is there that anybody would load."
+        f"Each rank writes its parts one after another: {files}. There is no manifest yet, so if "
+        "the job dies now, no reader will load anything."
     )
 
 
@@ -73,8 +73,8 @@ def _wanted(story: Story) -> str:
     count = len(story.loaders)
     return (
         f"{count} rank{'s load' if count > 1 else ' loads'}. "
-        f"{_each(story, story.wanted, story.loaders)} to read. They need not be as many as have "
-        "saved, nor cut the tensors as those did."
+        f"{_each(story, story.wanted, story.loaders)} to read. Their number and their way "
+        "to cut the tensors may differ from those of the ranks that saved."
     )
 
 

@@ -209,7 +209,8 @@ class Gathering:
                 pass
             self._last_words(rank.index, message)
         where = self.seen.get(rank.index, {})
-        at = f" (last seen at line {where['line']}: {where['source']})" if where.get("line") else ""
+        text = where.get("source")
+        at = f" (last seen at line {where['line']}: {text})" if text else ""
         if b"gloo::EnforceNotMet" in (printed := self.outcome.output[rank.index]):
             at += autopsy.OTHER_SIZE
             if where.get("call") in autopsy.PAIRED and (sizes := BYTES.search(printed)):

@@ -29,7 +29,7 @@ from grading.references.checkpoint.saved_state import (
 EXERCISE = Exercise(
     name="save_sharded",
     lesson="11_distributed_checkpoint",
-    title="A checkpoint that is there whole, or not",
+    title="A checkpoint that is complete, or not there at all",
     core=True,
     minutes=40,
     order=1,
