@@ -24,7 +24,7 @@ Rules
 
 For the mean think of a router that has learned nothing. For each token M of the n nodes are drawn,
 all sets of M equally likely, then k different experts of those nodes, again all sets equally
-likely. How many *other* nodes than its own does a token reach, in the mean? Begin with one of the M
+likely. How many *other* nodes than its own does a token reach on average? Begin with one of the M
 nodes: how likely is it that none of the k is there?
 
 It is one process, and nothing is sent. Allowed is all of Python and torch.

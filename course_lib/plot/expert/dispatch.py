@@ -308,7 +308,7 @@ def _legend(dropped: bool) -> str:
             _tag(160, y - 13, 28, "e1", GREY, False),
             "chosen: expert 1, in its rank's colour",
         ),
-        (436, 36, _tag(436, y - 13, 28, "e1", GREY, True), "its queue, work or result"),
+        (436, 36, _tag(436, y - 13, 28, "e1", GREY, True), "e1's queue, work or result"),
     ]
     if dropped:
         ends = [(640, y - 4), (668, y - 4)]

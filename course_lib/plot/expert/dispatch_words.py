@@ -15,7 +15,7 @@ TITLES = (
     "1. Tokens at home; the router has chosen their experts",
     "2. Permute: each rank sorts its rows by expert",
     "3. Counts first: who sends how many rows to whom",
-    "4. All-to-all: rows stand at the rank of their expert",
+    "4. All-to-all: every row is now on its expert's rank",
     "5. All experts compute; the slowest rank decides",
     "6. All-to-all back: results come as the rows left",
     "7. Inverse permutation: each token has its results",
@@ -112,9 +112,9 @@ def _counts(routes: Routes) -> str:
         return f"One rank has all experts: it keeps its {many(len(routes.rows), 'row')}."
     others = [format_bytes(8 * (len(routes.experts) - size)) for size in routes.sizes]
     return (
-        "No rank knows how many rows will come to it. So each sends every other one the counts for "
-        f"that one's experts, {many_of(others)} a rank with 8 bytes a count. The columns' sums are "
-        f"the loads. Then {_moved(routes)}."
+        "No rank knows how many rows will come to it. So each rank sends every other rank the "
+        f"counts for that rank's experts: {many_of(others)} per rank, at 8 bytes per count. The "
+        f"columns' sums are the loads. Then {_moved(routes)}."
     )
 
 
@@ -157,7 +157,7 @@ def _work(routes: Routes) -> str:
     ratio = max(work) / even
     slow = [str(rank) for rank in routes.ranks if work[rank] == max(work)]
     words = (
-        f"A rank has {short(even)} rows in the mean; rank{'s' * (len(slow) > 1)} "
+        f"A rank has {short(even)} rows on average; rank{'s' * (len(slow) > 1)} "
         f"{', '.join(slow)} {'has' if len(slow) == 1 else 'have'} {max(work)}. "
         f"Load imbalance, max/mean: {short(ratio)}."
     )
@@ -171,8 +171,8 @@ def _work(routes: Routes) -> str:
 def _back(routes: Routes) -> str:
     """What goes back."""
     return (
-        f"Again {many(routes.travelling, 'row')} over the wire, {2 * routes.travelling} with the "
-        "way there. Each rank knows the counts, and the results come in the order in which the "
+        f"Again {many(routes.travelling, 'row')} over the wire, {2 * routes.travelling} in both "
+        "directions. Each rank knows the counts, and the results come in the order in which the "
         "rows left: by expert."
     )
 
@@ -181,7 +181,7 @@ def _home(routes: Routes) -> str:
     """What the inverse is."""
     results = [len(routes.rows), sum(routes.token_counts)]
     words = (
-        f"The inverse of the permutation of step 2 puts {many(results[0], 'result')} to "
+        f"The inverse of the permutation of step 2 assigns {many(results[0], 'result')} to "
         f"{many(results[1], 'token')}"
     )
     if not routes.lost:
@@ -199,7 +199,7 @@ def unheard(routes: Routes) -> set[tuple[int, int]]:
 def _summed(routes: Routes) -> str:
     """What is added up."""
     words = (
-        "Each token adds up its results with the router's weights w, which stayed at home: "
+        "Each token adds up its results with the mixing weights w, which stayed on its own rank: "
         f"{many(len(routes.rows), 'result')}, {many(sum(routes.token_counts), 'output')}."
     )
     if unheard(routes):

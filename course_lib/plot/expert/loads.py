@@ -14,7 +14,7 @@ def load_curves(loads: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
     """The busiest expert's load over steps: lines are means over seeds, bands hold all seeds.
 
     Args:
-        loads: name of a way to balance to its seeds; each seed a load a step, in mean loads.
+        loads: name of a way to balance to its seeds; of each seed, each step's load / mean load.
 
     Raises:
         Refusal: there is nothing to draw.
@@ -31,12 +31,12 @@ def load_curves(loads: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
             axes.fill_between(steps, low, high, color=color, alpha=0.18, linewidth=0)
             axes.plot(steps, [fmean(s) for s in by_step], color=color, linewidth=2, label=name)
         axes.set_xlabel("step")
-        axes.set_ylabel("load of the busiest expert, in means")
+        axes.set_ylabel("load of the busiest expert / mean load")
         axes.set_ylim(bottom=0)
         axes.grid()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9)
         axes.set_title("The busiest expert (line: mean of the seeds, band: all of them)")
-        alt = "Load of the busiest expert, in mean loads. " + " ".join(
+        alt = "Load of the busiest expert, relative to the mean. " + " ".join(
             _words(name, seeds) for name, seeds in loads.items()
         )
         return as_picture(figure, "loads of experts", alt, measured=True)

@@ -13,7 +13,7 @@ from course_lib.grade.suite import Exercise, Run, check
 EXERCISE = Exercise(
     name="capacity_and_drop",
     lesson="12_expert_parallel",
-    title="Places in an expert, and what finds none",
+    title="Expert capacity and dropped tokens",
     core=False,
     minutes=25,
     order=5,

@@ -15,7 +15,7 @@ from course_lib.grade.suite import Exercise, Run, check
 EXERCISE = Exercise(
     name="ep_traffic",
     lesson="12_expert_parallel",
-    title="Bytes between nodes: once to a node",
+    title="Bytes between nodes, if a token goes to each node once",
     core=False,
     minutes=25,
     order=7,

@@ -22,7 +22,7 @@ from grading.references.mesh.expert_model import (
 EXERCISE = Exercise(
     name="expert_grad_sync",
     lesson="12_expert_parallel",
-    title="Gradients of experts: whose mean, over whom",
+    title="Gradients of experts: averaged over which ranks",
     core=True,
     minutes=20,
     order=4,

@@ -116,7 +116,7 @@ def test_bars_are_as_long_as_the_work_and_the_slowest_decides():
     assert sum(widths[0]) / sum(widths[1]) == pytest.approx(3, rel=0.01)
     assert "6 rows" in words(first) and "2 rows" in words(second)
     caption = player.frames[WORK].caption
-    assert "4 rows in the mean; rank 0 has 6. Load imbalance, max/mean: 1.5." in caption
+    assert "4 rows on average; rank 0 has 6. Load imbalance, max/mean: 1.5." in caption
     assert "33.3 % of the ranks' time is idle" in caption
     even = dispatch_steps([[[0], [1]], [[0], [1]]], 2)
     assert "max/mean: 1. Nobody waits." in even.frames[WORK].caption
