@@ -194,7 +194,7 @@ class MeshModel:
         return cut * self._tensor_copies[parameter] * ends
 
     def by_replicas(self) -> list[tuple[Group, list[nn.Parameter]]]:
-        """The parameters by the ranks that average their gradients; the same order everywhere."""
+        """The parameters, by the ranks that average their gradients; same order on all ranks."""
         experts = [p for p in self.parameters if p in self.experts]
         others = [p for p in self.parameters if p not in self.experts]
         pairs = [(self.data, others), (self.mesh["dp", "cp"], experts)]

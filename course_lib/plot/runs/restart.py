@@ -20,7 +20,7 @@ def restart_curves(
     saved: Sequence[int],
     reference: str = "one process",
 ) -> Picture:
-    """Each attempt's losses over the steps; where one ended, what was saved, what was made twice.
+    """Each attempt's losses over the steps; where one ended, what was saved, what was run twice.
 
     Args:
         alone: losses of the run that nobody interrupted, from step 1 on.
@@ -47,14 +47,14 @@ def restart_curves(
             _killed(axes, *list(losses.items())[-1])
         if saved:
             _checkpoints(axes, saved)
-        axes.set_xlabel("step  ·  grey: made twice" if twice else "step")
+        axes.set_xlabel("step  ·  grey: run twice" if twice else "step")
         axes.set_ylabel("loss")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(axis="y")
         axes.legend(loc="upper right", fontsize=9)
         one = len(attempts) == 1
-        what = f"Loss {next(iter(attempts))}" if one else "A run that is killed and goes on"
-        axes.set_title(f"{what}, on top of {reference}")
+        what = f"Loss {next(iter(attempts))}" if one else "A killed and resumed run"
+        axes.set_title(f"{what}, compared with {reference}")
         words = _words(f"{len(alone)} steps; {reference}", attempts, saved, twice)
         return as_picture(figure, "losses before and after a restart", words, measured=True)
 
@@ -83,5 +83,5 @@ def _words(
                    f"{values[-1]:.3f}.")  # fmt: skip
     if saved:
         out.append(f"Checkpoints after the steps {', '.join(map(str, saved))}.")
-    out.append(f"Made twice: {', '.join(map(str, twice)) or 'none'}.")
+    out.append(f"Run twice: {', '.join(map(str, twice)) or 'none'}.")
     return " ".join(out)

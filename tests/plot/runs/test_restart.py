@@ -14,13 +14,13 @@ def test_it_says_what_was_made_twice_and_where_it_went_on() -> None:
     picture = plot.restart_curves(alone, attempts, saved=(2,))
     assert "first: steps 1 to 3, loss 5.000 to 3.000." in picture.alt
     assert "second: steps 3 to 6, loss 3.000 to 1.200." in picture.alt
-    assert picture.alt.endswith("Checkpoints after the steps 2. Made twice: 3.")
+    assert picture.alt.endswith("Checkpoints after the steps 2. Run twice: 3.")
 
 
 def test_a_run_that_never_went_back_has_no_checkpoints_to_show() -> None:
     picture = plot.restart_curves([5.0, 4.0], {"with faults": {1: 5.0}}, (), "the quiet run")
     assert picture.alt.startswith("Losses of 2 steps; the quiet run is the wide line below.")
-    assert picture.alt.endswith("loss 5.000 to 5.000. Made twice: none.")
+    assert picture.alt.endswith("loss 5.000 to 5.000. Run twice: none.")
     assert "checkpoint" not in picture.alt.lower()
 
 
