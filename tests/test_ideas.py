@@ -56,7 +56,7 @@ BREAKS = (
           r"within \de-0[12]"),
     Break("02", 1, "work.wait()", "pass", r"within [1-9]e[+-]0[0-3]"),
     Break("02", 1, "works.append(comm", "(comm", r"within \de[+-]0\d, 0 all-reduces"),
-    Break("02", 2, "> 1500", "> 10_000", r"within \de-1\d\s+buckets left after \[8\]"),
+    Break("02", 2, "> 1500", "> 10_000", r"within \de-1\d\s+buckets sent after \[8\]"),
     Break("02", 2, "parameter.grad.copy_(part.view_as(parameter))", "pass",
           r"within [1-9]e[+-]0[0-3]"),
     Break("03", 0, " / k", "", r"within 3e\+00"),
