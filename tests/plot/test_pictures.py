@@ -111,6 +111,14 @@ def test_bytes_are_in_the_description(pictures):
     assert "1.2 ms in all, 800 µs of it beside no work (backward)" in pictures["lanes"].alt
 
 
+def test_the_timeline_explains_only_the_bars_that_it_has(ring_record):
+    ledger = Ledger(0)
+    event = ledger.begin("all_reduce", axis="dp", group=(0, 1), payload=8)
+    event.begin, event.end = 0.0, 1.0
+    assert "messages (thin" in timeline_lanes(ring_record).svg
+    assert "messages (thin" not in timeline_lanes(Timeline([ledger])).svg
+
+
 def test_nothing_recorded_is_refused():
     empty = Timeline([Ledger(0)])
     for draw in (byte_bars, memory_bars, timeline_lanes, bucket_steps, residency_steps,
