@@ -86,9 +86,14 @@ class Dataless(TorchDispatchMode):
 
     def _made(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
         """A new tensor of nothing: of floats without data, of integers with."""
-        result = func(*args, **_on(META, {"device": META, **options}))
+        there = _on(META, {"device": META, **options})
+        key = _key(func, args, there)
+        form = self._forms.get(key)
+        result = func(*args, **there) if form is None else _empty(form)
         if not (result.is_floating_point() or result.is_complex()):
             return self._known(func, args, options)
+        if key is not None:
+            self._forms[key] = Form(result.shape, result.stride(), result.dtype)
         self._watch(func, (), result)
         return result
 
@@ -125,7 +130,7 @@ class Dataless(TorchDispatchMode):
         key = _key(func, args, options)
         form = self._forms.get(key)
         if form is not None:
-            result = torch.empty_strided(form.size, form.stride, dtype=form.dtype, device=META)
+            result = _empty(form)
             self._watch(func, args, result)
             return result
         result = func(*args, **options)
@@ -259,6 +264,10 @@ def _part(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(map(_part, value))
     return (type(value), value)
+
+
+def _empty(form: Form) -> torch.Tensor:
+    return torch.empty_strided(form.size, form.stride, dtype=form.dtype, device=META)
 
 
 def _is_view(func: Any, result: Any) -> bool:

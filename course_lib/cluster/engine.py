@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ class Rank:
 
     def __init__(self, number: int) -> None:
         self.number, self.now = number, 0.0
-        self.turn = threading.Semaphore(0)
+        self.turn: SimpleQueue[None] = SimpleQueue()  # a semaphore written in C
         self.waits: Call | None = None
         self.value: Any = None
         self.error: BaseException | None = None
@@ -137,7 +138,7 @@ class Engine:
         self.current: Rank | None = None
         self._meetings = Meetings(fold, wires, self._wake)
         self._ready: list[tuple[float, int]] = []
-        self._back = threading.Semaphore(0)
+        self._back: SimpleQueue[None] = SimpleQueue()
         self._stopping = False
 
     # --- turns -----------------------------------------------------------------------------------
@@ -179,12 +180,12 @@ class Engine:
 
     def _give_turn(self, rank: Rank) -> None:
         self.current = rank
-        rank.turn.release()
-        self._back.acquire()
+        rank.turn.put(None)
+        self._back.get()
         self.current = None
 
     def _body(self, rank: Rank, program: Callable[[Rank], Any]) -> None:
-        rank.turn.acquire()
+        rank.turn.get()
         try:
             if not self._stopping:
                 rank.value = program(rank)
@@ -192,7 +193,7 @@ class Engine:
             pass
         except BaseException as error:
             rank.error = error
-        self._back.release()
+        self._back.put(None)
 
     def _stop(self) -> None:
         """Ends all programs; one that nothing ends in time, such as a long C call, is left behind.
@@ -204,7 +205,7 @@ class Engine:
         with _unsaid(Stopped):
             for rank in self.ranks.values():
                 thread = rank.thread
-                rank.turn.release()
+                rank.turn.put(None)
                 while thread is not None and thread.is_alive() and time.monotonic() < until:
                     thread.join(KNOCK)
                     if thread.is_alive() and thread.ident is not None:
@@ -228,8 +229,8 @@ class Engine:
             rank.waits = call
             call.waiters.append(rank)
             if not self._is_next(rank):
-                self._back.release()
-                rank.turn.acquire()
+                self._back.put(None)
+                rank.turn.get()
             if self._stopping:
                 raise Stopped
             rank.waits = None

@@ -128,7 +128,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if asked.launch and world is None and not asked.check:
         return launch([word for word in words if word != "--launch"], config.world)
     if asked.check or (world is None and config.world > 1):
-        print(f"this run can work, on {config.world} ranks:\n{config.command()}")
+        print(f"this run is possible on {config.world} ranks:\n{config.command()}")
         start = "start it with that line, or with --launch: each rank is a process"
         return 0 if asked.check else _refuse(start, rank, 2)
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))

@@ -5,7 +5,7 @@ of b examples, so the learning rate may be larger. How much, two rules say. Let 
 batch, over all ranks, divided by the batch that `base_lr` was tuned for:
 
 - `linear`: k · base_lr, for SGD (Goyal et al., 2017, section 2.1);
-- `sqrt`: √k · base_lr, the usual one for Adam (Krizhevsky, 2014, found it for SGD).
+- `sqrt`: √k · base_lr, the usual one for Adam (Krizhevsky, 2014, derived it for SGD).
 
 At the start the weights change fast, and a large rate may diverge: the rate warms up. In step 0 it
 is base_lr; from there it grows by the same amount each step, and from step `warmup` on it is the

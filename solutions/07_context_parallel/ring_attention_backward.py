@@ -6,10 +6,10 @@ the log-sum-exp each block of them is computed again, as it was, in one line. Fo
 this rank and the k and v of one block:
 
     P     = exp(q·kᵀ/√C - lse)              0 where the mask hides the key
-    D     = Σ over channels of grad_out · out       one number for each query, over *all* its keys
+    δ     = Σ over channels of grad_out · out       one number for each query, over *all* its keys
     dP    = grad_out·vᵀ
-    dS    = P · (dP - D)                    elementwise
-    dq   += dS·k/√C         dk += dSᵀ·q/√C         dv += Pᵀ·grad_out
+    dZ    = P · (dP - δ)                    elementwise
+    dq   += dZ·k/√C         dk += dZᵀ·q/√C         dv += Pᵀ·grad_out
 
 dq belongs to this rank's queries and stays. dk and dv belong to the block: each rank adds its part
 and passes them on. So k and v walk round the ring as in the forward pass, and two more tensors, dk

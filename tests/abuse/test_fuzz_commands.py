@@ -101,7 +101,7 @@ def test_training_is_checked_without_a_process(fuzz: Any, witness: Any) -> None:
         with witness.look():
             code, out, _ = answer(lambda: train_run.main([*words, "--check"]), words)
         if code == 0 and "--help" not in words and "-h" not in words:
-            assert "this run can work" in out
+            assert "this run is possible" in out
 
     fuzz(120, case)
 

@@ -11,6 +11,7 @@ from course_lib.grade.catalog import Entry
 from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card, as_html, as_text
 from course_lib.ranks import ForkServer
+from tests.tiers import sampled
 
 Grade = Callable[[str], Card]
 
@@ -256,7 +257,7 @@ TAMPERING: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", sampled(HOSTILE, 3))
 def test_the_card_names_the_fault(name: str, grade: Grade) -> None:
     text, status, words = HOSTILE[name]
     card = grade(text)
@@ -325,6 +326,7 @@ def test_a_killed_preloaded_process_is_replaced(double: Entry) -> None:
         assert grader.grade(double).status == "full"
 
 
+@pytest.mark.slow  # a stopped process gets its time before it is given up
 def test_a_stopped_preloaded_process_is_replaced(
     double: Entry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from course_lib.comm.mesh import axis_lines
 from course_lib.plot import (
     Frame,
     Player,
+    alpha_beta_chart,
     bucket_steps,
     byte_bars,
     collective_steps,
@@ -109,6 +110,14 @@ def test_bytes_are_in_the_description(pictures):
     assert "rank 3: parameters 3 MiB, gradients 2 MiB" in pictures["memory"].alt
     assert "1/β = 2 GB/s" in pictures["fit"].alt
     assert "1.2 ms in all, 800 µs of it beside no work (backward)" in pictures["lanes"].alt
+
+
+def test_the_timeline_explains_only_the_bars_that_it_has(ring_record):
+    ledger = Ledger(0)
+    event = ledger.begin("all_reduce", axis="dp", group=(0, 1), payload=8)
+    event.begin, event.end = 0.0, 1.0
+    assert "messages (thin" in timeline_lanes(ring_record).svg
+    assert "messages (thin" not in timeline_lanes(Timeline([ledger])).svg
 
 
 def test_nothing_recorded_is_refused():

@@ -32,6 +32,7 @@ from course_lib.schedule import (
     zb_v,
 )
 from course_lib.train import lay_out, make_optimizers, own_micro_batches, train_step
+from tests.tiers import sampled
 
 DENSE = ModelConfig(
     layers=4, hidden=16, heads=4, kv_heads=2, ffn=22, vocabulary=23, sequence=8
@@ -161,7 +162,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", sampled(CASES, 3), ids=str)
 def test_follows_one_process(ranks: Any, case: Case) -> None:
     expected = alone(case.config, case.schedule.micro_batches if case.config.moe else 1)
     found = ranks(spread, prod(case.sizes.values()), case)

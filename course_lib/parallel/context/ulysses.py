@@ -99,8 +99,8 @@ def _check(q: torch.Tensor, k: torch.Tensor, layout: SequenceLayout, group: Grou
         raise CommError(
             asked,
             f"{q.shape[1]} query heads and {k.shape[1]} key-value heads on rank {group.rank}",
-            f"every rank takes as many heads of both: {group.size} must divide both; "
-            "ring attention has no such limit",
+            "every rank takes an equal share of both kinds of heads, so "
+            f"{group.size} must divide both numbers; ring attention has no such limit",
         )
     if layout.size != group.size or q.shape[2] != layout.count(group.index):
         raise CommError(

@@ -189,5 +189,5 @@ def _compare_norms(norm: torch.Tensor, group: Group) -> None:
         raise CommError(
             f"clip gradients that are equal on {group.size} ranks (axis {group.axis})",
             f"norms from {low:.6g} to {high:.6g}",
-            "gradients are clipped after they are synchronised; each rank would scale by its own",
+            "clip only synchronised gradients; here each rank would scale by its own factor",
         )

@@ -153,7 +153,7 @@ class HeadCut:
         if heads % n or (kv_heads % n and n % kv_heads):
             raise CommError(
                 f"attention of {heads} query and {kv_heads} key-value heads, cut over {n} ranks",
-                f"{group}",
+                f"{heads / n:g} query and {kv_heads / n:g} key-value heads for each rank",
                 "a rank computes whole heads: N divides H, and N divides K or K divides N",
             )
         own = max(1, kv_heads // n)

@@ -1,4 +1,4 @@
-"""Time against message size: the measured points and the line of the α–β model.
+"""Time against message size: the measured points, and the line of the α–β model if it has one.
 
 Paper: Hockney, "The communication challenge for MPP" (1994): a message costs α + β·S.
 """
@@ -24,7 +24,8 @@ def alpha_beta_chart(
     Args:
         sizes: S, bytes of each measured message.
         times: name of a series to its seconds, one a size.
-        fits: name of a series to (α, β) of its model α + β·S, in seconds and seconds per byte.
+        fits: name of a series to (α, β) of its model α + β·S, in seconds and seconds per byte. The
+            points of a series without one are joined.
     """
     with style():
         figure, axes = new_figure(7.6, 4.2)
@@ -34,7 +35,7 @@ def alpha_beta_chart(
             axes.loglog(
                 sizes,
                 seconds,
-                "o",
+                "o" if fit else "o-",
                 color=color,
                 markersize=6,
                 label=label,
@@ -51,7 +52,8 @@ def alpha_beta_chart(
         axes.grid()
         axes.set_xlabel("message size S")
         axes.legend(loc="upper left", fontsize=9)
-        axes.set_title("Time against size: measured (points) and α + β·S (lines)")
+        lines = " and α + β·S (lines)" if fits else ""
+        axes.set_title(f"Time against size: measured (points){lines}")
         alt = _fit_alt(sizes, times, fits or {})
         return as_picture(figure, "time against size", alt, measured=True)
 

@@ -44,7 +44,7 @@ def timeline_lanes(timeline: Timeline) -> Picture:
         axes.set_xlabel(f"ms from the first event  ·  calls: {names}")
         axes.grid(axis="x")
         axes.spines["left"].set_visible(False)
-        axes.set_title("Work (grey), calls (the rank's colour), messages (thin, the peer's colour)")
+        axes.set_title(_title(timeline))
         return as_picture(figure, "timeline", _lane_words(timeline), measured=True)
 
 
@@ -69,6 +69,18 @@ def _lane(axes: Axes, lane: int, ledger: Ledger, begin: float, whole: float) -> 
         mine = [p for p in parts if (p.op, p.peer) == (op, peer)]
         times = merged(((p.begin - begin, (p.end or 0) - begin) for p in mine), pixel)
         _stretch(axes, times, lane + (0.23 if op == "send" else 0.32), 0.08, rank_color(peer))
+
+
+def _title(timeline: Timeline) -> str:
+    """What the colours mean, for the kinds of bars that this picture has."""
+    events = [event for book in timeline.ledgers for event in book.events]
+    kinds = {
+        "work (grey)": any(_stretches(book) for book in timeline.ledgers),
+        "calls (the rank's colour)": any(event.parent < 0 for event in events),
+        "messages (thin, the peer's colour)": any(event.parent >= 0 for event in events),
+    }
+    words = ", ".join(kind for kind, drawn in kinds.items() if drawn)
+    return words[:1].upper() + words[1:]
 
 
 def _stretches(ledger: Ledger) -> list[Span]:

@@ -15,15 +15,7 @@ from matplotlib.axes import Axes
 from course_lib.plot.memory.memory_time import Held, bytes_upwards, held_over_time, thinned
 from course_lib.plot.player.figure import as_picture, new_figure, nothing_recorded, style
 from course_lib.plot.player.picture import Picture
-from course_lib.plot.player.style import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    VERMILLION,
-    format_bytes,
-    format_time,
-)
+from course_lib.plot.player.style import BLUE, GREEN, ORANGE, PURPLE, VERMILLION, format_bytes
 from course_lib.trace import Ledger, Timeline
 
 CLASS = "activations"
@@ -48,17 +40,17 @@ class Curve:
         """When it held the most, for the first time."""
         return max(self.history, key=lambda moment: moment.total)
 
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.history[-1].at
+    def progress(self, moment: Held) -> float:
+        """How much of the run is over at this moment, in percent."""
+        return 100 * moment.at / self.history[-1].at
 
 
 def memory_compared(runs: Mapping[str, Timeline | Ledger], rank: int = 0) -> Picture:
-    """Activations that one rank held in several runs, over time, each peak with its bytes.
+    """Activations that one rank held in several runs, each peak with its bytes.
 
-    A curve begins with the first activation that is held and ends when the last one is freed. Time
-    is measured, and drawn as a share of the longest curve's.
+    A curve begins with the first activation that is held and ends when the last one is freed. Each
+    is drawn over its own length: who counts memory slows runs by different amounts, so that their
+    times say nothing about each other.
 
     Args:
         runs: name of a run to its records: one to five, each with samples of activations.
@@ -73,17 +65,16 @@ def memory_compared(runs: Mapping[str, Timeline | Ledger], rank: int = 0) -> Pic
         _curve(name, run.rank(rank) if isinstance(run, Timeline) else run)
         for name, run in runs.items()
     ]
-    longest = max(curves, key=lambda curve: curve.seconds)
     with style():
         figure, axes = new_figure(8.4, 3.6)
         for curve, color in zip(curves, COLORS, strict=False):
-            _draw(axes, curve, longest.seconds, color)
+            _draw(axes, curve, color)
         bytes_upwards(axes, max(curve.peak.total for curve in curves))
-        _label_peaks(axes, curves, longest.seconds)
+        _label_peaks(axes, curves)
         axes.set_xlim(0, 100)
-        axes.set_xlabel(f"time, in % of {longest.name} ({format_time(longest.seconds)})")
-        axes.set_title(f"Activations held by rank {rank}, over time")
-        alt = _words(rank, curves, longest)
+        axes.set_xlabel("progress of each step, in %")
+        axes.set_title(f"Activations held by rank {rank} in one step")
+        alt = _words(rank, curves)
         return as_picture(figure, "activations of several runs", alt, measured=True)
 
 
@@ -99,29 +90,28 @@ def _curve(name: str, ledger: Ledger) -> Curve:
     return Curve(name, [Held(m.at - begin, m.counts) for m in changed])
 
 
-def _draw(axes: Axes, curve: Curve, longest: float, color: str) -> None:
+def _draw(axes: Axes, curve: Curve, color: str) -> None:
     """A curve of steps, lightly filled; the last moment is where it ends."""
-    shown = thinned(curve.history, longest / 400)
-    times = [100 * moment.at / longest for moment in shown]
+    shown = thinned(curve.history, curve.history[-1].at / 400)
+    times = [curve.progress(moment) for moment in shown]
     counts = [moment.total for moment in shown]
     axes.stairs(
         counts[:-1], times, fill=True, facecolor=f"{color}24", edgecolor=color, linewidth=1.8
     )
 
 
-def _label_peaks(axes: Axes, curves: list[Curve], longest: float) -> None:
+def _label_peaks(axes: Axes, curves: list[Curve]) -> None:
     """A dot at each peak, and a line to its name and bytes at the right; names keep apart."""
     top = axes.get_ylim()[1]
     rising = sorted(curves, key=lambda curve: curve.peak.total)
     places = apart([curve.peak.total / top for curve in rising])
     for curve, place in zip(rising, places, strict=True):
         count, color = curve.peak.total, COLORS[curves.index(curve)]
-        x = 100 * curve.peak.at / longest
+        x = curve.progress(curve.peak)
         axes.plot([x], [count], "o", color=color, markersize=6)
         axes.plot([x, 100], [count, count], color=color, linewidth=1, linestyle=(0, (4, 3)))
-        words = f"{curve.name}\npeak {format_bytes(count)}, {format_time(curve.seconds)}"
         axes.annotate(
-            words,
+            f"{curve.name}\npeak {format_bytes(count)}",
             (1, count / top),
             (1.045, place),
             xycoords="axes fraction",
@@ -145,21 +135,18 @@ def apart(heights: list[float]) -> list[float]:
     return places
 
 
-def _words(rank: int, curves: list[Curve], longest: Curve) -> str:
+def _words(rank: int, curves: list[Curve]) -> str:
     """The chart in words, each run compared with the first."""
     out = [
-        f"Activations held by rank {rank} over time, from the first that is held to the last "
-        f"that is freed; time in percent of the longest run, {longest.name}."
+        f"Activations held by rank {rank} in one step, from the first that is held to the last "
+        "that is freed, each run over its own length."
     ]
     first = curves[0]
     for curve in curves:
-        words = (
-            f"{curve.name}: peak {format_bytes(curve.peak.total)} after "
-            f"{format_time(curve.peak.at)} of {format_time(curve.seconds)}"
-        )
+        progress = curve.progress(curve.peak)
+        words = f"{curve.name}: peak {format_bytes(curve.peak.total)} after {progress:.0f} %"
         if curve is not first:
             share = 100 * curve.peak.total / first.peak.total
-            time = 100 * curve.seconds / first.seconds
-            words += f" ({share:.0f} % of the memory, {time:.0f} % of the time of {first.name})"
+            words += f" ({share:.0f} % of the memory of {first.name})"
         out.append(words + ".")
     return " ".join(out)

@@ -96,7 +96,9 @@ class Chart:
     # --- what does not change ----------------------------------------------------------------
     def background(self) -> str:
         """Names of the units, the legend, and all columns as they are at the end."""
-        out = [legend({self.away: ""} | COLORS, LEFT, 54, 6.6)]
+        reducing = any(unit.reducing for now in self.states for unit in now.values())
+        colors = {state: c for state, c in COLORS.items() if reducing or state != REDUCING}
+        out = [legend({self.away: ""} | colors, LEFT, 54, 6.6)]
         for unit in self.units:
             name = svg.text(LEFT + self.label - 10, self.y(unit) + 16, unit, anchor="end")
             out += [name, *self._row(unit)]

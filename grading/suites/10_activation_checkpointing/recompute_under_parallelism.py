@@ -18,7 +18,7 @@ from grading.references.tensor_parallel.cut_layers import one_all_reduce, stretc
 EXERCISE = Exercise(
     name="recompute_under_parallelism",
     lesson="10_activation_checkpointing",
-    title="Recomputing blocks that talk",
+    title="Recomputing blocks that communicate",
     core=False,
     minutes=35,
     order=4,

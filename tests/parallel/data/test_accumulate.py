@@ -244,4 +244,4 @@ def test_ranks_compare_their_norms_if_asked(ranks: Any) -> None:
     alone = str(clip_grad_norm(with_gradients(), 1.0).item())
     assert ranks(run, 3, False) == [alone] * 3
     for said in ranks(run, 3, True):
-        assert "clipped after they are synchronised" in said
+        assert "clip only synchronised gradients" in said

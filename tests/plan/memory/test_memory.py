@@ -21,6 +21,7 @@ from course_lib.plan.memory.memory import Memory, memory, state_bytes
 from course_lib.plan.memory.share import Counts, block_counts, share_of
 from course_lib.plan.time.stages import Stages, enough_micro_batches, even_stages, schedule_of
 from course_lib.schedule import simulate
+from tests.tiers import sampled
 
 DATA = Path(course_lib.plan.__file__).parent / "data"
 GIB = 1 << 30
@@ -142,7 +143,7 @@ def test_memory_of_published_runs() -> None:
 
 
 # --- measured ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", sampled(RUNS, 3))
 def test_memory_of_the_course_model(ranks: Any, name: str) -> None:
     config, layout = RUNS[name]
     for index, found in ranks(measured, layout.gpus, config, layout):

@@ -121,3 +121,9 @@ def test_a_real_run_of_fsdp_ends_sharded(ranks):
     assert {now.state for now in story.states[-1].values()} == {""}
     assert 2 <= max(story.held) <= 3  # the root and one or two layers
     assert player.frames[-1].caption.startswith(f"Moment {len(moments)}: ")
+
+
+def test_the_legend_names_only_what_occurs(units, ledger_of):
+    plain = Timeline([ledger_of(["gather a", "gathered a", "begin forward a", "end forward a"])])
+    assert "gradient being reduced" in residency_steps(units).background
+    assert "gradient being reduced" not in residency_steps(plain).background

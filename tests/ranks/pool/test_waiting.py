@@ -9,6 +9,7 @@ import pytest
 from course_lib.ranks import ForkServer, Pool
 from course_lib.ranks.pool import waiting
 from course_lib.ranks.pool.waiting import Waits
+from tests.tiers import sampled
 
 Report = dict[str, Any]
 
@@ -84,7 +85,7 @@ WAITING = [
 
 
 @pytest.mark.parametrize("twin", ["", PORTABLE])
-@pytest.mark.parametrize("call", WAITING)
+@pytest.mark.parametrize("call", sampled(WAITING, 2))
 def test_ranks_that_wait_in_anything(
     server: ForkServer, monkeypatch: pytest.MonkeyPatch, call: str, twin: str
 ) -> None:

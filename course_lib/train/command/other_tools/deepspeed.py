@@ -125,8 +125,8 @@ def _schedule(name: Any, given: dict[str, Any]) -> dict[str, Any]:
 def _offload(where: Any, _: dict[str, Any]) -> dict[str, Any]:
     if (where or {}).get("device", "none") != "none":
         raise ValueError(
-            "offload: this command keeps all on the device; "
-            "course_lib/parallel/offload has it for programs of one's own"
+            "offload: this command keeps everything on the device; "
+            "use course_lib/parallel/offload in your own program"
         )
     return {}
 

@@ -1,0 +1,196 @@
+"""propagate_types: the types that real values have, for single lines and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from course_lib.grade.suite import Exercise, Run, check
+from grading.references.tensor_parallel import types_by_value as by_value
+from grading.references.tensor_parallel.types_by_value import Line, Program
+
+EXERCISE = Exercise(
+    name="propagate_types",
+    lesson="06_tensor_parallel",
+    title="Types of distributed tensors, line by line",
+    core=True,
+    minutes=35,
+    order=9,
+    defines=("propagate_types", "Lost"),
+    library=(),
+    hints=(
+        "Take two ranks and small numbers. With P, rank 0 has 1 and rank 1 has 2: what do both "
+        "have after the operation, and what would one process have?",
+        "Keep a dict of types and go through the lines. For each operation few types are right, "
+        "and all others lose the true value: write down the right ones. Deal with V before the "
+        "rules, but after the collectives.",
+        "matmul: R·R is R, S(0)·R is S(0), R·S(1) is S(1), S(1)·S(0) is P, P·R and R·P are P. add: "
+        "both alike. sum over the sharded dim makes P. gelu and softmax refuse P, softmax also "
+        "its own dim. chunk takes R alone, all_gather S(dim) or V, sums take P or V.",
+    ),
+)
+
+LOSSES = {
+    ("gelu", "P"): "gelu(a + b) is not gelu(a) + gelu(b): sum first",
+    ("softmax", "P"): "a softmax of a sum is no sum of softmaxes: sum first",
+    ("softmax", "S"): "each rank divides by the sum over its own piece alone",
+    ("add", "P"): "what is not P is counted once by every rank, when the sum is made",
+    ("matmul", "P"): "only P times R is a sum: (a + b)(c + d) has four terms, and the ranks "
+    "have two",
+    ("matmul", "S"): "each rank has one block of the diagonal: gather one of the two",
+    ("chunk", "P"): "a part of each summand: the sum is missing, which reduce_scatter makes",
+    ("chunk", "S"): "each rank takes a part of its own piece, so the others are gone",
+    ("all_reduce", "R"): "the sum of what is replicated is N times too large",
+    ("all_reduce", "S"): "it adds different pieces of a tensor to each other",
+    ("all_gather", "R"): "N copies, one behind the other",
+    ("all_gather", "P"): "summands, one behind the other: they are to be added",
+    ("all_gather", "S"): "gathered along another dim than the pieces lie along",
+    ("reduce_scatter", "R"): "the sum of what is replicated is N times too large",
+    ("reduce_scatter", "S"): "it adds different pieces of a tensor to each other",
+}
+RIGHTS = {
+    "matmul": "rows come from the left factor, columns from the right one; what is sharded where "
+    "the product sums leaves a summand on each rank",
+    "sum": "over the sharded dim each rank has a summand, over the other one its piece",
+    "t": "rows become columns: the dim of a shard changes",
+    "all_reduce": "the sum is the same on every rank, whatever was added",
+    "all_gather": "all ranks have the same after it, whatever was gathered",
+    "reduce_scatter": "each rank has its piece of the sum",
+    "add": "the sum of two partial sums is one, and pieces are added to their like",
+}
+
+
+# --- what runs on the ranks ----------------------------------------------------------------------
+def drive(learner: Any, group: Any, cases: list[list[Any]]) -> list[dict[str, Any]]:
+    """For each program the types, or the tensor that is lost; and what was given, afterwards."""
+    found = []
+    for given, lines in cases:
+        try:
+            made: Any = learner.propagate_types(given, [tuple(line) for line in lines])
+        except learner.Lost as error:
+            made = f"Lost({error.name!r})"
+        found.append({"made": made, "given": given})
+    return found
+
+
+# --- what they must bring back -------------------------------------------------------------------
+def _compare(run: Run, programs: list[Program]) -> None:
+    """The answer after each line of each program, on two ranks."""
+    steps = [step for program in programs for step in program.steps()]
+    result = run(drive, {"cases": [[step.given, step.lines] for step in steps]}, world=2)
+    for rank, answers in enumerate(result.outputs):
+        for step, found in zip(steps, answers, strict=True):
+            if found["made"] != (_lost(step.lost) if step.lost else step.types):
+                _explain(run, step, found["made"], rank)
+            run.equal(found["given"], step.given, "the dict that was given", rank=rank)
+
+
+def _lost(name: str) -> str:
+    return f"Lost({name!r})"
+
+
+def _explain(run: Run, step: Program, made: Any, rank: int) -> None:
+    """Fails at the last line, the first whose type is wrong, in words that say why."""
+    line, before = step.lines[-1], {**step.given}
+    for earlier, kind in zip(step.lines[:-1], step.made, strict=False):
+        before[earlier[0]] = kind
+    read = [before[each] for each in line[2:] if isinstance(each, str)]
+    name = line[0]
+    old = isinstance(made, dict) and name in before and made.get(name) == before[name]
+    run.fail(
+        f"{_words(line)} with {' and '.join(read)}" + _where(step),
+        rank=rank,
+        expected=f"{_lost(name) if step.lost else step.made[-1]} for {name}",
+        measured=f"{made.get(name)} for {name}" if isinstance(made, dict) else str(made),
+        cause=f"the line gives {name} a new tensor, whose type is another"
+        if old and not step.lost
+        else _cause(line[1], read, bool(step.lost)),
+    )
+
+
+def _words(line: Line) -> str:
+    name, operation, *arguments = line
+    return f"{name} = {operation}({', '.join(map(str, arguments))})"
+
+
+def _where(step: Program) -> str:
+    return f", after {'; '.join(map(_words, step.lines[:-1]))}" if step.lines[1:] else ""
+
+
+def _cause(operation: str, read: Iterable[str], lost: bool) -> str:
+    letters = {each[0] for each in read}
+    if "V" in letters and not lost and operation not in by_value.MOVING[1:]:
+        return "what is computed from a V is a V"
+    if not lost:
+        return RIGHTS.get(operation, "linear operations and R keep the type; look at one number")
+    return next(why for (name, x), why in LOSSES.items() if name == operation and x in letters)
+
+
+@check(
+    "the type of a result, for each operation",
+    points=5,
+    code="E",
+    diagnosis="write down what each rank has, and what one process has",
+)
+def check_types(run: Run) -> None:
+    """E: every operation on R, S(0), S(1), P, where the true value is kept."""
+    singles = by_value.single_lines(run)
+    _compare(run, [p for p in singles if not p.lost and "V" not in p.given.values()])
+
+
+@check(
+    "the true value is lost: a sum or a gather is missing, or too many",
+    points=5,
+    code="E",
+    diagnosis="raise Lost with the name of the result",
+)
+def check_losses(run: Run) -> None:
+    """E: every operation on every type that loses it."""
+    _compare(run, [p for p in by_value.single_lines(run) if p.lost])
+
+
+@check(
+    "V stays V, until a collective",
+    points=2,
+    code="E",
+    diagnosis="nobody can say what is computed from a V; but a sum over the ranks is known to all",
+)
+def check_varying(run: Run) -> None:
+    """E: every operation with a V among its arguments."""
+    _compare(run, [p for p in by_value.single_lines(run) if "V" in p.given.values()])
+
+
+@check(
+    "the feed-forward of this lesson, with f and g and without",
+    points=2,
+    code="E",
+    diagnosis="the first line that loses the true value is the one to name",
+)
+def check_block(run: Run) -> None:
+    """E: columns then rows; without the sum; with sequence parallelism; a name used again."""
+    kinds = {"x": "R", "a": "S(1)", "b": "S(0)", "s": "S(0)"}
+    given = {name: by_value.of_type(run, kind) for name, kind in kinds.items()}
+    small = {
+        name: by_value.Value([x / 9 for x in v.ranks], v.true / 9) for name, v in given.items()
+    }
+    head: list[Line] = [("z", "matmul", "x", "a"), ("z", "gelu", "z"), ("p", "matmul", "z", "b")]
+    tails: list[list[Line]] = [
+        [("y", "all_reduce", "p"), ("y", "add", "x", "y"), ("y", "gelu", "y")],
+        [("y", "add", "x", "p"), ("y", "all_reduce", "y")],
+        [("y", "gelu", "p"), ("y", "all_reduce", "y")],
+        [("y", "reduce_scatter", "p", 0), ("y", "add", "y", "s"), ("x", "all_gather", "y", 0)],
+        [("y", "all_reduce", "p"), ("y", "all_reduce", "y"), ("w", "add", "x", "x")],
+    ]
+    programs = [by_value.played(small, head + tail) for tail in tails]
+    _compare(run, [program for program in programs if program is not None])
+
+
+@check(
+    "programs of random lines",
+    points=2,
+    code="E",
+    diagnosis="types go from line to line, and a line may give a name a new tensor",
+)
+def check_programs(run: Run) -> None:
+    """E: hidden programs, checked with values."""
+    _compare(run, by_value.at_random(run, 25))
