@@ -16,8 +16,8 @@ Valid is a worker that
   a tenth of what DDP sends in its 120 steps, in float32;
 - does so for 2, 3 and 4 ranks; 20 s of processor time in all.
 
-Measured: these bytes in percent of DDP's, from the ledger; the mean of four fixed problems with four
-ranks. The lesson's local SGD, with 5 steps between two meetings, is not valid.
+Measured: these bytes in percent of DDP's, from the ledger; the mean of four fixed problems, for
+four ranks. The lesson's local SGD, with 5 steps between two meetings, is not valid.
 
 Free to use: torch, and all of `course_lib.comm`.
 
