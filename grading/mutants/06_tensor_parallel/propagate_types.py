@@ -61,7 +61,7 @@ WRONG = [
 +        return _collected(operation, x, other)
 '''),
     Wrong("lost_is_varying", ["Lost('y') for y", "V for y", "one block of the diagonal"], '''
--        if made == "":
+-        if made == "":  # mutate: same
 -            raise Lost(name)
 -        types[name] = made
 +        types[name] = made or "V"
