@@ -112,6 +112,18 @@ def test_bytes_are_in_the_description(pictures):
     assert "1.2 ms in all, 800 µs of it beside no work (backward)" in pictures["lanes"].alt
 
 
+def test_points_without_a_model_are_joined(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "course_lib.plot.collectives.fit.as_picture", lambda figure, *_, **__: drawn.append(figure)
+    )
+    times = {"ring": [2e-5, 4e-5, 2e-3], "tree": [1e-5, 3e-5, 4e-3]}
+    alpha_beta_chart([1024, 65536, 1 << 22], times, {"tree": (1e-5, 1e-9)})
+    lines = drawn[0].axes[0].lines  # the ring's points and their line; the tree's points; its model
+    assert [line.get_linestyle() for line in lines] == ["-", "None", "-"]
+    assert [len(line.get_xdata()) for line in lines] == [3, 3, 61]
+
+
 def test_the_timeline_explains_only_the_bars_that_it_has(ring_record):
     ledger = Ledger(0)
     event = ledger.begin("all_reduce", axis="dp", group=(0, 1), payload=8)

@@ -171,7 +171,9 @@ def check_block(run: Run) -> None:
     kinds = {"x": "R", "a": "S(1)", "b": "S(0)", "s": "S(0)"}
     given = {name: by_value.of_type(run, kind) for name, kind in kinds.items()}
     small = {
-        name: by_value.Value([x / 9 for x in v.ranks], v.true / 9) for name, v in given.items()
+        name: by_value.Value([x / 9 for x in v.ranks], v.true / 9)
+        for name, v in given.items()
+        if v.true is not None  # all of them are known
     }
     head: list[Line] = [("z", "matmul", "x", "a"), ("z", "gelu", "z"), ("p", "matmul", "z", "b")]
     tails: list[list[Line]] = [
