@@ -73,7 +73,8 @@ CASES = {
             ),
         ),
         "The loss is right for the first 256 tokens: bf16 has 8 significant bits, and 257 is the "
-        "first whole number that it cannot hold. ZeRO-3 builds the model in bf16, ZeRO-2 casts it later.",
+        "first whole number that it cannot hold. ZeRO-3 builds the model in bf16, ZeRO-2 casts it "
+        "later.",
     ),
 }
 
