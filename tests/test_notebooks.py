@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from course_lib.plot.court.cold import CASES
 from course_lib.plot.court.vote import CHOICES, VERDICTS
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LESSONS = [path for path in NOTEBOOKS if path.name[0].isdigit()]  # the others are appendices
 COURT = ROOT / "notebooks" / "A1_claims_court.ipynb"
+COLD = ROOT / "notebooks" / "A2_cold_cases.ipynb"
 SECTIONS = ("Why", "Predict", "Prove", "Exercises", "Production", "In the wild", "Check your")
 
 
@@ -130,3 +132,13 @@ def test_a_vote_names_no_verdict_to_who_does_not_click() -> None:
             assert "court says" not in still and "Verdict" not in still
     votes = [cell for cell in cells(COURT, "code") if "plot.vote(" in source(cell)]
     assert [source(cell) for cell in votes] == [f"plot.vote({n})" for n in VERDICTS]
+
+
+def test_a_cold_case_is_committed_to_before_its_reveal() -> None:
+    """No answer stands in the page's code, and each reveal comes folded below its field."""
+    page = [source(cell) for cell in json.loads(COLD.read_text())["cells"]]
+    fields = [place for place, text in enumerate(page) if text.startswith("plot.commit(")]
+    reveals = [place for place, text in enumerate(page) if "<b>The reveal</b></summary>" in text]
+    assert [page[place] for place in fields] == [f"plot.commit({case})" for case in CASES]
+    assert len(reveals) == len(CASES)
+    assert all(field < reveal for field, reveal in zip(fields, reveals, strict=True))

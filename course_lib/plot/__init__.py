@@ -13,6 +13,7 @@ from course_lib.plot.communication.low_rank import low_rank
 from course_lib.plot.communication.paths import worker_paths
 from course_lib.plot.communication.telescope import arrived_sums
 from course_lib.plot.communication.tradeoff import bytes_and_losses
+from course_lib.plot.court.cold import commit
 from course_lib.plot.court.vote import vote
 from course_lib.plot.data_parallel.buckets import bucket_steps
 from course_lib.plot.data_parallel.losses import loss_curves
@@ -79,6 +80,7 @@ __all__ = [
     "bytes_by_step",
     "checkpoint_map",
     "collective_steps",
+    "commit",
     "cut_chain_steps",
     "dispatch_steps",
     "explore_mesh",

@@ -1,4 +1,4 @@
-"""A time machine: a run written down call by call, run again, compared with another one."""
+"""Record and replay: a run written down call by call, run again, compared with another one."""
 
 from course_lib.replay.again import Diverged, replay
 from course_lib.replay.compare import Difference, compared, first_difference, unequal_steps

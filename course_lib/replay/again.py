@@ -1,6 +1,6 @@
 """Running a program again from where its random generators stood, each call held against a record.
 
-Notebook: 14 Profiling and debugging (a time machine).
+Notebook: 14 Profiling and debugging (record and replay).
 Source: rr's replay, which stops where a process leaves its record.
 Costs what recording does, and an all-reduce of 8 bytes a step.
 The production version replays one rank alone, from the values that the record keeps.

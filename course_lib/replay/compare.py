@@ -1,6 +1,6 @@
 """Where two recorded runs part: the first step, the rank that it came from, and the operation.
 
-Notebook: 14 Profiling and debugging (a time machine, divergence_bisect).
+Notebook: 14 Profiling and debugging (record and replay, divergence_bisect).
 Paper: Lamport, "Time, Clocks, and the Ordering of Events in a Distributed System" (1978): what a
 rank computes can depend on another rank only through what it has received.
 Costs one pass over the logs, and no replay at all.

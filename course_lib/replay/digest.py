@@ -1,6 +1,6 @@
 """A value's bits in sixteen hex digits: equal bits have equal digits, and others have others.
 
-Notebook: 14 Profiling and debugging (a time machine).
+Notebook: 14 Profiling and debugging (record and replay).
 Source: BLAKE2 (Aumasson et al., 2013), as Python's hashlib has it.
 Costs about a millisecond a MiB on the processor, and on a GPU a copy to the host before it.
 The production version hashes on the GPU, in the stream of the call.

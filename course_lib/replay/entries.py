@@ -1,6 +1,6 @@
 """What is written down of a run: a few kinds of entries, a file of JSON lines for each rank.
 
-Notebook: 14 Profiling and debugging (a time machine).
+Notebook: 14 Profiling and debugging (record and replay).
 Source: JSON Lines (jsonlines.org); rr (O'Callahan et al., 2017), which also records only what a
 process gets from outside, because all else follows from it.
 Costs about 350 bytes a call on the disk.

@@ -1,6 +1,6 @@
 """The first difference of one rank: its two logs side by side, entry by entry.
 
-Notebook: 14 Profiling and debugging (a time machine).
+Notebook: 14 Profiling and debugging (record and replay).
 Source: as `diff` would, but results are looked up by their call, since two runs may wait for calls
 in a different order.
 Costs one pass over the shorter log.

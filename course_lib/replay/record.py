@@ -1,6 +1,6 @@
 """Writing a run down: each call's bits as it begins and as it ends, each step's batch and loss.
 
-Notebook: 14 Profiling and debugging (a time machine).
+Notebook: 14 Profiling and debugging (record and replay).
 Source: rr (O'Callahan et al., "Engineering Record and Replay for Deployability", 2017).
 Costs a digest of what each call reads and of what it gives: see `digest.py`. Nothing is sent.
 The production version also keeps the values, so that one rank can be replayed without the others.

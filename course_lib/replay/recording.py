@@ -1,6 +1,6 @@
 """A recorded run, read back: each rank's entries, and what is missing of them.
 
-Notebook: 14 Profiling and debugging (a time machine).
+Notebook: 14 Profiling and debugging (record and replay).
 Source: as the log of a training run, whose last line may be cut off by a crash.
 Costs one pass over the files.
 The production version (a database of runs) reads only the steps that it is asked for.

@@ -9,16 +9,16 @@ from course_lib.replay.own import Own
 from course_lib.replay.recording import Recording
 from course_lib.trace.hangs.desync import names
 
-EQUAL = "everything before was equal, to the bit"
+EQUAL = "everything before was bit-identical"
 BECAUSE = {
-    "compute": f"it reads other bits, and {EQUAL}. So the difference was made on {{ranks}}",
-    "sum": f"it gives other bits although every rank of the group gave it equal ones; {EQUAL}. So "
-    "it is the network, or the order of the sum",
-    "received": f"it gives other bits, and {EQUAL}. Whose they are cannot be told, since the log "
+    "compute": f"it reads different bits; {EQUAL}. So the difference arose on {{ranks}}",
+    "sum": f"it returns different bits although every rank of the group gave it equal ones; {EQUAL}"
+    ". So the cause is the network, or the order of summation",
+    "received": f"it returns different bits; {EQUAL}. Whose they are cannot be told, since the log "
     "of a rank of the group is missing or too short",
-    "batch": f"another batch; {EQUAL}",
-    "random": f"random generators stand elsewhere ({{also}}); {EQUAL}",
-    "loss": f"another loss; {EQUAL}, and so were this step's calls",
+    "batch": f"a different batch; {EQUAL}",
+    "random": f"random generators are in a different state ({{also}}); {EQUAL}",
+    "loss": f"a different loss; {EQUAL}, and so were this step's calls",
 }
 
 
@@ -31,11 +31,12 @@ def difference(
     because = (
         _program(start) if kind == "program" else BECAUSE[kind].format(ranks=ranks, also=start.also)
     )
-    also = f". Random generators stand elsewhere as well ({start.also})" if start.also else ""
-    also = also if kind == "batch" else ""
+    also = ""
+    if start.also and kind == "batch":
+        also = f". Random generators are in a different state as well ({start.also})"
     text = f"{_step(start.step)}, {ranks}{_call(start.call, kind)}: {because}{also}."
     if reached:
-        text += f" It reached {names(reached)} through what a call gave them."
+        text += f" It reached {names(reached)} through the results of a call."
     if others:
         each = ", ".join(f"{names([o.rank])} at {_step(o.step).lower()}" for o in others)
         text += f" Independently of it, {each} differs by itself."

@@ -1,6 +1,6 @@
 """Who is told of each call as it begins and ends, with the tensors, which the ledger never keeps.
 
-Notebook: 14 Profiling and debugging (a time machine).
+Notebook: 14 Profiling and debugging (record and replay).
 Source: the hooks of PMPI and of NCCL's profiler plugins, which see a call before and after it.
 Costs nothing where nobody listens.
 The production version hands over addresses in the GPU's memory.

@@ -123,8 +123,9 @@ def test_generators_that_nobody_uses_do_not_count(ranks: Ranks) -> None:
         return [found.text if (found := first_difference(*pair)) else "" for pair in pairs]
 
     for seeded, other, unused in ranks(run, 2):
-        assert "generators stand elsewhere (python)" in seeded  # it was seeded, with something else
-        assert "generators stand elsewhere (python)" in other
+        # It was seeded, with something else.
+        assert "generators are in a different state (python)" in seeded
+        assert "generators are in a different state (python)" in other
         assert unused == ""
 
 

@@ -122,9 +122,9 @@ class Answer:
         else:
             lines += [*_table([HEAD, *self._rows()]), "", *self._worth()]
         lines += ["", self.verdict.text()] if self.verdict else []
-        lines += ["", f"The first layout does {self.bill.text()}"] if self.bill else []
+        lines += ["", f"The first layout processes {self.bill.text()}"] if self.bill else []
         lines += ["", *self._words()]
-        lines += ["", f"Not shown: {len(self.plan.refused)} other ways to cut it, among them"]
+        lines += ["", f"Not shown: {len(self.plan.refused)} other layouts, among them"]
         return "\n".join(lines + [f"  {line}" for line in reasons(self.plan.refused)])
 
     def _bill(self) -> dict[str, float] | None:
@@ -143,7 +143,7 @@ class Answer:
             yield f"The first in words: {taken}"
             wanted = {w for w in asked.split(" + ") if w in MAIN}
             if wanted != {w for w in taken.split(" + ") if w in MAIN}:
-                yield f"Lesson 15's questions alone, without these predictions: {asked}"
+                yield f"By the questions of lesson 15 alone: {asked}"
         yield from (f"  {part.word}: {part.why}" for part in self.decision.advice)
 
     def _rows(self) -> Iterable[Sequence[str]]:
@@ -159,7 +159,7 @@ class Answer:
                 str(way.zero),
                 way.recompute,
                 f"{choice.memory.total / 1e9:.1f} GB",
-                f"{step.seconds:.3g} s",
+                f"{step.seconds:#.3g}".rstrip(".") + " s",
                 f"{step.tflops:.0f}",
                 f"{step.mfu:.1%}",
                 f"{step.bubble:.1%}",
@@ -179,8 +179,8 @@ class Answer:
         best = self.plan.choices[0].seconds
         near = sum(best * one.times * (1 - band(gpu, one.degrees)) < least for one in unseen)
         yield (
-            f"The first may be off by {widths[0]:.0%}; {close} of the others here may be as fast, "
-            f"and {near} of those not shown."
+            f"The first prediction may be off by {widths[0]:.0%}. Within that band, {close} of the "
+            f"other layouts shown and {near} of those not shown may be as fast."
         )
         if not all(seen(gpu, way) for way in ways):
             most = LARGEST.get(gpu)

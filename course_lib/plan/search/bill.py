@@ -53,8 +53,8 @@ class Bill:
 
     def text(self) -> str:
         """One line."""
-        said = f"{self.rate:,.0f} tokens a second: {self.tokens:.3g} take {self.days:.3g} days, "
-        said += f"{self.gpu_hours:,.0f} GPU-hours"
+        said = f"{self.rate:,.0f} tokens per second: {self.tokens:.3g} tokens take "
+        said += f"{self.days:.3g} days, {self.gpu_hours:,.0f} GPU-hours"
         if self.watts:
             said += f", {self.megawatt_hours:,.0f} MWh in the GPUs"
         return said + (f", and cost {self.money:,.0f} at {self.price:g}" if self.price else "")

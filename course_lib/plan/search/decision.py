@@ -168,7 +168,8 @@ def _shard(case: Case, states: float) -> list[Advice]:
     fsdp = Advice("FSDP", why)
     if (least := _states(case, _cut(case, cluster.count))) > room:
         off = (
-            f"even cut over {cluster.count} GPUs they take {least / 1e9:.0f} GB of each: to the CPU"
+            f"even sharded over {cluster.count} GPUs the states take {least / 1e9:.0f} GB on each, "
+            "so they move to the CPU"
         )
         return [fsdp, Advice("offload", off)] if cluster.count > 1 else [Advice("offload", why)]
     if cluster.count <= cluster.node or not (alone := _exposed(case)):
@@ -194,7 +195,7 @@ def _exposed(case: Case, tp: int = 1) -> str:
         return f"{case.batch} sequences are fewer than {groups}"
     have, need = _tokens(case), _enough_tokens(case, tp)
     if have < need:
-        return f"a gather takes as long as {need:.0f} tokens, and a GPU has {have:.0f}"
+        return f"{need:.0f} tokens per GPU would hide a gather, and a GPU has {have:.0f}"
     once = 2 * block_parameters(case.config, active=True) * have / cluster.gpu.reached["bf16"]
     hops = seconds("all_gather", 0, span(ranks, tp, cluster), cluster)
     if hops > once:
@@ -206,9 +207,11 @@ def _three_d(case: Case, reason: str) -> list[Advice]:
     tp, billions = _inside(case), parameter_count(case.config) / 1e9
     return [
         Advice(
-            "TP", f"{billions:.0f} billion parameters; {tp} ranks inside a node, where it sends"
+            "TP",
+            f"{billions:.0f} billion parameters; {tp} ranks, all inside one node, because TP "
+            "sends most",
         ),
-        Advice("PP", f"between nodes, where it sends least; FSDP would not do: {reason}"),
+        Advice("PP", f"between nodes, because it sends least; FSDP is ruled out: {reason}"),
         Advice("ZeRO-1", "over the replicas that are left: it sends no more than DDP"),
     ]
 
@@ -234,8 +237,8 @@ def _long(case: Case, words: set[str]) -> list[Advice]:
     if moving <= limit or cluster.count == 1 or "offload" in words:
         return []
     taken = f"takes {moving / 1e9:.0f} GB, {found.logits / 1e9:.0f} of them logits in fp32"
-    why = f"one sequence of {case.config.sequence} tokens {taken}; {limit / 1e9:.0f} GB are left"
-    again = Advice("recomputation", "these GB are counted with every block computed again")
+    why = f"one sequence of {case.config.sequence:,} tokens {taken}; {limit / 1e9:.0f} GB are left"
+    again = Advice("recomputation", "the GB above already assume that every block is recomputed")
     return [Advice("CP", why)] + ([] if "recomputation" in words else [again])
 
 

@@ -49,14 +49,15 @@ class Verdict:
         if self.why_not:
             said += f"not possible. {self.why_not}"
         elif self.memory:
-            said += f"{self.seconds:.3g} s a step, {self.memory.total / 1e9:.1f} GB"
+            said += f"{self.seconds:.3g} s per step, {self.memory.total / 1e9:.1f} GB"
         if self.nearest is None:
             better = "nothing else is better" if not self.why_not else "no layout fits"
             return f"{said}\nNear it, {better}."
         other = self.nearest
         gain = f", {self.seconds / other.seconds:.2f} times as fast" if self.seconds else ""
         took = f"{other.seconds:.3g} s, {other.memory.total / 1e9:.1f} GB{gain}"
-        return f"{said}\nNearest and better: {words_of(other.layout)}: {took}"
+        kind = "faster" if self.seconds else "possible"
+        return f"{said}\nThe nearest {kind} one, {words_of(other.layout)}: {took}"
 
 
 def words_of(layout: Layout) -> str:

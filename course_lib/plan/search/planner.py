@@ -221,10 +221,10 @@ def _with_batch(problem: Problem, degrees: Layout, size: int = 1) -> Layout:
 
 # --- what cannot be ------------------------------------------------------------------------------
 def breaks_a_rule(problem: Problem, layout: Layout) -> str:
-    """Why degrees are out of the question before anything is predicted; empty if they are not."""
+    """Why a layout is ruled out before anything is predicted; empty if it is not."""
     config, node = problem.config, problem.cluster.node
     if layout.tp > node:
-        return f"tp {layout.tp} is beyond a node of {node}: it sends twice in every block"
+        return f"tp {layout.tp} exceeds a node of {node} GPUs: it communicates twice in every block"
     if node % layout.tp:
         return f"tp {layout.tp} does not divide a node of {node}: a group would lie on two"
     for refusal in misfits(config, layout):
@@ -234,7 +234,7 @@ def breaks_a_rule(problem: Problem, layout: Layout) -> str:
     if layout.micro_batches < layout.pp:
         return f"{layout.micro_batches} micro-batches leave some of {layout.pp} stages idle"
     if layout.schedule == "interleaved 1F1B" and layout.micro_batches % layout.pp:
-        return f"{layout.micro_batches} micro-batches are no multiple of pp {layout.pp}"
+        return f"{layout.micro_batches} micro-batches are not a multiple of pp {layout.pp}"
     return ""
 
 
@@ -245,8 +245,9 @@ def _too_much(problem: Problem, degrees: Layout) -> str:
     if most.total <= problem.room:
         return ""
     return (
-        f"does not fit: {most.total / 1e9:.1f} GB of {problem.room / 1e9:.1f}, of which "
-        f"{most.states / 1e9:.1f} are parameters, gradients and optimizer, with all that saves"
+        f"does not fit: needs {most.total / 1e9:.1f} of {problem.room / 1e9:.1f} GB even with "
+        f"everything that saves memory; {most.states / 1e9:.1f} GB of it are parameters, gradients "
+        "and optimizer"
     )
 
 

@@ -1,1 +1,1 @@
-"""The vote of the appendix on common statements."""
+"""The fields of the appendices: a vote on a statement, the answer to a cold case."""

@@ -70,8 +70,8 @@ def layout_map(
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("GB on the fullest GPU; right of the line it does not fit")
-        axes.set_ylabel("seconds of a step")
-        axes.set_title("Each mark is a layout")
+        axes.set_ylabel("seconds per step")
+        axes.set_title("Each pair of marks is a layout" if sums else "Each mark is a layout")
         legend_below(figure, _handles(bool(sums)))
         words = f"{len(ways)} layouts by memory and time; {len(fit)} fit into {room / GB:.1f} GB."
         if best is not None:
@@ -87,5 +87,5 @@ def _handles(joined: bool) -> list[Line2D]:
         Line2D([], [], color=VERMILLION, marker="x", linestyle="none", label="does not fit"),
     ]
     hollow = Line2D([], [], color=SOFT, marker="o", linestyle="none", fillstyle="none",
-                    label="by the simple sums")  # fmt: skip
+                    label="by the simple formulas")  # fmt: skip
     return [*dots, hollow] if joined else dots

@@ -152,7 +152,7 @@ class LayoutDrawing:
         return (
             f"{format_bytes(self.memory.total, decimal=True)} on the fullest GPU"
             f"{'' if self.fits else ', which is too much'}. A step of {layout.batch} sequences "
-            f"takes {format_time(step.seconds)} (±{width:.0%}): {step.tflops:.0f} TFLOP/s a GPU, "
+            f"takes {format_time(step.seconds)} (±{width:.0%}): {step.tflops:.0f} TFLOP/s per GPU, "
             f"MFU {step.mfu:.1%}, HFU {step.hfu:.1%}, bubble {step.bubble:.1%}."
         )
 

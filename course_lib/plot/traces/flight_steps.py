@@ -91,7 +91,7 @@ class FlightDrawing:
             out.append(
                 svg.pill(48, TOP + ROW * place + 20, f"rank {log.rank}", color, text_on(color))
             )
-        words = "full: finished · outlined: stands in it · dashed: never called it"
+        words = "filled: finished · outlined: still in the call · dashed: not called"
         y = TOP + ROW * len(self.logs) + 16
         return "".join([*out, svg.text(LEFT, y, words, anchor="start", kind="soft", size=11)])
 
@@ -176,7 +176,7 @@ def _place(record: Record) -> Place:
 
 def _call(record: Record) -> str:
     shape = f" of {list(record.shape)}" if record.shape else ""
-    waits = "" if record.state == "finished" else ", and stands in it"
+    waits = "" if record.state == "finished" else ", and is still in it"
     return f"{record.op}{shape}{waits}"
 
 

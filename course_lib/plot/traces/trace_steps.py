@@ -83,7 +83,7 @@ class TraceDrawing:
 
     def counted(self) -> Frame:
         """Each moment once; below, what was hidden."""
-        head = _heading("Each moment counted once: work (grey) and")
+        head = _heading("Each moment counted once (grey: work)")
         out = [
             head,
             _key(350, VERMILLION, "exposed communication"),
@@ -119,8 +119,8 @@ class TraceDrawing:
             said = "Nobody waited for anybody."
         else:
             said = (
-                f"The straggler is rank {straggler.rank}: the others stood still for "
-                f"{format_time(straggler.seconds)} together until it came."
+                f"The straggler is rank {straggler.rank}: the others waited for it, "
+                f"{format_time(straggler.seconds)} in total."
             )
         return Frame(("".join(out),), said)
 
@@ -143,8 +143,8 @@ class TraceDrawing:
         said = ", ".join(f"{what} {format_time(long)}" for what, long in parts.items())
         return Frame(
             ("".join(out),),
-            f"{on[most] / self.trace.seconds:.0%} of the path runs over rank {most}. "
-            f"In all it is {said}.",
+            f"{on[most] / self.trace.seconds:.0%} of the critical path is on rank {most}. "
+            f"The whole path: {said}.",
         )
 
     # --- marks -----------------------------------------------------------------------------------

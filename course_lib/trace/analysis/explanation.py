@@ -111,8 +111,8 @@ class Explanation:
         if self.straggler is not None:
             late = self.straggler
             lines.append(
-                f"straggler: rank {late.rank}; the others waited {late.seconds * ms:.3f} ms for it "
-                f"a step, in {late.meetings} calls in all"
+                f"straggler: rank {late.rank}; per step, the others waited for it for "
+                f"{late.seconds * ms:.3f} ms in total, over {late.meetings} calls"
             )
         return "\n".join(lines)
 

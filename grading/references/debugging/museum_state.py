@@ -218,7 +218,7 @@ def orders_of(
         any(order != orders[0] for order in orders),
         f"{len(epochs)} epochs, one order",
         rank=rank,
-        expected="another order in each epoch",
+        expected="a different order in each epoch",
         measured=f"each of {list(epochs)} begins with {orders[0][:4]}",
     )
     return orders

@@ -13,7 +13,7 @@ from course_lib.grade.suite import Exercise, Run, check
 EXERCISE = Exercise(
     name="divergence_bisect",
     lesson="14_profiling_and_debugging",
-    title="The step and the layer where two runs part",
+    title="The step and the layer where two runs diverge",
     core=False,
     minutes=25,
     order=80,

@@ -25,7 +25,7 @@ from grading.references.debugging.flight_logs import (
 EXERCISE = Exercise(
     name="find_desync",
     lesson="14_profiling_and_debugging",
-    title="Which call broke step, and whose",
+    title="Which call diverged, and on which rank",
     core=True,
     minutes=40,
     order=20,

@@ -41,12 +41,12 @@ def test_the_text_has_the_table_the_reasons_and_how_far_it_may_be_off() -> None:
     best = found.plan.choices[0].layout
     assert said[3].split()[:5] == [*map(str, (best.pp, best.dp, best.ep, best.cp, best.tp))]
     text = "\n".join(said)
-    assert "The first may be off by 9%; 7 of the others here may be as fast" in text
+    assert "may be off by 9%. Within that band, 7 of the other layouts shown" in text
     slower = [one for one in found.plan.refused if one.times]
     assert slower and all(f"{one.times:.2f} times as long" in one.why for one in slower)
     limit = 1.09 / 0.91  # of the slow end of the first's band to the fast end of another's
     assert f"and {sum(one.times < limit for one in slower)} of those not shown" in text
-    assert "tp 16 is beyond a node of 8" in text
+    assert "tp 16 exceeds a node of 8" in text
 
 
 def test_where_nothing_fits_it_says_what_to_do_instead() -> None:
@@ -78,13 +78,13 @@ def test_bands_are_wider_where_nothing_was_published() -> None:
 def test_reasons_of_one_kind_are_one_line() -> None:
     found = reasons(
         [
-            Refused(Layout(tp=16), "tp 16 is beyond a node of 8"),
+            Refused(Layout(tp=16), "tp 16 exceeds a node of 8"),
             Refused(Layout(pp=64), "32 blocks are fewer than 64 stages"),
-            Refused(Layout(tp=32), "tp 32 is beyond a node of 8"),
+            Refused(Layout(tp=32), "tp 32 exceeds a node of 8"),
         ]
     )
     assert [line.split(maxsplit=1) for line in found] == [
-        ["2", "tp 16: tp 16 is beyond a node of 8"],
+        ["2", "tp 16: tp 16 exceeds a node of 8"],
         ["1", "pp 64: 32 blocks are fewer than 64 stages"],
     ]
 
@@ -137,7 +137,7 @@ def test_the_command_judges_a_layout_on_a_machine_of_ones_own(
     assert main(["plan", *words]) == 0
     said = capsys.readouterr().out
     assert "on 16 mine, 8 in a node" in said and "Your layout, dp2 tp8 zero1" in said
-    assert "1e+12 take" in said and "GPU-hours" in said and "The first in words:" in said
+    assert "1e+12 tokens take" in said and "GPU-hours" in said and "The first in words:" in said
     assert main(["plan", *words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["bill"]["money"] == pytest.approx(2 * found["bill"]["gpu_hours"])

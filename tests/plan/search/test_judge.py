@@ -50,7 +50,7 @@ def test_a_layout_is_judged_and_the_nearest_better_one_is_named(
     slow = judge(asked, parse_layout(["tp8", "zero1", "full"], asked), found)
     assert slow.seconds and slow.memory and not slow.why_not
     assert slow.nearest and slow.nearest.seconds < slow.seconds
-    assert "Nearest and better" in slow.text()
+    assert "The nearest faster one" in slow.text()
     assert found.best
     best = judge(asked, found.best.layout, found)
     assert best.nearest is None and "nothing else is better" in best.text()
@@ -59,7 +59,7 @@ def test_a_layout_is_judged_and_the_nearest_better_one_is_named(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("tp16", "beyond a node"),
+        ("tp16", "exceeds a node"),
         ("tp8 dp3", "needs 24 GPUs"),
         ("tp1 pp1", "does not fit"),
         ("pp16 dp1 mbs8", "leave some of 16 stages idle"),

@@ -93,7 +93,7 @@ def test_says_why_not() -> None:
     found = plan(Problem(model("llama3-70b"), parse_cluster("64xH100"), 16, seconds))
     said = reasons(found)
     for why in (
-        "tp 16 is beyond a node of 8",
+        "tp 16 exceeds a node of 8",
         "16 sequences do not divide over 64 ranks",
         "micro-batches leave some of",
         "does not fit",

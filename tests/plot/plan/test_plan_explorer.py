@@ -44,7 +44,7 @@ def test_bars_fill_their_row_and_nothing_lies_outside() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"tp": 16}, "tp 16 is beyond a node of 8"),
+        ({"tp": 16}, "tp 16 exceeds a node of 8"),
         ({"pp": 32, "batch": 32}, "16 micro-batches leave some of 32 stages idle"),
         ({"batch": 8}, "every rank of dp and ep needs 1 sequences"),
         ({"gpus": 16}, "16 GPUs and 1024 sequences cannot be cut so"),

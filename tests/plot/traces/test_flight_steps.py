@@ -31,7 +31,7 @@ def test_the_call_that_is_not_the_same_everywhere() -> None:
     player = flight_steps(logs)
     first, second, last = (frame.caption for frame in player.frames)
     assert first == "world [0,1,2], call 0. ranks 0, 1, 2: all_reduce of [2]."
-    assert "ranks 0, 2: broadcast of [2], and stands in it; rank 1: barrier" in second
+    assert "ranks 0, 2: broadcast of [2], and is still in it; rank 1: barrier" in second
     finding = find_desync(logs)
     assert finding is not None and last == finding.text == player.alt
     assert player.frames[-1].parts[0].count(f'stroke="{VERMILLION}"') == 1

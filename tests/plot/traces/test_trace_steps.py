@@ -42,9 +42,9 @@ def test_each_look_says_the_explanations_numbers() -> None:
     happened, counted, waited, critical = (frame.caption for frame in player.frames)
     assert "2 ranks, 8 s. Calls: all_reduce." in happened
     assert f"{found.exposed_share:.0%} of the ranks' time, most on rank 0: 3 s" in counted
-    assert "rank 1: the others stood still for 1 s together" in waited
+    assert "rank 1: the others waited for it, 1 s in total" in waited
     # The call was launched at 5 s and took to 7; before it and after it there is work.
-    assert critical.endswith("In all it is compute 6 s, all_reduce 2 s.")
+    assert critical.endswith("The whole path: compute 6 s, all_reduce 2 s.")
 
 
 def test_what_is_drawn_is_as_long_as_it_was() -> None:

@@ -51,7 +51,7 @@ def test_the_straggler_of_two_steps() -> None:
         found.text().splitlines()[0]
         == "step 4000.000 ms, 31.2% of it exposed; MFU 37.5%, HFU 50.0%"
     )
-    assert "straggler: rank 1; the others waited 500.000 ms" in found.text()
+    assert "straggler: rank 1; per step, the others waited for it for 500.000 ms" in found.text()
 
 
 def test_one_step_of_several() -> None:
