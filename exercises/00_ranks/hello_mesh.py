@@ -7,12 +7,13 @@ node. With 3 ranks on each of 2 nodes:
     node 1:  rank 3  rank 4  rank 5
     local    0       1       2
 
-The *node group* of rank 4 is 3, 4, 5: fast links. Its *rail group* is 1, 4: the ranks with its
-local rank on all nodes, whose network cards hang on one switch.
+The *node group* of rank 4 is 3, 4, 5, which share fast links. Its *rail group* is 1, 4: the ranks
+that have its local rank on all nodes, whose network cards are connected to one switch.
 
-Rules: use `world.rank`, `world.size` and `ranks_per_node`; the environment (`LOCAL_RANK`) knows
-nothing of the nodes that the grader makes up. Groups are made with `dist.new_group(ranks)`, where
-`ranks` are numbers in the world. All nodes are full; there may be only one.
+Rules: use `world.rank`, `world.size` and `ranks_per_node`, and not the environment (`LOCAL_RANK`):
+it knows nothing of the nodes that the grader makes up. Make groups with `dist.new_group(ranks)`,
+where `ranks` are global ranks. All nodes are full, and there
+may be only one.
 
 Your answer may use `comm.Group` of `course_lib`.
 """
@@ -29,12 +30,12 @@ class Place:
     """Where a rank sits.
 
     Attributes:
-        node: number of its node, from 0.
+        node: the number of its node, from 0.
         local_rank: its number on the node, from 0.
         node_ranks: all ranks of its node, ascending.
         rail_ranks: the ranks with its local rank, one on each node, ascending.
-        node_group: torch's group of `node_ranks`.
-        rail_group: torch's group of `rail_ranks`.
+        node_group: torch's process group of `node_ranks`.
+        rail_group: torch's process group of `rail_ranks`.
     """
 
     node: int

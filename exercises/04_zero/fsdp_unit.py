@@ -5,27 +5,28 @@ block's weights, its *shard*, and collects the rest only when the block computes
 
     before forward     all-gather the shards: the weights are whole
     after forward      free the weights
-    before backward    all-gather them again
+    before backward    all-gather the shards again
     after backward     free the weights; reduce-scatter the gradients, so that each rank gets the
                        mean over all ranks of its own part
 
-With S bytes of weights, the three collectives send 3(N-1)/N·S a rank; DDP's all-reduce sends
-2(N-1)/N·S. For that, a rank holds S/N of weights and of gradients, and beyond them never more than
-two blocks: the weights and the gradients of the one that computes.
+With S bytes of weights, a rank sends 3(N-1)/N·S bytes in the three collectives; DDP's all-reduce
+sends 2(N-1)/N·S. In return, a rank keeps only S/N bytes of weights and of gradients, and besides
+never holds more than two blocks: the weights and the gradients of the one that computes.
 
-Given: `__init__` cuts the weights, and `forward` calls the four moments. Yours: the six methods.
+`__init__`, which cuts the weights, and `forward`, which calls the four moments, are given. Write
+the other six methods.
 
 Rules
 - `full` is one flat tensor: all weights of the block in order, then zeros up to a multiple of N.
-  `weights` are views of it. Autograd keeps such views until the backward, so memory comes back only
-  if the storage under all of them shrinks: `full.untyped_storage().resize_(0)`. To fill `full`
+  `weights` are views of it. Autograd keeps such views until the backward, so the memory is freed
+  only if the storage under all of them shrinks: `full.untyped_storage().resize_(0)`. To fill `full`
   again, resize its storage to `full.nbytes` bytes first.
-- The optimizer gets `shard` alone, and changes it between two steps.
-- A backward *adds* the mean to `shard.grad`, as autograd does: several may come before a step. It
-  leaves no `grad` on the weights.
+- The optimizer gets only `shard`, and changes its values in each step.
+- A backward *adds* the mean to `shard.grad`, as autograd does: there may be several backwards
+  before a step. It leaves no `grad` on the weights.
 - A weight that the block did not use has `grad` None, and counts as zeros; so does the padding.
-- One all-gather or reduce-scatter for the whole unit, not one for each weight. Which functions of
-  `course_lib.comm` you take is free; its `reduce_scatter` knows `op="avg"`.
+- Make one all-gather or reduce-scatter for the whole unit, not one for each weight. You may choose
+  the functions of `course_lib.comm`; its `reduce_scatter` takes `op="avg"`.
 
 Your answer may use `comm` of `course_lib`.
 """
@@ -40,17 +41,17 @@ from course_lib.comm import Group, all_gather, reduce_scatter
 
 
 class Moment(torch.autograd.Function):
-    """Hands a tensor on unchanged; calls `call` when the backward comes by."""
+    """Passes a tensor on unchanged, and calls `call` when the backward reaches it."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, shard: torch.Tensor, call: Callable[[], None]) -> Any:
-        """`x` itself."""
-        ctx.call = call  # `shard` needs a gradient, so autograd comes by even if `x` needs none
+        """Returns `x`."""
+        ctx.call = call  # `shard` needs a gradient, so backward is called even if `x` needs none
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        """The gradient itself."""
+        """Makes the call, and returns the gradient as it is."""
         ctx.call()
         return grads[0], None, None
 
@@ -66,7 +67,7 @@ class FSDPUnit(nn.Module):
     Attributes:
         shard: this rank's part of `full`, flat; the only parameter.
         full: all weights and the padding, flat; its storage is empty between uses.
-        weights: what the block gets; leaves of autograd, views of `full`.
+        weights: the block's arguments; autograd leaves, and views of `full`.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class FSDPUnit(nn.Module):
         return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The block's output; around it, in both passes, the four moments."""
+        """Returns the block's output, and calls the four moments around it in both passes."""
         x = Moment.apply(x, self.shard, self.after_backward)
         self.before_forward()
         y = self.block(x, *self.weights)
@@ -98,11 +99,11 @@ class FSDPUnit(nn.Module):
         return Moment.apply(y, self.shard, self.before_backward)
 
     def gather(self) -> None:
-        """Makes the weights whole: memory for `full`, then everybody's shard."""
+        """Makes the weights whole: gets memory for `full` and gathers all ranks' shards into it."""
         raise NotImplementedError("fsdp_unit: gather the weights")
 
     def free(self) -> None:
-        """Gives the weights' memory back."""
+        """Frees the memory of the weights."""
         raise NotImplementedError("fsdp_unit: free the memory of the weights")
 
     def before_forward(self) -> None:
@@ -114,9 +115,9 @@ class FSDPUnit(nn.Module):
         raise NotImplementedError("fsdp_unit: after forward")
 
     def before_backward(self) -> None:
-        """The gradient of the block's output is there."""
+        """The gradient of the block's output has been computed."""
         raise NotImplementedError("fsdp_unit: before backward")
 
     def after_backward(self) -> None:
-        """Every weight that was used has its `grad`: this rank's own gradient."""
+        """The `grad` of every weight that was used is now this rank's own gradient."""
         raise NotImplementedError("fsdp_unit: after backward")

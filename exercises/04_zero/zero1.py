@@ -1,25 +1,25 @@
-"""ZeRO-1: each rank keeps the optimizer's state of its own shard, and updates that shard only.
+"""ZeRO-1: each rank keeps the optimizer state of its own shard, and updates only that shard.
 
-Notebook 04. AdamW keeps two numbers for each parameter, and with plain data parallelism every rank
-keeps all of them. But to update an element nobody needs the state of another one. So rank i keeps
-the state of shard i, and a step is: average the gradients so that each rank gets its shard of them
-(reduce-scatter), update that shard, and collect the updated shards of all ranks (all-gather). That
-is as many bytes as DDP's all-reduce, which is both in one: 2(N-1)/N·S.
+Notebook 04. AdamW keeps two numbers for each element of the parameters, and with plain data
+parallelism every rank keeps all of them. But the update of one element does not need the state of
+another. So rank i keeps the state of shard i. A step averages the gradients so that each rank gets
+its shard of them (reduce-scatter), updates that shard, and collects the updated shards of all ranks
+(all-gather). That sends as many bytes as DDP's all-reduce, which does both in one: 2(N-1)/N·S.
 
-Given are `flatten`, which makes a group's parameters views of one flat tensor, and everything
+`flatten`, which makes a group's parameters views of one flat tensor, is given, and so is everything
 around the two functions that you write:
 
-- `add_param_group(param_group)`: `flat` holds this group's parameters. This rank's shard of it is
-  the part with number `group.index` of `group.size` equal parts; it becomes one `nn.Parameter` that
-  shares memory with `flat`. `self.inner`, an optimizer of the class `self.optimizer`, gets it, with
-  all other entries of `param_group` (lr, weight_decay, ...). The first group makes `self.inner`
-  with `self.options`; each later one is added to it, in order.
-- `step()`: for each group the mean over all ranks of the full gradients, cut like `flat`, of which
-  the shard gets its part as `.grad`; then `self.inner.step()`; then the parameters of all ranks.
-  A parameter without a gradient on this rank takes part with zeros.
+- `add_param_group(param_group)`: the lines that are given make `flat`, which holds this group's
+  parameters. Cut it into `group.size` equal parts: this rank's shard is part `group.index`. Make it
+  one `nn.Parameter` that shares memory with `flat`. Give it to `self.inner`, an optimizer of the
+  class `self.optimizer`, with all other entries of `param_group` (lr, weight_decay, ...). The first
+  group creates `self.inner`, with `self.options`; each later one is added to it, in order.
+- `step()`: for each group, average the full gradients over all ranks so that this rank gets its
+  part, cut like `flat`, as the shard's `.grad`. Then call `self.inner.step()`, and then collect the
+  updated parameters from all ranks. A parameter without a gradient on this rank counts as zeros.
 
 Rules: gradients may have been accumulated by several backwards. `self.param_groups` are those of
-`self.inner`; a learning-rate schedule writes there. Use `course_lib.comm`, for example
+`self.inner`; a learning-rate schedule writes to them. Use `course_lib.comm`, for example
 `ring_reduce_scatter` and `ring_all_gather`, which work in place on a flat tensor. The optimizer
 works element by element, as SGD and AdamW do. All parameters of a group have one dtype.
 
@@ -36,7 +36,7 @@ from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatt
 
 
 def flatten(params: list[nn.Parameter], group: Group) -> torch.Tensor:
-    """Makes parameters views of one flat tensor, padded for `group`, the same on all ranks."""
+    """Makes parameters views of one flat tensor: rank 0's values, padded for `group`."""
     count = sum(p.numel() for p in params)
     flat = params[0].new_zeros(-(-count // group.size) * group.size)
     parts = flat[:count].split([p.numel() for p in params])
@@ -54,7 +54,7 @@ class Zero1:
         params: parameters, or parameter groups (dicts with "params"), as for any optimizer.
         optimizer: a class, `torch.optim.AdamW` for example.
         group: the ranks.
-        options: for the optimizer.
+        options: keyword arguments for the optimizer.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Zero1:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """One for each group that was given; "params" holds its shard."""
+        """One for each param group, in order; "params" holds its shard."""
         return self.inner.param_groups
 
     def zero_grad(self) -> None:
@@ -80,7 +80,7 @@ class Zero1:
                 param.grad = None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Takes care of more parameters."""
+        """Adds parameters that the optimizer updates from now on."""
         params = [param for param in param_group["params"] if param.requires_grad]
         flat = flatten(params, self.group)
         self.flats.append((params, flat))
@@ -88,5 +88,5 @@ class Zero1:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Averages the gradients, updates this rank's shards, collects the parameters."""
+        """Averages the gradients, updates this rank's shards and collects the parameters."""
         raise NotImplementedError("zero1: write your answer here")

@@ -1,26 +1,28 @@
 """ZeRO-2: gradients in shards as well; each bucket is reduce-scattered while backward goes on.
 
-Notebook 04. With ZeRO-1 every rank still holds all gradients until the step, and needs only its
-shard of them. But a gradient is complete long before backward ends: autograd then calls the
-parameter's hook. So a gradient moves into its bucket at once, and a bucket that has all of its
-gradients is averaged over the ranks by a reduce-scatter; this rank keeps its shard of the result
-and the bucket's memory is given back. At most S/N and two buckets of gradients are held.
+Notebook 04. With ZeRO-1 every rank still holds all gradients until the step, although it needs only
+its shard of them. But a gradient is complete long before backward ends: autograd then calls the
+parameter's hook. So each gradient moves into its bucket at once, and a bucket that has all of its
+gradients is averaged over the ranks by a reduce-scatter. This rank keeps its shard of the result,
+and the bucket's memory is freed. A rank then holds at most S/N bytes and two buckets of gradients.
 
-Given are `Bucket`, `cut_in_buckets` and everything around the three functions that you write:
+`Bucket`, `cut_in_buckets` and everything around the three functions that you write are given:
 
-- `watch(bucket)` has `self.on_gradient` called as soon as a parameter of this bucket has its whole
-  gradient: a `post_accumulate_grad_hook`. `functools.partial` hands the bucket over.
+- `watch(bucket)` registers a `post_accumulate_grad_hook` on each parameter of the bucket, so that
+  `self.on_gradient(bucket, param)` is called as soon as the parameter's gradient is complete.
+  `functools.partial` passes the bucket.
 - `on_gradient(bucket, param)` adds the gradient at its place in `bucket.full`, a flat tensor like
-  `bucket.flat` that is made (as zeros) only now, if there is none. Then the parameter's own `.grad`
-  is given back, and a bucket that is complete is reduced.
+  `bucket.flat`. If there is none yet, make it now, as zeros. Then free the parameter's own `.grad`,
+  and reduce the bucket if it is complete.
 - `reduce(bucket)` averages `bucket.full` over the ranks and adds this rank's part to the gradient
-  of `bucket.shard`; then it gives `bucket.full` back and gets the bucket ready for the next
-  backward. A part that is a view of `bucket.full` would keep all of it alive.
+  of `bucket.shard`. Then it frees `bucket.full` and gets the bucket ready for the next backward. A
+  part that is a view of `bucket.full` would keep all of it alive.
 
-Rules: several backwards before a step add up; each of them reduces its buckets. After a backward
-no parameter has a `.grad`. Every rank uses the same parameters; what none uses leaves a bucket
-incomplete until `step`, which reduces it. One reduce-scatter for each bucket and backward: use
-`ring_reduce_scatter`, which works in place, or `reduce_scatter` of `course_lib.comm`.
+Rules: several backwards before a step add up, and each of them reduces its buckets. After a
+backward no parameter has a `.grad`. Every rank uses the same parameters. A parameter that no rank
+uses leaves its bucket incomplete until `step`, which reduces it. Make one reduce-scatter for each
+bucket and backward: use `ring_reduce_scatter`, which works in place, or `reduce_scatter`, both of
+`course_lib.comm`.
 
 Your answer may use `comm` of `course_lib`.
 """
@@ -44,7 +46,7 @@ class Bucket:
         shard: this rank's part of `flat`, for the optimizer; shares its memory.
         places: where each parameter lies in `flat`, and in `full`, as a slice.
         full: this rank's gradients, in the order of `flat`; None while there are none.
-        missing: parameters whose gradient has not come in this backward.
+        missing: parameters whose gradient has not arrived in this backward.
     """
 
     def __init__(self, params: list[nn.Parameter], group: Group) -> None:
@@ -83,7 +85,7 @@ class Zero2:
         optimizer: a class that works element by element.
         group: the ranks.
         cap: bytes of a bucket.
-        options: for the optimizer.
+        options: keyword arguments for the optimizer.
     """
 
     def __init__(
@@ -101,12 +103,12 @@ class Zero2:
             self.watch(bucket)
 
     def watch(self, bucket: Bucket) -> None:
-        """Has `on_gradient(bucket, param)` called when a gradient is complete."""
+        """Arranges that `on_gradient(bucket, param)` is called when a gradient is complete."""
         raise NotImplementedError("zero2: write your answer here")
 
     @torch.no_grad()
     def on_gradient(self, bucket: Bucket, param: nn.Parameter) -> None:
-        """The gradient of one parameter of the bucket is complete, in `param.grad`."""
+        """Called when the gradient of one parameter of the bucket is complete in `param.grad`."""
         raise NotImplementedError("zero2: write your answer here")
 
     @torch.no_grad()

@@ -1,7 +1,7 @@
-"""A row-parallel product in pieces: the message of one piece travels under the next product.
+"""A row-parallel product in pieces: each piece's message travels during the next product.
 
 Notebook 06. A rank has some of the inputs of a linear layer, so its product is one summand of the
-result, and an all-reduce adds the summands up. The sum is taken for each token by itself. So the
+result, and an all-reduce adds the summands up. The sum is independent for each token, so the
 product can be cut into pieces of some tokens each:
 
     product 0 │ product 1    │ product 2    │
@@ -9,17 +9,18 @@ product can be cut into pieces of some tokens each:
 
 Rules, for x [T, I_r], this rank's inputs of T tokens, and weight [O, I_r]:
 
-- The pieces are those of `torch.tensor_split` along the tokens: T need not be a multiple of their
-  number, but there are at least as many tokens as pieces.
-- Each product is made by `multiply(piece, weight)`, called once for each piece and in order; it
-  returns `piece · weightᵀ`, a tensor of its own. (The grader marks in it when a product begins.)
-- The all-reduce of a piece is begun before the next product, and is not waited for while products
-  are left. Before the function returns, all are waited for: a tensor under way is nobody's to read.
-- The result [T, O] is the sum over the ranks, the same on every rank: 2(N-1)/N·S bytes in all, in
-  as many all-reduces as there are pieces.
-- Gradients flow to x and weight, each rank its own, as in one process for the whole result. The
-  result is the same on all ranks, so its gradient is too: backward sends nothing.
-- x, weight and the gradient that comes in stay as they are.
+- Cut x along the tokens as `torch.tensor_split` does. T need not be a multiple of the number of
+  pieces, but there are at least as many tokens as pieces.
+- Compute each product with `multiply(piece, weight)`, once for each piece and in order. It returns
+  `piece · weightᵀ` in a new tensor. (The grader uses it to record when each product begins.)
+- Start the all-reduce of a piece before the next product, and do not wait for any of them while
+  products are left. Wait for all of them before the function returns: nobody may read a tensor
+  whose all-reduce is still under way.
+- The result [T, O] is the sum over the ranks, the same on every rank. It costs 2(N-1)/N·S bytes in
+  all, with S the bytes of the result, in as many all-reduces as there are pieces.
+- Each rank gets the gradients of its own x and weight, as in one process with the whole result. All
+  ranks have the same result, so they also have the same gradient of it: backward sends nothing.
+- x, weight and the incoming gradient must not be changed.
 
 Your answer may use `comm` of `course_lib`.
 """
@@ -51,20 +52,20 @@ class InPieces(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        """One gradient for each argument of forward; None for those that have none."""
+        """Returns one gradient for each argument of forward; None for those that have none."""
         raise NotImplementedError("async_row_parallel: backward")
 
 
 def async_row_parallel(
     x: torch.Tensor, weight: torch.Tensor, pieces: int, multiply: Multiply, group: Group
 ) -> torch.Tensor:
-    """A row-parallel product whose messages hide behind its own products.
+    """Computes a row-parallel product whose messages overlap with its own products.
 
     Args:
         x: this rank's inputs, [T, I_r].
         weight: this rank's columns of the weight, [O, I_r].
-        pieces: into how many pieces the tokens are cut, 1 to T.
-        multiply: makes one product.
+        pieces: the number of pieces that the tokens are cut into, 1 to T.
+        multiply: computes one product.
         group: the ranks.
 
     Returns:

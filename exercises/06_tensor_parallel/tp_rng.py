@@ -1,10 +1,11 @@
 """Random numbers under tensor parallelism: equal where tensors are replicated, else different.
 
-Notebook 06. Dropout takes its mask from the process's default generator. With tensor parallelism
-some tensors are replicated: all ranks hold the same, and must drop the same elements, or they are
-replicated no more. Others are sharded: each rank holds other columns or heads. There all ranks must
-drop different elements, or the same mask repeats in every shard. One generator cannot do both.
-So there are two streams of random numbers on each rank, and a region of code says which it uses:
+Notebook 06. Dropout draws its mask from the process's default generator. With tensor parallelism,
+some tensors are replicated: all ranks hold the same values and must drop the same elements, or the
+tensors would no longer be replicated. Others are sharded: each rank holds different columns or
+heads. There the ranks must drop different elements, or the same mask would repeat in every shard.
+One generator cannot do both. So each rank has two streams of random numbers, and a region of code
+says which of them it uses:
 
     rng = RegionRng(seed, group)
     with rng.region("replicated"):
@@ -13,22 +14,24 @@ So there are two streams of random numbers on each rank, and a region of code sa
         y_part = dropout(y_part)
 
 Rules
-- In "replicated" regions the numbers are the same on all ranks of the group; in "sharded" ones no
-  rank has those of another, nor those of the replicated regions.
-- Each kind has a stream, which goes on where the last region of that kind ended: regions never
-  repeat numbers, and what is drawn in the other kind or outside does not matter to it.
-- A stream depends on nothing but `seed` and the kind of region and, if sharded, `group.index`.
-  Not on the global rank, nor on what the default generator was at: so training can be repeated,
-  and the replicas of a model can each be given a seed of their own.
-- Whoever draws outside never notices: making a RegionRng and entering regions leave the default
-  generator where it was. That holds too if an exception ends the region; the stream keeps what was
-  drawn until then, and the exception goes on to the caller.
+- In "replicated" regions all ranks of the group draw the same numbers. In "sharded" regions every
+  rank draws different numbers, and none of those of the replicated regions.
+- Each kind has one stream, which continues where the last region of that kind ended. So regions
+  never repeat numbers, and a stream does not depend on what is drawn in regions of the other kind
+  or outside.
+- A stream depends only on `seed`, on the kind of region and, if sharded, on `group.index`. It does
+  not depend on the global rank or on the state of the default generator. So a training run can be
+  repeated, and each replica of a model can have its own seed.
+- Code outside the regions notices nothing: making a RegionRng, and entering and leaving regions,
+  leave the default generator in the state that it had. That also holds if an exception ends the
+  region. The stream then continues after the numbers drawn so far, and the exception goes on to the
+  caller.
 - Nothing is sent.
 
-The default generator's state is `torch.get_rng_state()`, a tensor, and `torch.set_rng_state(state)`
-brings it back. `torch.Generator().manual_seed(n).get_state()` is the state of a stream with seed n,
-and does not touch the default one. (A GPU has a generator of its own, with the same pair of
-functions in `torch.cuda`. Here everything runs on CPU.)
+`torch.get_rng_state()` is the default generator's state, a tensor, and `torch.set_rng_state(state)`
+restores it. `torch.Generator().manual_seed(n).get_state()` is the state of a stream with seed n,
+and does not touch the default generator. (A GPU has its own generator, with the same two functions
+in `torch.cuda`. Here everything runs on the CPU.)
 
 Your answer may use `comm` of `course_lib`.
 """

@@ -2,32 +2,32 @@
 
 Notebook 06. A model's logits are its largest activation: B·T·V numbers, for B sequences of T tokens
 and a vocabulary of V. If the last matrix is cut along the vocabulary, each rank computes the logits
-of its own V_r tokens, B·T·V_r numbers. To gather them would send B·T·V numbers and hold them on
+of its own V_r vocabulary entries, B·T·V_r numbers. Gathering them would put all B·T·V numbers on
 every rank. But the loss of one token,
 
     loss = log(Σ exp(logit - peak)) - (logit[target] - peak)        the sum over all V logits
 
-needs just three numbers that all ranks contribute to: the largest logit `peak`, the target's logit,
-which lies on one rank, and the sum of the exponentials. So three all-reduces of B·T numbers do. And
-its gradient, exp(logit - peak) / sum, less one at the target, needs nothing that a rank does not
-have already: backward sends nothing.
+needs only three numbers that are spread over the ranks: the largest logit `peak`, the target's
+logit, which lies on one rank, and the sum of the exponentials. So three all-reduces of B·T numbers
+are enough. The gradient is exp(logit - peak) / sum, minus one at the target. A rank already has all
+that it needs for that: backward sends nothing.
 
 Rules
-- The loss of each token [B, T], unreduced, the same on every rank. Autograd then calls `backward`
-  with the gradient of that, the same on every rank.
-- The cut is that of `torch.tensor_split`: V need not divide by N, so slices may differ by one, but
-  each has one logit or more. `first`, which `forward` is given, is the global number of the slice's
-  first logit. Targets are global numbers: a rank looks up only those that lie in its slice, and
-  contributes 0 for the others.
-- `peak` is the largest logit of *all* ranks: logits of 10 000 on one and -10 000 on another must
-  give a finite loss. (Any other number gives the same loss on paper, as long as it is the same on
-  all ranks. No gradient flows through it.)
-- It costs 3·2(N-1)/N·B·T numbers on the wire in forward, none in backward. No rank ever holds more
+- Return the loss of each token [B, T], unreduced, the same on every rank. Autograd then calls
+  `backward` with the gradient of this loss, which is the same on every rank as well.
+- The logits are cut as `torch.tensor_split` cuts: N need not divide V, so slices may differ by one
+  in size, but each has at least one logit. The argument `first` of `forward` is the global number
+  of the slice's first logit. Targets are global numbers: a rank looks up only those that lie in its
+  slice, and contributes 0 for the others.
+- `peak` is the largest logit of *all* ranks: logits of 10 000 on one rank and -10 000 on another
+  must give a finite loss. (Mathematically, any other number gives the same loss, as long as it is
+  the same on all ranks. No gradient flows through it.)
+- Each rank sends 3·2(N-1)/N·B·T numbers in forward, and none in backward. No rank ever holds more
   than a few tensors of the size of its slice; keep one of them for the backward.
-- `logits_part` and `targets` stay as they are.
+- `logits_part` and `targets` must not be changed.
 
-`all_reduce` of `course_lib.comm` works in place, and knows `op="max"`. Autograd does not look into
-a Function: what `forward` does there is invisible to it, and `backward` is all that it knows.
+`all_reduce` of `course_lib.comm` works in place, and also takes `op="max"`. Autograd does not look
+into a Function: what `forward` does is invisible to it, and it only calls your `backward`.
 
 Your answer may use `comm` of `course_lib`.
 """
@@ -46,7 +46,7 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, logits_part: torch.Tensor, targets: torch.Tensor, first: int, group: Group
     ) -> torch.Tensor:
-        """The loss [B, T]. What the backward needs goes into `ctx.save_for_backward(...)`."""
+        """Returns the loss [B, T]; save what backward needs with `ctx.save_for_backward(...)`."""
         raise NotImplementedError("vocab_parallel_cross_entropy: the loss of each token")
 
     @staticmethod
@@ -58,10 +58,11 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
 def vocab_parallel_cross_entropy(
     logits_part: torch.Tensor, targets: torch.Tensor, vocabulary: int, group: Group
 ) -> torch.Tensor:
-    """The cross-entropy of each token.
+    """Computes the cross-entropy of each token.
 
     Args:
-        logits_part: this rank's logits [B, T, V_r], part `group.index` of a `tensor_split` of all.
+        logits_part: this rank's logits [B, T, V_r], part `group.index` of a `tensor_split` of all
+            logits along the last dim.
         targets: int64 [B, T], numbers from 0 to V - 1; the same on every rank.
         vocabulary: V, at least the group's size.
         group: the ranks that share the vocabulary.

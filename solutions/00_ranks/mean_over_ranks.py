@@ -5,9 +5,9 @@ has a tensor, for instance the loss of its own batch. Return the mean over the r
 element, on every rank.
 
 Rules:
-- The result is a new tensor. The one that came in keeps its value, since the caller still needs it.
-- Only ranks of the group take part; `group.size` says how many they are.
-- One all-reduce is enough, and more bytes than that are not accepted.
+- The result is a new tensor. The input keeps its value, since the caller still needs it.
+- Only ranks of the group take part; `group.size` says how many there are.
+- One all-reduce is enough; an answer that sends more bytes is not accepted.
 
 `all_reduce(tensor, group)` of `course_lib.comm` replaces a tensor by the sum over the group.
 """
@@ -21,7 +21,7 @@ def mean_over_ranks(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     """The mean of the ranks' tensors.
 
     Args:
-        tensor: this rank's, of any shape and a floating-point dtype; the same on all ranks.
+        tensor: this rank's values, floating-point. Shape (any) and dtype are the same on all ranks.
         group: the ranks that take part.
 
     Returns:

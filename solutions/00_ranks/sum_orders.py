@@ -1,12 +1,12 @@
-"""One sum, four orders: how far apart they are, and which tolerance follows.
+"""One sum in four ways: how far apart the results are, and which tolerance follows from that.
 
 Notebook 00. A computer rounds after every addition, so (a + b) + c and a + (b + c) differ, and an
-all-reduce adds in an order that you do not choose. In a dtype with 1 + eps as the number after 1,
-one addition is off by at most eps/2 of its result.
+all-reduce adds in an order that you do not choose. If 1 + eps is the next number
+after 1 in a dtype, the rounding error of one addition is at most eps/2 times its result.
 
 Rules: every partial sum is rounded to x's dtype, so nothing may be accumulated in a wider one
-(`torch.sum` and `cumsum` do that behind your back): add tensors of x's dtype with `+`. Only the sum
-`float64` is taken in float64 throughout.
+(`torch.sum` and `cumsum` do that behind your back): add tensors of x's dtype with `+`. The only
+exception is the sum named `float64`, which is computed in float64 throughout.
 """
 
 import torch
@@ -16,16 +16,16 @@ def sum_orders(x: torch.Tensor) -> dict[str, torch.Tensor]:
     """Adds up the same numbers in four ways.
 
     Args:
-        x: at least one number, one-dimensional, of any floating-point dtype.
+        x: one-dimensional, at least one number, of any floating-point dtype. Not changed.
 
     Returns:
-        Four scalar tensors; the first three have x's dtype.
+        Four scalar tensors (no dimensions); the first three have x's dtype.
         `forwards`: x[0] + x[1], then + x[2], and so on.
-        `pairwise`: neighbours first, x[0] + x[1], x[2] + x[3], ...; of these sums again the
-        neighbours, until one is left. Where their number is odd, the last one waits for the next
-        round.
-        `by_magnitude`: like forwards, but smallest absolute value first.
-        `float64`: as float64.
+        `pairwise`: in rounds. The first round adds neighbours, x[0] + x[1], x[2] + x[3], ...; the
+        next adds neighbours among these sums, and so on until one is left. If a round has an odd
+        number of terms, the last one goes into the next round as it is.
+        `by_magnitude`: like `forwards`, but the smallest absolute value comes first.
+        `float64`: the sum of the numbers converted to float64, a float64 tensor.
     """
 
     # BEGIN SOLUTION: the sums
@@ -49,16 +49,16 @@ def sum_orders(x: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def tolerance_for(dtype: torch.dtype, n: int) -> float:
-    """How far a sum of n numbers may be from the exact one, as a part of the sum of their |x|.
+    """How far a sum of n numbers may be from the exact sum, as a fraction of the sum of their |x|.
 
-    It must never refuse a right sum, whatever the numbers and their order; yet it must refuse one
-    in which one of n equal numbers is missing, wherever the dtype is good enough to tell. Above 1
-    it would take 0 for a right sum, so it is never more than that. Integers are added without
-    error.
+    A sum within the tolerance is accepted. It must accept every right sum, whatever the numbers and
+    their order. It must reject a sum in which one of n equal numbers is missing, wherever the dtype
+    is precise enough to tell. It is at most 1, because above 1 even 0 would be accepted as the sum.
+    For integer dtypes it is 0.0: integers are added without error.
 
     Args:
-        dtype: in which the numbers are added.
-        n: how many they are.
+        dtype: the dtype in which the numbers are added.
+        n: how many numbers there are.
     """
     # BEGIN SOLUTION: the tolerance
     if not dtype.is_floating_point:

@@ -1,25 +1,25 @@
-"""accumulate: one update from k micro-batches on every rank, every token counting the same.
+"""accumulate: one update from k micro-batches on every rank, in which every token counts the same.
 
 Notebook 03. The loss of an update is a mean over *tokens*:
 
     loss = sum of the losses of all counted tokens / number of all counted tokens
 
-where "all" means all micro-batches of the update on all ranks, and a token counts if its target is
-not `ignore_index` (padding, or a prompt that is not to be learnt). Micro-batches have very
-different numbers of counted tokens, some have none. So a mean of the micro-batches' means is
-another loss: it lets a token of a short text weigh more than one of a long text.
+where "all" means all micro-batches of the update on all ranks. A token counts if its target is not
+`ignore_index` (padding, or a prompt that is not to be learnt). Micro-batches have very different
+numbers of counted tokens, and some have none. So a mean of the micro-batches' means is a different
+loss: it gives a token of a short text more weight than one of a long text.
 
-`accumulate` takes the next k micro-batches from an iterator (fewer, if there are not so many left),
-does their forwards and backwards, and leaves the gradients of that loss in the parameters. It
-neither zeroes gradients nor steps.
+`accumulate` takes the next k micro-batches from an iterator (fewer if fewer are left), runs their
+forwards and backwards, and adds the gradients of that loss to the parameters' gradients. It does
+not zero gradients and does not step.
 
 Rules:
 - `model` averages its gradients over the group at the end of a backward: it adds up the ranks'
-  gradients and divides by their number. It does not if that backward's *forward* was made inside
-  `with model.no_sync():`. Synchronise once an update.
-- Besides, one collective of at most 64 bytes an update is allowed, with `course_lib.comm`.
-- One micro-batch after another: no graph of an earlier one is held.
-- All ranks have equally many micro-batches. In an update at least one token counts, on some rank.
+  gradients and divides by the number of ranks. It does not do so if the *forward* of that backward
+  was made inside `with model.no_sync():`. Synchronise once per update.
+- Besides that, you may make one collective of at most 64 bytes per update, with `course_lib.comm`.
+- Finish each micro-batch before the next: hold no graph of an earlier one.
+- All ranks have equally many micro-batches. In each update, at least one token counts on some rank.
 """
 
 from collections.abc import Iterator
@@ -40,18 +40,20 @@ def accumulate(
     group: Group,
     ignore_index: int = -100,
 ) -> float | None:
-    """Forward and backward of the next k micro-batches, as if they were one batch on one process.
+    """Runs forward and backward of the next k micro-batches, as if they were one batch.
 
     Args:
-        model: tokens, int64 [B, T], to logits [B, T, V]; averages gradients, has `no_sync()`.
+        model: takes tokens, int64 [B, T], and returns logits [B, T, V]; averages its gradients, and
+            has `no_sync()`.
         micro: gives (tokens, targets), int64 [B, T] each; at most k are taken.
-        k: micro-batches of an update.
+        k: number of micro-batches in an update.
         group: the data-parallel ranks; not always all ranks of the job.
-        ignore_index: targets of this value do not count.
+        ignore_index: targets with this value do not count.
 
     Returns:
-        This rank's part of the loss: the losses of its own counted tokens, divided by the number
-        of all. (Added up over the ranks, that is the loss.) None if no micro-batch was left.
+        This rank's part of the loss, a number without a graph: the sum of the losses of its own
+        counted tokens, divided by the number of all counted tokens. (The sum over the ranks is the
+        loss.) None if no micro-batch was left.
     """
     # BEGIN SOLUTION
     window = list(islice(micro, k))

@@ -1,24 +1,24 @@
-"""clip_grad_norm: once an update, after the synchronisation, on unscaled gradients.
+"""clip_grad_norm: once per update, after the synchronisation, on unscaled gradients.
 
 Notebook 03. One bad batch can give a gradient a hundred times longer than usual, and one such step
-can undo hours. So the *whole* gradient, all parameters as one long vector, is made shorter if its
-norm is above a limit. It keeps its direction. Write two functions:
+can undo hours of training. So the *whole* gradient, all parameters as one long vector, is made
+shorter if its norm is above a limit. It keeps its direction. Write two functions:
 
 1. `clip_grad_norm(parameters, max_norm, norm_type)`: computes the norm of all gradients together,
    multiplies each gradient, in place, by min(1, max_norm / (norm + 1e-6)), and returns the norm
-   that was there before. Parameters without a gradient are left out. `parameters` may be a
-   generator, such as `model.parameters()`.
-2. `update(...)`: one update from a window of micro-batches of equal size. The loss of the update is
-   the mean over the window. For half precision each loss is multiplied by `scale` before its
-   backward, so that small gradients do not become 0; before anybody looks at the gradients, they
-   are divided by `scale` again. Then the gradients are clipped (2-norm), and the optimizer steps.
+   from before. Parameters without a gradient are left out. `parameters` may be a generator, such
+   as `model.parameters()`.
+2. `update(...)`: makes one update from a window of micro-batches of equal size. The loss of the
+   update is the mean over the window. As in half precision, each loss is multiplied by `scale`
+   before its backward, so that small gradients do not become 0. Before the gradients are used, they
+   are divided by `scale` again. Then they are clipped (2-norm), and the optimizer steps.
 
 Rules for `update`:
 - `model` averages its gradients over the group at the end of a backward, unless that backward's
-  forward was made inside `with model.no_sync():`. Synchronise once an update; send nothing else.
-- What is clipped is the gradient of the whole update: of all micro-batches and all ranks.
-- Gradients are changed in place (`gradient.mul_`, `div_`): they may be views of a bucket.
-- Gradients are zeroed at the beginning.
+  forward was made inside `with model.no_sync():`. Synchronise once per update; send nothing else.
+- Clip the gradient of the whole update: of all micro-batches and all ranks.
+- Change gradients in place (`gradient.mul_`, `div_`): they may be views of a bucket.
+- Zero the gradients at the beginning.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,11 +35,11 @@ def clip_grad_norm(
 
     Args:
         parameters: some may have no gradient.
-        max_norm: the norm that is allowed for all gradients together.
+        max_norm: the largest norm that is allowed for all gradients together.
         norm_type: 2.0, another p of the p-norm, or infinity for the largest absolute value.
 
     Returns:
-        The norm before, a scalar tensor.
+        The norm before clipping, a scalar tensor.
     """
     # BEGIN SOLUTION
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -60,15 +60,15 @@ def update(
     max_norm: float,
     scale: float,
 ) -> torch.Tensor:
-    """One update: the window's micro-batches, unscale, clip, step.
+    """Makes one update: runs the window's micro-batches, unscales, clips and steps.
 
     Args:
-        model: averages gradients, has `no_sync()`.
-        optimizer: of its parameters.
-        loss_fn: outputs and targets of a micro-batch to its mean loss.
+        model: averages its gradients, and has `no_sync()`.
+        optimizer: the optimizer of its parameters.
+        loss_fn: takes a micro-batch's outputs and targets, and returns its mean loss.
         window: (inputs, targets) of each micro-batch, all of one size.
-        max_norm: the norm that is allowed.
-        scale: what losses are multiplied by before their backward.
+        max_norm: the largest norm that is allowed.
+        scale: each loss is multiplied by it before its backward.
 
     Returns:
         The norm of the update's unscaled gradient before clipping; the same on every rank.

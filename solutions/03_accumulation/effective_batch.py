@@ -1,44 +1,45 @@
 """effective_batch: what accumulation buys, what it costs, and what it leaves as it is.
 
-Notebook 03. An update takes k micro-batches of b samples on each of N ranks, one after the other.
-Write four small functions that say, before anything runs, how large the batch really is, what a
-rank holds at most, how long an update takes, and the smallest k that fits.
+Notebook 03. In an update, each of N ranks runs k micro-batches of b samples, one after another.
+Write four small functions that say, before anything runs, how large the batch really is, how much
+memory a rank needs, how long an update takes, and which k is the smallest that fits.
 
-The model is trained in float32 with Adam (4 bytes a number), replicated on every rank:
+The model is trained in float32 with Adam, and replicated on every rank. Every number has 4 bytes.
+A rank holds
 
-- parameters: as many as there are; a gradient for each, which stays from the first micro-batch to
-  the update; Adam's two moments for each;
-- activations: the graph of one micro-batch, `activation_bytes` a sample. It is gone when the
+- the parameters; a gradient for each, which stays from the first micro-batch to the update; and
+  Adam's two moments for each;
+- activations: the graph of one micro-batch, `activation_bytes` per sample. It is freed when the
   backward ends, before the next forward begins.
 
-Time: a micro-batch takes `overhead` seconds, however small it is (kernels are launched, the
-pipeline of the hardware is filled), and `sample_seconds` for each of its samples. Each
-synchronisation is an all-reduce of all gradients on a ring: a rank sends 2(N-1)/N·S bytes at
-`bandwidth`, and nothing overlaps with it. With `no_sync` there is one for each update, without it
-one for each micro-batch. A single rank sends nothing.
+A micro-batch takes `overhead` seconds, however small it is (kernels are launched, the pipeline of
+the hardware fills up), plus `sample_seconds` for each of its samples. Each synchronisation is an
+all-reduce of all gradients on a ring: a rank sends 2(N-1)/N·S bytes at `bandwidth`, with S the
+bytes of the gradients, and nothing overlaps with it. With `no_sync` there is one synchronisation
+per update, without it one per micro-batch. A single rank sends nothing.
 
-Rules: plain Python. Everything runs on one process.
+Rules: use plain Python. Nothing is sent: the four functions are arithmetic.
 """
 
 
 def effective_batch(micro_batch: int, k: int, ranks: int) -> int:
-    """Samples that one update has seen."""
+    """The number of samples in one update, over all ranks."""
     # BEGIN SOLUTION: the samples
     return micro_batch * k * ranks
     # END SOLUTION
 
 
 def peak_bytes(parameters: int, activation_bytes: int, micro_batch: int, k: int) -> dict[str, int]:
-    """The most that a rank holds of each kind during an update.
+    """The most bytes of each kind that a rank holds during an update.
 
     Args:
         parameters: how many numbers the model has.
         activation_bytes: bytes of the graph of one sample.
-        micro_batch: samples of a micro-batch.
-        k: micro-batches of an update.
+        micro_batch: samples in a micro-batch.
+        k: micro-batches in an update.
 
     Returns:
-        Bytes of `parameters`, `gradients`, `optimizer state` and `activations`.
+        A dict of bytes with the keys `parameters`, `gradients`, `optimizer state`, `activations`.
     """
     # BEGIN SOLUTION: the peaks
     return {
@@ -60,17 +61,17 @@ def update_seconds(
     bandwidth: float,
     no_sync: bool = True,
 ) -> float:
-    """Seconds of one update.
+    """The seconds that one update takes.
 
     Args:
         parameters: how many numbers the model has.
-        micro_batch: samples of a micro-batch.
-        k: micro-batches of an update.
+        micro_batch: samples in a micro-batch.
+        k: micro-batches in an update.
         ranks: N.
-        sample_seconds: forward and backward of one sample.
-        overhead: of each micro-batch.
-        bandwidth: bytes a second that a rank can send.
-        no_sync: whether gradients are synchronised once an update only.
+        sample_seconds: seconds for forward and backward of one sample.
+        overhead: seconds that each micro-batch costs besides.
+        bandwidth: bytes per second that a rank can send.
+        no_sync: True if gradients are synchronised only once per update.
     """
     # BEGIN SOLUTION: the time
     computing = k * (overhead + micro_batch * sample_seconds)
@@ -82,19 +83,19 @@ def update_seconds(
 def smallest_k(
     parameters: int, activation_bytes: int, global_batch: int, ranks: int, budget: int
 ) -> int:
-    """The fewest micro-batches of equal size with which an update fits into a rank's memory.
+    """The smallest number of micro-batches of equal size with which an update fits into memory.
 
-    It fits if the peaks of all kinds, added up, are not above the budget.
+    It fits if the sum of the peaks of all kinds is at most the budget.
 
     Args:
         parameters: how many numbers the model has.
         activation_bytes: bytes of the graph of one sample.
-        global_batch: samples of an update over all ranks.
+        global_batch: samples in an update, over all ranks.
         ranks: N.
-        budget: bytes of a rank's memory.
+        budget: bytes of memory that a rank has.
 
     Raises:
-        ValueError: `global_batch` does not divide by the ranks, or one sample does not fit.
+        ValueError: N does not divide `global_batch`, or not even one sample fits.
     """
     # BEGIN SOLUTION: the smallest k
     if global_batch % ranks:

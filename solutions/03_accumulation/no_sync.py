@@ -1,23 +1,23 @@
 """no_sync: several backwards, one synchronisation.
 
-Notebook 03. `DDP` below is complete but for one method. Every backward ends with an average of all
-gradients over the group. If an update is made of k micro-batches, that is k-1 times too often:
-the gradients of the first ones can add up on each rank, and their sum is averaged once.
+Notebook 03. `DDP` below is complete except for one method. Every backward ends by averaging all
+gradients over the group. If an update has k micro-batches, that is k-1 times too often: the
+gradients can add up on each rank, and their sum is averaged once.
 
 Write two things:
 
-1. `no_sync()`, a context manager: while it is active, `synchronises` is False; afterwards it has
-   the value that it had before, also if an exception was raised inside, and also if `no_sync()`
-   was used inside another `no_sync()`.
-2. `train_epoch`, a training loop that uses it. Each update takes k micro-batches; at the end of the
-   epoch there may be fewer left, and they make an update as well. The loss of an update is the
-   mean over its micro-batches (all of one size). Gradients are zero at the beginning of an update
-   and are synchronised once in it. Each micro-batch has its forward and its backward before the
-   next one begins, so that only one graph is held at a time.
+1. `no_sync()`, a context manager: while it is active, `synchronises` is False. Afterwards it has
+   the value that it had before, even if an exception was raised inside, and even if `no_sync()` was
+   used inside another `no_sync()`.
+2. `train_epoch`, a training loop that uses it. Each update takes k micro-batches; if fewer are left
+   at the end of the epoch, they make an update as well. The loss of an update is the mean over its
+   micro-batches (all of one size). The loop zeroes the gradients at the beginning of an update, and
+   synchronises them once in it. Each micro-batch runs its forward and its backward before the next
+   one begins, so that only one graph is held at a time.
 
-Mind where the decision falls: like torch's, this DDP looks at `synchronises` in the *forward*, and
-the backward does as that forward said. Do not call the group yourself, and leave the rest of the
-class as it is.
+Note when the decision is made: like torch's, this DDP looks at `synchronises` in the *forward*, and
+the backward does what the value in that forward says. Make no collective calls yourself, and leave
+the rest of the class as it is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +70,7 @@ class DDP(nn.Module):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backwards of forwards made inside do not synchronise."""
+        """If a forward is made inside, its backward does not synchronise."""
         # BEGIN SOLUTION
         before, self.synchronises = self.synchronises, False
         try:
@@ -87,14 +87,14 @@ def train_epoch(
     micro_batches: Sequence[tuple[torch.Tensor, torch.Tensor]],
     k: int,
 ) -> None:
-    """One pass over the micro-batches, with an update for every k of them.
+    """Makes one pass over the micro-batches, with an update for every k of them.
 
     Args:
         ddp: the model.
-        optimizer: of its parameters.
-        loss_fn: outputs and targets of one micro-batch to the mean loss of that micro-batch.
+        optimizer: the optimizer of its parameters.
+        loss_fn: takes one micro-batch's outputs and targets, and returns its mean loss.
         micro_batches: (inputs, targets) each, all of one size; equally many on every rank.
-        k: micro-batches of an update; the last update of the epoch may have fewer.
+        k: micro-batches in an update; the last update of the epoch may have fewer.
     """
     # BEGIN SOLUTION
     for begin in range(0, len(micro_batches), k):

@@ -1,25 +1,26 @@
 """HSDP: shards inside a node, replicas between nodes.
 
-Notebook 04. FSDP over all ranks sends every weight over the slowest link. Hybrid sharding lays the
-ranks on a mesh of two axes: `shard`, the ranks of one node with its fast links, and `replica`, the
-ranks with the same place on all nodes. With 2 nodes of 2 ranks:
+Notebook 04. FSDP over all ranks sends every weight over the slowest link. Hybrid sharding arranges
+the ranks in a mesh of two axes: `shard`, the ranks of one node, which share fast links, and
+`replica`, the ranks in the same place on all nodes. With 2 nodes of 2 ranks:
 
     node 0:  rank 0  rank 1     weights cut in 2: rank 0 and rank 2 have the first shard,
     node 1:  rank 2  rank 3                       rank 1 and rank 3 the second
 
-    gather    all-gather over `shard`: (g-1)/g·S bytes a rank, none of them between nodes
-    reduce    reduce-scatter over `shard`: (g-1)/g·S; then all-reduce over `replica` of what is
-              left, one shard: 2(n-1)/n·S/g bytes between the nodes
+    gather    all-gather over `shard`: each rank sends (g-1)/g·S bytes, none between nodes
+    reduce    reduce-scatter over `shard`: (g-1)/g·S bytes; then all-reduce the resulting shard
+              over `replica`: 2(n-1)/n·S/g bytes between the nodes
 
-with g ranks on each of n nodes, and S bytes of weights. A rank holds S/g, more than FSDP's S/(g·n).
+with g ranks on each of n nodes, and S bytes of weights. A rank holds S/g bytes, where FSDP over all
+ranks holds S/(g·n).
 
 Rules
-- `flat` holds all weights in one row, the same on every rank. Its size need not divide by g: pad it
-  with zeros. Keep the shard alone, in memory of its own.
-- `gather` returns the weights without the padding, and works again after the shard was changed.
-- `reduce` gets this rank's own gradient, as long as `flat`, and leaves it as it is. It *adds* the
+- `flat` holds all weights in one dimension, the same on every rank. g need not divide its size: pad
+  it with zeros at the end. Keep only the shard, in its own memory.
+- `gather` returns the weights without the padding, with the values that the shards have now.
+- `reduce` gets this rank's own gradient, as long as `flat`, and must not change it. It *adds* the
   mean over all ranks of the mesh to `weights.grad`; the gradient of the padding is zero.
-- Which functions of `course_lib.comm` you take is free. g or n may be 1.
+- You may choose the functions of `course_lib.comm`. g or n may be 1.
 """
 
 import torch
@@ -29,7 +30,7 @@ from course_lib.comm import Group, all_gather, all_reduce, reduce_scatter
 
 
 def padded(row: torch.Tensor, parts: int) -> torch.Tensor:
-    """The row, with zeros behind it up to a multiple of `parts` elements."""
+    """Appends zeros to the row, up to a multiple of `parts` elements."""
     return nn.functional.pad(row, (0, -len(row) % parts))
 
 
@@ -37,12 +38,12 @@ class HSDP:
     """Weights that are sharded over one axis of a mesh, and replicated over the other.
 
     Args:
-        flat: all weights, one row.
+        flat: all weights, one dimension.
         shard: this rank's group along the axis `shard`: g ranks.
         replica: this rank's group along the axis `replica`: n ranks.
 
     Attributes:
-        weights: this rank's shard, one row; what the optimizer gets.
+        weights: this rank's shard, one dimension, an `nn.Parameter`: the optimizer gets it.
     """
 
     def __init__(self, flat: torch.Tensor, shard: Group, replica: Group) -> None:
@@ -54,7 +55,7 @@ class HSDP:
         # END SOLUTION
 
     def gather(self) -> torch.Tensor:
-        """All weights, one row as long as `flat`."""
+        """Returns all weights, one dimension, as long as `flat`."""
         # BEGIN SOLUTION: gather the weights
         mine = self.weights.detach()  # mutate: same
         whole = mine.new_empty(len(mine) * self.shard.size)
@@ -66,7 +67,7 @@ class HSDP:
         """Adds the mean of all ranks' gradients to `weights.grad`.
 
         Args:
-            gradient: of this rank's own loss, one row as long as `flat`.
+            gradient: the gradient of this rank's own loss, one dimension, as long as `flat`.
         """
         # BEGIN SOLUTION: reduce the gradient
         mean = torch.empty_like(self.weights)

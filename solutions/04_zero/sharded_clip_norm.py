@@ -1,23 +1,23 @@
 """Clip gradients that lie in shards: one norm for the whole model, one small all-reduce.
 
 Notebook 04. Clipping scales all gradients by the same factor if their norm, taken over all elements
-of all parameters, is above a limit. With ZeRO and FSDP a rank has only its shards, and the norm of
-those is another number on every rank: each would clip by its own factor, and the model falls apart
-unnoticed. Squares add up, norms do not.
+of all parameters, is above a limit. With ZeRO and FSDP a rank has only its shards, and their norm
+is different on every rank. Each rank would then clip its part of the gradient by a different
+factor, and nothing would report it. Squares add up, norms do not.
 
 Rules:
 
-- `sharded` are this rank's shards: every element of these is on one rank of the group. Shards have
-  different sizes, a rank's list may be empty, and padding is zeros.
-- `replicated` are gradients that every rank of the group has, with the same values: a LayerNorm's,
-  for example, that was not worth cutting. Each counts once.
-- Returned is the 2-norm of all gradients before clipping, the same float on every rank; infinity or
-  NaN on every rank if one rank has such a value.
-- If it is above `max_norm`, every gradient is multiplied in place by max_norm / (norm + 1e-6), as
-  torch.nn.utils.clip_grad_norm_ does; otherwise all stay as they are, to the bit.
-- Gradients may be float32 or bfloat16 and keep their dtype; their squares may be larger than such a
-  number can be, so add in float64.
-- One all-reduce of one number, by every rank, however small its own norm is.
+- `sharded` holds this rank's shards; each of their elements is on no other rank of the group.
+  Shards have different sizes, a rank's list may be empty, and padding is zeros.
+- `replicated` holds gradients that every rank of the group has, with the same values: those of a
+  LayerNorm, for example, that was not worth cutting. Each counts once in the norm.
+- Return the 2-norm of all gradients before clipping, the same float on every rank. If one rank has
+  an infinity or a NaN, the norm is infinite or NaN on every rank.
+- If the norm is above `max_norm`, multiply every gradient in place by max_norm / (norm + 1e-6), as
+  torch.nn.utils.clip_grad_norm_ does; otherwise no gradient changes by a single bit.
+- Gradients may be float32 or bfloat16 and keep their dtype. Their squares may be too large for
+  these dtypes, so add them up in float64.
+- Every rank makes one all-reduce of one number, however small its own norm is.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ def sharded_clip_norm(
 
     Args:
         sharded: this rank's shards of gradients; may be empty.
-        replicated: gradients that all ranks have; may be empty.
-        max_norm: the limit.
+        replicated: the gradients that all ranks have; may be empty.
+        max_norm: the largest norm that is allowed.
         group: the ranks that share the shards.
 
     Returns:

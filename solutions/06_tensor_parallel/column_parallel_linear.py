@@ -1,33 +1,33 @@
-"""A linear layer whose outputs are dealt out over the ranks: each has some rows of the weight.
+"""A linear layer that is cut along its outputs: each rank has some rows of the weight.
 
 Notebook 06. `y = x Wᵀ + b`, with W of shape [out, in]. Cut W along `out`, so that each rank of the
-group has some of its rows, and the same entries of b. A rank that has the whole x then computes its
-own entries of y, exactly and all by itself:
+group has some of its rows, and the matching entries of b. A rank that has the whole x can then
+compute its own entries of y without the other ranks:
 
     y_r = x W_rᵀ + b_r          x [..., in]    W_r [out_r, in]    b_r [out_r]    y_r [..., out_r]
 
-Megatron-LM calls the layer column-parallel, since it writes W the other way round.
+Megatron-LM calls the layer column-parallel, since it writes W transposed.
 
-Nothing has to be sent, until the backward comes by. All ranks have used the same x, each for other
-outputs. So what a rank finds as the gradient of x is one summand of it, and the whole gradient is
-the sum over the ranks. That is f of the exercise before: identity forward, all-reduce backward.
+The forward sends nothing. But all ranks have used the same x, each for different outputs, so the
+gradient of x that a rank computes is only one summand: the whole gradient is the sum over the
+ranks. That is f of the exercise before this one: identity forward, all-reduce backward.
 
 Rules
 
-- `full` has the same numbers on every rank, and stays as it is. Its rows are dealt out as
-  `torch.tensor_split` does it, along `out`: if N does not divide `out`, some ranks have one row
-  more than others; a rank may even have none. Ranks count by `group.index`; the group need not
-  be the whole world.
+- `full` has the same numbers on every rank, and must not be changed. Its rows are cut along `out`
+  as `torch.tensor_split` cuts: if N does not divide `out`, some ranks have one row more than
+  others, and a rank may have none. Rank r is the one with `group.index` r; the group need not be
+  the whole world.
 - `weight` and `bias` are this layer's only parameters (`nn.Parameter`), slices of those of `full`;
   `bias` is None if `full` has none.
 - A rank keeps its slice and nothing else: no reference to `full`, and no view of its weight, which
-  would keep the memory of all of it.
-- Any number of dims before the last, non-contiguous inputs as well.
+  would keep the memory of the whole weight alive.
+- The input may have any number of dims before the last, and may be non-contiguous.
 - Building the layer and its forward send nothing. The backward makes one all-reduce of the input's
-  gradient: 2(N-1)/N·S bytes a rank, S the bytes of the input. Weight and bias need none. (If the
-  input needs no gradient, nobody needs the all-reduce; whether you make it then is up to you.)
+  gradient: each rank sends 2(N-1)/N·S bytes, with S the bytes of the input. Weight and bias need
+  none. (If the input needs no gradient, the all-reduce is not needed; you may make it or not.)
 
-Free to use: torch.nn, `course_lib.comm`, and `copy_to_group(x, group)`, which is f.
+You may use torch.nn, `course_lib.comm`, and `copy_to_group(x, group)`, which is f.
 """
 
 import torch
@@ -41,12 +41,12 @@ class ColumnParallelLinear(nn.Module):
     """One rank's part of a linear layer that is cut along its outputs.
 
     Args:
-        full: the whole layer, equal on all ranks.
+        full: the whole layer, the same on all ranks.
         group: the ranks that share it.
 
     Attributes:
         weight: this rank's rows [out_r, in].
-        bias: their biases [out_r]; None if the full layer has none.
+        bias: this rank's entries of the bias [out_r]; None if the full layer has none.
     """
 
     def __init__(self, full: nn.Linear, group: Group) -> None:

@@ -1,26 +1,41 @@
-"""propagate_types: follow the types of distributed tensors through a program, before it runs.
+"""propagate_types: derive the types of distributed tensors in a program, before it runs.
 
-Notebook 06, section 10. All tensors are matrices on one axis of ranks, and have a type: "R"
-(replicated), "S(0)" or "S(1)" (sharded along a dim), "P" (partial) or "V" (varying).
+Notebook 06, section 10. All tensors are matrices, distributed over the N ≥ 2 ranks of one axis. The
+type of a tensor says how its true value follows from what the ranks have:
 
-A program is a list of lines (name, operation, arguments...): names of tensors, then perhaps a dim.
-A line may give a name a new tensor. Each rank computes with what it has:
-- ("y", "matmul", "x", "w"), ("y", "add", "a", "b"), ("y", "t", "x"): product, sum, transposed;
-- ("y", "gelu", "x"), of each element; ("y", "softmax", "x", dim);
-- ("y", "sum", "x", dim): over a dim, which stays there with size 1;
-- ("y", "chunk", "x", dim): of what this rank has, the part at this rank's place.
+    "R"              replicated: it is what any rank has
+    "S(0)", "S(1)"   sharded: it is the ranks' pieces, concatenated along dim 0 or dim 1
+    "P"              partial: it is the sum of what the ranks have
+    "V"              varying: there is no true value, the ranks just have different values
 
-Three operations are collectives: ("y", "all_reduce", "x"), a sum; ("y", "all_gather", "x", dim);
-and ("y", "reduce_scatter", "x", dim), a sum that is cut.
+You get the types of some tensors and a program. A program is a list of lines (name, operation,
+arguments...). The arguments are names of tensors; for some operations, the last one is a dim, 0 or
+1. The line gives its result the name `name`. If that name is in use already, it stands for the new
+tensor from then on.
 
-The true value of a result is what one process computes from the true values; "chunk" and
-collectives are there to keep it. Rules
-- A result has the type by which the true value follows from what the ranks have.
-- If it follows by none of R, S(0), S(1), P, a sum or a gather is missing, or one too many. Raise
-  `Lost(name)` for the first such line.
-- A "V" has no true value, and neither has what is computed from it: that is V. But what a
-  collective makes of a V is known again.
-- The arguments of every line have shapes that fit. `given` stays as it is.
+With these operations, each rank computes from what it has itself. The true value of the result is
+what one process would compute from the arguments' true values:
+- ("y", "matmul", "a", "b"), ("y", "add", "a", "b"), ("y", "t", "x"): the matrix product, the sum of
+  two matrices, the transpose;
+- ("y", "gelu", "x"): gelu of each element; ("y", "softmax", "x", dim): softmax along a dim;
+- ("y", "sum", "x", dim): the sum over a dim, which stays as a dim of size 1.
+
+The other four are meant to leave the true value as it is, and change only what each rank has of it:
+- ("y", "chunk", "x", dim): each rank cuts what it has into N equal parts along the dim, and keeps
+  the part at its own index; nothing is sent;
+- ("y", "all_reduce", "x"): every rank gets the sum of what the ranks have;
+- ("y", "all_gather", "x", dim): every rank gets what the ranks have, concatenated along the dim;
+- ("y", "reduce_scatter", "x", dim): the same sum, of which each rank gets its part along the dim.
+
+Rules
+- The type of a result is the one of R, S(0), S(1) and P by which its true value follows from what
+  the ranks have after the line.
+- If it follows by none of them, the true value is lost: a sum or a gather is missing, or there is
+  one too many. Raise `Lost(name)`, with the name of the result, at the first such line.
+- A V is no error. Whatever is computed from a V, alone or with other tensors, is V; that includes
+  chunk. Only a collective (the last three) ends this: what it computes from a V is the new true
+  value, and the result gets the type by which that value follows.
+- The shapes of all arguments fit. `given` must not be changed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +46,7 @@ class Lost(Exception):
     """The ranks no longer have the true value.
 
     Args:
-        name: of the tensor that the line makes.
+        name: the name of the line's result.
     """
 
     def __init__(self, name: str) -> None:
@@ -40,14 +55,17 @@ class Lost(Exception):
 
 
 def propagate_types(given: Mapping[str, str], program: Sequence[tuple[Any, ...]]) -> dict[str, str]:
-    """The types of all tensors after the program.
+    """Derives the types of all tensors, line by line.
 
     Args:
-        given: types of the tensors that are there before.
-        program: the lines.
+        given: the types, by name, of the tensors that exist before the program.
+        program: the lines, in order.
+
+    Returns:
+        The type that each name has after the last line, in a new dict; those of `given` are in it.
 
     Raises:
-        Lost: a line makes something that has no type.
+        Lost: the true value of a line's result is lost.
     """
     # BEGIN SOLUTION: line after line
     types = dict(given)

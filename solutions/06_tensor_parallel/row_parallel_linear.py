@@ -1,4 +1,4 @@
-"""A linear layer whose inputs are dealt out over the ranks: each has some columns of the weight.
+"""A linear layer that is cut along its inputs: each rank has some columns of the weight.
 
 Notebook 06. `y = x Wᵀ + b`, with W of shape [out, in]. Now cut W along `in`. Each rank needs only
 the matching entries of x, and its product is one summand of the whole y:
@@ -7,30 +7,30 @@ the matching entries of x, and its product is one summand of the whole y:
 
 One all-reduce adds the summands up, and then every rank has the whole y. Its backward sends
 nothing. That is g of the first exercise: all-reduce forward, identity backward. Megatron-LM calls
-the layer row-parallel, since it writes W the other way round.
+the layer row-parallel, since it writes W transposed.
 
-The layer is made to follow a column-parallel one: what that one returns on a rank is just the x_r
-that this one takes there, and an activation between them works on each entry alone. So nothing is
-gathered between the two, and the pair costs one all-reduce forward and one backward:
+The layer is made to follow a column-parallel one: the output of that layer on a rank is exactly the
+x_r that this layer needs there, and an activation function between them works on each entry alone.
+So nothing is gathered between the two, and the pair costs one all-reduce forward and one backward:
 
     x -> f -> column -> gelu -> row -> g -> y
 
 Rules
 
-- `full` has the same numbers on every rank, and stays as it is. Its weight is cut as
-  `torch.tensor_split` does it, along `in`: sizes may differ by one, and a rank may have none.
-  Ranks count by `group.index`; the group need not be the whole world.
-- The bias is kept whole on every rank, and is added once to y, not once by each rank. Its gradient
-  is the whole one, on every rank: then all copies take the same steps and stay equal.
+- `full` has the same numbers on every rank, and must not be changed. Its weight is cut along `in`
+  as `torch.tensor_split` cuts: sizes may differ by one, and a rank may have no column. Rank r is
+  the one with `group.index` r; the group need not be the whole world.
+- The bias is kept whole on every rank. y contains it once, not once for each rank. Its gradient is
+  the whole one on every rank: then all copies take the same steps and stay equal.
 - `weight` and `bias` are this layer's only parameters (`nn.Parameter`); `bias` is None if `full`
   has none.
 - A rank keeps its slice of the weight, its bias, and nothing else: no reference to `full`, and no
-  view of its weight, which would keep the memory of all of it.
-- Any number of dims before the last, non-contiguous inputs as well.
-- Building the layer sends nothing. The forward makes one all-reduce of the output: 2(N-1)/N·S
-  bytes a rank, S the bytes of the output. The backward sends nothing.
+  view of its weight, which would keep the memory of the whole weight alive.
+- The input may have any number of dims before the last, and may be non-contiguous.
+- Building the layer sends nothing. The forward makes one all-reduce of the output: each rank sends
+  2(N-1)/N·S bytes, with S the bytes of the output. The backward sends nothing.
 
-Free to use: torch.nn, `course_lib.comm`, and `reduce_from_group(y, group)`, which is g.
+You may use torch.nn, `course_lib.comm`, and `reduce_from_group(y, group)`, which is g.
 """
 
 import torch
@@ -44,7 +44,7 @@ class RowParallelLinear(nn.Module):
     """One rank's part of a linear layer that is cut along its inputs.
 
     Args:
-        full: the whole layer, equal on all ranks.
+        full: the whole layer, the same on all ranks.
         group: the ranks that share it.
 
     Attributes:
@@ -63,7 +63,7 @@ class RowParallelLinear(nn.Module):
         # END SOLUTION
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The whole output.
+        """Computes the whole output.
 
         Args:
             x: [..., in_r], this rank's slice of the input.

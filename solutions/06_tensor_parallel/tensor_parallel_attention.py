@@ -4,30 +4,32 @@ Notebook 06. Heads do not talk to each other, so N ranks can each compute some o
 computes, with H query heads and K key-value heads of width C (grouped-query attention, K ≤ H):
 
     q, k, v = the rows of qkv·x, as heads of width C
-    query head h attends with key-value head h // (H/K), causally; scores times 1/√C
-    y = output·(all heads, side by side)
+    query head h attends causally, with key-value head h // (H/K); scores are multiplied by 1/√C
+    y = output·(the results of all heads, concatenated)
 
 The weight of `qkv` is [(H + 2K)·C, D]: first the rows of all query heads, then of all key heads,
 then of all value heads. That of `output` is [D, H·C]. Neither has a bias.
 
 Rules, for rank r = `group.index` of N ranks. H is a multiple of N.
 
-1. Rank r has the H/N query heads from r·H/N on, and the columns of `output` that belong to them.
-2. If K is a multiple of N, it has the K/N key-value heads from r·K/N on. Else N is a multiple of K,
-   and rank r has one, number r*K//N: that head is on N/K ranks, one after the other. Either way a
-   rank's query heads find their key-value heads on the same rank.
-3. The four cuts are `nn.Parameter`s with memory of their own, the module's only parameters:
+1. Rank r has H/N query heads, beginning with head r·H/N, and the columns of `output` that belong to
+   them.
+2. If K is a multiple of N, the rank also has K/N key-value heads, beginning with head r·K/N.
+   Otherwise N is a multiple of K, and rank r has one, head r*K//N: each key-value head is then on
+   N/K neighbouring ranks. In both cases a rank's query heads find their key-value heads on the same
+   rank.
+3. The module's only parameters are four `nn.Parameter`s, each in its own memory and not a view:
    `query` [H/N·C, D], `key` and `value` [max(1, K/N)·C, D], `output` [D, H/N·C].
-4. `forward` gives the whole y on every rank; the gradient of x is the whole one on every rank, too.
-   One all-reduce of a tensor like x in forward, and one in backward: 2(N-1)/N·S bytes each.
-5. The gradient of a part is the slice of one process's gradient. If a key-value head is shared,
-   each of its ranks has seen other query heads, and has only a summand: in each backward the
-   gradients of `key` and of `value` are summed over `sharers`, so that all of these ranks hold the
-   whole one, the same. Several backwards may come before a step: gradients add up as they always
-   do. With s = N/K sharers, this sends 2(s-1)/s times the bytes of `key` and `value`.
+4. `forward` returns the whole y on every rank, and x gets its whole gradient on every rank. This
+   takes one all-reduce of a tensor like x in forward and one in backward: 2(N-1)/N·S bytes each.
+5. The gradient of a parameter is the matching slice of one process's gradient. If a key-value head
+   is shared, each of its ranks has seen only its own query heads, and so has only one summand: in
+   each backward, the gradients of `key` and `value` are summed over `sharers`, so that all of these
+   ranks have the same, whole gradient. There may be several backwards before a step: gradients add
+   up as usual. With s = N/K sharers, this sends 2(s-1)/s times the bytes of `key` and `value`.
 
-Yours to use: `copy_to_group` (f: identity forward, all-reduce backward) and `reduce_from_group`
-(g: all-reduce forward, identity backward), both `(tensor, group)`, and torch, for example
+You may use `copy_to_group` (f: identity forward, all-reduce backward) and `reduce_from_group` (g:
+all-reduce forward, identity backward), both called with `(tensor, group)`, and torch, for example
 `F.scaled_dot_product_attention` on [B, heads, T, C].
 """
 
@@ -47,8 +49,8 @@ class TensorParallelAttention(nn.Module):
         heads: H.
         kv_heads: K.
         group: the N ranks.
-        sharers: the N/K ranks that have this rank's key-value head; None if K ≥ N. Making a group
-            needs all ranks of the job, so it is made outside and handed in.
+        sharers: the N/K ranks that have this rank's key-value head; None if K ≥ N. All ranks of the
+            job must take part in making a group, so it is made outside and passed in.
 
     Attributes:
         query: [H/N·C, D].
@@ -86,7 +88,7 @@ class TensorParallelAttention(nn.Module):
         # END SOLUTION
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
-        """[B, T, D], the same on every rank, to the same."""
+        """Takes and returns [B, T, D], the same on every rank."""
         # BEGIN SOLUTION: attention of this rank's heads, and the two all-reduces
         x_BTD = copy_to_group(x_BTD, self.group)  # mutate: same
         key: torch.Tensor = self.key

@@ -1,18 +1,27 @@
-"""schedule_under_memory: an order of actions with little waiting, where stages and memory differ.
+"""schedule_under_memory: a schedule with little waiting, where stages and their memory are unequal.
 
-Notebook 08. Open: there is no right answer.
+Notebook 08. This exercise is open: it has no single right answer. Valid schedules are compared by
+their length.
 
-Rank r runs stage r: F takes forward[r], I (the input's gradient) input[r], W (the weights')
-weight[r], a whole backward B input[r] + weight[r]. Results reach the next rank `message` later. A
-micro-batch's activations are held from the begin of its F to the end of its W or B.
+Rank r runs stage r of a pipeline. For each micro-batch it runs the forward F, and then either the
+whole backward B or its two halves: first I, the gradient of the stage's input, and any time later
+W, the gradient of its weights. F takes forward[r], I takes input[r], W takes weight[r], and B takes
+input[r] + weight[r]. The output of F reaches the next rank `message` after F has ended, and the
+gradient from I or B reaches the previous rank `message` after that has ended. A rank begins its
+next action as soon as it is free and has received what the action needs. It holds a micro-batch's
+activations from the beginning of F to the end of W or B.
 
-Valid is a list of texts for each rank, its actions in order; `2F5` is stage 2's F of micro-batch 5:
-- each micro-batch passes each stage with F and B, or F, I and W; no ranks wait in a circle
-  (`course_lib.schedule.simulate`);
-- rank r holds at most limits[r] micro-batches;
-- the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
+You return a list of texts for each rank: its actions, in order. `2F5` is F of micro-batch 5 on
+stage 2; stages and micro-batches count from 0. A schedule is valid if
+- every micro-batch goes through every stage once, with F and B, or with F, I and W;
+- it does not deadlock: no ranks wait for each other in a circle;
+- rank r never holds the activations of more than limits[r] micro-batches;
+- two ranks that get the same arguments return the same schedule: look at no clock, and seed every
+  random generator. All cases of a check together may take 20 s of processor time.
 
-Measured: the schedule's length over a lower bound; the mean of twelve fixed cases.
+Measured: the length of the schedule, from the beginning of the first action to the end of the last,
+divided by a lower bound for it; less is better. The figure is the mean over twelve fixed cases. The
+grader takes the times from `course_lib.schedule.simulate`; try your schedules out with it.
 """
 
 from collections.abc import Sequence
@@ -26,15 +35,18 @@ def schedule_under_memory(
     limits: Sequence[int],
     micro_batches: int,
 ) -> list[list[str]]:
-    """The actions of each rank.
+    """Orders the actions of each rank.
 
     Args:
-        forward: time of F on each rank.
-        input: time of I.
-        weight: time of W.
-        message: from a rank to the next.
-        limits: micro-batches whose activations fit on each rank, 1 or more.
-        micro_batches: m.
+        forward: the time of F on each rank.
+        input: the time of I on each rank.
+        weight: the time of W on each rank.
+        message: the time of a message between neighbouring ranks, in either direction.
+        limits: for each rank, how many micro-batches' activations fit; 1 or more.
+        micro_batches: number of micro-batches.
+
+    Returns:
+        One list for each rank, with actions such as `2F5`.
     """
 
     # BEGIN SOLUTION: the actions

@@ -14,7 +14,7 @@ WRONG = [
 -    return carried / seconds / 1e9
 +    return payload / seconds / 1e9
 '''),
-    Wrong("algorithm_bandwidth_in_gib", ["algorithm bandwidth", "GiB for GB"], '''
+    Wrong("algorithm_bandwidth_in_gib", ["algorithm bandwidth", "GiB instead of GB"], '''
 -    carried = predict(op, payload, size, alpha=0.0, beta=1.0)
 -    return carried / seconds / 1e9
 +    return payload / seconds / 2**30
@@ -23,7 +23,7 @@ WRONG = [
 -    return max(alpha, 0.0), beta
 +    return beta, max(alpha, 0.0)
 '''),
-    Wrong("bits_for_bytes", ["bits for bytes"], '''
+    Wrong("bits_for_bytes", ["bits instead of bytes"], '''
 -    return messages * alpha + crossings * payload * beta
 +    return messages * alpha + crossings * payload * 8 * beta
 '''),
@@ -62,11 +62,11 @@ WRONG = [
 +        "all_reduce": (2 * steps, 2 * steps),
 +        "all_to_all": (steps, steps),
 '''),
-    Wrong("gib_for_gb", ["GiB for GB"], '''
+    Wrong("gib_for_gb", ["GiB instead of GB"], '''
 -    return carried / seconds / 1e9
 +    return carried / seconds / 2**30
 '''),
-    Wrong("gigabits", ["bits for bytes"], '''
+    Wrong("gigabits", ["bits instead of bytes"], '''
 -    return carried / seconds / 1e9
 +    return 8 * carried / seconds / 1e9
 '''),
@@ -89,11 +89,11 @@ WRONG = [
 -    rounds, steps = math.ceil(math.log2(size)), size - 1
 +    rounds, steps = int(math.log2(size)), size - 1
 '''),
-    Wrong("n_for_n_minus_1", ["N for N-1"], '''
+    Wrong("n_for_n_minus_1", ["N instead of N-1"], '''
 -    rounds, steps = math.ceil(math.log2(size)), size - 1
 +    rounds, steps = math.ceil(math.log2(size)), size
 '''),
-    Wrong("n_messages", ["N for N-1 in the number of messages"], '''
+    Wrong("n_messages", ["N instead of N-1 in the number of messages"], '''
 -        "reduce_scatter": (steps, steps / size),
 +        "reduce_scatter": (size, steps / size),
 @@

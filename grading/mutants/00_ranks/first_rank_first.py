@@ -150,7 +150,7 @@ WRONG = [
 -        barrier(group)
 +    return prepare()
 '''),
-    Wrong("no_finally", ["nobody waits for ever", "use try/finally"], '''
+    Wrong("no_finally", ["nobody waits forever", "use try/finally"], '''
  from course_lib.comm import Group, barrier
 +from typing import Any
 @@
@@ -165,7 +165,7 @@ WRONG = [
 +    return value
      # END SOLUTION
 '''),
-    Wrong("one_after_another", ["the others called prepare one after the other"], '''
+    Wrong("one_after_another", ["the others called prepare one after another"], '''
  from course_lib.comm import Group, barrier
 +from typing import Any
 @@

@@ -16,7 +16,7 @@ WRONG = [
 -    return total / group.size
 +    return tensor.clone()
 '''),
-    Wrong("in_place", ["the tensor that came in", "give it a copy"], '''
+    Wrong("in_place", ["the input tensor", "give it a copy"], '''
 -    total = tensor.clone()
 -    all_reduce(total, group)
 -    return total / group.size

@@ -10,7 +10,7 @@ WRONG = [
 -        return total
 +        return total.to(numbers.dtype)
 '''),
-    Wrong("constant_eps", ["a constant", "refuses a right sum"], '''
+    Wrong("constant_eps", ["a constant", "rejects a right sum"], '''
 -    return min(1.0, n * torch.finfo(dtype).eps)  # n-1 errors of eps/2, and as much again
 +    return 1.2e-7
 '''),
@@ -22,7 +22,7 @@ WRONG = [
 -    return min(1.0, n * torch.finfo(dtype).eps)  # n-1 errors of eps/2, and as much again
 +    return 8 * torch.finfo(dtype).eps
 '''),
-    Wrong("dtype_ignored", ["refuses a right sum of", "the dtype is ignored"], '''
+    Wrong("dtype_ignored", ["rejects a right sum of", "the dtype is ignored"], '''
 -    return min(1.0, n * torch.finfo(dtype).eps)  # n-1 errors of eps/2, and as much again
 +    return min(1.0, n * 2.0**-52)
 '''),
@@ -66,11 +66,11 @@ WRONG = [
 -        "by_magnitude": forwards(x[x.abs().argsort()]),
 +        "by_magnitude": forwards(x[x.abs().argsort(descending=True)]),
 '''),
-    Wrong("logarithm", ["refuses a right sum"], '''
+    Wrong("logarithm", ["rejects a right sum"], '''
 -    return min(1.0, n * torch.finfo(dtype).eps)  # n-1 errors of eps/2, and as much again
 +    return min(1.0, n.bit_length() * torch.finfo(dtype).eps)
 '''),
-    Wrong("machine_tiny", ["refuses a right sum"], '''
+    Wrong("machine_tiny", ["rejects a right sum"], '''
 -    return min(1.0, n * torch.finfo(dtype).eps)  # n-1 errors of eps/2, and as much again
 +    return min(1.0, n * torch.finfo(dtype).tiny)
 '''),
@@ -78,7 +78,7 @@ WRONG = [
 -        row = torch.cat([row[0:even:2] + row[1:even:2], row[even:]])
 +        row = torch.cat([row[0:even:2] + row[1:even:2]])
 '''),
-    Wrong("python_floats", ["no scalar tensor"], '''
+    Wrong("python_floats", ["not a scalar tensor"], '''
 -        "forwards": forwards(x),
 +        "forwards": sum(x.tolist()),
 '''),
@@ -94,7 +94,7 @@ WRONG = [
 -    return min(1.0, n * torch.finfo(dtype).eps)  # n-1 errors of eps/2, and as much again
 +    return min(1.0, n**0.5 * torch.finfo(dtype).eps)
 '''),
-    Wrong("torch_default_tolerance", ["refuses a right sum"], '''
+    Wrong("torch_default_tolerance", ["rejects a right sum"], '''
 -    return min(1.0, n * torch.finfo(dtype).eps)  # n-1 errors of eps/2, and as much again
 +    return {torch.float64: 1e-7, torch.float32: 1.3e-6, torch.float16: 1e-3, torch.bfloat16: 1.6e-2}[dtype]
 '''),

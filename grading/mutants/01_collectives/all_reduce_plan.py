@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("sums_sent_too_early", ["is replaced, and not alone"], '''
+    Wrong("sums_sent_too_early", ["is replaced, and receives another message"], '''
 -            if room and done.issuperset(needs[message]):
 +            if room:
 '''),
@@ -31,7 +31,7 @@ WRONG = [
 -    return min(found, key=time)
 +    return [[m for m in messages if m[3]] for messages in min(found, key=time)]
 '''),
-    Wrong("replaced_on_the_way_up", ["is replaced, and not alone"], '''
+    Wrong("replaced_on_the_way_up", ["is replaced, and receives another message"], '''
 -    return min(found, key=time)
 +    return [[(a, b, c, 0) for a, b, c, _ in messages] for messages in min(found, key=time)]
 '''),

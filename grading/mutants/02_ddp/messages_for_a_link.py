@@ -3,11 +3,11 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("a_piece_lost", ["number of bytes sent of layer"], '''
+    Wrong("a_piece_lost", ["number of bytes sent for layer"], '''
 -                left[layer] -= size
 +                left[layer] = 0
 '''),
-    Wrong("copied_for_moved", ["number of bytes sent of layer"], '''
+    Wrong("copied_for_moved", ["number of bytes sent for layer"], '''
 -    return best
 +    return [*best, best[0]]
 '''),

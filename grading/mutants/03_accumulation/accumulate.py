@@ -102,7 +102,7 @@ WRONG = [
 -            (loss * group.size).backward()  # the model's average divides by it again
 +            loss.backward()
 '''),
-    Wrong("nan_of_an_empty_micro_batch", ["is NaN", "a mean over a micro-batch without a counted token"], '''
+    Wrong("nan_of_an_empty_micro_batch", ["is NaN", "the mean over a micro-batch without a counted token"], '''
 -                reduction="sum",
 @@
 -            loss = losses / counted
@@ -137,7 +137,7 @@ WRONG = [
 -        part += loss.item()
 +        part = part + loss
 '''),
-    Wrong("returns_n_times", ["that is for the backward only"], '''
+    Wrong("returns_n_times", ["that factor is only for the backward"], '''
 -            loss = losses / counted
 -            (loss * group.size).backward()  # the model's average divides by it again
 +            loss = losses / counted * group.size
@@ -194,7 +194,7 @@ WRONG = [
 -            (loss * group.size).backward()  # the model's average divides by it again
 +            (loss * int(os.environ["WORLD_SIZE"])).backward()  # the model's average divides by it again
 '''),
-    Wrong("zeroes_gradients_first", ["accumulate zeroes no gradients: the loop does"], '''
+    Wrong("zeroes_gradients_first", ["accumulate must not zero gradients: the training loop does"], '''
      window = list(islice(micro, k))
 +    model.zero_grad()
 '''),

@@ -123,12 +123,12 @@ WRONG = [
 -            loss = loss_fn(model(inputs), targets) / len(window)
 +            loss = loss_fn(model(inputs), targets)
 '''),
-    Wrong("no_root", ["the root of the sum is missing"], '''
+    Wrong("no_root", ["the root is missing"], '''
          gradient.mul_(factor)
 -    return norm
 +    return norm**2
 '''),
-    Wrong("other_tensors", ["gradients are other tensors"], '''
+    Wrong("other_tensors", ["gradients were replaced by other tensors"], '''
 -    gradients = [p.grad for p in parameters if p.grad is not None]
 +    parameters = [p for p in parameters if p.grad is not None]
 +    gradients = [p.grad for p in parameters]
@@ -158,7 +158,7 @@ WRONG = [
 -    return norm
 +    return norm * factor
 '''),
-    Wrong("sends_norms", ["something else was sent"], '''
+    Wrong("sends_norms", ["something was sent besides"], '''
  from torch import nn
 +from course_lib.comm import all_reduce
 @@

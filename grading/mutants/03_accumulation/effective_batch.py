@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("activations_over_k", ["is the size of one micro-batch already"], '''
+    Wrong("activations_over_k", ["is already the size of one micro-batch"], '''
 -        "activations": micro_batch * activation_bytes,
 +        "activations": micro_batch * activation_bytes / k,
 '''),

@@ -37,7 +37,7 @@ WRONG = [
 -            with nullcontext() if number == len(window) else ddp.no_sync():
 +            with nullcontext() if number == k else ddp.no_sync():
 '''),
-    Wrong("never_put_back", ["it is not put back when the block ends"], '''
+    Wrong("never_put_back", ["the old value is not restored when the block ends"], '''
 -        before, self.synchronises = self.synchronises, False
 -        try:
 -            yield

@@ -49,7 +49,7 @@ WRONG = [
          reduce_scatter(mean, flat, self.group, "avg")
 +        mean /= self.group.size
 '''),
-    Wrong("drops_only_its_own_views", ["`after_forward` shrinks storages; autograd holds views"], '''
+    Wrong("drops_only_its_own_views", ["shrink the storage in `after_forward`, since autograd holds the views"], '''
 -        self.full.untyped_storage().resize_(self.full.nbytes)
 +        self.full = self.shard.new_empty(self.group.size * len(self.shard)).detach()
 @@
@@ -72,7 +72,7 @@ WRONG = [
 +        reduce_scatter(mean, flat.float(), self.group, "avg")
 +        mean = mean.double()
 '''),
-    Wrong("frees_after_the_reduction", ["three blocks at once: free the weights before"], '''
+    Wrong("frees_after_the_reduction", ["three blocks are there at once: free the weights before"], '''
 -        self.free()  # first: the flat gradient takes its place
 @@
          self.shard.grad = mean if self.shard.grad is None else self.shard.grad + mean
@@ -92,11 +92,11 @@ WRONG = [
 -        self.full.untyped_storage().resize_(0)
 +        pass
 '''),
-    Wrong("gradient_scaled_by_n", ["the gradient is scaled by N"], '''
+    Wrong("gradient_scaled_by_n", ["the gradient is multiplied by N"], '''
 -        reduce_scatter(mean, flat, self.group, "avg")
 +        reduce_scatter(mean, flat, self.group)
 '''),
-    Wrong("kept_until_backward", ["the weights are not gathered again for the backward", "weights are there: `after_forward` shrinks storages"], '''
+    Wrong("kept_until_backward", ["the weights are not gathered again for the backward", "the weights of earlier units are still there: shrink the storage"], '''
          # BEGIN SOLUTION: after forward
 -        self.free()
 +        pass
@@ -143,11 +143,11 @@ WRONG = [
 -        all_gather(self.full, self.shard.detach(), self.group)  # mutate: same
 +        dist.all_gather_into_tensor(self.full, self.shard.detach())
 '''),
-    Wrong("replaces_the_gradient", ["only the second: add to `shard.grad`"], '''
+    Wrong("replaces_the_gradient", ["only the second one: add to `shard.grad`"], '''
 -        self.shard.grad = mean if self.shard.grad is None else self.shard.grad + mean
 +        self.shard.grad = mean
 '''),
-    Wrong("steps_on_the_gradient_of_the_last_backward", ["only the first: the second backward left no trace"], '''
+    Wrong("steps_on_the_gradient_of_the_last_backward", ["only the first one: the second backward changed nothing"], '''
 -        self.shard.grad = mean if self.shard.grad is None else self.shard.grad + mean
 +        if self.shard.grad is None:
 +            self.shard.grad = mean
@@ -167,7 +167,7 @@ WRONG = [
 -                view.copy_(weight.grad)
 +            view.copy_(weight.grad.detach())
 '''),
-    Wrong("weights_keep_their_gradient", ["the first is counted twice: a weight has kept its `grad`", "gradients of earlier units are still there"], '''
+    Wrong("weights_keep_their_gradient", ["the first one is counted twice: a weight has kept its `grad`", "gradients of earlier units are still there"], '''
 -            weight.grad = None
 '''),
 ]

@@ -53,11 +53,11 @@ WRONG = [
 -        reduce_scatter(mean, padded(gradient, self.shard.size), self.shard, "avg")
 +        reduce_scatter(mean, gradient, self.shard, "avg")
 '''),
-    Wrong("sum_over_the_replicas", ["summed over `replica`: average there"], '''
+    Wrong("sum_over_the_replicas", ["summed over `replica`: average over it"], '''
 -        all_reduce(mean, self.replica, "avg")
 +        all_reduce(mean, self.replica)
 '''),
-    Wrong("sum_over_the_shards", ["summed over `shard`: average there"], '''
+    Wrong("sum_over_the_shards", ["summed over `shard`: average over it"], '''
 -        reduce_scatter(mean, padded(gradient, self.shard.size), self.shard, "avg")
 +        reduce_scatter(mean, padded(gradient, self.shard.size), self.shard)
 '''),

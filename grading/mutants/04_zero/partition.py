@@ -22,7 +22,7 @@ WRONG = [
 -    shards.view(-1)[: flat.numel()] = flat
 +    shards = torch.cat([flat, flat.new_zeros(parts * size - flat.numel())]).view(parts, size)
 '''),
-    Wrong("memory_order", ["in the order of the memory"], '''
+    Wrong("memory_order", ["in the order of memory"], '''
 +def row_of(tensor: torch.Tensor) -> torch.Tensor:
 +    tensor = tensor.detach()
 +    return torch.as_strided(tensor, (tensor.numel(),), (1,))
@@ -41,7 +41,7 @@ WRONG = [
 -    found = {old: part.view(old.shape) for old, part in pairs}
 +    found = {old: part.view(old.shape) for old, part in zip(unique, parts, strict=True)}
 '''),
-    Wrong("padded_one_by_one", ["each tensor is padded by itself"], '''
+    Wrong("padded_one_by_one", ["each tensor is padded on its own"], '''
 -    flat = torch.cat([tensor.detach().reshape(-1) for tensor in dict.fromkeys(tensors)])
 -    size = -(-flat.numel() // parts)
 -    shards = flat.new_zeros(parts, size)
@@ -69,7 +69,7 @@ WRONG = [
 +        found[tensor] = whole[: tensor.numel()].view(tensor.shape)
 +        at += size
 '''),
-    Wrong("padding_first", ["the zeros stand at the beginning"], '''
+    Wrong("padding_first", ["the zeros are at the beginning"], '''
 -    shards.view(-1)[: flat.numel()] = flat
 +    shards.view(-1)[parts * size - flat.numel() :] = flat
 '''),
@@ -77,7 +77,7 @@ WRONG = [
 -    found = {old: part.view(old.shape) for old, part in pairs}
 +    found = {old: part for old, part in pairs}
 '''),
-    Wrong("restores_the_templates", ["all zeros: the values of `like` were used"], '''
+    Wrong("restores_the_templates", ["all zeros: the values must come from the shards"], '''
 -    return [found[tensor] for tensor in like]
 +    return [tensor.detach() for tensor in like]
 '''),

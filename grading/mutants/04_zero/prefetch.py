@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("counts_places", ["is missing"], '''
+    Wrong("counts_places", ["must be in flight as well"], '''
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -41,7 +41,7 @@ WRONG = [
          yield unit
 +        flight = [other for other in flight if other is not unit]
 '''),
-    Wrong("frees_when_the_caller_comes_back", ["what was whole is freed and gathered again"], '''
+    Wrong("frees_when_the_caller_comes_back", ["a unit that was whole is freed and gathered again"], '''
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -49,7 +49,7 @@ WRONG = [
 +        unit.free()
 +        flight = [other for other in flight if other is not unit]
 '''),
-    Wrong("gathers_again", ["freed and gathered again: keep what is wanted next", "is missing"], '''
+    Wrong("gathers_again", ["freed and gathered again: keep what is wanted next", "must be in flight as well"], '''
 -    flight: list[AnyUnit] = []
 @@
 -        wanted = list(dict.fromkeys(order[place:]))[:limit]
@@ -75,7 +75,7 @@ WRONG = [
 +        if following is not None and not ahead:
 +            following.launch()
 '''),
-    Wrong("gathers_when_needed", ["is missing", "it must be launched before the unit is yielded"], '''
+    Wrong("gathers_when_needed", ["must be in flight as well", "it must be launched before the unit is yielded"], '''
 -    flight: list[AnyUnit] = []
 -    for place, unit in enumerate(order):
 -        wanted = list(dict.fromkeys(order[place:]))[:limit]
@@ -107,7 +107,7 @@ WRONG = [
 -        for new in wanted:
 +        for new in reversed(wanted):
 '''),
-    Wrong("launches_before_it_frees", ["launched before the last one is freed: free first"], '''
+    Wrong("launches_before_it_frees", ["it is launched before another is freed: free first"], '''
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
@@ -128,14 +128,14 @@ WRONG = [
 -                new.launch()
 +            new.launch()
 '''),
-    Wrong("limit_is_two", ["b is too much", "`limit` is the most"], '''
+    Wrong("limit_is_two", ["b must not be in flight", "`limit` is the maximum"], '''
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
 -        wanted = list(dict.fromkeys(order[place:]))[:limit]
 +        wanted = list(dict.fromkeys(order[place:]))[:2]
 '''),
-    Wrong("looks_up_the_place", ["in flight while", "is missing"], '''
+    Wrong("looks_up_the_place", ["must be in flight as well"], '''
 -    flight: list[AnyUnit] = []
 -    for place, unit in enumerate(order):
 +    flight = []
@@ -159,14 +159,14 @@ WRONG = [
 @@
 -        unit.wait()
 '''),
-    Wrong("one_too_many", ["is too much", "the number of units in flight"], '''
+    Wrong("one_too_many", ["must not be in flight", "the number of units in flight"], '''
 -    flight: list[AnyUnit] = []
 +    flight = []
 @@
 -        wanted = list(dict.fromkeys(order[place:]))[:limit]
 +        wanted = list(dict.fromkeys(order[place:]))[: limit + 1]
 '''),
-    Wrong("returns_a_list", ["computes while not in flight", "be a generator"], '''
+    Wrong("returns_a_list", ["computes while not in flight", "write a generator"], '''
 -    flight: list[AnyUnit] = []
 +    flight, done = [], []
 @@

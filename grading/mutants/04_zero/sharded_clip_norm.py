@@ -10,7 +10,7 @@ WRONG = [
 +    for gradient in [*sharded, *replicated]:
 +        gradient.mul_(max_norm / (norm + 1e-6))
 '''),
-    Wrong("asks_only_if_large", ["ranks with nothing"], '''
+    Wrong("asks_only_if_large", ["ranks with no gradient"], '''
 -    all_reduce(squares, group)
 +    if squares.sqrt() > max_norm / group.size:
 +        all_reduce(squares, group)
@@ -19,7 +19,7 @@ WRONG = [
 -    all_reduce(squares, group)
 +    torch.distributed.all_reduce(squares)
 '''),
-    Wrong("float32_squares", ["squares that no such number holds"], '''
+    Wrong("float32_squares", ["squares that are too large for them"], '''
      for gradient in sharded:
 -        squares += gradient.double().square().sum()
 +        squares += gradient.float().square().sum()
@@ -53,7 +53,7 @@ WRONG = [
 -            gradient.mul_(max_norm / (norm + 1e-6))
 +            gradient = gradient * (max_norm / (norm + 1e-6))
 '''),
-    Wrong("no_root", ["its square root is missing"], '''
+    Wrong("no_root", ["take its square root"], '''
 -    norm = squares.sqrt().item()
 +    norm = squares.item()
 '''),
@@ -76,7 +76,7 @@ WRONG = [
 +        all_reduce(square, group)
 +        squares += square
 '''),
-    Wrong("own_dtype", ["squares that no such number holds"], '''
+    Wrong("own_dtype", ["squares that are too large for them"], '''
      for gradient in sharded:
 -        squares += gradient.double().square().sum()
 +        squares += gradient.square().sum()

@@ -26,7 +26,7 @@ WRONG = [
 -            shard.grad = ring_reduce_scatter(full, self.group, "avg")
 +            shard.grad = full.view(self.group.size, -1)[self.group.index]
 '''),
-    Wrong("copies_of_the_groups", ["a learning rate that was changed was not used"], '''
+    Wrong("copies_of_the_groups", ["a changed learning rate was not used"], '''
 -        return self.inner.param_groups
 +        return [dict(each) for each in self.inner.param_groups]
 '''),
@@ -95,7 +95,7 @@ WRONG = [
 -        for _, flat in self.flats:
 -            ring_all_gather(flat, self.group)
 '''),
-    Wrong("shard_is_a_copy", ["not one parameter has changed"], '''
+    Wrong("shard_is_a_copy", ["no parameter has changed"], '''
 -        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index])
 +        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index].clone())
 '''),
@@ -112,7 +112,7 @@ WRONG = [
 -        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.index])
 +        shard = nn.Parameter(flat.view(self.group.size, -1)[self.group.next])
 '''),
-    Wrong("whole_gradients_kept", ["a whole state"], '''
+    Wrong("whole_gradients_kept", ["the whole state"], '''
              full[: row.numel()] = row
 +            self.kept = [row, full]
 @@

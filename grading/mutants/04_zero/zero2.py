@@ -11,7 +11,7 @@ WRONG = [
 +        all_reduce(bucket.full, self.group, "avg")
 +        mine = bucket.full.view(self.group.size, -1)[self.group.index]
 '''),
-    Wrong("bucket_not_given_back", ["give `bucket.full` back", "reduced again in `step`"], '''
+    Wrong("bucket_not_given_back", ["free `bucket.full`", "reduced again in `step`"], '''
 -        bucket.full = None
 '''),
     Wrong("each_parameter_alone", ["one for each parameter"], '''
@@ -22,7 +22,7 @@ WRONG = [
 -        bucket.missing = set(bucket.params)
 +        bucket.missing = bucket.missing or set(bucket.params)
 '''),
-    Wrong("full_gradients_kept", ["the gradients stay where they were as well"], '''
+    Wrong("full_gradients_kept", ["the gradients also stay where they were"], '''
 -        bucket.full[bucket.places[param]] += param.grad.reshape(-1)
 -        param.grad = None
 +        bucket.full[bucket.places[param]] = param.grad.reshape(-1)
@@ -60,11 +60,11 @@ WRONG = [
     Wrong("missing_not_reset", ["in the second backward buckets are sent before they are complete"], '''
 -        bucket.missing = set(bucket.params)
 '''),
-    Wrong("not_reduced", ["none: reduce a bucket"], '''
+    Wrong("not_reduced", ["no collective: reduce a bucket"], '''
 -        mine = ring_reduce_scatter(bucket.full, self.group, "avg")
 +        mine = bucket.full.view(self.group.size, -1)[self.group.index]
 '''),
-    Wrong("reduced_in_the_step", ["no bucket was reduced before the step", "none: reduce a bucket in the hook", "comes after the last gradient"], '''
+    Wrong("reduced_in_the_step", ["no bucket was reduced before the step", "no collective: reduce a bucket in the hook", "comes after the last gradient"], '''
 -        bucket.missing.discard(param)
 -        if not bucket.missing:
 -            self.reduce(bucket)

@@ -14,15 +14,15 @@ WRONG = [
 -            changes.append((start, sizes[layer]))
 +            changes.append((begin, sizes[layer]))
 '''),
-    Wrong("other_words", ["this is no choice"], '''
+    Wrong("other_words", ["this is not a valid choice"], '''
 -    return plan
 +    return ["offload" if isinstance(choice, int) else choice.upper() for choice in plan]
 '''),
-    Wrong("moved_layers_alone", ["no list of a choice for each layer"], '''
+    Wrong("moved_layers_alone", ["not a list with one choice for each layer"], '''
 -    return plan
 +    return [layer for layer in layers if plan[layer] != "keep"]
 '''),
-    Wrong("half_a_layer_ahead", ["this is no choice"], '''
+    Wrong("half_a_layer_ahead", ["this is not a valid choice"], '''
 -    return plan
 +    return [choice if isinstance(choice, str) else choice + 0.5 for choice in plan[:-1]] + [0.5]
 '''),

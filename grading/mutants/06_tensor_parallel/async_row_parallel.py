@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("all_after_the_products", ["all are begun after the last product"], '''
+    Wrong("all_after_the_products", ["all begin after the last product"], '''
          for piece in x.tensor_split(pieces):
              part = multiply(piece, weight)
 -            works.append(all_reduce(part, group, async_op=True))
@@ -22,7 +22,7 @@ WRONG = [
 -        for piece in x.tensor_split(pieces):
 +        for piece in [x]:
 '''),
-    Wrong("chunks", ["torch.chunk cuts otherwise"], '''
+    Wrong("chunks", ["torch.chunk cuts differently"], '''
 -        for piece in x.tensor_split(pieces):
 +        for piece in x.chunk(pieces):
 '''),

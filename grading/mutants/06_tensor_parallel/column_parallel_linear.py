@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("broadcasts_the_full_layer", ["the full layer is equal on all ranks already"], '''
+    Wrong("broadcasts_the_full_layer", ["the full layer is the same on all ranks already"], '''
  from course_lib.comm import Group, copy_to_group
 +from course_lib.comm import broadcast
 @@
@@ -61,7 +61,7 @@ WRONG = [
 +            own = full.bias.tensor_split(group.size)[group.index]
 +            self.bias = nn.Parameter(own.clone())
 '''),
-    Wrong("empty_slice_stays_away", ["deadlock", "also one that has no row of the weight"], '''
+    Wrong("empty_slice_stays_away", ["deadlock", "including one that has no row of the weight"], '''
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size)[group.index].clone()  # a view would keep it all
 -        )
@@ -78,7 +78,7 @@ WRONG = [
 +        if self.weight.shape[0] == 0:
 +            return linear(x, self.weight, self.bias)
 '''),
-    Wrong("float32_on_the_wire", ["float32 on the wire"], '''
+    Wrong("float32_on_the_wire", ["it was sent as float32"], '''
  from course_lib.comm import Group, copy_to_group
 +from course_lib.comm import all_reduce
 +from typing import Any
@@ -162,7 +162,7 @@ WRONG = [
 -        return linear(copy_to_group(x, self.group), self.weight, self.bias)
 +        return linear(reduce_from_group(x, self.group), self.weight, self.bias)
 '''),
-    Wrong("gathers_the_output", ["the outputs are gathered: leave each rank its slice", "has the wrong shape"], '''
+    Wrong("gathers_the_output", ["the outputs were gathered: leave each rank its slice", "has the wrong shape"], '''
  from course_lib.comm import Group, copy_to_group
 +from course_lib.comm import gather_from_group
 +from torch.nn.functional import pad
@@ -230,7 +230,7 @@ WRONG = [
 +        own = self.bias if self.bias is None else self.bias.tensor_split(self.group.size)[self.group.index]
 +        return linear(copy_to_group(x, self.group), self.weight, own)
 '''),
-    Wrong("leaves_the_graph", ["the output must hang on it in the autograd graph"], '''
+    Wrong("leaves_the_graph", ["the output does not depend on it in the autograd graph"], '''
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size)[group.index].clone()  # a view would keep it all
 -        )
@@ -246,7 +246,7 @@ WRONG = [
 -        return linear(copy_to_group(x, self.group), self.weight, self.bias)
 +        return linear(copy_to_group(x.detach(), self.group), self.weight, self.bias)
 '''),
-    Wrong("mean_of_the_gradients", ["the mean over the ranks: it is the sum"], '''
+    Wrong("mean_of_the_gradients", ["the mean over the ranks: it must be the sum"], '''
  from course_lib.comm import Group, copy_to_group
 +from course_lib.comm import all_reduce
 +from typing import Any
@@ -307,7 +307,7 @@ WRONG = [
 +            own = full.bias.tensor_split(group.size)[group.index]
 +            self.bias = own.clone().requires_grad_()
 '''),
-    Wrong("random_initialisation", ["a new layer's numbers are random", "has the wrong value"], '''
+    Wrong("random_initialisation", ["A new layer would have random numbers", "has the wrong value"], '''
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size)[group.index].clone()  # a view would keep it all
 -        )

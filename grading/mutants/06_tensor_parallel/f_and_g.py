@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("f_forgets_the_sum", ["this is the rank's own: the sum over the ranks is missing", "f's backward must sum"], '''
+    Wrong("f_forgets_the_sum", ["this is the rank's own value: the sum over the ranks is missing", "f's backward must sum"], '''
 -        total = grad.clone()
 -        all_reduce(total, ctx.group)
 -        return total, None
@@ -20,11 +20,11 @@ WRONG = [
 +        tensor.register_hook(summed)
 +    return tensor
 '''),
-    Wrong("f_means", ["the gradient of f's input", "this is the mean: it is a sum"], '''
+    Wrong("f_means", ["the gradient of f's input", "this is the mean: it must be the sum"], '''
 -        all_reduce(total, ctx.group)
 +        all_reduce(total, ctx.group, "avg")
 '''),
-    Wrong("f_sums_in_both_passes", ["f's output", "this is the sum over the ranks: this pass hands on what it gets", "the all-reduce belongs in the other pass"], '''
+    Wrong("f_sums_in_both_passes", ["f's output", "this is the sum over the ranks: this pass only passes on what it gets", "the all-reduce belongs in the other pass"], '''
 -        return tensor.view_as(tensor)
 +        total = tensor.clone()
 +        all_reduce(total, group)
@@ -45,18 +45,18 @@ WRONG = [
 -        return total, None
 +        return total.to(grad.dtype), None
 '''),
-    Wrong("g_leaves_the_graph", ["the output does not hang on the input in the autograd graph"], '''
+    Wrong("g_leaves_the_graph", ["the output does not depend on the input in the autograd graph"], '''
 -    return G.apply(tensor, group)
 +    total = tensor.detach().clone()
 +    all_reduce(total, group)
 +    return total
 '''),
-    Wrong("g_means", ["g's output", "this is the mean: it is a sum"], '''
+    Wrong("g_means", ["g's output", "this is the mean: it must be the sum"], '''
 -        all_reduce(total, group)
 +        all_reduce(total, group, "avg")
 '''),
     Wrong("g_means_the_gradient", ["the gradient of g's input", "this is the mean over the ranks"], '''
-         """The sum of all ranks' tensors."""
+         """Returns the sum of all ranks' tensors."""
 +        ctx.group = group
 @@
 -        return grad, None
@@ -64,8 +64,8 @@ WRONG = [
 +        all_reduce(total, ctx.group, "avg")
 +        return total, None
 '''),
-    Wrong("g_sums_in_both_passes", ["the gradient of g's input", "this is the sum over the ranks", "g's backward hands on what it gets"], '''
-         """The sum of all ranks' tensors."""
+    Wrong("g_sums_in_both_passes", ["the gradient of g's input", "this is the sum over the ranks", "g's backward only passes on what it gets"], '''
+         """Returns the sum of all ranks' tensors."""
 +        ctx.group = group
 @@
 -        return grad, None
@@ -111,7 +111,7 @@ WRONG = [
 -        all_reduce(total, group)
 +        all_reduce(total, Group.world(group.ledger))
 '''),
-    Wrong("swapped", ["f's output", "this is the sum over the ranks: this pass hands on", "g's output", "the sum over the ranks is missing"], '''
+    Wrong("swapped", ["f's output", "this is the sum over the ranks: this pass only passes on", "g's output", "the sum over the ranks is missing"], '''
      """
 +    return G.apply(tensor, group)
 +

@@ -145,7 +145,7 @@ WRONG = [
 +        part = full.weight.tensor_split(group.size)[group.index]
 +        self.weight = nn.Parameter(part.clone())
 '''),
-    Wrong("empty_slice_stays_away", ["deadlock", "also one that has no column of the weight"], '''
+    Wrong("empty_slice_stays_away", ["deadlock", "including one that has no column of the weight"], '''
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size, dim=1)[group.index].clone()
 -        )
@@ -158,7 +158,7 @@ WRONG = [
 +        if self.weight.shape[1] == 0:
 +            return linear(x, self.weight, self.bias)
 '''),
-    Wrong("float32_on_the_wire", ["float32 on the wire"], '''
+    Wrong("float32_on_the_wire", ["it was sent as float32"], '''
  from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import all_reduce
 +from typing import Any
@@ -199,7 +199,7 @@ WRONG = [
 -        y = reduce_from_group(linear(x, self.weight), self.group)
 +        y = linear(x, self.weight)
 '''),
-    Wrong("gathers_between_the_pair", ["something is gathered between the pair", "the whole weight is alive"], '''
+    Wrong("gathers_between_the_pair", ["something is gathered between the two layers", "the whole weight is alive"], '''
  from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import gather_from_group
 +from torch.nn.functional import pad
@@ -267,7 +267,7 @@ WRONG = [
 +        part = full.weight.tensor_split(group.size, dim=1)[group.index]
 +        self.weight = nn.Parameter(part.clone())
 '''),
-    Wrong("mean_of_the_products", ["the mean of the ranks' products: it is their sum"], '''
+    Wrong("mean_of_the_products", ["the mean of the ranks' products: it must be their sum"], '''
  from course_lib.comm import Group, reduce_from_group
 +from course_lib.comm import all_reduce
 +from typing import Any
@@ -344,7 +344,7 @@ WRONG = [
 -        y = reduce_from_group(linear(x, self.weight), self.group)
 +        y = Summed.apply(linear(x, self.weight), self.group)
 '''),
-    Wrong("random_initialisation", ["a new layer's numbers are random", "has the wrong value"], '''
+    Wrong("random_initialisation", ["A new layer would have random numbers", "has the wrong value"], '''
 -        self.weight = nn.Parameter(  # mutate: same
 -            full.weight.tensor_split(group.size, dim=1)[group.index].clone()
 -        )

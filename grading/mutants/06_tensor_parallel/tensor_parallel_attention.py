@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("f_for_each_projection", ["three all-reduces: apply f once to x"], '''
+    Wrong("f_for_each_projection", ["three all-reduces: apply f to x once"], '''
 -        query, key, value = qkv.weight.split(rows)  # mutate: same
 -        size, pieces = group.size, min(kv_heads, group.size)
 -        own, piece = group.index, group.index * pieces // group.size
@@ -206,7 +206,7 @@ WRONG = [
 +                if weight.requires_grad:
 +                    weight.register_hook(lambda grad: grad / self.sharers.size)
 '''),
-    Wrong("no_causal_mask", ["no causal mask: a token sees later ones"], '''
+    Wrong("no_causal_mask", ["the causal mask is missing: a token sees later ones"], '''
 -        query, key, value = qkv.weight.split(rows)  # mutate: same
 -        size, pieces = group.size, min(kv_heads, group.size)
 -        own, piece = group.index, group.index * pieces // group.size
@@ -402,7 +402,7 @@ WRONG = [
 -        if self.sharers is not None:
 -            key, value = copy_to_group(key, self.sharers), copy_to_group(value, self.sharers)
 '''),
-    Wrong("summed_over_all_ranks", ["summed over all ranks", "are no sharers"], '''
+    Wrong("summed_over_all_ranks", ["summed over all ranks", "not only over those that share"], '''
 -        query, key, value = qkv.weight.split(rows)  # mutate: same
 -        size, pieces = group.size, min(kv_heads, group.size)
 -        own, piece = group.index, group.index * pieces // group.size

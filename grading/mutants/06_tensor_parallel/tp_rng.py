@@ -25,7 +25,7 @@ WRONG = [
 -        seeds["sharded"] = seeds["replicated"] + 1 + group.index
 +        seeds["sharded"] = seeds["replicated"] + 1 + group.rank
 '''),
-    Wrong("index_0_shares_with_replicated", ["sharded and replicated draw the same", "also on index 0"], '''
+    Wrong("index_0_shares_with_replicated", ["sharded and replicated draw the same", "on index 0 too"], '''
 -        seeds["sharded"] = seeds["replicated"] + 1 + group.index
 +        seeds["sharded"] = seeds["replicated"] + group.index
 '''),
@@ -42,7 +42,7 @@ WRONG = [
 +            with self.region("sharded"):
 +                torch.rand(4, 6, dtype=torch.float64)
 '''),
-    Wrong("no_finally", ["an exception jumps over what follows the `yield`"], '''
+    Wrong("no_finally", ["an exception skips what follows the `yield`"], '''
 -        try:
 -            yield
 -        finally:
@@ -59,7 +59,7 @@ WRONG = [
 -            self.states[kind] = torch.get_rng_state()
 +            self.states["sharded"] = torch.get_rng_state()
 '''),
-    Wrong("outside_from_the_beginning", ["not that of the moment before the region"], '''
+    Wrong("outside_from_the_beginning", ["not the one from just before the region"], '''
      def __init__(self, seed: int, group: Group) -> None:
 +        self.outside = torch.get_rng_state()
 @@
@@ -69,7 +69,7 @@ WRONG = [
     Wrong("outside_not_put_back", ["is not put back after the region"], '''
 -            torch.set_rng_state(outside)
 '''),
-    Wrong("restarts", ["the stream begins again in each region"], '''
+    Wrong("restarts", ["the stream starts over in each region"], '''
 -            self.states[kind] = torch.get_rng_state()
 '''),
     Wrong("same_everywhere", ["a sharded region draws the numbers that rank 0 draws"], '''
@@ -80,7 +80,7 @@ WRONG = [
 -        seeds = {"replicated": seed * (group.size + 1)}
 +        seeds = {"replicated": 1234}
 '''),
-    Wrong("stream_kept_without_exception_only", ["the stream began again after an exception"], '''
+    Wrong("stream_kept_without_exception_only", ["the stream started over after an exception"], '''
              yield
 +            self.states[kind] = torch.get_rng_state()
 @@

@@ -77,7 +77,7 @@ WRONG = [
 -        shifted = logits_part - peak.unsqueeze(-1)  # mutate: same
 +        shifted = logits_part.sub_(peak.unsqueeze(-1))
 '''),
-    Wrong("logits_gathered", ["the full logits were gathered", "the logits of all ranks are here"], '''
+    Wrong("logits_gathered", ["the full logits were gathered", "the logits of all ranks are on this rank"], '''
  from course_lib.comm import Group, all_reduce
 +from course_lib.comm import all_gather
 +from torch.nn import functional
@@ -125,7 +125,7 @@ WRONG = [
 -        mine = (local >= 0) & (local < logits_part.shape[-1])
 +        mine = local >= 0
 '''),
-    Wrong("max_of_rank_0", ["logits of ±10 000", "is not finite", "another's than this rank's or rank 0's"], '''
+    Wrong("max_of_rank_0", ["logits of ±10 000", "is not finite", "which need not be this rank's or rank 0's"], '''
  from course_lib.comm import Group, all_reduce
 +from course_lib.comm import broadcast
 @@
@@ -226,7 +226,7 @@ WRONG = [
 -        all_reduce(target, group)  # mutate: same
 +        all_reduce(target, group, "avg")
 '''),
-    Wrong("target_clamped", ["other ranks' targets give the nearest logit"], '''
+    Wrong("target_clamped", ["other ranks' targets add this rank's nearest logit"], '''
 -        place = local.where(mine, 0).unsqueeze(-1)
 -        target = shifted.gather(-1, place).squeeze(-1).where(mine, 0)
 +        place = local.clamp(0, logits_part.shape[-1] - 1).unsqueeze(-1)
@@ -245,7 +245,7 @@ WRONG = [
 -        target = shifted.gather(-1, place).squeeze(-1).where(mine, 0)
 +        target = logits_part.gather(-1, place).squeeze(-1).where(mine, 0)
 '''),
-    Wrong("target_of_another_shard", ["other ranks' targets give this rank's logit 0"], '''
+    Wrong("target_of_another_shard", ["other ranks' targets add this rank's logit 0"], '''
 -        target = shifted.gather(-1, place).squeeze(-1).where(mine, 0)
 +        target = shifted.gather(-1, place).squeeze(-1)
 '''),
@@ -257,7 +257,7 @@ WRONG = [
 -        mine = (local >= 0) & (local < logits_part.shape[-1])
 +        mine = local < logits_part.shape[-1]
 '''),
-    Wrong("upstream_ignored", ["the gradient that comes from above is ignored"], '''
+    Wrong("upstream_ignored", ["the incoming gradient is ignored"], '''
 -        return slope * grad.unsqueeze(-1), None, None, None
 +        return slope, None, None, None
 '''),

@@ -135,7 +135,7 @@ WRONG = [
 -        return reduce_from_group(rows, self.group)
 +        return reduce_from_group(rows, self.group) / self.group.size
 '''),
-    Wrong("no_row_to_look_up", ["two tokens on 3 and 4 ranks", "IndexError"], '''
+    Wrong("no_row_to_look_up", ["a vocabulary of two on 3 and 4 ranks", "IndexError"], '''
 -        rows = self.weight.new_zeros(*tokens.shape, self.weight.shape[1])
 -        rows[mine] = self.weight[local[mine]]
 +        rows = self.weight[local.where(mine, 0)] * mine.unsqueeze(-1)
@@ -197,7 +197,7 @@ WRONG = [
          self.group = group  # mutate: same
 +        self.full = full
 '''),
-    Wrong("wraps_around", ["wrap around to some row"], '''
+    Wrong("wraps_around", ["wrap around to rows"], '''
 -        mine = (local >= 0) & (local < len(self.weight))  # mutate: same
 -        rows = self.weight.new_zeros(*tokens.shape, self.weight.shape[1])
 -        rows[mine] = self.weight[local[mine]]

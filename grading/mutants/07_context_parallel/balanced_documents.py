@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("time_alone", ["tokens is too large"], '''
+    Wrong("time_alone", ["the number of tokens is too large"], '''
 -        free = [rank for rank in range(ranks) if tokens[rank] + share.tokens <= most]
 +        free = list(range(ranks))
 @@
@@ -24,7 +24,7 @@ WRONG = [
 +    return [[(d, start, end - start) for share in held for d, start, end in share.pieces]
 +            for held in best]
 '''),
-    Wrong("a_list_for_each_document", ["no list of (document, start, end) for each rank"], '''
+    Wrong("a_list_for_each_document", ["not a list of (document, start, end) for each rank"], '''
 -    return [[piece for share in held for piece in share.pieces] for held in best]
 +    whole = [piece for held in best for share in held for piece in share.pieces]
 +    return [[piece for piece in whole if piece[0] == d] for d in range(len(lengths))]

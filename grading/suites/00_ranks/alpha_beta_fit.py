@@ -19,16 +19,18 @@ EXERCISE = Exercise(
     defines=("alpha_beta_fit", "predict", "bus_bandwidth"),
     library=(),
     hints=(
-        "Divide α + β·S = t by t on both sides: α·(1/t) + β·(S/t) = 1. That is one row of a linear "
-        "system with two unknowns, and ordinary least squares on such rows minimises the relative "
-        "errors. For the predictions, count two things for each operation: messages one after "
-        "the other, and bytes that one rank sends.",
+        "Divide both sides of α + β·S = t by t: α·(1/t) + β·(S/t) = 1. That is one row of a "
+        "linear system with two unknowns, and ordinary least squares on such rows minimises the "
+        "relative errors. For the predictions, count two things for each operation: the messages "
+        "that follow one another, and the bytes that one rank sends.",
         "Fit: a matrix with the columns 1/t and S/t, a right-hand side of ones, "
-        "`torch.linalg.lstsq` in float64, and `max(alpha, 0.0)`. Predict: a ring has N-1 messages "
-        "of S/N bytes, an all-reduce twice as many; a tree has ⌈log2 N⌉ rounds of S bytes.",
+        "`torch.linalg.lstsq` in float64, and `max(alpha, 0.0)`. Predict: a ring sends N-1 "
+        "messages of S/N bytes one after another, and an all-reduce twice as many; a tree has "
+        "⌈log2 N⌉ rounds of S bytes.",
         "`messages, crossings = {'send': (1, 1), 'broadcast': (rounds, rounds), 'all_gather': "
         "(N-1, (N-1)/N), ...}[op]`, then `messages·α + crossings·S·β`. The bus bandwidth is "
-        "`crossings·S / seconds / 1e9`: the prediction with α = 0 and β = 1 is its first part.",
+        "`crossings·S / seconds / 1e9`, and `predict` with α = 0 and β = 1 gives you "
+        "`crossings·S`.",
     ),
 )
 
@@ -73,7 +75,7 @@ def _check_number(
     if _near(value, wanted, RTOL):
         return
     if not isinstance(value, (int, float)):
-        run.fail(f"{what} is no number", expected=f"{wanted:.6g} {unit}", measured=repr(value))
+        run.fail(f"{what} is not a number", expected=f"{wanted:.6g} {unit}", measured=repr(value))
     cause = next((why for why, other in likely.items() if _near(value, other, RTOL)), "")
     run.fail(
         f"{what} is wrong",
@@ -121,12 +123,15 @@ def _check_fit(run: Run, answer: Any, wanted: AlphaBeta, likely: Mapping[str, li
         and len(answer) == 2
         and all(isinstance(item, (int, float)) for item in answer)
     ):
-        run.fail("the fit is no pair of numbers", expected=shown, measured=repr(answer))
+        run.fail("the fit is not a pair of numbers", expected=shown, measured=repr(answer))
     if all(_near(a, r, FIT_RTOL) for a, r in zip(answer, right, strict=True)):
         return
     causes = {
         "α and β are swapped": right[::-1],
-        "this is the bandwidth: β is seconds per byte, 1/bandwidth": [right[0], 1 / right[1]],
+        "this is the bandwidth, in bytes per second: β is its inverse, in seconds per byte": [
+            right[0],
+            1 / right[1],
+        ],
         **likely,
     }
     cause = next(
@@ -187,10 +192,11 @@ def check_noisy(run: Run) -> None:
 
 
 @check(
-    "no α below zero",
+    "a negative α becomes 0.0",
     points=1,
     code="E",
-    diagnosis="these times bend, so that the fitted α is negative: return 0.0 for it",
+    diagnosis="these times grow faster than the sizes, so the fitted α is negative: return 0.0 "
+    "for it",
 )
 def check_no_negative(run: Run) -> None:
     """E: times that grow faster than the sizes."""
@@ -221,18 +227,21 @@ def slips(op: str, payload: int, n: int, alpha: float, beta: float) -> dict[str,
     right = AlphaBeta(alpha, beta).seconds
     log = math.log2(n)
     known = {
-        "bits for bytes: β is seconds per byte": right(op, 8 * payload, n),
+        "bits instead of bytes: β is seconds per byte": right(op, 8 * payload, n),
         "α and β are swapped": AlphaBeta(beta, alpha).seconds(op, payload, n),
     }
     if op == "broadcast":
         known |= {
-            "natural logarithm: a tree doubles, so its rounds are ⌈log2 N⌉": math.ceil(math.log(n))
+            "natural logarithm: the owners double, so the rounds are ⌈log2 N⌉": math.ceil(
+                math.log(n)
+            )
             * (alpha + wide),
-            "log2 N must be rounded up: there are no parts of rounds": log * (alpha + wide),
+            "log2 N must be rounded up: a round cannot be split": log * (alpha + wide),
             "log2 N was rounded down: the last ranks get nothing": int(log) * (alpha + wide),
             "the root sends to one rank after another; a tree has ⌈log2 N⌉ rounds": (n - 1)
             * (alpha + wide),
-            "S crosses one link after another: each round sends all of it": math.ceil(log) * alpha
+            "β is paid only once: each of the ⌈log2 N⌉ rounds sends all S bytes": math.ceil(log)
+            * alpha
             + wide,
         }
     elif op != "send":
@@ -241,10 +250,11 @@ def slips(op: str, payload: int, n: int, alpha: float, beta: float) -> dict[str,
             "the factor 2 is missing: an all-reduce is a reduce-scatter and an all-gather": right(
                 "all_gather", payload, n
             ),
-            "N for N-1: a rank does not send to itself": twice * (n * alpha + wide),
-            "N for N-1 in the number of messages": twice * n * alpha + part,
-            "S for (N-1)/N·S: a rank does not send the last part": twice * ((n - 1) * alpha + wide),
-            "only one α: every step is a message of its own": alpha + part,
+            "N instead of N-1: a rank does not send to itself": twice * (n * alpha + wide),
+            "N instead of N-1 in the number of messages": twice * n * alpha + part,
+            "S instead of (N-1)/N·S: a rank does not send the last part": twice
+            * ((n - 1) * alpha + wide),
+            "only one α is paid: every step is a separate message": alpha + part,
             "every step sends S/N bytes, not all of S": twice * (n - 1) * (alpha + wide),
             "a ring has N-1 steps; ⌈log2 N⌉ rounds are a tree's": twice * math.ceil(log) * alpha
             + part,
@@ -286,10 +296,10 @@ def check_tree(run: Run) -> None:
 
 
 @check(
-    "predict: all_reduce and the three others in N-1 steps",
+    "predict: all_reduce and the three others with N-1 steps",
     points=3,
     code="E",
-    diagnosis="N-1 messages of S/N bytes, one after the other; an all-reduce is two such walks",
+    diagnosis="N-1 messages of S/N bytes, one after another; an all-reduce makes two such passes",
 )
 def check_rings(run: Run) -> None:
     """E: up to 1000 ranks."""
@@ -298,10 +308,11 @@ def check_rings(run: Run) -> None:
 
 # --- bandwidth -----------------------------------------------------------------------------------
 @check(
-    "bus_bandwidth in GB/s, comparable over N",
+    "bus_bandwidth in GB/s, comparable for every N",
     points=2,
     code="E",
-    diagnosis="bytes that one rank sends, (N-1)/N·S or twice that, by the seconds, by 10⁹",
+    diagnosis="the bytes that one rank sends, (N-1)/N·S or twice that, divided by the seconds and "
+    "by 10⁹",
 )
 def check_bandwidth(run: Run) -> None:
     """E: five operations on 8, 3 and 2 ranks."""
@@ -316,11 +327,11 @@ def check_bandwidth(run: Run) -> None:
         right = bus_bandwidth(**case) / 1e9
         plain = payload / seconds / 1e9
         _check_number(run, answer, right, f"{case['op']} over {case['size']} ranks", {
-            "GiB for GB: divide by 10⁹, not by 2³⁰": right * 1e9 / 2**30,
-            "this is the algorithm bandwidth S/t: multiply by what one link carried of S": plain,
-            "algorithm bandwidth, and GiB for GB": plain * 1e9 / 2**30,
+            "GiB instead of GB: divide by 10⁹, not by 2³⁰": right * 1e9 / 2**30,
+            "this is the algorithm bandwidth S/t: count what one link carried, not S": plain,
+            "algorithm bandwidth, and GiB instead of GB": plain * 1e9 / 2**30,
             "bytes per second: divide by 10⁹": right * 1e9,
-            "bits for bytes": right * 8,
+            "bits instead of bytes": right * 8,
             "the factor 2 is missing: an all-reduce is a reduce-scatter and an all-gather":
                 right / 2,
         }, "GB/s")  # fmt: skip

@@ -35,7 +35,7 @@ EXERCISE = Exercise(
 PAUSE = 0.1  # seconds of the first rank's work, in which the others must not begin
 PATIENCE = 3.0  # seconds that a rank waits in `prepare` for the others that should be there, too
 UNHELD = (
-    "nothing holds the others back: their barrier must stand before `prepare`, the first rank's "
+    "nothing holds the others back: they must call the barrier before `prepare`, the first rank "
     "after it"
 )
 FULL = "no space left on the disk"
@@ -136,7 +136,7 @@ def _explained(run: Run, cause: str, drive: Callable[..., Any], **options: Any) 
 
 def _whole(run: Run, world: int = 3) -> Any:
     """All ranks, two data sets in a row."""
-    cause = "Each rank calls the barrier once: the first after its `prepare`, the others before."
+    cause = "Each rank calls the barrier once: the first after `prepare`, the others before it."
     return _explained(run, cause, drive, inputs={"empty": True}, world=world)
 
 
@@ -172,11 +172,11 @@ def _check_order(
     late = max(calls[rank][0][0] for rank in others) > min(calls[rank][0][1] for rank in others)
     run.true(
         not late,
-        "the others called prepare one after the other",
+        "the others called prepare one after another",
         rank=others[-1],
         expected="all at once, when the first rank has finished",
         measured="one ended before another began",
-        cause="one barrier is enough: what is prepared can be read by all at once",
+        cause="one barrier is enough: once the data is prepared, all can read it at the same time",
     )
 
 
@@ -188,10 +188,10 @@ def check_order(run: Run) -> None:
 
 
 @check(
-    "prepare is called once on every rank",
+    "every rank calls prepare once",
     points=2,
     code="O",
-    diagnosis="every rank must load the data; what the first prepared is on the disk",
+    diagnosis="every rank must load the data itself; what the first rank prepared is on the disk",
 )
 def check_once(run: Run) -> None:
     """O: also when it returns None."""
@@ -208,7 +208,7 @@ def check_once(run: Run) -> None:
     "every rank returns the value of its own call",
     points=2,
     code="E",
-    diagnosis="return what `prepare` returned, on both ways through the function",
+    diagnosis="return what `prepare` returned, on both branches of the function",
 )
 def check_value(run: Run) -> None:
     """E: three ranks, and one alone."""
@@ -227,7 +227,7 @@ def check_value(run: Run) -> None:
 
 
 @check(
-    "a group without rank 0: its index 0 goes first",
+    "a group without rank 0: the rank with index 0 goes first",
     points=2,
     code="O",
     diagnosis="the first rank is the one with group.index 0",
@@ -244,14 +244,14 @@ def check_part(run: Run) -> None:
 
 
 @check(
-    "prepare raises on the first rank, and nobody waits for ever",
+    "prepare raises on the first rank, and nobody waits forever",
     points=2,
     code="H",
-    diagnosis="let the exception of `prepare` go on",
+    diagnosis="let the exception of `prepare` propagate",
 )
 def check_failing(run: Run) -> None:
     """H: the first rank raises OSError."""
-    cause = "`prepare` raised on rank 0, which then never came to the barrier: use try/finally."
+    cause = "`prepare` raised on rank 0, which then never reached the barrier: use try/finally."
     result = _explained(run, cause, drive_failing, world=3)
     run.equal(
         result.outputs[0]["raised"],

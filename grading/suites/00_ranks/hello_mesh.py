@@ -19,8 +19,8 @@ EXERCISE = Exercise(
     order=2,
     library=("comm.Group",),
     hints=(
-        "Write down node and local rank of the ranks 0 to 5 with 3 ranks on a node. Which two "
-        "results of dividing the rank by 3 are they? Python has one function for both.",
+        "Write down the node and the local rank of ranks 0 to 5, with 3 ranks on each node. How "
+        "do you get the two from dividing the rank by 3? Python has one function for both.",
         "First list the ranks of *every* node, and those of *every* rail. The ranks of a node are "
         "neighbours; those of a rail are `ranks_per_node` apart. Your own are the lists at "
         "`node` and at `local_rank`.",
@@ -34,8 +34,8 @@ EXERCISE = Exercise(
 # Ranks in the world -> ranks per node to try: 2 × 3 and 3 × 2 nodes × ranks; 2 × 2 and 1 × 4.
 CLUSTERS = {6: (3, 2), 4: (2, 4)}
 TOGETHER = (
-    "all ranks of the world must call new_group, for the same groups in the same order, also "
-    "those that will not be members"
+    "all ranks of the world must call new_group, for the same groups in the same order, including "
+    "the ranks that will not be members"
 )
 GRADERS_CALL = "; the all_reduce is the grader's, over your groups"
 GROUP_FAULTS = ("deadlock", "wall", "killed")
@@ -214,7 +214,7 @@ def _check_group(run: Run, kind: str) -> None:
                 likely={
                     "node group and rail group are swapped": other,
                     "this is the group of all ranks": list(range(world)),
-                    "this is a group that the rank is not in: new_group gives those -100": -100,
+                    "this is a group that the rank is not in: new_group gave it -100": -100,
                     "no group was made": None,
                 },
             )
@@ -242,7 +242,7 @@ def check_together(run: Run) -> None:
                 name, members = said[rank][kind]["name"], said[rank][kind]["members"]
                 run.true(
                     bool(name),
-                    f"{kind} is no group of torch that the rank is in",
+                    f"{kind} is not a torch group that the rank is in",
                     rank=rank,
                     measured=repr(members),
                     cause="make it with dist.new_group",

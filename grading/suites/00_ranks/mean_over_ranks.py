@@ -16,8 +16,8 @@ EXERCISE = Exercise(
     minutes=5,
     order=1,
     hints=(
-        "A sum over the ranks is one call. What is missing from a sum to a mean?",
-        "all_reduce changes the tensor that it is given. Give it one that nobody else needs.",
+        "A sum over the ranks is one call. What is still missing to make it a mean?",
+        "all_reduce changes the tensor that it gets. Give it one that nobody else needs.",
         "`total = tensor.clone()`, then `all_reduce(total, group)`, and the result is `total` "
         "divided by the number of ranks in the group.",
     ),
@@ -45,14 +45,14 @@ def check_mean(run: Run) -> None:
             likely = {
                 "this is the sum: divide by the number of ranks": total,
                 "this is the rank's own tensor": tensors[rank],
-                "its own tensor divided, nothing was added": tensors[rank] / world,
+                "this is the rank's own tensor, divided: nothing was added": tensors[rank] / world,
                 "divided twice": total / world**2,
             }
             run.close(output["mean"], total / world, "the mean", rank=rank, likely=likely)
 
 
 @check(
-    "the tensor that came in is as it was",
+    "the input tensor keeps its value",
     points=1,
     code="E",
     diagnosis="all_reduce works in place: give it a copy",
@@ -61,7 +61,7 @@ def check_given(run: Run) -> None:
     """E: on three ranks."""
     tensors, result = _run(run, 3, (4, 5))
     for rank, output in enumerate(result.outputs):
-        run.close(output["given"], tensors[rank], "the tensor that came in", rank=rank)
+        run.close(output["given"], tensors[rank], "the input tensor", rank=rank)
 
 
 @check("no more bytes than one all-reduce", points=1, code="B")

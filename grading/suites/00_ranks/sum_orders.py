@@ -20,11 +20,11 @@ EXERCISE = Exercise(
     library=(),
     hints=(
         "Write one function that adds a tensor's numbers from left to right, and use it twice: on "
-        "x and on x sorted by its absolute values. For the tolerance: how many additions are there "
-        "in a sum of n numbers, and how far is each off at the most?",
-        "Pairwise: `row[0::2] + row[1::2]` adds all neighbours at once, if their number is even; "
-        "put an odd last one behind with `torch.cat`, and repeat until one is left. Tolerance: "
-        "n-1 additions, each off by up to eps/2; twice as much does no harm.",
+        "x, and on x sorted by absolute value. For the tolerance: how many additions are there in "
+        "a sum of n numbers, and how large can the error of each be?",
+        "Pairwise: `row[0::2] + row[1::2]` adds all neighbours at once if their number is even; "
+        "append an odd last one with `torch.cat`, and repeat until one is left. Tolerance: n-1 "
+        "additions, each off by up to eps/2; twice as much does no harm.",
         "`x[x.abs().argsort()]` is x by magnitude. The tolerance is n·eps with "
         "`torch.finfo(dtype).eps`, at most 1.0, and 0.0 for integers.",
     ),
@@ -104,7 +104,7 @@ def _check_sum(run: Run, key: str, right: Any, likely: Any) -> None:
             "",
         )
         run.fail(
-            f"{what} is another sum",
+            f"{what} is not the right sum",
             expected=_digits(wanted),
             measured=_digits(answer[key]),
             cause=cause,
@@ -115,7 +115,7 @@ def _digits(value: Any) -> str:
     """A scalar tensor with as many digits as tell its neighbours apart."""
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         return f"{value.item():.9g} ({_name(value.dtype)})"
-    return f"{value!r:.60} ({type(value).__name__}, no scalar tensor)"
+    return f"{value!r:.60} ({type(value).__name__}, not a scalar tensor)"
 
 
 def _wide(row: torch.Tensor) -> torch.Tensor:
@@ -137,8 +137,8 @@ def check_forwards(run: Run) -> None:
         lambda row: {
             "accumulated in a wider dtype and rounded once": _wide(row),
             "accumulated in float32 and rounded once": left_to_right(row.float()).to(row.dtype),
-            "as float32: the sum must keep x's dtype": left_to_right(row.float()),
-            "this is torch.sum, which adds in an order of its own": row.sum(),
+            "this is the sum in float32: it must keep x's dtype": left_to_right(row.float()),
+            "this is torch.sum, which adds in its own order": row.sum(),
             "added from the end": left_to_right(row.flip(0)),
         },
     )
@@ -148,7 +148,8 @@ def check_forwards(run: Run) -> None:
     "pairwise: neighbours first",
     points=2,
     code="E",
-    diagnosis="x[0]+x[1], x[2]+x[3], ...; of the results the neighbours again",
+    diagnosis="add x[0]+x[1], x[2]+x[3], ...; then the neighbours among these sums, until one is "
+    "left",
 )
 def check_pairwise(run: Run) -> None:
     """E: odd lengths, so that one waits in some rounds."""
@@ -157,7 +158,9 @@ def check_pairwise(run: Run) -> None:
         "pairwise",
         neighbours,
         lambda row: {
-            "left half plus right half: another order than neighbours first": halves(row),
+            "left half plus right half: that is a different order from neighbours first": halves(
+                row
+            ),
             "the last of an odd number of terms is lost": neighbours(row[:-1]),
             "accumulated in a wider dtype and rounded once": _wide(row),
             "this is the sum forwards": left_to_right(row),
@@ -189,7 +192,7 @@ def check_magnitude(run: Run) -> None:
     "float64: the sum that the others are compared with",
     points=1,
     code="E",
-    diagnosis="make x float64 before it is added up",
+    diagnosis="convert x to float64 before you add it up",
 )
 def check_float64(run: Run) -> None:
     """E: up to float64's own rounding."""
@@ -224,7 +227,7 @@ def _tolerances(run: Run) -> dict[tuple[torch.dtype, int], float]:
     for (dtype, n), answer in zip(cases, answers, strict=True):
         run.true(
             isinstance(answer, (int, float)) and not math.isnan(answer),
-            f"the tolerance for {n:,} numbers in {_name(dtype)} is no number",
+            f"the tolerance for {n:,} numbers in {_name(dtype)} is not a number",
             measured=repr(answer),
         )
     return dict(zip(cases, map(float, answers), strict=True))
@@ -244,7 +247,7 @@ def _ignored(known: dict[tuple[torch.dtype, int], float]) -> str:
     by_dtype = [{known[case] for case in CASES if case[0] == dtype} for dtype, _ in CASES]
     by_count = [{known[case] for case in CASES if case[1] == n} for _, n in CASES]
     if all(len(row) == 1 for row in by_dtype + by_count):
-        return "a constant: the error depends on the dtype's eps and grows with n"
+        return "this is a constant: the error depends on the dtype's eps and grows with n"
     if all(len(row) == 1 for row in by_dtype):
         return "n is ignored: the errors of n-1 additions add up"
     if all(len(row) == 1 for row in by_count):
@@ -256,7 +259,7 @@ def _ignored(known: dict[tuple[torch.dtype, int], float]) -> str:
     "tolerance_for accepts every order of the same numbers",
     points=2,
     code="E",
-    diagnosis="n-1 additions, each off by up to eps/2 of the sum: the tolerance grows with n",
+    diagnosis="n-1 additions, each off by up to eps/2 of its result: the tolerance grows with n",
 )
 def check_accepts(run: Run) -> None:
     """E: the worst numbers for each dtype and count."""
@@ -267,12 +270,12 @@ def check_accepts(run: Run) -> None:
             continue
         cause = _ignored(known)
         if answer == 0:
-            cause = "a tolerance of 0 is `==`, which refuses right sums"
+            cause = "a tolerance of 0 is `==`, which rejects right sums"
         elif not cause and answer >= math.sqrt(n) * eps / 4:
             cause = "errors grow like √n on average; the worst numbers reach (n-1)·eps/2"
         run.fail(
-            f"refuses a right sum of {n:,} numbers in {_name(dtype)}: 1, then eps/2 again and "
-            "again, forwards",
+            f"rejects a right sum of {n:,} numbers in {_name(dtype)}: 1, then eps/2 "
+            "again and again, added forwards",
             expected=f"at least {gap:.3g}",
             measured=f"{answer:.3g}",
             cause=cause,
@@ -280,10 +283,10 @@ def check_accepts(run: Run) -> None:
 
 
 @check(
-    "tolerance_for refuses a sum that lost a number, and 0",
+    "tolerance_for rejects a sum that lacks a number, and 0",
     points=2,
     code="E",
-    diagnosis="not larger than the errors of rounding: eps of the dtype times n, at most 1",
+    diagnosis="it must not exceed the rounding errors: n times the dtype's eps, at most 1",
 )
 def check_refuses(run: Run) -> None:
     """E: one of n equal numbers missing; a tolerance above 1."""
@@ -302,7 +305,7 @@ def check_refuses(run: Run) -> None:
             f"the tolerance for {n:,} numbers in {_name(dtype)} is above 1",
             expected="at most 1",
             measured=f"{known[dtype, n]:.3g}",
-            cause="it grows without bound, so that even 0 is a right sum",
+            cause="it grows without bound, so that even 0 is accepted as the sum",
         )
     run.true(
         known[WHOLE] == 0,

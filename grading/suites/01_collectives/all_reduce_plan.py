@@ -24,14 +24,15 @@ EXERCISE = Exercise(
     open=("of the speed that the links allow", 0.10185, 0.5596),
     library=(),
     hints=(
-        "A tree that spans all ranks does it: sums go up to the root, the result comes down. Write "
-        "this for one tree and all chunks first: it is valid, and slow.",
-        "Chunks may take different trees, with different roots: choose for each the tree whose "
-        "links are fast and have little to carry yet. And chunks may follow one another: while one "
-        "goes up the second link, the next goes up the first.",
-        "Fill rounds of a fixed time: a link carries time · speed / size chunks in each. Of what "
-        "can go, send first what has the longest way left. Try several times of a round, and "
-        "several prices for deep trees.",
+        "One tree that spans all ranks is enough: the sums go up to the root, and the result "
+        "comes down again. Write this first, with the same tree for all chunks: it is valid, but "
+        "slow.",
+        "Different chunks may use different trees with different roots: choose for each chunk a "
+        "tree whose links are fast and do not carry much yet. Chunks can also be pipelined: while "
+        "one goes up the second link, the next goes up the first.",
+        "Fill rounds of a fixed duration: in time t, a link carries t · speed / size chunks. Of "
+        "the messages that can be sent now, take those first that have the most steps still ahead "
+        "of them. Try several durations of a round, and several penalties for deep trees.",
     ),
 )
 
@@ -85,7 +86,7 @@ def _time(run: Run, case: Case, rounds: Any) -> float:
     ranks = range(len(case.speeds))
     run.true(
         plans.is_whole(rounds, 3) and all(len(message) == 4 for each in rounds for message in each),
-        "this is no list of rounds, each a list of (from, to, chunk, add) in whole numbers",
+        "this is not a list of rounds, each a list of (from, to, chunk, add) in whole numbers",
         measured=describe(rounds),
     )
     held = [[1 << (BASE * rank)] * case.chunks for rank in ranks]
@@ -103,7 +104,8 @@ def _time(run: Run, case: Case, rounds: Any) -> float:
             came.append((b, chunk, held[a][chunk], add))
         for b, chunk, value, add in came:
             alone = add or got[b, chunk] == 1
-            run.true(alone, f"round {number}: rank {b}'s chunk {chunk} is replaced, and not alone")
+            said = f"round {number}: rank {b}'s chunk {chunk} is replaced"
+            run.true(alone, f"{said}, and receives another message as well")
             held[b][chunk] = (held[b][chunk] + value if add else value) % (1 << BASE * len(ranks))
         time += case.latency + max(
             (count * case.size / case.speeds[a][b] for (a, b), count in sent.items()), default=0.0
@@ -118,7 +120,7 @@ def _check_sums(run: Run, case: Case, held: list[list[int]]) -> None:
         for chunk, value in enumerate(mine):
             for other in range(len(held)):
                 times = value >> (BASE * other) & ((1 << BASE) - 1)
-                run.equal(times, 1, f"how often rank {rank}'s chunk {chunk} has rank {other} in it")
+                run.equal(times, 1, f"how often rank {rank}'s chunk {chunk} counts rank {other}")
 
 
 def _bound(case: Case) -> float:
@@ -147,7 +149,7 @@ def _hops(case: Case, rank: int) -> int:
     return hops
 
 
-@check("every rank has the sum, over links that are there", points=3, code="E")
+@check("every rank has the sum, and every message has a link", points=3, code="E")
 def check_sum(run: Run) -> None:
     """E: hidden links; two ranks; one chunk; a chain."""
     draw = plans.hidden(run)
@@ -158,7 +160,7 @@ def check_sum(run: Run) -> None:
         _time(run, case, rounds)
 
 
-@check("the cases that everybody has", points=2, code="S")
+@check("the figure over the twelve fixed cases", points=2, code="S")
 def check_time(run: Run) -> None:
     """S: the mean of the bound over the plan's time."""
     cases = [_case(plans.fixed(f"all_reduce_plan {n}")) for n in range(plans.CASES)]

@@ -20,17 +20,18 @@ EXERCISE = Exercise(
     core=False,
     minutes=50,
     order=6,
-    open=("times a lower bound of the step", 1.3996, 1.0835),
+    open=("times the lower bound of the step", 1.3996, 1.0835),
     library=(),
     hints=(
-        "Write a function for the end of the last forward first. Then compare three plans: one "
-        "message for all, one for each layer as it becomes ready, and one for each layer, the "
-        "first layers first as soon as they are ready.",
-        "Whenever the link is free, send from the ready gradients those of the first layers, up to "
-        "a limit of bytes. Small limits cost latency, large ones make urgent gradients wait: try "
+        "First write a function that computes when the last forward ends. Then compare three "
+        "plans: one message for all gradients; one message for each layer, in the order in which "
+        "the gradients become ready; and one message for each layer, where of the gradients that "
+        "are ready the first layer's always goes first.",
+        "Whenever the link is free, take the ready gradients of the first layers, up to a limit "
+        "of bytes. A small limit costs latency, and a large one makes urgent gradients wait: try "
         "several limits and keep the best.",
-        "Improve the best plan step by step: join two messages, exchange them, or move a piece to "
-        "another message, and keep what ends earlier.",
+        "Improve the best plan step by step: join two messages, swap two, or move a piece to "
+        "another message, and keep each change that makes the last forward end earlier.",
     ),
 )
 
@@ -67,7 +68,7 @@ def _check_messages(run: Run, case: Case, messages: Any) -> None:
     """That the messages are valid."""
     run.true(
         plans.is_whole(messages, 3) and all(len(piece) == 2 for each in messages for piece in each),
-        "this is no list of messages, each a list of (layer, bytes) in whole numbers",
+        "this is not a list of messages, each a list of (layer, bytes) in whole numbers",
         measured=describe(messages),
     )
     sent: Counter[int] = Counter()
@@ -78,7 +79,7 @@ def _check_messages(run: Run, case: Case, messages: Any) -> None:
             run.true(size >= 1, f"message {number} has a piece of {size} bytes")
             sent[layer] += size
     for layer, size in enumerate(case.sizes):
-        run.equal(sent[layer], size, f"the number of bytes sent of layer {layer}'s gradient")
+        run.equal(sent[layer], size, f"the number of bytes sent for layer {layer}'s gradient")
 
 
 def _end(case: Case, messages: list[list[tuple[int, int]]]) -> float:
@@ -107,7 +108,7 @@ def _bound(case: Case) -> float:
     )
 
 
-@check("all bytes of every gradient, once", points=3, code="E")
+@check("all bytes of every gradient are sent once", points=3, code="E")
 def check_messages(run: Run) -> None:
     """E: hidden layers; one layer; gradients of one byte."""
     draw = plans.hidden(run)
@@ -117,7 +118,7 @@ def check_messages(run: Run) -> None:
         _check_messages(run, case, messages)
 
 
-@check("the cases that everybody has", points=2, code="S")
+@check("the figure over the twelve fixed cases", points=2, code="S")
 def check_step(run: Run) -> None:
     """S: the mean of the last forward's end, in lower bounds."""
     cases = [_case(plans.fixed(f"messages_for_a_link {n}")) for n in range(plans.CASES)]

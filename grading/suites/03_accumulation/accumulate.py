@@ -50,8 +50,8 @@ SMALL = 64  # bytes that an agreement may have
 ROUNDING = 1 << 32  # "terms" of a sum: a factor computed in float32 is no fault (1e-6)
 
 NO_TOKEN = (
-    "a mean over a micro-batch without a counted token is 0/0: add up the losses, and divide by "
-    "the number of all tokens"
+    "the mean over a micro-batch without a counted token is 0/0: add up the losses, and divide by "
+    "the number of all counted tokens"
 )
 
 
@@ -158,7 +158,7 @@ def _check_windows(run: Run, found: dict[str, Any], case: Any, rank: int) -> Non
         "one more than k was taken in each update": _ends(count, k + 1),
     }
     if k > 1:
-        likely["one micro-batch less than k was taken in each update"] = _ends(count, k - 1)
+        likely["one micro-batch fewer than k was taken in each update"] = _ends(count, k - 1)
     what = f"the micro-batches taken up to each update ({count} in all, k = {k})"
     run.equal(found["taken"], wanted, what, rank=rank, likely=likely)
 
@@ -229,9 +229,9 @@ def _check_added(run: Run) -> None:
         lost = all(torch.equal(a, b) for a, b in zip(added, alone, strict=True))
         run.true(
             not lost,  # scaled with the rest, it is not lost
-            "what was in the gradients before the call is lost",
+            "the gradients that were there before the call are lost",
             rank=rank,
-            cause="accumulate zeroes no gradients: the loop does",
+            cause="accumulate must not zero gradients: the training loop does",
         )
 
 
@@ -239,7 +239,7 @@ def _check_added(run: Run) -> None:
     "a group of two of four ranks; micro-batches without a counted token",
     points=2,
     code="E",
-    diagnosis="the group's size and the group's tokens, not the job's",
+    diagnosis="use the size and the tokens of the group, not of the whole job",
 )
 def check_empty(run: Run) -> None:
     """E: a data-parallel group inside a larger job, and padding alone in some micro-batches."""
@@ -254,8 +254,8 @@ def _two_groups(run: Run) -> tuple[Any, list[torch.Tensor], list[Batches]]:
         return _epochs(run, 4, empty=True, parts=PARTS)
     except RunFault as broken:
         cause = broken.fault.cause or (
-            "only here some windows have no counted token on one rank: it must agree, forward and "
-            "synchronise like the others"
+            "some windows have no counted token on one rank: it must still take part in the "
+            "agreement, run forward and synchronise like the others"
         )
         raise RunFault(replace(broken.fault, cause=cause), broken.output) from broken
 
@@ -304,16 +304,17 @@ def _compare_losses(
                     terms=ROUNDING,
                     likely={
                         "this is the loss of all ranks, not this rank's part": whole,
-                        "times the group's size: that is for the backward only": right * len(group),
+                        "times the group's size: that factor is only for the backward": right
+                        * len(group),
                     },
                 )
 
 
 @check(
-    "one synchronisation and one small agreement for each update",
+    "one synchronisation and one small collective for each update",
     points=3,
     code="B",
-    diagnosis="all micro-batches but the last inside no_sync(); count the tokens before, once",
+    diagnosis="all micro-batches but the last inside no_sync(); count the tokens once, before",
 )
 def check_calls(run: Run) -> None:
     """B: what the model sends, and what the learner sends."""
@@ -327,7 +328,7 @@ def check_calls(run: Run) -> None:
                       rank=rank, likely={
                 "one for each micro-batch: forward and backward of all but the last belong inside "
                 "model.no_sync()": case[0],
-                "none: the last micro-batch of a window is outside no_sync()": 0,
+                "none: the last micro-batch of a window must be outside no_sync()": 0,
             })  # fmt: skip
             run.true(
                 all(size <= SMALL for size in found["agreed"]),
@@ -344,16 +345,17 @@ def check_calls(run: Run) -> None:
                 likely={
                     "the ranks agree on each micro-batch: count the whole window first": case[0],
                     "the ranks never agree on the number of tokens": 0,
-                    "two for each update: one agreement is enough": 2 * updates,
+                    "two for each update: one is enough": 2 * updates,
                 },
             )
 
 
 @check(
-    "the peak does not grow with k",
+    "the peak memory does not grow with k",
     points=2,
     code="M",
-    diagnosis="backward each micro-batch before the next forward, and keep no loss with a graph",
+    diagnosis="run the backward of each micro-batch before the next forward, and keep no loss "
+    "with its graph",
 )
 def check_memory(run: Run) -> None:
     """M: what is alive at most, measured, for one and for six micro-batches."""

@@ -39,9 +39,10 @@ EXERCISE = Exercise(
         "torch.nn.utils.get_total_norm",
     ),
     hints=(
-        "The norm of a long vector from the norms of its pieces: for p = 2 it is the root of the "
-        "sum of squares, which is again a 2-norm, of the vector of norms. That holds for every p, "
-        "and for infinity. A generator can be walked through once: make a list first.",
+        "How does the norm of a long vector follow from the norms of its pieces? For p = 2 it is "
+        "the root of the sum of their squares, which is the 2-norm of the vector of norms. The "
+        "same holds for every p, and for infinity. A generator can be iterated over only once: "
+        "make a list first.",
         "The order of an update: all backwards (the last one synchronises), divide by the scale, "
         "clip, step. After the synchronisation all ranks hold the same gradient, so they compute "
         "the same norm, and nothing needs to be sent.",
@@ -157,14 +158,14 @@ def check_clip(run: Run) -> None:
                 ),
                 "the norms of the parameters were added up": each.sum(),
                 "this is the 2-norm: `norm_type` says which": total_norm(gradients),
-                "the root of the sum is missing": norm**2,
+                "the root is missing": norm**2,
             },
         )
         run.true(
             found["stayed"],
-            f"gradients are other tensors afterwards ({what})",
+            f"gradients were replaced by other tensors ({what})",
             rank=0,
-            cause="multiply them in place: a bucket's view must stay one",
+            cause="multiply them in place: a view of a bucket must stay one",
         )
 
 
@@ -192,7 +193,7 @@ def _updates(run: Run, world: int) -> tuple[Any, list[torch.Tensor], list[Batche
 
 
 @check(
-    "the update of one process: add up, synchronise, unscale, clip, step",
+    "the update equals one process's: add up, synchronise, unscale, clip, step",
     points=5,
     code="E",
     diagnosis="all backwards, then divide by the scale, then clip, then step",
@@ -236,8 +237,8 @@ def _compare_updates(run: Run, found: list[Any], reference: Reference, case: Any
                 rank=rank,
                 terms=99,
                 likely={
-                    "it is the norm of scaled gradients": norms[number] * SCALE,
-                    "it is the norm after clipping": total_norm(updates[number]),
+                    "this is the norm of the scaled gradients": norms[number] * SCALE,
+                    "this is the norm after clipping": total_norm(updates[number]),
                 },
             )
         run.close(
@@ -250,7 +251,7 @@ def _compare_updates(run: Run, found: list[Any], reference: Reference, case: Any
 
 
 @check(
-    "one synchronisation for each update, and no other call",
+    "one synchronisation for each update, and no other collective",
     points=2,
     code="B",
     diagnosis="after the synchronisation every rank has all it needs for the norm",
@@ -265,11 +266,11 @@ def check_calls(run: Run) -> None:
             sizes = sorted(set(found["sizes"]) - set(once))
             run.true(
                 not sizes,
-                "something else was sent than the model's gradients",
+                "something was sent besides the model's gradients",
                 rank=rank,
                 expected=f"{sum(once)} bytes an update, by the model",
                 measured=f"collectives of {sizes} bytes",
-                cause="no message is needed for the norm: all ranks hold the same gradients",
+                cause="the norm needs no message: all ranks hold the same gradients",
             )
             count = UPDATES * WINDOW - 1
             run.equal(

@@ -16,15 +16,15 @@ EXERCISE = Exercise(
     defines=("effective_batch", "peak_bytes", "update_seconds", "smallest_k"),
     library=(),
     hints=(
-        "Go through an update in your mind: what is alive when the backward of the third "
+        "Go through an update step by step: what is alive when the backward of the third "
         "micro-batch begins? One of the four kinds depends on the size of a micro-batch, and none "
-        "of them on k itself.",
-        "Time has three parts: `overhead` as often as there are micro-batches, `sample_seconds` as "
-        "often as there are samples on this rank, and the all-reduce once, or k times without "
-        "no_sync. (N-1)/N is 0 on one rank.",
-        "`smallest_k`: the samples of this rank are global_batch // ranks. Try k = 1, 2, 3, ...: "
-        "only divisors make equal micro-batches. The first whose peaks add up to at most `budget` "
-        "is the answer; if none does, raise ValueError.",
+        "of them depends on k itself.",
+        "The time has three parts: `overhead` once per micro-batch, `sample_seconds` once per "
+        "sample on this rank, and the all-reduce once, or k times without no_sync. (N-1)/N is 0 "
+        "on one rank.",
+        "`smallest_k`: this rank has global_batch // ranks samples. Try k = 1, 2, 3, ...: only "
+        "divisors of that number make equal micro-batches. The first k whose peaks add up to at "
+        "most `budget` is the answer; if there is none, raise ValueError.",
     ),
 )
 
@@ -86,7 +86,12 @@ def _given(run: Run) -> dict[str, list[Args]]:
 EXPECTED_K = (1, 2, 3, 7, "ValueError", "ValueError")
 
 
-@check("samples of an update", points=1, code="E", diagnosis="micro-batch times k times ranks")
+@check(
+    "the number of samples in an update",
+    points=1,
+    code="E",
+    diagnosis="micro-batch times k times ranks",
+)
 def check_batch(run: Run) -> None:
     """E: exact."""
     given = _given(run)
@@ -106,7 +111,7 @@ def check_batch(run: Run) -> None:
 
 
 @check(
-    "the peak that falls, and those that stay",
+    "the peak that falls, and those that do not change",
     points=3,
     code="M",
     diagnosis="only the activations depend on the micro-batch; nothing depends on k itself",
@@ -122,7 +127,7 @@ def check_peaks(run: Run) -> None:
                  "activations": micro * one}  # fmt: skip
         slips = {
             "one graph is alive at a time, not k of them": {"activations": micro * k * one},
-            "micro_batch is the size of one micro-batch already": {"activations": micro * one / k},
+            "micro_batch is already the size of one micro-batch": {"activations": micro * one / k},
             "gradients are added up in one place: k micro-batches need no more": {
                 "gradients": 4 * count * k
             },
@@ -153,7 +158,7 @@ def _floats(peaks: Any) -> Any:
     "seconds of an update, with and without no_sync",
     points=3,
     code="E",
-    diagnosis="k overheads, all samples, and one all-reduce an update or one a micro-batch",
+    diagnosis="k overheads, all samples, and one all-reduce per update or per micro-batch",
 )
 def check_times(run: Run) -> None:
     """E: 1, 3 and 4 ranks."""
@@ -174,7 +179,9 @@ def check_times(run: Run) -> None:
             rank=0,
             likely={
                 "each micro-batch has its overhead": computing + plan["overhead"] + times * sent,
-                "with no_sync there is one synchronisation an update": computing + waste + k * sent,
+                "with no_sync there is one synchronisation per update": computing
+                + waste
+                + k * sent,
                 "without no_sync every micro-batch is synchronised": computing + waste + sent,
                 "a ring sends 2(N-1)/N of the gradients, not all of them twice": computing
                 + waste
@@ -192,7 +199,7 @@ def check_times(run: Run) -> None:
     "the smallest k that fits",
     points=3,
     code="M",
-    diagnosis="divisors of the rank's samples, from 1 up; the first whose peaks fit",
+    diagnosis="try the divisors of the rank's samples, from 1 up; take the first whose peaks fit",
 )
 def check_smallest(run: Run) -> None:
     """M: to the byte, divisors only, and two plans that cannot be."""

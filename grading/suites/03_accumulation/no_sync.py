@@ -31,12 +31,12 @@ EXERCISE = Exercise(
     order=1,
     defines=("DDP", "train_epoch"),
     hints=(
-        "A context manager has three moments: remember and change on the way in, `yield`, put back "
-        "on the way out. What happens to the third if the block raises? What is there to put back "
-        "if the block was itself inside a `no_sync()`?",
-        "Cut the micro-batches into windows first: slices of k, the last one as long as it is. In "
-        "a window, all micro-batches but the last run inside `no_sync()`, forward *and* backward, "
-        "since it is the forward that looks at `synchronises`.",
+        "A context manager has three steps: remember and change the value on the way in, `yield`, "
+        "put it back on the way out. What happens to the third if the block raises? Which value "
+        "must be put back if the block was itself inside a `no_sync()`?",
+        "Cut the micro-batches into windows first: slices of k, of which the last may be shorter. "
+        "In a window, all micro-batches but the last run inside `no_sync()`, forward *and* "
+        "backward, since it is the forward that looks at `synchronises`.",
         "`before, self.synchronises = self.synchronises, False`, then try / yield / finally. In "
         "the loop: zero_grad; for each micro-batch `with nullcontext() if last else "
         "ddp.no_sync():` forward, loss / len(window), backward; then step.",
@@ -155,7 +155,7 @@ def _check_count(run: Run, found: dict[str, Any], count: int, k: int, rank: int)
         rank=rank,
         likely={
             "the last window, with fewer than k micro-batches, was dropped": count // k,
-            "an update after every micro-batch: step once a window": count,
+            "an update after every micro-batch: step once per window": count,
         },
     )
 
@@ -220,7 +220,7 @@ def check_once(run: Run) -> None:
                 likely={
                     _why_each(found): count * size,
                     "nothing was synchronised: the last micro-batch belongs outside no_sync()": 0,
-                    "only full windows synchronise, the last, shorter one does not": (
+                    "only full windows synchronise; the last, shorter one does not": (
                         count // k * size
                     ),
                 },
@@ -261,10 +261,10 @@ def _why_each(found: dict[str, Any]) -> str:
 
 
 @check(
-    "no_sync puts back what it found: nested, and after an exception",
+    "no_sync restores the old value: nested, and after an exception",
     points=3,
     code="B",
-    diagnosis="remember the value on the way in, and put it back in a `finally`",
+    diagnosis="remember the value on the way in, and restore it in a `finally`",
 )
 def check_blocks(run: Run) -> None:
     """B: collectives of single backwards."""
@@ -281,12 +281,12 @@ def check_blocks(run: Run) -> None:
         ),
         "after the inner no_sync()": (
             0,
-            "the inner no_sync() set it to True, not to what it was before",
+            "the inner no_sync() set it to True instead of the value from before",
         ),
-        "after no_sync()": (each, "it is not put back when the block ends"),
+        "after no_sync()": (each, "the old value is not restored when the block ends"),
         "after an exception in no_sync()": (
             each,
-            "an exception skipped the line that puts it back: `finally`",
+            "an exception skipped the line that restores it: use `finally`",
         ),
     }
     for rank in range(2):

@@ -21,15 +21,16 @@ EXERCISE = Exercise(
     order=4,
     defines=("FSDPUnit",),
     hints=(
-        "Two methods do the work, and three of the moments call nothing else: `gather` before a "
-        "pass, `free` after it. What must there be before an all-gather can write into `full`, "
-        "whose storage is empty?",
+        "Two methods do the work, and three of the moments only call them: `gather` before a "
+        "pass, `free` after it. The storage of `full` is empty: what must happen before an "
+        "all-gather can write into it?",
         "`gather`: `full.untyped_storage().resize_(full.nbytes)`, then one all-gather of `shard` "
         "into `full`. `after_backward`: free the weights, copy each weight's `grad` into a flat "
         "tensor of zeros like `full` (`self.views(flat)` are its parts), and reduce-scatter it.",
-        'The reduce-scatter with `op="avg"` writes into `torch.empty_like(self.shard)`. That '
+        "The reduce-scatter with `op='avg'` writes into `torch.empty_like(self.shard)`. That "
         "becomes `shard.grad`, or is added to it if there is one. Set `weight.grad = None` as "
-        "soon as it is copied: else it is there twice, and again in the next backward.",
+        "soon as it is copied: otherwise it is in memory twice, and counts again in the next "
+        "backward.",
     ),
 )
 
@@ -38,8 +39,14 @@ STEPPERS = {"SGD": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
 STEPS = 3
 UNITS, WIDTH = 6, 72  # of the stack whose memory and bytes are measured
 NEVER = "the weights are never freed: shrink the storage of `full` to 0"
-EARLIER = "earlier units' weights are there: `after_forward` shrinks storages; autograd holds views"
-COPIES = "three blocks at once: free the weights before you make the flat gradient, and make one"
+EARLIER = (
+    "the weights of earlier units are still there: shrink the storage in `after_forward`, "
+    "since autograd holds the views"
+)
+COPIES = (
+    "three blocks are there at once: free the weights before you make the flat gradient, and "
+    "make only one"
+)
 LATER = "weights or gradients of earlier units are still there: free both in `after_backward`"
 Weights = list[list[torch.Tensor]]  # of each unit, in order
 
@@ -226,7 +233,7 @@ def check_gradient(run: Run) -> None:
                 rank=rank,
                 terms=world,
                 likely={
-                    "the sum, N times the mean: the gradient is scaled by N": ref.shards(
+                    "the sum, N times the mean: the gradient is multiplied by N": ref.shards(
                         mean, rank, world
                     ),
                     "divided by N twice": ref.shards(mean, rank, 1 / world),
@@ -241,11 +248,11 @@ def check_gradient(run: Run) -> None:
                 "shard.grad after two backwards, by unit",
                 rank=rank,
                 likely={
-                    "only the second: add to `shard.grad`, do not replace it": later,
-                    "the first is counted twice: a weight has kept its `grad`": [
+                    "only the second one: add to `shard.grad`, do not replace it": later,
+                    "the first one is counted twice: a weight has kept its `grad`": [
                         a + b for a, b in zip(first, both, strict=True)
                     ],
-                    "only the first: the second backward left no trace": first,
+                    "only the first one: the second backward changed nothing": first,
                 },
             )
 
@@ -325,15 +332,15 @@ def check_bytes(run: Run) -> None:
             3 * UNITS,
             "the number of collectives",
             rank=rank,
-            likely={"one for each weight: send the unit's flat tensor": 9 * UNITS},
+            likely={"one for each weight: send the unit's flat tensor instead": 9 * UNITS},
         )
 
 
 @check(
-    "S/N bytes of weights between steps",
+    "S/N bytes of weights are held between steps",
     points=2,
     code="M",
-    diagnosis="memory is given back by `untyped_storage().resize_(0)`, after both passes",
+    diagnosis="memory is freed by `untyped_storage().resize_(0)`, after both passes",
 )
 def check_persistent(run: Run) -> None:
     """M: what is held after construction and after a backward."""
@@ -350,10 +357,11 @@ def check_persistent(run: Run) -> None:
 
 
 @check(
-    "at most two units beyond the shards, at any time",
+    "at most two units besides the shards, at any time",
     points=2,
     code="M",
-    diagnosis="free the weights before the flat gradient is made; drop each `grad` once copied",
+    diagnosis="free the weights before you make the flat gradient; drop each `grad` once it is "
+    "copied",
 )
 def check_peak(run: Run) -> None:
     """M: the real peak of a stack of six units on 4 ranks."""

@@ -22,12 +22,13 @@ EXERCISE = Exercise(
     defines=("HSDP",),
     hints=(
         "On the mesh of 2 × 2, write down whose gradients are in rank 0's shard after the "
-        "reduce-scatter over `shard`. Which are missing, and which rank has them?",
-        "`reduce`: the padded gradient, reduce-scattered over `shard`, leaves one shard; that is "
-        "all that is all-reduced over `replica`. The mean of two groups' means is the mean of all.",
-        '`padded(flat, g).chunk(g)[shard.index].clone()` is the shard. `op="avg"` in both '
-        "reductions; then `weights.grad` is the result, or has it added. `gather` needs `shard` "
-        "alone, and cuts the padding off.",
+        "reduce-scatter over `shard`. Whose are missing, and which rank has them?",
+        "`reduce`: reduce-scatter the padded gradient over `shard`, which leaves one shard; "
+        "all-reduce only that over `replica`. The mean of the two nodes' means is the mean over "
+        "all ranks.",
+        "`padded(flat, g).chunk(g)[shard.index].clone()` is the shard. Use `op='avg'` in both "
+        "reductions; then the result becomes `weights.grad`, or is added to it. `gather` needs "
+        "only `shard`, and cuts the padding off.",
     ),
 )
 
@@ -150,8 +151,8 @@ def check_gradient(run: Run) -> None:
                 part(node.mean(0), shards, index),
             "the mean over `replica` alone: the other ranks of the node are missing":
                 part(rail.mean(0), shards, index),
-            "summed over `replica`: average there, too": means[0] * (world // shards),
-            "summed over `shard`: average there, too": means[0] * shards,
+            "summed over `replica`: average over it, too": means[0] * (world // shards),
+            "summed over `shard`: average over it, too": means[0] * shards,
             "the sum over all ranks, not the mean": means[0] * world,
             "divided by the number of ranks twice": means[0] / world,
         }  # fmt: skip
@@ -161,14 +162,15 @@ def check_gradient(run: Run) -> None:
         both, what = means[0] + means[1], f"weights.grad after two reductions {words}"
         late = {"only the second: `reduce` adds": means[1]}
         run.close(found["second"], both, what, rank=rank, likely=late)
-        run.true(found["kept"], "reduce has changed the gradient that it was given", rank=rank)
+        run.true(found["kept"], "reduce has changed the gradient that it got", rank=rank)
 
 
 @check(
     "the weights after 3 steps with SGD and with AdamW",
     points=2,
     code="E",
-    diagnosis="gather must send the shards as they are now, and all replicas must step alike",
+    diagnosis="gather must send the shards as they are now, and all replicas must take the same "
+    "steps",
 )
 def check_steps(run: Run) -> None:
     """E: an optimizer on the shards does what one on all weights does."""
@@ -198,7 +200,8 @@ def _once(run: Run, nodes: int, shards: int) -> tuple[Any, int]:
     "2(n-1)/n·S/g bytes between the replicas, 2(g-1)/g·S among the shards",
     points=3,
     code="B",
-    diagnosis="a gather and a reduce-scatter over `shard`; over `replica` one shard alone",
+    diagnosis="a gather and a reduce-scatter over `shard`; only one shard is all-reduced over "
+    "`replica`",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, axis by axis."""
@@ -218,9 +221,9 @@ def check_bytes(run: Run) -> None:
             axis="shard",
             what="bytes sent over `shard`",
             likely={
-                "the gradient is all-reduced, but a shard of it is enough: reduce-scatter": 3
-                * inside,
-                "half of it: one of gather and reduce-scatter sends nothing": inside,
+                "the gradient is all-reduced, but the rank needs only its shard of it: "
+                "reduce-scatter": 3 * inside,
+                "half as many: one of gather and reduce-scatter sends nothing": inside,
                 "nothing is sharded: every rank has all weights": 0,
             },
         )

@@ -26,12 +26,12 @@ EXERCISE = Exercise(
     hints=(
         "Make the row first: `torch.cat` of all tensors, each reshaped to one dimension. "
         "`dict.fromkeys(tensors)` keeps each object once, in order, so a tied weight comes once.",
-        "The size of a shard is the row's length divided by W, rounded up: `-(-n // W)`. Make "
-        "zeros of W times that size, copy the row to their beginning, and cut. A cut tensor is a "
-        "view: what must live alone has to be cloned.",
+        "The size of a shard is the row's length divided by W, rounded up: `-(-n // W)`. Make W "
+        "times that many zeros, copy the row to the beginning, and cut. The parts of a tensor "
+        "that is cut are views: clone what must live alone.",
         "For the way back: `torch.cat(list(shards))`, drop the padding, `split` it by the unique "
         "tensors' `numel()`, and `view` each part in its shape. Keep the results in a dict from "
-        "old tensor to new one; then tied places find the same tensor.",
+        "the old tensor to the new one, so that tied places find the same tensor.",
     ),
 )
 
@@ -112,11 +112,11 @@ def flat_row(case: Case, slip: str = "") -> torch.Tensor:
 
 LIKELY = {
     "tied twice": "a tied weight is in the row twice: each object counts once",
-    "memory order": "the elements are in the order of the memory, not row by row: reshape copies "
-    "them in logical order",
+    "memory order": "the elements are in the order of memory, not row by row: reshape copies them "
+    "in logical order",
     "last first": "the tensors are in reverse order",
     "repeated": "the padding repeats a value: it must be zeros, or norms count it",
-    "padding first": "the zeros stand at the beginning of the row, not at its end",
+    "padding first": "the zeros are at the beginning of the row, not at its end",
     "dealt out": "elements are dealt out one by one (row[i::W]): a shard is one stretch of the row",
 }
 
@@ -174,11 +174,11 @@ def _cause(case: Case, sizes: list[int]) -> str:
     if set(sizes) == {flat_row(case, "tied twice").numel() // parts}:
         return LIKELY["tied twice"]
     if set(sizes) == {sum(-(-count // parts) for count in counts)}:
-        return "each tensor is padded by itself: pad once, at the end of the row"
+        return "each tensor is padded on its own: pad once, at the end of the row"
     if sum(sizes) < sum(counts):
         return "elements were lost: the size of a shard is rounded up, not down"
     if sum(sizes) == sum(counts) and sizes != sorted(sizes, reverse=True):
-        return "whole tensors were dealt out: cut the flat row, also in the middle of a tensor"
+        return "whole tensors were dealt out: cut the flat row, even in the middle of a tensor"
     return "the last shard is shorter: pad the row with zeros until its length divides by W"
 
 
@@ -207,22 +207,22 @@ def _compare_restored(run: Run, cases: list[Case]) -> None:
             expected,
             f"{_name(case)}: what is restored",
             likely={
-                "all zeros: the values of `like` were used; they come from the shards": zeros,
+                "all zeros: the values must come from the shards, not from `like`": zeros,
             },
         )
         run.true(
             all(found["same"]),
             f"{_name(case)}: a tied weight is restored as two tensors",
             expected="the same tensor at both places",
-            cause="what is trained at one place must be seen at the other",
+            cause="a change at one place must be visible at the other",
         )
 
 
 @check(
-    "W shards of equal size; put together, they are the tensors one after the other",
+    "W shards of equal size; put together, they are the tensors one after another",
     points=3,
     code="E",
-    diagnosis="flatten, put zeros at the end, cut",
+    diagnosis="flatten, append zeros, cut",
 )
 def check_row(run: Run) -> None:
     """E: sizes that divide and that do not, 1–7 shards."""
@@ -231,7 +231,7 @@ def check_row(run: Run) -> None:
 
 
 @check(
-    "restore gives the tensors back, from the shards alone",
+    "restore returns the tensors, from the shards alone",
     points=2,
     code="E",
     diagnosis="the row, without its padding, split by the number of elements, each in its shape",
@@ -241,7 +241,7 @@ def check_restored(run: Run) -> None:
     _compare_restored(run, _cases(run))
 
 
-@check("a tied weight is there once, and tied again afterwards", points=2, code="E")
+@check("a tied weight is in the row once, and is tied again afterwards", points=2, code="E")
 def check_tied(run: Run) -> None:
     """E: the same object at two and at three places."""
     tensors = [run.random((3, 4)), run.random(5), run.random((2, 2)), run.random(7)]
@@ -251,7 +251,7 @@ def check_tied(run: Run) -> None:
     _compare_restored(run, cases)
 
 
-@check("each shard has memory of its own, and the tensors stay", points=2, code="M")
+@check("each shard has its own memory, and the tensors are not changed", points=2, code="M")
 def check_memory(run: Run) -> None:
     """M: bytes that one shard keeps alive; the sum over all; what was given is unchanged."""
     case = _cases(run)[5]
@@ -270,10 +270,10 @@ def check_memory(run: Run) -> None:
         cause="shards are plain memory: detach the tensors before they are put together",
     )
     for given, tensor in zip(found["given"], case["tensors"], strict=True):
-        run.close(given, tensor, f"{_name(case)}: a tensor that was given")
+        run.close(given, tensor, f"{_name(case)}: an input tensor")
 
 
-@check("transposed tensors; float32 and bfloat16 stay what they are", points=1, code="E")
+@check("transposed tensors; float32 and bfloat16 are kept", points=1, code="E")
 def check_dtypes(run: Run) -> None:
     """E: memory in another order than the elements, and other dtypes."""
     wide = [run.random((4, 7)), run.random(3), run.random((5, 2))]

@@ -20,13 +20,13 @@ EXERCISE = Exercise(
     library=(),
     hints=(
         "For [a, b, c, c, b, a] and limit 2, write down for each place which units must be in "
-        "flight while it computes. What is to be done between one line and the next?",
+        "flight while it computes. What has to be done between one line and the next?",
         "Keep a list of what is in flight. At place i, `wanted` is the first `limit` different "
-        "units of `order[i:]`; `dict.fromkeys` drops repetitions and keeps the order. Free what is "
-        "in flight and not wanted, then launch what is wanted and not in flight.",
+        "units of `order[i:]`; `dict.fromkeys` drops repetitions and keeps the order. Free what "
+        "is in flight but not wanted, then launch what is wanted but not in flight.",
         "Free before you launch, or `limit + 1` units are in flight for a moment. Then "
-        "`unit.wait()` and `yield unit`: the caller computes while the generator stands there. "
-        "After the loop, free what is left.",
+        "`unit.wait()` and `yield unit`: the caller computes while the generator is suspended "
+        "there. After the loop, free what is left.",
     ),
 )
 
@@ -37,11 +37,11 @@ CASES = (
     ("abcd", 2), ("abccba", 2), ("abccba", 1), ("abcdeedcba", 3), ("abcdeedcba", 9),
     ("abacbdab", 2), ("abacbdab", 3), ("aab", 1), ("a", 2), ("", 2),
 )  # fmt: skip
-AGAIN = "what was whole is freed and gathered again: keep what is wanted next"
+AGAIN = "a unit that was whole is freed and gathered again: keep what is wanted next"
 ABSENT = {
     "not waited for": "call `wait` before you yield the unit",
-    "not in flight": "it was freed, or never launched, when the caller computes: be a generator, "
-    "and free a unit after it has computed",
+    "not in flight": "it was freed, or never launched, when the caller computes: write a "
+    "generator, and free a unit after it has computed",
 }
 EARLY = "a unit is waited for before its turn: wait for the one that is yielded, and no other"
 
@@ -227,7 +227,7 @@ def check_values(run: Run) -> None:
     "the next gathers are under way while a unit computes",
     points=4,
     code="O",
-    diagnosis="launch what comes next before you yield",
+    diagnosis="launch the next units before you yield",
 )
 def check_overlap(run: Run) -> None:
     """O: launched before the computation begins, waited for only after it has ended."""
@@ -255,22 +255,22 @@ def _check_flight(run: Run, flight: str, right: str, what: str, rank: int) -> No
     said = {"rank": rank, "expected": _in_words(right), "measured": _in_words(flight)}
     run.true(
         not missing,
-        f"in flight while {what} computes: {' '.join(missing)} is missing",
+        f"while {what} computes, {' '.join(missing)} must be in flight as well",
         cause="it must be launched before the unit is yielded"
         if not extra
-        else "something that has computed is kept in its place",
+        else "a unit that has computed and is not wanted is kept in its place",
         **said,
     )
     run.true(
         not extra,
-        f"in flight while {what} computes: {' '.join(extra)} is too much",
-        cause="`limit` is the most; what has computed goes",
+        f"while {what} computes, {' '.join(extra)} must not be in flight",
+        cause="`limit` is the maximum: free what has computed and is not wanted",
         **said,
     )
 
 
 @check(
-    "never more than `limit` in flight, and nothing in the end",
+    "never more than `limit` units in flight, and none in the end",
     points=3,
     code="M",
     diagnosis="free what has computed and is not wanted next; then launch",
@@ -282,21 +282,19 @@ def check_limit(run: Run) -> None:
         book = list(flights(result.outputs[rank]["books"][number]))
         most = max((len(flight) for _, flight in book), default=0)
         settled = max((len(flight) for entry, flight in book if "compute" in entry), default=0)
-        cause = "launched before the last one is freed: free first" if settled <= limit else ""
+        cause = "it is launched before another is freed: free first" if settled <= limit else ""
         if most == len(set(order)):
-            cause = (
-                "everything is in flight at once: `limit` counts, and what has computed is freed"
-            )
+            cause = "everything is in flight at once: respect `limit`, and free what has computed"
         run.at_most(most, limit, f"the number of units in flight {words}", rank=rank, cause=cause)
         left = book[-1][1] if book else ""
         run.equal(_in_words(left), "none", f"what is in flight in the end {words}", rank=rank)
 
 
 @check(
-    "nothing is gathered twice, and all in the order of need",
+    "no unit is gathered twice, and all in the order of need",
     points=2,
     code="B",
-    diagnosis="what is in flight and wanted again stays; all ranks launch in the same order",
+    diagnosis="a unit that is in flight and wanted again stays; all ranks launch in the same order",
 )
 def check_launches(run: Run) -> None:
     """B: exact, from the ledger, and the launches one by one."""

@@ -17,11 +17,11 @@ EXERCISE = Exercise(
     minutes=15,
     order=6,
     hints=(
-        "The norm of all elements is the square root of the sum of all squares. Which part of that "
-        "sum does a rank know by itself, and which part does every rank know?",
-        "Add the squares of `sharded` in a float64 scalar, also if the list is empty, and "
-        "`all_reduce` that scalar. Then add the squares of `replicated`, which all ranks have "
-        "already, so they must not be reduced. Then the square root.",
+        "The norm of all elements is the square root of the sum of all squares. Which part of "
+        "that sum does only one rank know, and which part does every rank know?",
+        "Add the squares of `sharded` in a float64 scalar, even if the list is empty, and "
+        "`all_reduce` that scalar. Then add the squares of `replicated`: all ranks have them "
+        "already, so they must not be reduced. Then take the square root.",
         "`norm = squares.sqrt().item()`; if it is above `max_norm`, `gradient.mul_(max_norm / "
         "(norm + 1e-6))` for all of them. No rank may return before the all-reduce.",
     ),
@@ -58,16 +58,17 @@ def known(sharded: Gradients, replicated: list[torch.Tensor], rank: int) -> dict
     parts, shared = [squares(shards) for shards in sharded], squares(replicated)
     total = sum(parts)
     return {
-        "the replicated gradients are counted once for each rank: add theirs after the all-reduce":
+        "the replicated gradients are counted once for each rank: add their squares after the "
+        "all-reduce":
             math.sqrt(total + world * shared),
-        "the norm of this rank alone: each rank would clip by another factor":
+        "this is the norm of this rank alone: each rank would clip by a different factor":
             math.sqrt(parts[rank] + shared),
         "norms were added up: squares add up, norms do not":
             sum(math.sqrt(part) for part in parts) + math.sqrt(shared),
         "norms were added up: squares add up, norms do not; and the replicated ones count N times":
             sum(math.sqrt(part + shared) for part in parts),
         "the replicated gradients are not in the norm": math.sqrt(total),
-        "the sum of squares: its square root is missing": total + shared,
+        "this is the sum of squares: take its square root": total + shared,
         "the mean over the ranks: the norm is over all elements, so add":
             math.sqrt((total + shared * world) / world),
         "the mean over the ranks: the norm is over all elements, so add up": math.sqrt(
@@ -152,7 +153,7 @@ def check_below(run: Run) -> None:
 
 
 @check(
-    "float32 and bfloat16: squares that no such number holds",
+    "float32 and bfloat16: squares that are too large for them",
     points=2,
     code="E",
     diagnosis="add the squares in float64; the gradients keep their dtype",
@@ -166,7 +167,7 @@ def check_dtypes(run: Run) -> None:
         _clip(run, huge, [g * 1e25 for g in replicated], share=0.5, terms=8)
 
 
-@check("ranks with nothing, or with little, take part", points=2, code="H")
+@check("ranks with no gradient, or small ones, take part", points=2, code="H")
 def check_all_call(run: Run) -> None:
     """H: an empty list on one rank; norms below the limit on all but one."""
     sharded, replicated = _gradients(run, 3)
@@ -175,7 +176,7 @@ def check_all_call(run: Run) -> None:
     _clip(run, sharded, replicated, share=0.9)
 
 
-@check("infinity on one rank is seen by all", points=1, code="E")
+@check("infinity on one rank is seen by all ranks", points=1, code="E")
 def check_infinite(run: Run) -> None:
     """E: so that all of them can skip the step."""
     sharded, replicated = _gradients(run, 2)
@@ -190,7 +191,7 @@ def check_infinite(run: Run) -> None:
     "one all-reduce of one number",
     points=2,
     code="B",
-    diagnosis="add up on the rank first, in one scalar",
+    diagnosis="add up the squares on the rank first, in one scalar",
 )
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
@@ -203,5 +204,5 @@ def check_bytes(run: Run) -> None:
             16,
             "bytes sent",
             rank=rank,
-            cause="more than one number is sent: a norm needs no others' gradients",
+            cause="more than one number is sent: the norm needs only the sum of the squares",
         )

@@ -28,7 +28,7 @@ EXERCISE = Exercise(
         "`flat.view(group.size, -1)[group.index]` is this rank's shard, a view: "
         "`nn.Parameter(view)` shares its memory, so what the inner optimizer writes there is "
         "written into `flat`. `{**param_group, 'params': [shard]}` keeps the other entries.",
-        "In `step`, put the gradients of a group one after the other, zeros where there is none, "
+        "In `step`, put the gradients of a group one after another, zeros where there is none, "
         "into a tensor like `flat`. `ring_reduce_scatter(full, group, 'avg')` returns exactly the "
         "part that belongs to this rank's shard: that is the shard's `.grad`.",
         "After `self.inner.step()` only this rank's part of `flat` is new. "
@@ -166,10 +166,10 @@ def one_process(
 
 LIKELY = {
     "sum": "the sum of the ranks' gradients was used: every rank's loss is a mean, so average",
-    "own": "gradients of rank 0 alone were used: reduce over the ranks before the update",
+    "own": "only rank 0's gradients were used: reduce over the ranks before the update",
     "last": "only the last backward's gradients were used: they may be accumulated",
-    "options": "a group's own entries (lr, weight_decay) got lost: the inner optimizer needs them",
-    "rates": "a learning rate that was changed was not used: `param_groups` are the inner ones",
+    "options": "a group's own entries (lr, weight_decay) were lost: the inner optimizer needs them",
+    "rates": "a changed learning rate was not used: `param_groups` must be the inner optimizer's",
 }
 
 
@@ -207,7 +207,7 @@ def _train(
     reference = {"weights": weights, "ranks": batches, **common}
     expected = one_process(**reference)
     likely = {why: one_process(**reference, slip=slip) for slip, why in LIKELY.items()}
-    likely["not one parameter has changed: the shard must share memory with `flat`"] = weights
+    likely["no parameter has changed: the shard must share memory with `flat`"] = weights
     for rank, found in enumerate(result.column("weights")):
         what = f"the weights after 4 steps of {optimizer['name']} on {world} ranks"
         run.close(found, expected, what, rank=rank, likely=likely, terms=12)
@@ -217,7 +217,8 @@ def _train(
     "SGD with momentum on 1–4 ranks: the weights of one process",
     points=4,
     code="E",
-    diagnosis="reduce-scatter the mean gradients, update the own shard, all-gather the parameters",
+    diagnosis="reduce-scatter the mean gradients, update this rank's shard, all-gather the "
+    "parameters",
 )
 def check_sgd(run: Run) -> None:
     """E: float64, hidden sizes that do not divide, fewer elements than ranks."""
@@ -226,7 +227,7 @@ def check_sgd(run: Run) -> None:
 
 
 @check(
-    "AdamW with groups: a schedule, accumulated gradients, a group that comes later",
+    "AdamW with groups: a schedule, accumulated gradients, a group that is added later",
     points=3,
     code="E",
     diagnosis="each group has its own entries; `self.inner` holds one group for each, in order",
@@ -247,7 +248,7 @@ def check_unused(run: Run) -> None:
     "optimizer state: 1/N on each rank",
     points=4,
     code="M",
-    diagnosis="`self.inner` must be given this rank's shard, and nothing else",
+    diagnosis="`self.inner` must get this rank's shard, and nothing else",
 )
 def check_memory(run: Run) -> None:
     """M: bytes of AdamW's state, and all bytes that are held after a step."""
@@ -269,21 +270,21 @@ def check_memory(run: Run) -> None:
             rank=rank,
             expected=f"two numbers an element: {2 * shard:,}",
             measured=f"{found['state']:,}",
-            cause="some elements are updated nowhere",
+            cause="some elements are updated on no rank",
         )
         run.true(
             found["shared"],
             "the shard does not share memory with the parameters",
             rank=rank,
-            cause="the shard is a view of `flat`: a clone is one more copy of 1/N, and what is "
-            "written to the parameters later does not come to it",
+            cause="the shard must be a view of `flat`: a clone takes another 1/N of memory, and "
+            "does not see later changes of the parameters",
         )
         run.at_most(
             found["held"],
             _most_held(size, world),
             "bytes held between two steps",
             rank=rank,
-            cause="a whole state, or whole gradients, are kept somewhere",
+            cause="the whole state, or whole gradients, are kept somewhere",
         )
 
 
@@ -309,8 +310,8 @@ def check_bytes(run: Run) -> None:
     unpadded = [wire_bytes("all_reduce", size * 8, world, rank, 8)[0] for rank in range(world)]
     begin = total()
     run.bytes(result, total("reduce_scatter", "all_gather"), likely={
-        "1.5 times as many: an all-reduce, and then the parameters too; a rank needs its own "
-        "shard of the gradients only": total("all_reduce", "all_gather"),
+        "1.5 times as many: an all-reduce, and then the parameters too; a rank needs only its own "
+        "shard of the gradients": total("all_reduce", "all_gather"),
         "1.5 times as many: the gradients without padding are all-reduced, and then the parameters "
         "are sent too": [t + steps * u for t, u in zip(total("all_gather"), unpadded, strict=True)],
         "half as many: the gradients were not reduced, or the parameters not collected":

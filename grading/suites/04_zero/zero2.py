@@ -27,13 +27,13 @@ EXERCISE = Exercise(
     defines=("Zero2",),
     hints=(
         "`param.register_post_accumulate_grad_hook(partial(self.on_gradient, bucket))` calls "
-        "`self.on_gradient(bucket, param)` when `param.grad` is complete. In there, first make "
+        "`self.on_gradient(bucket, param)` when `param.grad` is complete. There, first make "
         "`bucket.full` if it is None: `torch.zeros_like(bucket.flat)`.",
         "`bucket.full[bucket.places[param]] += param.grad.reshape(-1)`, then `param.grad = None` "
         "and `bucket.missing.discard(param)`. If nothing is missing any more, reduce. "
         "`ring_reduce_scatter(bucket.full, self.group, 'avg')` returns this rank's part.",
-        "The part that is returned is a view of `bucket.full`: clone it for the first backward, or "
-        "add it to `bucket.shard.grad` in later ones. At the end `bucket.full = None` and "
+        "The returned part is a view of `bucket.full`: clone it for the first backward, or add it "
+        "to `bucket.shard.grad` in later ones. At the end set `bucket.full = None` and "
         "`bucket.missing = set(bucket.params)`, or the next backward adds to old values.",
     ),
 )
@@ -168,7 +168,7 @@ def known(first: list[Weights], world: int) -> dict[str, Weights]:
     """Wrong gradients, each under what explains it."""
     count = len(first)
     causes = {
-        "the sum over the ranks: every rank's loss is a mean, so average": total(
+        "this is the sum over the ranks: every rank's loss is a mean, so average": total(
             first, [float(world)] * count
         )
     }
@@ -178,8 +178,8 @@ def known(first: list[Weights], world: int) -> dict[str, Weights]:
         causes |= {
             "only the last backward's gradients: add to the shard's gradient": total(first, last),
             "only the first backward's gradients: add the later ones": total(first, only),
-            "earlier backwards are in it again and again: what is reduced is to be forgotten, in "
-            "`.grad` and in `bucket.full`": total(first, again),
+            "earlier backwards are in it again and again: forget what is reduced, in `.grad` and "
+            "in `bucket.full`": total(first, again),
         }
     return causes
 
@@ -266,7 +266,7 @@ def check_unused(run: Run) -> None:
     "gradients: at most S/N and two buckets, and S/N after a backward",
     points=4,
     code="M",
-    diagnosis="give back `param.grad` at once, and `bucket.full` when it is reduced",
+    diagnosis="free `param.grad` at once, and `bucket.full` when it is reduced",
 )
 def check_memory(run: Run) -> None:
     """M: measured during two backwards; the ring's receive buffers are allowed for."""
@@ -281,14 +281,14 @@ def check_memory(run: Run) -> None:
             "the number of parameters with a `.grad` after a backward",
             rank=rank,
             likely={
-                "the gradients stay where they were as well: set `.grad` to "
-                "None when a gradient has been copied": found["left"]
+                "the gradients also stay where they were: set `.grad` to None when a gradient has "
+                "been copied": found["left"]
             },
         )
         cause = "the part that ring_reduce_scatter returns is a view of all of it: clone it, and "
-        cause += "give `bucket.full` back"
+        cause += "free `bucket.full`"
         if found["reduced"] == 0:
-            cause = "no bucket was reduced before the step: do it in the hook that completes it"
+            cause = "no bucket was reduced before the step: reduce it in the hook that completes it"
         run.at_most(
             held,
             shard + small,
@@ -301,8 +301,8 @@ def check_memory(run: Run) -> None:
             shard + 2 * bucket + bucket // 2 + small,
             "peak bytes of gradients",
             rank=rank,
-            cause="full gradients of all parameters are there at the same time: "
-            "reduce each bucket when it is complete",
+            cause="the full gradients of all parameters are there at the same time: reduce each "
+            "bucket when it is complete",
         )
 
 
@@ -329,7 +329,7 @@ def check_bytes(run: Run) -> None:
             rank=rank,
             likely={
                 "one for each parameter: send a bucket when it is complete": 2 * LAYERS,
-                "none: reduce a bucket in the hook that completes it": 0,
+                "no collective: reduce a bucket in the hook that completes it": 0,
                 "in the second backward buckets are sent before they are complete: "
                 "`missing` must hold all parameters again": count + LAYERS,
             },
@@ -343,7 +343,7 @@ def check_bytes(run: Run) -> None:
             "an all-reduce sends twice as much: this rank needs only its part": [
                 s + 2 * w for s, w in zip(start, whole, strict=True)
             ],
-            "three times for two backwards: what is reduced already is reduced again in `step`": [
+            "three times for two backwards: what was already reduced is reduced again in `step`": [
                 s + 3 * o for s, o in zip(start, once, strict=True)
             ],
         },
@@ -377,5 +377,5 @@ def check_order(run: Run) -> None:
             rank=rank,
             expected="after 2 gradients",
             measured=f"after {early}",
-            cause="the bucket is sent when its first gradient comes",
+            cause="the bucket is sent when its first gradient arrives",
         )

@@ -18,15 +18,16 @@ EXERCISE = Exercise(
     core=False,
     minutes=60,
     order=6,
-    open=("times the time of a step with all kept", 1.3319, 1.0643),
+    open=("times the time of a step that keeps everything", 1.3319, 1.0643),
     library=(),
     hints=(
-        "Write a function for the time and the peak of a plan first. Begin with all layers again: "
-        "that is valid. Which of them are worth keeping, for their bytes?",
-        "Keep those with the longest forward for a byte, as many as fit. Then change one layer's "
-        "choice at a time, and keep the change if the plan is faster and still fits.",
-        "One change alone often does not fit, or gains nothing. Change two layers at once: try all "
-        "pairs, each with keep, again, 0, 1, 2 and 4, until none helps.",
+        "First write a function for the time and the peak memory of a plan. Begin with `again` "
+        "for every layer: that is valid. Which layers are most worth their bytes if you keep them?",
+        "Keep the layers with the longest forward per byte, as many as fit. Then change one "
+        "layer's choice at a time, and accept the change if the plan becomes faster and still "
+        "fits.",
+        "A single change often does not fit, or gains nothing. Change two layers at once: try all "
+        "pairs of layers, each with keep, again, 0, 1, 2 and 4, until no pair helps any more.",
     ),
 )
 
@@ -63,7 +64,7 @@ def _time(run: Run, case: Case, choices: Any) -> float:
     """How long the step takes, if the choices are valid."""
     run.true(
         isinstance(choices, (list, tuple)) and len(choices) == len(case.sizes),
-        "this is no list of a choice for each layer",
+        "this is not a list with one choice for each layer",
         expected=f"{len(case.sizes)} choices",
         measured=describe(choices),
     )
@@ -71,8 +72,8 @@ def _time(run: Run, case: Case, choices: Any) -> float:
         known = choice in ("keep", "again") if isinstance(choice, str) else type(choice) is int
         run.true(
             known and (isinstance(choice, str) or choice >= 0),
-            f"layer {layer}: this is no choice",
-            expected="keep, again, or a whole number from 0 on",
+            f"layer {layer}: this is not a valid choice",
+            expected="`keep`, `again`, or a whole number k ≥ 0",
             measured=describe(choice),
         )
     time, peak = _on_paper(case, choices)
@@ -115,7 +116,7 @@ def _on_paper(case: Case, choices: list[Any]) -> tuple[float, int]:
     return ends[0], peak
 
 
-@check("a choice for each layer, never more than the budget", points=3, code="M")
+@check("one choice for each layer, and never more bytes than the budget", points=3, code="M")
 def check_plan(run: Run) -> None:
     """M: hidden layers; room for one layer; room for all; one layer."""
     draw = plans.hidden(run)
@@ -126,7 +127,7 @@ def check_plan(run: Run) -> None:
         _time(run, case, choices)
 
 
-@check("the cases that everybody has", points=2, code="S")
+@check("the figure over the twelve fixed cases", points=2, code="S")
 def check_time(run: Run) -> None:
     """S: the mean of the step's time."""
     cases = [_case(plans.fixed(f"offload_plan {n}")) for n in range(plans.CASES)]

@@ -20,12 +20,13 @@ EXERCISE = Exercise(
     order=8,
     defines=("async_row_parallel",),
     hints=(
-        "What does the second product need from the first all-reduce? And what does whoever reads "
-        "the result need from it? Between these two moments the message may travel.",
+        "What does the second product need from the first all-reduce? And when is that "
+        "all-reduce's result needed? The message may travel until then.",
         "`all_reduce(part, group, async_op=True)` returns a Work at once. Keep it, and the part, "
         "in lists; wait in a second loop, after the last product.",
-        "Backward is g's: the gradient of a sum is the gradient of each summand. So the gradient "
-        "of x is `grad @ weight`, and that of the weight is `grad.mT @ x`; nothing is sent.",
+        "Backward is that of g: the gradient of a sum is the gradient of each summand. So the "
+        "gradient of x is `grad @ weight`, and that of the weight is `grad.mT @ x`; nothing is "
+        "sent.",
     ),
 )
 
@@ -113,7 +114,7 @@ def _cases(run: Run) -> Iterator[Case]:
     "the result is the sum of all ranks' products",
     points=3,
     code="E",
-    diagnosis="one summand a rank; put the pieces together after they have been summed",
+    diagnosis="each rank has one summand; put the pieces together after they have been summed",
 )
 def check_result(run: Run) -> None:
     """E: on 2 and 3 ranks, in 1 and 4 pieces."""
@@ -138,7 +139,7 @@ def check_result(run: Run) -> None:
     "gradients of this rank's inputs and weight; nothing is sent for them",
     points=3,
     code="E",
-    diagnosis="the gradient of a sum is the gradient of each summand",
+    diagnosis="the gradient of a sum is the gradient of each summand, on every rank",
 )
 def check_gradients(run: Run) -> None:
     """E: beside one process; the tensors that were given stay as they are."""
@@ -154,8 +155,8 @@ def check_gradients(run: Run) -> None:
                     rank=rank,
                     terms=24,
                     likely={
-                        "N times too large: the gradient is whole on every rank, and needs "
-                        "no sum": size * value
+                        "N times too large: every rank has the whole gradient, with no sum": size
+                        * value
                     },
                 )
             kept = [given["x"], given["weight"], slope]
@@ -168,15 +169,15 @@ def check_gradients(run: Run) -> None:
                 0,
                 f"the number of calls in backward {case.words}",
                 rank=rank,
-                likely={"g's backward hands the gradient on": 1},
+                likely={"g's backward passes the gradient on": 1},
             )
 
 
 @check(
-    "each message is begun before the next product, and waited for after the last",
+    "each all-reduce begins before the next product, and is waited for after the last",
     points=4,
     code="O",
-    diagnosis="product, begin its all-reduce, next product; a second loop waits",
+    diagnosis="compute a product, start its all-reduce, compute the next; wait in a second loop",
 )
 def check_order(run: Run) -> None:
     """O: how many calls had begun, and how many were waited for, when each product began."""
@@ -196,12 +197,12 @@ def _compare_order(run: Run, case: Case, rank: int, found: dict[str, Any]) -> No
         rank=rank,
         likely={
             "the product is not cut": [len(x)],
-            "torch.chunk cuts otherwise": [len(part) for part in x.chunk(pieces)],
+            "torch.chunk cuts differently": [len(part) for part in x.chunk(pieces)],
         },
     )
     what = f"each product begins {case.words}"
     counted, none = list(range(pieces)), [0] * pieces
-    late = "all are begun after the last product, with nothing left to hide behind"
+    late = "all begin after the last product, with nothing left to hide behind"
     blocked = "each is waited for before the next product: nothing overlaps"
     likely = {late: none}
     run.equal(begun, counted, f"the all-reduces begun when {what}", rank=rank, likely=likely)
@@ -211,7 +212,7 @@ def _compare_order(run: Run, case: Case, rank: int, found: dict[str, Any]) -> No
 
 
 @check(
-    "as many all-reduces as pieces, and the bytes of one",
+    "as many all-reduces as pieces, with the bytes of one",
     points=2,
     code="B",
     diagnosis="2(N-1)/N·S in all: each piece of the result is sent once",

@@ -28,15 +28,15 @@ EXERCISE = Exercise(
         "views: they keep the whole weight in memory, so `clone()` yours, and make it a "
         "`nn.Parameter`. The bias is cut in the same way.",
         "The forward is torch's `linear(x, self.weight, self.bias)` with one change: "
-        "`copy_to_group(x, self.group)` in place of x. It hands x on, and sums its gradient over "
-        "the group when the backward comes by.",
+        "`copy_to_group(x, self.group)` in place of x. It passes x on, and sums its gradient over "
+        "the group in the backward.",
     ),
 )
 
 WORLDS: dict[int, cut_layers.Parts] = {1: (), 2: (), 3: (), 4: cut_layers.ALONE}
 SKIPPED = (
-    "The backward's all-reduce needs every rank of the group, also one that has no row of the "
-    "weight: its summand is zero."
+    "The backward's all-reduce needs every rank of the group, including one that has no row of "
+    "the weight: its summand is zero."
 )
 
 
@@ -130,8 +130,8 @@ def _all(run: Run) -> Iterator[tuple[Any, Case]]:
     "weight and bias: this rank's slices of the full layer's, as parameters",
     points=3,
     code="E",
-    diagnosis="rank r has part r of `tensor_split` along the outputs, with the numbers of `full`: "
-    "a new layer's numbers are random, and other ones on each rank",
+    diagnosis="rank r has part r of `tensor_split` along the outputs, with the numbers of `full`. "
+    "A new layer would have random numbers, different on each rank",
 )
 def check_slices(run: Run) -> None:
     """E: sizes that do not divide, a rank without rows, a group that is not the world."""
@@ -154,10 +154,10 @@ def _by_rank(case: Case) -> dict[str, torch.Tensor]:
 
 
 @check(
-    "the output: this rank's slice of the full layer's",
+    "the output is this rank's slice of the full layer's",
     points=2,
     code="E",
-    diagnosis="a rank returns the entries of its own rows; nobody needs those of the others",
+    diagnosis="a rank returns the outputs of its own rows; it needs nothing from the others",
     in_part=True,
 )
 def check_output(run: Run) -> None:
@@ -181,11 +181,11 @@ def check_output(run: Run) -> None:
 
 
 @check(
-    "the gradients: whole for the input, of this rank's slice for weight and bias",
+    "the gradients: the whole one of the input, this rank's slices of weight and bias",
     points=4,
     code="E",
-    diagnosis="every rank has used the input for other outputs: its gradient is the sum over the "
-    "ranks; weight and bias belong to one rank alone",
+    diagnosis="every rank has used the input for different outputs, so its gradient is the sum "
+    "over the ranks; weight and bias belong to one rank alone",
 )
 def check_gradients(run: Run) -> None:
     """E: before any step."""
@@ -195,8 +195,8 @@ def check_gradients(run: Run) -> None:
         _, alone = one_process((own["weight"], own["bias"]), case.x, case.cut(case.slope, -1))
         likely = {
             "of this rank's outputs alone: the sum over the ranks is missing": alone["x"],
-            "the mean over the ranks: it is the sum": grads["x"] / case.size,
-            "N times what it should be: summed twice": grads["x"] * case.size,
+            "this is the mean over the ranks: it must be the sum": grads["x"] / case.size,
+            "this is N times the right value: it was summed twice": grads["x"] * case.size,
         }
         found = case.found["grads"]
         for name, value in {
@@ -208,7 +208,7 @@ def check_gradients(run: Run) -> None:
                 found[name] is not None,
                 f"{what} is None",
                 rank=case.rank,
-                cause="the output must hang on it in the autograd graph",
+                cause="the output does not depend on it in the autograd graph",
             )
             run.close(
                 found[name],
@@ -221,10 +221,10 @@ def check_gradients(run: Run) -> None:
 
 
 @check(
-    "nothing sent but one all-reduce of the input's gradient",
+    "nothing is sent except one all-reduce of the input's gradient",
     points=3,
     code="B",
-    diagnosis="the slices, the forward and the weights' gradients need no other rank",
+    diagnosis="the slices, the forward and the gradients of weight and bias need no other rank",
 )
 def check_bytes(run: Run) -> None:
     """B: from the ledger, for each stretch: building, forward and backward."""
@@ -243,7 +243,7 @@ def _compare_sends(run: Run, result: Any, case: Case) -> None:
         [],
         f"what building sends {case.what}",
         rank=case.rank,
-        likely={"the full layer is equal on all ranks already": building},
+        likely={"the full layer is the same on all ranks already": building},
     )
     run.equal(
         forward,
@@ -252,7 +252,7 @@ def _compare_sends(run: Run, result: Any, case: Case) -> None:
         rank=case.rank,
         likely={
             "an all-reduce belongs in the backward alone": once,
-            "the outputs are gathered: leave each rank its slice": [
+            "the outputs were gathered: leave each rank its slice": [
                 each for each in forward if each.startswith("all_gather")
             ]
             or None,
@@ -265,7 +265,7 @@ def _compare_sends(run: Run, result: Any, case: Case) -> None:
         rank=case.rank,
         likely={
             "the gradient of the input is not summed over the ranks": [],
-            "float32 on the wire": half,
+            "it was sent as float32": half,
             "one all-reduce is enough": once * 2,
             "more than the input's gradient: weight and bias belong to this rank alone": backward
             if once[0] in backward and len(backward) > 1
@@ -278,7 +278,7 @@ def _compare_sends(run: Run, result: Any, case: Case) -> None:
     "a rank holds its slice and nothing else",
     points=2,
     code="M",
-    diagnosis="what is alive when the full layer is gone: see `clone`",
+    diagnosis="look at what stays alive when the full layer is gone: see `clone`",
 )
 def check_memory(run: Run) -> None:
     """M: bytes of all storages that are alive after the layer was built."""

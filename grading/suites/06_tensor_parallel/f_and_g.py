@@ -22,14 +22,14 @@ EXERCISE = Exercise(
     defines=("f", "g"),
     own=("comm.copy_to_group", "comm.reduce_from_group"),
     hints=(
-        "Of the four passes two do nothing but hand their tensor on. Say in words what each rank "
-        "holds before and after each pass: the whole, or one summand of it. An all-reduce belongs "
-        "where summands become the whole.",
+        "Two of the four passes only pass their tensor on. Say in words what each rank holds "
+        "before and after each pass: the whole, or one summand of it. An all-reduce belongs where "
+        "summands become the whole.",
         "An autograd function's backward has no `group` argument: put it on `ctx` in forward. "
         "Backward returns as many values as forward has arguments after `ctx`; a group has no "
         "gradient, so None.",
         "The two passes that sum are the same three lines: `total = tensor.clone()`, "
-        "`all_reduce(total, group)`, `return total`. The other two return what they were given.",
+        "`all_reduce(total, group)`, `return total`. The other two return what they get.",
     ),
 )
 
@@ -178,15 +178,16 @@ def _of_group(result: Any, inputs: list[dict[str, Any]], members: Sequence[int])
 def _compare(run: Run, case: Case, actual: Any, key: str, what: str, sums: bool) -> None:
     """One pass: the tensor handed on, or summed over the ranks; each is the other's mistake."""
     value, other = case.total[key], case.given[key]
-    known = {"this is the rank's own: the sum over the ranks is missing": other,
-             "this is the mean: it is a sum": value / case.size,
-             "summed over all ranks, not over the group's": case.world[key],
-             "summed over the ranks twice": value * case.size}  # fmt: skip
+    known = {"this is the rank's own value: the sum over the ranks is missing": other,
+             "this is the mean: it must be the sum": value / case.size,
+             "this is summed over all ranks of the world, not over the group's": case.world[key],
+             "this is summed over the ranks twice": value * case.size}  # fmt: skip
     if not sums:
         value, other = other, value
         known = {
-            "this is the sum over the ranks: this pass hands on what it gets": other,
-            "this is the mean over the ranks: this pass hands on what it gets": other / case.size,
+            "this is the sum over the ranks: this pass only passes on what it gets": other,
+            "this is the mean over the ranks: this pass only passes on what it gets": other
+            / case.size,
         }
     run.close(actual, value, f"{what} {case.words}", rank=case.rank, terms=case.size, likely=known)
 
@@ -199,16 +200,17 @@ def _check_passes(run: Run, name: str) -> None:
             case.found["grad"] is not None,
             f"{what} {case.words} is None",
             rank=case.rank,
-            cause="the output does not hang on the input in the autograd graph",
+            cause="the output does not depend on the input in the autograd graph",
         )
         _compare(run, case, case.found["grad"], "upstreams", what, name == "f")
 
 
 @check(
-    "f: the tensor itself forward, the sum of the gradients backward",
+    "f: the tensor itself in forward, the sum of the gradients in backward",
     points=3,
     code="E",
-    diagnosis="forward every rank takes the whole; each comes back with a summand of its gradient",
+    diagnosis="in forward every rank takes the whole tensor; in backward each has one summand of "
+    "its gradient",
 )
 def check_f(run: Run) -> None:
     """E: tensors and gradients of many shapes, not contiguous ones too, in groups of 1–3 ranks."""
@@ -216,10 +218,11 @@ def check_f(run: Run) -> None:
 
 
 @check(
-    "g: the sum forward, the gradient itself backward",
+    "g: the sum in forward, the gradient itself in backward",
     points=3,
     code="E",
-    diagnosis="forward the summands become the whole; the gradient of a sum is each summand's",
+    diagnosis="in forward the summands become the whole; the gradient of a sum is that of each "
+    "summand",
     in_part=True,
 )
 def check_g(run: Run) -> None:
@@ -228,10 +231,11 @@ def check_g(run: Run) -> None:
 
 
 @check(
-    "the caller's tensors stay as they are; without gradients as well",
+    "the caller's tensors are not changed; both work without gradients",
     points=2,
     code="E",
-    diagnosis="`all_reduce` works in place: give it a copy. Only what came by f is in f's sum",
+    diagnosis="`all_reduce` works in place: give it a copy. f's sum must hold only the gradient "
+    "that came through f",
 )
 def check_untouched(run: Run) -> None:
     """E: the input, the gradient that comes in, other uses of the input; under no_grad."""
@@ -239,8 +243,8 @@ def check_untouched(run: Run) -> None:
         given, total = case.given, case.total
         wanted = {
             f"{name}'s input after it": ("x", given["tensors"]),
-            f"the gradient that came in to {name}": ("coming", given["upstreams"]),
-            f"the gradient of a tensor that is used by {name} and beside it":
+            f"the incoming gradient of {name}": ("coming", given["upstreams"]),
+            f"the gradient of a tensor that is used by {name} and elsewhere":
                 ("both", (total if name == "f" else given)["upstreams"] + given["besides"]),
             f"{name}'s output under no_grad":
                 ("still", (total if name == "g" else given)["tensors"]),
@@ -291,10 +295,11 @@ def check_block(run: Run) -> None:
             rank=rank,
             terms=wide,
             likely={
-                "through this rank's part alone: f's backward must sum": {"inner": alone["inner"]},
-                "N times through the block: g's backward hands on what it gets": _cut(
-                    {name: scaled[name] for name in weights}, (size, index)
-                ),
+                "this is the gradient through this rank's part alone: f's backward must sum": {
+                    "inner": alone["inner"]
+                },
+                "the part through the block is N times too large: g's backward only passes on "
+                "what it gets": _cut({name: scaled[name] for name in weights}, (size, index)),
             },
         )
 
@@ -352,10 +357,10 @@ def check_bytes(run: Run) -> None:
 
 
 @check(
-    "functions of your own",
+    "your own autograd functions",
     points=1,
     code="X",
-    diagnosis="the finished pair is what this exercise builds: use `all_reduce`",
+    diagnosis="this exercise is to write the pair yourself: use `all_reduce`",
 )
 def check_own(run: Run) -> None:
     """X: the autograd graph of the outputs holds no function of course_lib."""

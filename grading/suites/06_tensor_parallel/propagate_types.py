@@ -19,44 +19,51 @@ EXERCISE = Exercise(
     defines=("propagate_types", "Lost"),
     library=(),
     hints=(
-        "Take two ranks and small numbers. With P, rank 0 has 1 and rank 1 has 2: what do both "
-        "have after the operation, and what would one process have?",
-        "Keep a dict of types and go through the lines. For each operation few types are right, "
-        "and all others lose the true value: write down the right ones. Deal with V before the "
-        "rules, but after the collectives.",
-        "matmul: R·R is R, S(0)·R is S(0), R·S(1) is S(1), S(1)·S(0) is P, P·R and R·P are P. add: "
-        "both alike. sum over the sharded dim makes P. gelu and softmax refuse P, softmax also "
-        "its own dim. chunk takes R alone, all_gather S(dim) or V, sums take P or V.",
+        "Take two ranks and small numbers. For P, say that rank 0 has 1 and rank 1 has 2, so the "
+        "true value is 3. What do the two have after the operation, and what would one process "
+        "have?",
+        "Keep a dict of types and go through the lines. For each operation, only a few "
+        "combinations of types are right, and all others lose the true value: write down the "
+        "right ones. First come the collectives, with rules of their own; then V; then the rules "
+        "for the other operations.",
+        "matmul: R·R is R, S(0)·R is S(0), R·S(1) is S(1), S(1)·S(0) is P, P·R and R·P are P. "
+        "add: both must have the same type. A sum over the sharded dim makes P. gelu and softmax "
+        "refuse P, and softmax refuses the sharded dim. chunk takes only R; all_gather takes "
+        "S(dim) or V; all_reduce and reduce_scatter take P or V.",
     ),
 )
 
 LOSSES = {
     ("gelu", "P"): "gelu(a + b) is not gelu(a) + gelu(b): sum first",
-    ("softmax", "P"): "a softmax of a sum is no sum of softmaxes: sum first",
-    ("softmax", "S"): "each rank divides by the sum over its own piece alone",
-    ("add", "P"): "what is not P is counted once by every rank, when the sum is made",
-    ("matmul", "P"): "only P times R is a sum: (a + b)(c + d) has four terms, and the ranks "
-    "have two",
-    ("matmul", "S"): "each rank has one block of the diagonal: gather one of the two",
-    ("chunk", "P"): "a part of each summand: the sum is missing, which reduce_scatter makes",
-    ("chunk", "S"): "each rank takes a part of its own piece, so the others are gone",
-    ("all_reduce", "R"): "the sum of what is replicated is N times too large",
-    ("all_reduce", "S"): "it adds different pieces of a tensor to each other",
-    ("all_gather", "R"): "N copies, one behind the other",
-    ("all_gather", "P"): "summands, one behind the other: they are to be added",
-    ("all_gather", "S"): "gathered along another dim than the pieces lie along",
-    ("reduce_scatter", "R"): "the sum of what is replicated is N times too large",
-    ("reduce_scatter", "S"): "it adds different pieces of a tensor to each other",
+    ("softmax", "P"): "the softmax of a sum is not the sum of the softmaxes: sum first",
+    ("softmax", "S"): "each rank divides by the sum over its own piece only",
+    ("add", "P"): "every rank adds the tensor that is not P, so the sum counts it N times",
+    ("matmul", "P"): "only P times R is a partial sum: (a + b)(c + d) has four terms, and the "
+    "ranks have two",
+    ("matmul", "S"): "each rank has one block of the diagonal of the result: gather one of the "
+    "two factors",
+    ("chunk", "P"): "each rank keeps a part of its own summand, and the sum is missing: "
+    "reduce_scatter does both",
+    ("chunk", "S"): "each rank keeps a part of its own piece, and the rest of the piece is lost",
+    ("all_reduce", "R"): "the sum of a replicated tensor is N times too large",
+    ("all_reduce", "S"): "this adds different pieces of a tensor to each other",
+    ("all_gather", "R"): "this puts N copies one after another",
+    ("all_gather", "P"): "this puts summands one after another, but they must be added",
+    ("all_gather", "S"): "this gathers along the other dim, not along the one that is sharded",
+    ("reduce_scatter", "R"): "the sum of a replicated tensor is N times too large",
+    ("reduce_scatter", "S"): "this adds different pieces of a tensor to each other",
 }
 RIGHTS = {
-    "matmul": "rows come from the left factor, columns from the right one; what is sharded where "
-    "the product sums leaves a summand on each rank",
-    "sum": "over the sharded dim each rank has a summand, over the other one its piece",
-    "t": "rows become columns: the dim of a shard changes",
+    "matmul": "rows come from the left factor, columns from the right one; if the dim that the "
+    "product sums over is sharded, each rank has a summand",
+    "sum": "if the sharded dim is summed over, each rank has a summand; otherwise each rank has "
+    "its piece",
+    "t": "rows become columns, so the dim of a shard changes",
     "all_reduce": "the sum is the same on every rank, whatever was added",
-    "all_gather": "all ranks have the same after it, whatever was gathered",
+    "all_gather": "every rank has the same afterwards, whatever was gathered",
     "reduce_scatter": "each rank has its piece of the sum",
-    "add": "the sum of two partial sums is one, and pieces are added to their like",
+    "add": "the sum of two partial sums is a partial sum, and pieces along the same dim can be "
+    "added",
 }
 
 
@@ -82,7 +89,7 @@ def _compare(run: Run, programs: list[Program]) -> None:
         for step, found in zip(steps, answers, strict=True):
             if found["made"] != (_lost(step.lost) if step.lost else step.types):
                 _explain(run, step, found["made"], rank)
-            run.equal(found["given"], step.given, "the dict that was given", rank=rank)
+            run.equal(found["given"], step.given, "`given`, after the call,", rank=rank)
 
 
 def _lost(name: str) -> str:
@@ -102,7 +109,7 @@ def _explain(run: Run, step: Program, made: Any, rank: int) -> None:
         rank=rank,
         expected=f"{_lost(name) if step.lost else step.made[-1]} for {name}",
         measured=f"{made.get(name)} for {name}" if isinstance(made, dict) else str(made),
-        cause=f"the line gives {name} a new tensor, whose type is another"
+        cause=f"from this line on, {name} is a new tensor with another type"
         if old and not step.lost
         else _cause(line[1], read, bool(step.lost)),
     )
@@ -120,9 +127,13 @@ def _where(step: Program) -> str:
 def _cause(operation: str, read: Iterable[str], lost: bool) -> str:
     letters = {each[0] for each in read}
     if "V" in letters and not lost and operation not in by_value.MOVING[1:]:
-        return "what is computed from a V is a V"
+        return "whatever is computed from a V is a V"
     if not lost:
-        return RIGHTS.get(operation, "linear operations and R keep the type; look at one number")
+        return RIGHTS.get(
+            operation,
+            "linear operations keep the type, and everything keeps R; "
+            "try it with one number per rank",
+        )
     return next(why for (name, x), why in LOSSES.items() if name == operation and x in letters)
 
 
@@ -130,7 +141,7 @@ def _cause(operation: str, read: Iterable[str], lost: bool) -> str:
     "the type of a result, for each operation",
     points=5,
     code="E",
-    diagnosis="write down what each rank has, and what one process has",
+    diagnosis="write down what each rank has, and what one process would have",
 )
 def check_types(run: Run) -> None:
     """E: every operation on R, S(0), S(1), P, where the true value is kept."""
@@ -139,10 +150,10 @@ def check_types(run: Run) -> None:
 
 
 @check(
-    "the true value is lost: a sum or a gather is missing, or too many",
+    "Lost where a sum or a gather is missing, or there is one too many",
     points=5,
     code="E",
-    diagnosis="raise Lost with the name of the result",
+    diagnosis="raise Lost with the name of the line's result",
 )
 def check_losses(run: Run) -> None:
     """E: every operation on every type that loses it."""
@@ -150,10 +161,10 @@ def check_losses(run: Run) -> None:
 
 
 @check(
-    "V stays V, until a collective",
+    "V stays V until a collective",
     points=2,
     code="E",
-    diagnosis="nobody can say what is computed from a V; but a sum over the ranks is known to all",
+    diagnosis="what is computed from a V is V; but a collective's result is known on every rank",
 )
 def check_varying(run: Run) -> None:
     """E: every operation with a V among its arguments."""
@@ -161,7 +172,7 @@ def check_varying(run: Run) -> None:
 
 
 @check(
-    "the feed-forward of this lesson, with f and g and without",
+    "this lesson's feed-forward, with and without its sums",
     points=2,
     code="E",
     diagnosis="the first line that loses the true value is the one to name",
@@ -191,7 +202,7 @@ def check_block(run: Run) -> None:
     "programs of random lines",
     points=2,
     code="E",
-    diagnosis="types go from line to line, and a line may give a name a new tensor",
+    diagnosis="types pass from line to line, and a line may give an existing name to a new tensor",
 )
 def check_programs(run: Run) -> None:
     """E: hidden programs, checked with values."""

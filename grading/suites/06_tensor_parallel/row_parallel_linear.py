@@ -22,22 +22,22 @@ EXERCISE = Exercise(
     order=3,
     defines=("RowParallelLinear",),
     hints=(
-        "Write y as a sum over the entries of x, and share the sum out: which entries of W does a "
-        "rank with a slice of x need? The bias stands outside of the sum. What happens to it if "
-        "every rank adds it to its own summand?",
+        "Write y as a sum over the entries of x, and divide that sum among the ranks: which "
+        "entries of W does a rank with a slice of x need? The bias is not part of the sum. What "
+        "happens to it if every rank adds it to its own summand?",
         "`full.weight.tensor_split(group.size, dim=1)` cuts along the inputs; the parts "
         "are views, so `clone()` yours. The bias stays whole. In forward, torch's `linear` without "
         "a bias gives this rank's summand.",
         "`reduce_from_group(linear(x, self.weight), self.group)` is the whole product, on every "
-        "rank. Add the bias after that, on every rank: so it is added once, and its gradient is "
-        "the whole one everywhere.",
+        "rank. Add the bias after that, on every rank: then y contains it once, and its gradient "
+        "is the whole one everywhere.",
     ),
 )
 
 WORLDS: dict[int, cut_layers.Parts] = {1: (), 2: (), 3: (), 4: cut_layers.ALONE}
 SKIPPED = (
-    "The forward's all-reduce needs every rank of the group, also one that has no column of the "
-    "weight: its summand is zero."
+    "The forward's all-reduce needs every rank of the group, including one that has no column of "
+    "the weight: its summand is zero."
 )
 
 
@@ -140,11 +140,11 @@ def _plus(y: torch.Tensor, bias: torch.Tensor | None, times: float) -> torch.Ten
 
 
 @check(
-    "weight: this rank's slice along the inputs; bias: the whole one; both parameters",
+    "weight: this rank's slice along the inputs; bias: the whole bias; both are parameters",
     points=2,
     code="E",
     diagnosis="rank r has part r of `tensor_split` along the inputs (dim 1), with the numbers of "
-    "`full`: a new layer's numbers are random, and other ones on each rank",
+    "`full`. A new layer would have random numbers, different on each rank",
 )
 def check_slices(run: Run) -> None:
     """E: sizes that do not divide, a rank without columns, a group that is not the world."""
@@ -186,7 +186,9 @@ def check_output(run: Run) -> None:
                 ),
                 "the bias is missing": y,
                 "this rank's product alone: the sum over the ranks is missing": _plus(own, bias, 1),
-                "the mean of the ranks' products: it is their sum": _plus(y / case.size, bias, 1),
+                "the mean of the ranks' products: it must be their sum": _plus(
+                    y / case.size, bias, 1
+                ),
                 "divided by N": _plus(y / case.size, bias, 1 / case.size),
                 "the bias divided by N is added": _plus(y, bias, 1 / case.size),
             },
@@ -210,7 +212,7 @@ def check_gradients(run: Run) -> None:
 
 def _compare(run: Run, rank: int, grad: Any, value: torch.Tensor, name: str, case: Case) -> None:
     what = f"{'the input' if name == 'x' else name}.grad {case.what}"
-    once = "the output does not hang on it here: is the bias added on one rank alone?"
+    once = "the output does not depend on it here: is the bias added on one rank alone?"
     run.true(grad is not None, f"{what} is None", rank=rank, cause=once if name == "bias" else "")
     likely = {
         "N times what it should be: summed over the ranks in the backward as well": value
@@ -282,10 +284,11 @@ def check_pair(run: Run) -> None:
 
 
 @check(
-    "a pair sends one all-reduce forward, one backward, nothing between",
+    "the pair sends one all-reduce forward, one backward, nothing in between",
     points=3,
     code="B",
-    diagnosis="f is the column-parallel layer's, and its all-reduce is the backward's; g is yours",
+    diagnosis="f belongs to the column-parallel layer, and its all-reduce is in the backward; g "
+    "is yours",
 )
 def check_bytes(run: Run) -> None:
     """B: from the ledger, for each stretch: building, forward and backward."""
@@ -302,7 +305,7 @@ def check_bytes(run: Run) -> None:
             [],
             "what building the layer sends",
             rank=rank,
-            likely={"the full layer is equal on all ranks already": building},
+            likely={"the full layer is the same on all ranks already": building},
         )
         run.equal(
             forward,
@@ -311,14 +314,16 @@ def check_bytes(run: Run) -> None:
             rank=rank,
             likely={
                 "the summands are not added up": [],
-                "float32 on the wire": half,
-                "something is gathered between the pair: the slice that comes is the slice that is "
-                "needed": forward if any(e.startswith("all_gather") for e in forward) else None,
+                "it was sent as float32": half,
+                "something is gathered between the two layers: the slice that arrives is the "
+                "slice that is needed": forward
+                if any(e.startswith("all_gather") for e in forward)
+                else None,
             },
         )
         run.equal(backward, cut_layers.one_all_reduce(given["x"].numel(), result.world, rank),
                   "what the backward of the pair sends", rank=rank, likely={
-            "an all-reduce in this layer's backward as well: the gradient that comes is whole":
+            "an all-reduce in this layer's backward as well: the incoming gradient is whole":
                 backward if len(backward) > 1 else None,
         })  # fmt: skip
 
@@ -327,7 +332,7 @@ def check_bytes(run: Run) -> None:
     "a rank holds its slice, the bias and nothing else",
     points=2,
     code="M",
-    diagnosis="what is alive when the full layer is gone: see `clone`",
+    diagnosis="look at what stays alive when the full layer is gone: see `clone`",
 )
 def check_memory(run: Run) -> None:
     """M: bytes of all storages that are alive after the layer was built."""

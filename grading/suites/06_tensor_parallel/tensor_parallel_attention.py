@@ -23,14 +23,15 @@ EXERCISE = Exercise(
     defines=("TensorParallelAttention",),
     hints=(
         "Undo the fusion first: `qkv.weight.split([H*C, K*C, K*C])` gives the rows of Q, K and V. "
-        "Q is then cut into N pieces, K and V into min(K, N). Rank r has piece r of Q, and which "
-        "of K and V? `output` is cut along dim 1.",
+        "Cut Q into N pieces, and K and V into min(K, N). Rank r has piece r of Q; which piece of "
+        "K and V does it have? `output` is cut along dim 1.",
         "`copy_to_group(x, group)` once, before all three projections; `reduce_from_group` once, "
         "after `output`. In between, everything is ordinary attention with fewer heads: "
         "`scaled_dot_product_attention(..., is_causal=True, enable_gqa=True)`.",
-        "A shared weight is a tensor that several ranks use differently, and `copy_to_group` is "
-        "made for that: `key = copy_to_group(self.key, self.sharers)` leaves the weight as it is, "
-        "and sums its gradient over the sharers on its way back to `self.key.grad`.",
+        "A shared weight is a tensor that several ranks use in different ways, and "
+        "`copy_to_group` is made for that: `key = copy_to_group(self.key, self.sharers)` leaves "
+        "the weight as it is, and sums its gradient over the sharers in the backward, before it "
+        "is added to `self.key.grad`.",
     ),
 )
 
@@ -143,7 +144,7 @@ def _found(run: Run, drive: Any, shapes: dict[int, Any]) -> Iterator[tuple[Whole
 
 
 @check(
-    "each rank's heads: query, key, value, output, in memory of their own",
+    "each rank's heads: query, key, value and output, each in its own memory",
     points=3,
     code="E",
     diagnosis="split the fused weight into Q, K and V first; then cut each of the three by heads",
@@ -206,7 +207,8 @@ def _wrong_rows(whole: Whole, name: str, index: int) -> dict[str, torch.Tensor]:
     "the output on 1, 3 and 4 ranks, also in groups of 2",
     points=3,
     code="E",
-    diagnosis="attention of the own heads, times the own columns of `output`, summed by one g",
+    diagnosis="this rank's heads attend, their results are multiplied by its columns of `output`, "
+    "and one g sums them up",
 )
 def check_outputs(run: Run) -> None:
     """E: whole on every rank."""
@@ -221,26 +223,30 @@ def check_outputs(run: Run) -> None:
                 "this rank's heads alone: add up the parts of all ranks": whole.part(
                     x, x, index
                 ).detach(),
-                "the mean of the parts: it takes their sum": y / whole.size,
-                "no causal mask: a token sees later ones": whole.output(0, causal=False),
-                "scaled by the full width H·C: a head's own width C counts": whole.output(
+                "this is the mean of the parts: it must be their sum": y / whole.size,
+                "the causal mask is missing: a token sees later ones": whole.output(
+                    0, causal=False
+                ),
+                "scaled by the full width H·C: use a head's width C": whole.output(
                     0, scale=(whole.heads * whole.width) ** -0.5
                 ),
-                "scaled by the hidden width D: a head's own width C counts": whole.output(
+                "scaled by the hidden width D: use a head's width C": whole.output(
                     0, scale=x.shape[2] ** -0.5
                 ),
                 "the scores are not scaled": whole.output(0, scale=1.0),
-                "query heads take the KV heads in turns: head h belongs to KV head h // (H/K), so "
-                "neighbours share (repeat_interleave, not repeat)": whole.output(0, turned=True),
+                "the query heads take the KV heads in turns: head h belongs to KV head h // "
+                "(H/K), so neighbours share one (repeat_interleave, not repeat)": whole.output(
+                    0, turned=True
+                ),
             },
         )
 
 
 @check(
-    "gradients of x, and of the heads that are one rank's alone",
+    "gradients of x, and of the heads that are on one rank only",
     points=4,
     code="E",
-    diagnosis="x is used differently by every rank, so its gradient is a sum over them: f",
+    diagnosis="every rank uses x in a different way, so its gradient is a sum over them: that is f",
 )
 def check_gradients(run: Run) -> None:
     """E: x whole, query and output sliced; key and value where no rank shares them."""
@@ -279,7 +285,8 @@ def _shared(whole: Whole, name: str, number: int) -> list[torch.Tensor]:
     "gradients of shared heads: the sum over the ranks that share them",
     points=4,
     code="E",
-    diagnosis="each sharer has seen other query heads: sum key's and value's gradients over them",
+    diagnosis="each sharer has seen different query heads: sum the gradients of key and value "
+    "over them",
 )
 def check_shared(run: Run) -> None:
     """E: key and value where K is smaller than N; the same, whole, on all sharers."""
@@ -296,8 +303,8 @@ def check_shared(run: Run) -> None:
                     "this rank's own summand: sum it over the ranks that share the head": own[
                         index
                     ],
-                    "the mean over the sharers: it takes their sum": total / whole.shared,
-                    "summed over all ranks: those with another KV head are no sharers": torch.stack(
+                    "this is the mean over the sharers: it must be their sum": total / whole.shared,
+                    "summed over all ranks, not only over those that share the head": torch.stack(
                         own
                     ).sum(0),
                     "summed twice over the sharers": total * whole.shared,
@@ -323,7 +330,7 @@ def check_twice(run: Run) -> None:
                 f"{name}.grad after two backwards {whole.name}",
                 rank=rank,
                 likely={
-                    "only the second: gradients must add up": second,
+                    "only the second backward's: gradients must add up": second,
                     again: first * whole.shared + second,
                 },
             )
@@ -333,7 +340,8 @@ def check_twice(run: Run) -> None:
     "2(N-1)/N·S bytes forward, the same backward, 2(s-1)/s of a shared head",
     points=3,
     code="B",
-    diagnosis="one all-reduce each way; the sharers' is as large as `key` and `value`",
+    diagnosis="one all-reduce forward and one backward; that of the sharers is as large as `key` "
+    "and `value`",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, by direction and by group."""
@@ -355,8 +363,8 @@ def check_bytes(run: Run) -> None:
             f"the number of bytes sent in backward {whole.name}",
             rank=rank,
             likely={
-                "three all-reduces: apply f once to x, before q, k and v part": 3 * once,
-                "none: the summands of x.grad are not summed": 0,
+                "three all-reduces: apply f to x once, before q, k and v are computed": 3 * once,
+                "no all-reduce: the summands of x.grad are not summed": 0,
             },
         )
         kv = end[1] - start[1]

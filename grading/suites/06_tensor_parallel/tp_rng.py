@@ -20,15 +20,15 @@ EXERCISE = Exercise(
     order=7,
     defines=("RegionRng",),
     hints=(
-        "Keep two states, one a stream, in a dict by the kind of region. Entering a region makes "
-        "one of them the default generator's state. What has to be remembered before that, and "
-        "what after?",
-        "In `region`: get the outside state, set the stream's, `yield`, get the stream's new state "
-        "into the dict, set the outside one. What follows the `yield` belongs into a `finally`.",
-        "For the beginning use a generator of your own: "
-        "`torch.Generator().manual_seed(n).get_state()`. All n must differ, also from those of "
-        "another `seed` if you like: seed·(N+1) for replicated, and 1 + group.index more for "
-        "sharded.",
+        "Keep two states, one for each stream, in a dict by the kind of region. Entering a region "
+        "makes one of them the default generator's state. What has to be remembered before that, "
+        "and what afterwards?",
+        "In `region`: get the outside state, set the stream's, `yield`, store the stream's new "
+        "state in the dict, set the outside one. What follows the `yield` belongs in a `finally`.",
+        "For the initial states use your own generator: "
+        "`torch.Generator().manual_seed(n).get_state()`. All n must be different; to keep them "
+        "different from those of another `seed` as well, take seed·(N+1) for replicated, and 1 + "
+        "group.index more for sharded.",
     ),
 )
 
@@ -137,10 +137,10 @@ def check_replicated(run: Run) -> None:
 
 
 @check(
-    "sharded regions: other numbers on each rank",
+    "sharded regions: different numbers on each rank",
     points=2,
     code="E",
-    diagnosis="the sharded stream's seed has the rank's index in it",
+    diagnosis="the seed of the sharded stream must depend on the rank's index",
 )
 def check_sharded(run: Run) -> None:
     """E: no number is drawn on two ranks, or in both kinds of region."""
@@ -161,12 +161,12 @@ def check_sharded(run: Run) -> None:
                     not _shared(*both),
                     f"sharded and replicated draw the same {name}",
                     rank=rank,
-                    cause="they need different seeds, also on index 0",
+                    cause="they need different seeds, on index 0 too",
                 )
 
 
 @check(
-    "the streams go on, and depend on seed and index alone",
+    "the streams continue, and depend only on seed and index",
     points=2,
     code="E",
     diagnosis="a region begins where the last of its kind ended, whatever was drawn elsewhere",
@@ -184,8 +184,8 @@ def check_streams(run: Run) -> None:
                     not torch.equal(first, second),
                     f"two {kind} regions draw the same {name}",
                     rank=rank,
-                    cause="the stream begins again in each region: keep its state "
-                    "when the region ends",
+                    cause="the stream starts over in each region: keep its state when the region "
+                    "ends",
                 )
                 mixed = found["mixed"][kind]
                 run.equal(
@@ -194,7 +194,7 @@ def check_streams(run: Run) -> None:
                     f"what {kind} regions draw after draws elsewhere and an exception {name}",
                     rank=rank,
                     likely={
-                        "the stream began again after an exception: keep its state in `finally`": [
+                        "the stream started over after an exception: keep its state in `finally`": [
                             first,
                             first,
                         ],
@@ -218,7 +218,7 @@ def check_streams(run: Run) -> None:
 
 
 @check(
-    "outside, nothing is noticed",
+    "outside the regions, nothing changes",
     points=2,
     code="E",
     diagnosis="get the default generator's state when a region begins, set it when it ends",
@@ -226,10 +226,11 @@ def check_streams(run: Run) -> None:
 def check_outside(run: Run) -> None:
     """E: the default generator's state after making one, after regions and after exceptions."""
     causes = {
-        "made": "`torch.manual_seed` seeds the default generator: use one of your own",
+        "made": "`torch.manual_seed` seeds the default generator: use your own",
         "after regions": "the default generator's state is not put back after the region",
-        "after drawing outside": "the state put back is not that of the moment before the region",
-        "after an exception": "an exception jumps over what follows the `yield`: use `finally`",
+        "after drawing outside": "the state that was put back is not the one from just before the "
+        "region",
+        "after an exception": "an exception skips what follows the `yield`: use `finally`",
     }
     for name, _, outputs in _runs(run):
         for rank, found in enumerate(outputs):
@@ -249,7 +250,9 @@ def check_outside(run: Run) -> None:
             )
 
 
-@check("nothing is sent", points=1, code="B", diagnosis="seed and index are known on every rank")
+@check(
+    "nothing is sent", points=1, code="B", diagnosis="every rank knows its seed and index already"
+)
 def check_calls(run: Run) -> None:
     """B: no call at all."""
     inputs = [{"seed": run.number(0, 1000), "outside": 10 + rank, "parts": []} for rank in range(2)]

@@ -22,12 +22,13 @@ EXERCISE = Exercise(
     minutes=30,
     order=6,
     hints=(
-        "Three numbers a token, each [B, T], each an all-reduce: the largest logit (op `max`), the "
-        "target's logit (zeros from every rank but the owner), the sum of the exponentials. In "
-        "which order do they come, if the other two are taken relative to the largest?",
-        "A target's place in your slice is `targets - first`, yours if it is from 0 to V_r - 1. "
-        "`gather` refuses other places, so put 0 there (`local.where(mine, 0)`), look up, and "
-        "put 0 for what was not yours: `.where(mine, 0)` once more.",
+        "Three numbers for each token, each a tensor [B, T] and one all-reduce: the largest logit "
+        "(op `max`), the target's logit (zeros from every rank but the owner), and the sum of the "
+        "exponentials. In which order must they come, if the other two are taken relative to the "
+        "largest?",
+        "A target's place in your slice is `targets - first`; it is yours if the place is from 0 "
+        "to V_r - 1. `gather` refuses other places, so put 0 there (`local.where(mine, 0)`), look "
+        "up, and replace what was not yours by 0 with `.where(mine, 0)` once more.",
         "Save softmax = exponentials / total [B, T, V_r], the places and the mask. In backward, "
         "`softmax.scatter_add(-1, place, -mine)` (with the mask as floats [B, T, 1]) subtracts one "
         "at the target, if it is yours; then multiply by `grad.unsqueeze(-1)`.",
@@ -181,9 +182,9 @@ class Case:
         return {
             "each rank subtracts its own largest logit: sums relative to different numbers do not "
             "add up": own.logsumexp(-1) - own.gather(-1, self.targets.unsqueeze(-1)).squeeze(-1),
-            "other ranks' targets give this rank's logit 0 instead of 0":
+            "other ranks' targets add this rank's logit 0: they must add zero":
                 logs - self.picked(shifted, clamp=False),
-            "other ranks' targets give the nearest logit of this rank instead of 0":
+            "other ranks' targets add this rank's nearest logit: they must add zero":
                 logs - self.picked(shifted, clamp=True),
             "the sum of the exponentials is averaged over the ranks":
                 right - math.log(self.world),
@@ -207,9 +208,9 @@ class Case:
         one = everywhere * mine.unsqueeze(-1)
         return {
             "the minus one at the target is missing": softmax * slopes,
-            "one is subtracted on every rank: only the target's owner must":
+            "one is subtracted on every rank: only the target's owner must do it":
                 (softmax - everywhere) * slopes,
-            "the gradient that comes from above is ignored: multiply by it": softmax - one,
+            "the incoming gradient is ignored: multiply by it": softmax - one,
             "N times too large: the loss is replicated, so backward sends nothing":
                 right * self.world,
             "divided by N: nothing is averaged here": right / self.world,
@@ -244,7 +245,8 @@ def check_loss(run: Run) -> None:
     "the gradient of each slice",
     points=4,
     code="E",
-    diagnosis="softmax over all ranks, less one at the target if it is yours, times the gradient",
+    diagnosis="softmax over all ranks, minus one at the target if it is yours, times the incoming "
+    "gradient",
 )
 def check_gradient(run: Run) -> None:
     """E: another gradient from above for each token; inputs stay as they are."""
@@ -278,8 +280,8 @@ def check_gradient(run: Run) -> None:
 def check_large(run: Run) -> None:
     """E: in each token another slice is far above the rest; only rank 0 owns targets."""
     overflow = (
-        "an exponential overflows, or a sum of them is zero: subtract the largest logit of "
-        "all ranks, which may be another's than this rank's or rank 0's"
+        "an exponential overflows, or a sum of them is zero: subtract the largest logit of all "
+        "ranks, which need not be this rank's or rank 0's"
     )
     for world in (2, 3):
         case = Case(run, world, large=True)
@@ -332,7 +334,7 @@ def check_bytes(run: Run) -> None:
             rank=rank,
             expected=f"three reductions of {size} bytes",
             measured=str(found["forward"]),
-            cause="the loss needs three numbers a token, not all its logits",
+            cause="the loss needs three numbers for each token, not all its logits",
         )
         run.equal(sorted(ops), ["all_reduce"], "the list of operations in forward", rank=rank)
         run.true(
@@ -370,8 +372,8 @@ def check_memory(run: Run) -> None:
             6 * part,
             f"bytes at the peak (a slice has {part:,})",
             rank=rank,
-            cause="the logits of all ranks are here: the loss needs only three numbers of "
-            "each token from the others",
+            cause="the logits of all ranks are on this rank: from the others, the loss needs only "
+            "three numbers for each token",
         )
         run.at_most(
             found["kept"],

@@ -23,11 +23,11 @@ EXERCISE = Exercise(
     defines=("VocabParallelEmbedding",),
     hints=(
         "A token's place in your slice is `tokens - first`, where `first` is the number of rows "
-        "that the ranks before you have. Which of these places are rows of yours, and what would "
+        "that the ranks before you have. Which of these places are your rows, and what would "
         "Python do with a negative one?",
         "Make the mask `(local >= 0) & (local < len(self.weight))`. Look up only the masked "
         "tokens, and write their rows into a tensor of zeros: `rows[mine] = "
-        "self.weight[local[mine]]`. That works for a rank without rows, too.",
+        "self.weight[local[mine]]`. That also works for a rank without rows.",
         "`weight.tensor_split(group.size)` gives all slices: yours is at `group.index`, and "
         "`first` is the sum of the lengths before it. `reduce_from_group(rows, group)` adds up "
         "forward and sends nothing backward. Clone the slice before it becomes the parameter.",
@@ -174,7 +174,7 @@ class Case:
                 self.unmasked(rows, tokens, "first"),
             "other ranks' tokens give the nearest row of this rank instead of zeros":
                 self.unmasked(rows, tokens, "clamp"),
-            "other ranks' tokens wrap around to some row of this rank instead of zeros":
+            "other ranks' tokens wrap around to rows of this rank; they must give zeros":
                 self.unmasked(rows, tokens, "wrap"),
         }  # fmt: skip
 
@@ -240,7 +240,7 @@ def check_rows(run: Run) -> None:
     "the gradient of each slice",
     points=3,
     code="E",
-    diagnosis="every rank has the whole gradient of the output, and takes what is for its rows",
+    diagnosis="every rank has the whole gradient of the output, and uses the part for its own rows",
     in_part=True,
 )
 def check_gradient(run: Run) -> None:
@@ -259,10 +259,10 @@ def check_gradient(run: Run) -> None:
 
 
 @check(
-    "two tokens on 3 and 4 ranks",
+    "a vocabulary of two on 3 and 4 ranks",
     points=2,
     code="E",
-    diagnosis="a slice of no rows has no row to look up, not even row 0",
+    diagnosis="a slice without rows has nothing to look up, not even row 0",
 )
 def check_few(run: Run) -> None:
     """E: fewer rows than ranks."""
@@ -283,7 +283,7 @@ def _measured(run: Run) -> Any:
     "one all-reduce of the output forward, nothing backward",
     points=2,
     code="B",
-    diagnosis="what is sent is a token's row, never a row of the embedding",
+    diagnosis="send the rows of the tokens, never the rows of the embedding",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
@@ -296,7 +296,7 @@ def check_bytes(run: Run) -> None:
             "the list of calls in forward",
             rank=rank,
             likely={
-                "the whole embedding is gathered: send rows of tokens instead": [
+                "the whole embedding is gathered: send the tokens' rows instead": [
                     ["all_gather", BIG * WIDTH * 8]
                 ],
                 "every rank's rows are gathered and added up here: all-reduce sends less": [
@@ -318,7 +318,7 @@ def check_bytes(run: Run) -> None:
     "only the slice is kept",
     points=2,
     code="M",
-    diagnosis="the rows of other ranks are nobody's business here",
+    diagnosis="a rank must not keep the rows of other ranks",
 )
 def check_memory(run: Run) -> None:
     """M: what lives once `full` is gone, and the peak of a forward and backward."""
@@ -330,8 +330,8 @@ def check_memory(run: Run) -> None:
             most,
             "bytes held by the module",
             rank=rank,
-            cause="the whole embedding is still alive: a slice is a view of it until it "
-            "is cloned, and `full` is not to be kept",
+            cause="the whole embedding is still alive: a slice is a view of it until it is "
+            "cloned, and `full` must not be kept",
         )
         run.at_most(
             found["peak"],

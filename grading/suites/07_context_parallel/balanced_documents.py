@@ -22,13 +22,13 @@ EXERCISE = Exercise(
     open=("times the mean work on the slowest rank", 1.5715, 1.0705),
     library=(),
     hints=(
-        "A short document on one rank sends nothing. A long one alone takes longer than a rank's "
-        "mean: that one must be cut, the others need not be.",
-        "Cut a document for k ranks in zigzag, into 2k pieces, one from each end for each rank. "
-        "Then deal shares out, the longest first, each to the rank with least to do and room for "
-        "its tokens.",
-        "Choose k from the square of the length. Then change one document's k by one at a time, "
-        "and exchange shares between the slowest rank and others, as long as that helps.",
+        "A document that lies on one rank as a whole needs no communication. Only a document that "
+        "takes longer than the mean of a rank must be cut; the others need not be.",
+        "Cut a document for k ranks in zigzag: into 2k pieces, of which each rank gets one from "
+        "the front and one from the back. Then hand out these shares, the longest first, each to "
+        "the rank that has the least to do and room for its tokens.",
+        "Choose k from the square of the document's length. Then change one document's k by one "
+        "at a time, and swap shares between the slowest rank and others, as long as that helps.",
     ),
 )
 
@@ -61,7 +61,7 @@ def _check_pieces(run: Run, case: Case, held: Any) -> None:
     whole = plans.is_whole(held, 3) and len(held) == case.ranks
     run.true(
         whole and all(len(piece) == 3 for mine in held for piece in mine),
-        "this is no list of (document, start, end) for each rank",
+        "this is not a list of (document, start, end) for each rank",
         expected=f"{case.ranks} lists",
         measured=describe(held),
     )
@@ -73,7 +73,9 @@ def _check_pieces(run: Run, case: Case, held: Any) -> None:
                 f"document {document} has no tokens from {start} up to {end}",
                 rank=rank,
             )
-        run.at_most(sum(end - start for _, start, end in mine), case.most, "tokens", rank=rank)
+        run.at_most(
+            sum(end - start for _, start, end in mine), case.most, "the number of tokens", rank=rank
+        )
     for document, length in enumerate(case.lengths):
         spans = sorted((s, e) for mine in held for other, s, e in mine if other == document)
         ends = [0, *(end for _, end in spans)]
@@ -99,7 +101,7 @@ def _slowest(case: Case, held: list[list[tuple[int, int, int]]]) -> float:
     return max(_time(case, mine) for mine in held) * case.ranks / pairs
 
 
-@check("every token in one piece, no rank with too many", points=3, code="E")
+@check("every token is in one piece, and no rank has too many", points=3, code="E")
 def check_pieces(run: Run) -> None:
     """E: hidden documents; one long one; one rank; as many ranks as documents."""
     draw = plans.hidden(run)
@@ -109,7 +111,7 @@ def check_pieces(run: Run) -> None:
         _check_pieces(run, case, held)
 
 
-@check("the cases that everybody has", points=2, code="S")
+@check("the figure over the twelve fixed cases", points=2, code="S")
 def check_time(run: Run) -> None:
     """S: the mean of the slowest rank's time."""
     cases = [_case(plans.fixed(f"balanced_documents {n}")) for n in range(plans.CASES)]

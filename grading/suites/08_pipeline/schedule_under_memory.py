@@ -19,16 +19,17 @@ EXERCISE = Exercise(
     core=False,
     minutes=60,
     order=9,
-    open=("times a lower bound of the schedule's length", 1.2964, 1.0923),
+    open=("times the lower bound of the schedule's length", 1.2964, 1.0923),
     library=(),
     hints=(
-        "Begin with 1F1B: rank r runs some Fs ahead, never more than limits[r] - 1 and never more "
-        "than the rank before it. Where does it wait?",
-        "Build the schedule in time, as a rank would: of all actions that can begin, take the one "
-        "that begins first; if several, I before F, and W only where nothing else can begin. An F "
-        "is not possible while limits[r] micro-batches are held.",
-        "Vary the rules and keep the shortest: F before I; a rank that rather waits half of a W's "
-        "time than begin a W; one micro-batch less than the limit.",
+        "Begin with 1F1B: rank r runs some Fs ahead, at most limits[r] - 1 and at most as many as "
+        "the rank before it. Where does it wait?",
+        "Build the schedule in the order of time, as the ranks would run it: of all actions that "
+        "can run next, take the one that can begin first. If several can begin at the same time, "
+        "prefer I to F, and run W only where nothing else can begin. F cannot run while limits[r] "
+        "micro-batches are held.",
+        "Vary the rules and keep the shortest schedule: prefer F to I; let a rank wait up to half "
+        "of a W's time before it begins a W; hold one micro-batch less than the limit.",
     ),
 )
 
@@ -69,7 +70,7 @@ def _run_on_paper(run: Run, case: Case, lines: Any) -> Simulation:
         and len(lines) == ranks
         and all(isinstance(line, (list, tuple)) and line for line in lines)
         and all(isinstance(text, str) for line in lines for text in line),
-        "this is no list of texts for each rank",
+        "this is not a list of texts for each rank",
         expected=f"{ranks} lists",
         measured=describe(lines),
     )
@@ -106,7 +107,7 @@ def _bound(case: Case) -> int:
     return max(lengths)
 
 
-@check("complete, without a circle, and within the limits", points=3, code="S")
+@check("complete, without a deadlock, and within the limits", points=3, code="S")
 def check_schedule(run: Run) -> None:
     """S: hidden pipelines; one stage; one micro-batch; room for one micro-batch on each rank."""
     draw = plans.hidden(run)
@@ -120,7 +121,7 @@ def check_schedule(run: Run) -> None:
         _run_on_paper(run, case, lines)
 
 
-@check("the cases that everybody has", points=2, code="S")
+@check("the figure over the twelve fixed cases", points=2, code="S")
 def check_length(run: Run) -> None:
     """S: the mean of the schedule's length."""
     cases = [_case(plans.fixed(f"schedule_under_memory {n}")) for n in range(plans.CASES)]
