@@ -1,20 +1,26 @@
-"""recompute_plan: which tensors of a graph to drop, and when to compute them again, under a budget.
+"""recompute_plan: decide which tensors of a graph to drop and when to compute them again.
 
-Notebook 10. Open: there is no right answer.
+Notebook 10. This exercise is open: it has no single right answer. Valid plans are compared by how
+much they compute again.
 
-Node v makes a tensor of sizes[v] bytes from those of its inputs, at a cost of costs[v]. A plan is a
-list of texts, done one after the other:
-- `F3` makes tensor 3, which is not there; its inputs are;
-- `D3` drops tensor 3, which is there;
-- `B3` is node 3's backward; tensor 3 and its inputs are there.
+Node v of the graph computes tensor v, of sizes[v] bytes, from the tensors of the nodes inputs[v],
+at a cost of costs[v]. The nodes count from 0, and every input has a smaller number than its node.
+At first, no tensor is in memory. You return a plan: a list of texts, which are carried out in
+order:
+- `F3` computes tensor 3 and keeps it. Tensor 3 must not be in memory; its inputs must be.
+- `D3` drops tensor 3 from memory, where it must be.
+- `B3` runs node 3's backward. Tensor 3 and its inputs must be in memory, and they stay there.
 
 A plan is valid if
-- each node has one B, the last node first;
-- after each step at most `budget` bytes are there: enough to make what any B needs from nothing
-  (gradients do not count);
-- it is the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
+- each node's backward runs once, from the last node to the first;
+- after each text, the tensors in memory have at most `budget` bytes. Gradients do not count. The
+  budget is always large enough to prepare any one backward from empty memory;
+- two ranks that get the same arguments return the same plan: look at no clock, and seed every
+  random generator. All cases of a check together may take 20 s of processor time.
 
-Measured: the cost of making each tensor once over that of all Fs; the mean of twelve fixed cases.
+Measured: the cost of computing each tensor once, divided by the cost of all Fs in the plan; more is
+better, and 1 would be a plan that computes nothing twice. The figure is the mean over twelve fixed
+cases.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -26,12 +32,15 @@ from itertools import product
 def recompute_plan(
     costs: Sequence[int], sizes: Sequence[int], inputs: Sequence[Sequence[int]], budget: int
 ) -> list[str]:
-    """What is made, dropped and used for a backward, in order.
+    """Plans what is computed and dropped, and when each backward runs.
 
     Args:
-        costs: of each node.
+        costs: the cost of computing each node's tensor once.
         sizes: bytes of each node's tensor.
-        inputs: of each node, the nodes whose tensors it takes.
-        budget: bytes.
+        inputs: for each node, the nodes whose tensors it takes; an empty list for node 0.
+        budget: bytes that may be in memory.
+
+    Returns:
+        Texts such as `F3`, `D3` and `B3`.
     """
     raise NotImplementedError("recompute_plan: the plan")

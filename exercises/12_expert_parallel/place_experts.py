@@ -1,16 +1,22 @@
-"""place_experts: copies of hot experts, placed so that no GPU is much fuller than the others.
+"""place_experts: copy hot experts and place them so that no GPU has much more load than the others.
 
-Notebook 12. Open: there is no right answer.
+Notebook 12. This exercise is open: it has no single right answer. Valid placements are compared by
+the load of the busiest GPU.
 
-The problem: `loads[t][e]` tokens went to expert e in step t. There are more places than experts, so
-hot experts can have copies; an expert's tokens are divided evenly over them. A GPU's load is the
-sum over its copies, and all wait for the fullest. One placement is for all steps.
+In step t, `loads[t][e]` tokens went to expert e. The GPUs have room for at least as many experts as
+there are, and often for more. So hot experts can have copies on several GPUs, and an expert's
+tokens are divided evenly over its copies. A GPU's load in a step is the number of tokens that its
+copies get, and all GPUs wait for the one with the largest load. You choose one placement for all
+steps.
 
-Valid is a list for each GPU of its experts:
-- at most `slots` on a GPU, none twice; every expert on some GPU;
-- the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
+You return for each GPU the list of its experts. A placement is valid if
+- every GPU has at most `slots` experts, and none of them twice; its list may be empty;
+- every expert is on at least one GPU;
+- two ranks that get the same arguments return the same placement: look at no clock, and seed every
+  random generator. All cases of a check together may take 20 s of processor time.
 
-Measured: the fullest GPU's load over the mean one; the mean over the steps and twelve fixed cases.
+Measured: the largest load of a GPU divided by the mean load of the GPUs, averaged over the steps;
+less is better. The figure is the mean over twelve fixed cases.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -20,14 +26,14 @@ from itertools import combinations, product
 
 
 def place_experts(loads: Sequence[Sequence[int]], gpus: int, slots: int) -> list[list[int]]:
-    """Which experts each GPU holds.
+    """Chooses the experts that each GPU holds.
 
     Args:
-        loads: for each step the tokens of each of E experts, 1 or more.
-        gpus: how many.
-        slots: places on each; gpus · slots is at least E.
+        loads: for each step, the number of tokens that went to each of the E experts; at least 1.
+        gpus: number of GPUs.
+        slots: places for experts on each GPU; gpus · slots is at least E.
 
     Returns:
-        For each GPU its experts.
+        For each GPU, the numbers of its experts, from 0.
     """
     raise NotImplementedError("place_experts: the placement")

@@ -1,16 +1,21 @@
-"""pack_documents: documents into rows of one length, none cut, with as little padding as you can.
+"""pack_documents: pack whole documents into rows of equal length with little padding.
 
-Notebook 14. Open: there is no right answer.
+Notebook 14. This exercise is open: it has no single right answer. Valid answers are compared by
+their padding.
 
-The problem: 90 to 140 documents of known lengths go into rows of `row` tokens. A row holds whole
-documents, in any order. What they leave of the row is padding, and costs as much as text.
+You get the lengths of 90 to 140 documents (some hidden cases have fewer), and pack them into rows
+of `row` tokens. No document is cut. A row holds any documents in any order; what they do not fill
+is padding, and costs as much time as text.
 
-Valid is a list of rows, each a list of documents' numbers from 0 on:
-- every document is in one row, and no row is empty;
-- the lengths in a row add up to at most `row`;
-- the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
+You return a list of rows, each a list of the numbers of its documents, which count from 0. An
+answer is valid if
+- every document is in exactly one row, and no row is empty;
+- the lengths of the documents in a row add up to at most `row`;
+- two ranks that get the same arguments return the same rows: look at no clock, and seed every
+  random generator. All cases of a check together may take 20 s of processor time.
 
-Measured: padding, in % of all tokens of the rows; the mean of twelve fixed cases.
+Measured: the padding in percent of the tokens of all rows; less is better. The figure is the mean
+over twelve fixed cases.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -19,13 +24,13 @@ from collections.abc import Sequence
 
 
 def pack_documents(lengths: Sequence[int], row: int) -> list[list[int]]:
-    """Puts documents into rows.
+    """Packs the documents into rows.
 
     Args:
-        lengths: tokens of each document, from 1 to `row`.
-        row: tokens of a row.
+        lengths: the number of tokens of each document, from 1 to `row`.
+        row: the number of tokens that fit into a row.
 
     Returns:
-        For each row the numbers of its documents.
+        For each row, the numbers of its documents.
     """
     raise NotImplementedError("pack_documents: the rows")

@@ -1,20 +1,26 @@
-"""recompute_plan: which tensors of a graph to drop, and when to compute them again, under a budget.
+"""recompute_plan: decide which tensors of a graph to drop and when to compute them again.
 
-Notebook 10. Open: there is no right answer.
+Notebook 10. This exercise is open: it has no single right answer. Valid plans are compared by how
+much they compute again.
 
-Node v makes a tensor of sizes[v] bytes from those of its inputs, at a cost of costs[v]. A plan is a
-list of texts, done one after the other:
-- `F3` makes tensor 3, which is not there; its inputs are;
-- `D3` drops tensor 3, which is there;
-- `B3` is node 3's backward; tensor 3 and its inputs are there.
+Node v of the graph computes tensor v, of sizes[v] bytes, from the tensors of the nodes inputs[v],
+at a cost of costs[v]. The nodes count from 0, and every input has a smaller number than its node.
+At first, no tensor is in memory. You return a plan: a list of texts, which are carried out in
+order:
+- `F3` computes tensor 3 and keeps it. Tensor 3 must not be in memory; its inputs must be.
+- `D3` drops tensor 3 from memory, where it must be.
+- `B3` runs node 3's backward. Tensor 3 and its inputs must be in memory, and they stay there.
 
 A plan is valid if
-- each node has one B, the last node first;
-- after each step at most `budget` bytes are there: enough to make what any B needs from nothing
-  (gradients do not count);
-- it is the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
+- each node's backward runs once, from the last node to the first;
+- after each text, the tensors in memory have at most `budget` bytes. Gradients do not count. The
+  budget is always large enough to prepare any one backward from empty memory;
+- two ranks that get the same arguments return the same plan: look at no clock, and seed every
+  random generator. All cases of a check together may take 20 s of processor time.
 
-Measured: the cost of making each tensor once over that of all Fs; the mean of twelve fixed cases.
+Measured: the cost of computing each tensor once, divided by the cost of all Fs in the plan; more is
+better, and 1 would be a plan that computes nothing twice. The figure is the mean over twelve fixed
+cases.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,13 +30,16 @@ from itertools import product
 def recompute_plan(
     costs: Sequence[int], sizes: Sequence[int], inputs: Sequence[Sequence[int]], budget: int
 ) -> list[str]:
-    """What is made, dropped and used for a backward, in order.
+    """Plans what is computed and dropped, and when each backward runs.
 
     Args:
-        costs: of each node.
+        costs: the cost of computing each node's tensor once.
         sizes: bytes of each node's tensor.
-        inputs: of each node, the nodes whose tensors it takes.
-        budget: bytes.
+        inputs: for each node, the nodes whose tensors it takes; an empty list for node 0.
+        budget: bytes that may be in memory.
+
+    Returns:
+        Texts such as `F3`, `D3` and `B3`.
     """
     # BEGIN SOLUTION: the plan
     best: list[str] = []
@@ -43,18 +52,19 @@ def recompute_plan(
 
 
 class Memory:
-    """Keeps every tensor until there is no room, then drops what is least worth keeping.
+    """Keeps every tensor until there is no room, then drops the one that is least worth keeping.
 
-    So does Kirisame et al., "Dynamic Tensor Rematerialization" (2020), who do not know the future;
-    here the graph is known, so the time of the next use stands for that of the last.
+    Kirisame et al., "Dynamic Tensor Rematerialization" (2020), do the same without knowing the
+    future. Here the graph is known, so the time until the next use replaces the time since the
+    last.
 
     Args:
         costs: as above.
         sizes: as above.
         inputs: as above.
         budget: as above.
-        powers: how much count the cost of making a tensor again, its size, and the time until its
-            next use.
+        powers: the weights of the cost of computing a tensor again, of its size, and of the time
+            until its next use.
     """
 
     def __init__(
@@ -77,7 +87,7 @@ class Memory:
                 self.uses[other] |= {node, last - node}
 
     def train(self) -> bool:
-        """Whether there was always room for what a step needs."""
+        """Runs forward and backward; returns whether there was always room for what they need."""
         nodes = range(len(self.costs))
         for self.now, node in enumerate([*nodes, *reversed(nodes)]):
             backward = self.now >= len(nodes)
@@ -88,7 +98,7 @@ class Memory:
         return True
 
     def make(self, node: int, held: set[int]) -> bool:
-        """Makes a tensor, and first its inputs; False if what is held leaves no room."""
+        """Computes a tensor, after its inputs; returns False if what is held leaves no room."""
         if node in self.there:
             return True
         held = held | set(self.inputs[node])
@@ -131,7 +141,7 @@ class Memory:
 
 
 def _from_nothing(inputs: Sequence[Sequence[int]]) -> list[str]:
-    """Before each backward makes all that it needs, and keeps nothing of it."""
+    """Computes all that a backward needs just before it, and keeps nothing afterwards."""
     plan: list[str] = []
     for node in reversed(range(len(inputs))):
         needed = {node, *inputs[node]}
@@ -146,7 +156,7 @@ def _from_nothing(inputs: Sequence[Sequence[int]]) -> list[str]:
 
 
 def _all_before(nodes: Iterable[int], inputs: Sequence[Sequence[int]]) -> list[int]:
-    """These nodes and all that they are made from."""
+    """These nodes and all nodes that they are computed from."""
     found, open_nodes = set[int](), list(nodes)
     while open_nodes:
         node = open_nodes.pop()

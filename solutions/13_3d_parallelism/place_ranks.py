@@ -1,20 +1,24 @@
-"""place_ranks: which node each rank of a mesh is on, so that no node's adapters have much to send.
+"""place_ranks: place the ranks of a mesh on nodes so that no node has to send for long.
 
-Notebook 13. Open: there is no right answer.
+Notebook 13. This exercise is open: it has no single right answer. Valid placements are compared by
+the time of the slowest node.
 
-Ranks are numbered along a mesh of this `shape`, the last axis fastest. On each axis with more than
-one place, every rank sends sizes[axis] bytes to the next rank on that axis, the last to the first.
-What stays in a node costs nothing. A node takes
+The ranks are numbered through a mesh of this `shape`, and the last axis runs fastest. Along each
+axis of more than one place the ranks form rings: every rank sends sizes[axis] bytes to the next
+rank of its ring, and the last sends to the first. Bytes that stay inside a node cost nothing. A
+node takes
 
     bytes that its ranks send to other nodes / rates[node],
 
 and all wait for the slowest node.
 
-Valid is a list of each rank's node:
-- exactly `per_node` ranks on every node;
-- the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
+You return the node of each rank. A placement is valid if
+- exactly `per_node` ranks are on every node;
+- two ranks that get the same arguments return the same placement: look at no clock, and seed every
+  random generator. All cases of a check together may take 20 s of processor time.
 
-Measured: the slowest node's time over that with ranks in order; the mean of twelve fixed cases.
+Measured: the slowest node's time, divided by its time if the ranks fill the nodes in order, which
+means rank r on node r // per_node; less is better. The figure is the mean over twelve fixed cases.
 """
 
 import random
@@ -25,13 +29,16 @@ from itertools import permutations, product
 def place_ranks(
     shape: Sequence[int], sizes: Sequence[int], per_node: int, rates: Sequence[int]
 ) -> list[int]:
-    """The node of each rank.
+    """Chooses a node for each rank.
 
     Args:
-        shape: places on each axis.
-        sizes: bytes that a rank sends on each axis.
-        per_node: ranks on a node.
-        rates: bytes per second that leave each node.
+        shape: number of places on each axis of the mesh.
+        sizes: for each axis, the bytes that a rank sends along it.
+        per_node: number of ranks on each node; per_node · len(rates) is the number of ranks.
+        rates: for each node, the bytes per second that can leave it.
+
+    Returns:
+        The node of each rank, as an int from 0.
     """
     # BEGIN SOLUTION: the nodes
     near = _neighbours(shape, sizes)
@@ -48,9 +55,9 @@ def place_ranks(
 
 
 def _neighbours(shape: Sequence[int], sizes: Sequence[int]) -> list[dict[int, float]]:
-    """For each rank the ranks that it talks to, and half of the bytes that both send.
+    """For each rank the ranks that it talks to, and half of the bytes that the two send each other.
 
-    On a ring as many bytes enter a node as leave it, so half of all that cross is what it sends.
+    On a ring, as many bytes enter a node as leave it, so it sends half of the bytes that cross.
     """
     ranks = {place: rank for rank, place in enumerate(product(*map(range, shape)))}
     near: list[dict[int, float]] = [{} for _ in ranks]
@@ -76,9 +83,10 @@ def _times(home: list[int], near: list[dict[int, float]], rates: Sequence[int]) 
 def _exchanged(
     home: list[int], near: list[dict[int, float]], rates: Sequence[int], steps: int = 4000
 ) -> list[int]:
-    """Exchanges ranks of two nodes at random; at first also if it makes things a little worse.
+    """Swaps random ranks of two nodes; at first it also accepts swaps that are a little worse.
 
-    The sum of the times' fourth powers is looked at: unlike the largest it tells small steps apart.
+    It compares the sum of the times' fourth powers, which small changes affect too; the largest
+    time often stays the same.
     """
     home, lots = [*home], random.Random(0)
     times = _times(home, near, rates)
@@ -105,7 +113,7 @@ def _after(
     a: int,
     b: int,
 ) -> dict[int, float]:
-    """The times of the nodes that change if ranks a and b change places."""
+    """The new times of the nodes that are affected if ranks a and b change places."""
     new: dict[int, float] = {}
     if home[a] != home[b]:
         for rank, old, to in ((a, home[a], home[b]), (b, home[b], home[a])):

@@ -1,39 +1,44 @@
-"""pack_documents: documents into rows of one length, none cut, with as little padding as you can.
+"""pack_documents: pack whole documents into rows of equal length with little padding.
 
-Notebook 14. Open: there is no right answer.
+Notebook 14. This exercise is open: it has no single right answer. Valid answers are compared by
+their padding.
 
-The problem: 90 to 140 documents of known lengths go into rows of `row` tokens. A row holds whole
-documents, in any order. What they leave of the row is padding, and costs as much as text.
+You get the lengths of 90 to 140 documents (some hidden cases have fewer), and pack them into rows
+of `row` tokens. No document is cut. A row holds any documents in any order; what they do not fill
+is padding, and costs as much time as text.
 
-Valid is a list of rows, each a list of documents' numbers from 0 on:
-- every document is in one row, and no row is empty;
-- the lengths in a row add up to at most `row`;
-- the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
+You return a list of rows, each a list of the numbers of its documents, which count from 0. An
+answer is valid if
+- every document is in exactly one row, and no row is empty;
+- the lengths of the documents in a row add up to at most `row`;
+- two ranks that get the same arguments return the same rows: look at no clock, and seed every
+  random generator. All cases of a check together may take 20 s of processor time.
 
-Measured: padding, in % of all tokens of the rows; the mean of twelve fixed cases.
+Measured: the padding in percent of the tokens of all rows; less is better. The figure is the mean
+over twelve fixed cases.
 """
 
 from collections.abc import Sequence
 
 
 def pack_documents(lengths: Sequence[int], row: int) -> list[list[int]]:
-    """Puts documents into rows.
+    """Packs the documents into rows.
 
     Args:
-        lengths: tokens of each document, from 1 to `row`.
-        row: tokens of a row.
+        lengths: the number of tokens of each document, from 1 to `row`.
+        row: the number of tokens that fit into a row.
 
     Returns:
-        For each row the numbers of its documents.
+        For each row, the numbers of its documents.
     """
     # BEGIN SOLUTION: the rows
     return min(_best_fit(lengths, row), _fullest_rows(lengths, row), key=len)
 
 
 def _best_fit(lengths: Sequence[int], row: int) -> list[list[int]]:
-    """Longest first, each into the row that it leaves least room in.
+    """Places the longest document first, each in the row where it leaves the least room.
 
-    Never more than 11/9 of the fewest rows, and a few more (Johnson et al., 1974).
+    This never takes more than 11/9 of the fewest possible rows, plus a few (Johnson et al., 1974).
     """
     rows: list[list[int]] = []
     room: list[int] = []
@@ -50,12 +55,12 @@ def _best_fit(lengths: Sequence[int], row: int) -> list[list[int]]:
 
 
 def _fullest_rows(lengths: Sequence[int], row: int) -> list[list[int]]:
-    """Row after row: the longest document left, and those that fill up best what it leaves."""
+    """Fills row after row: the longest document left, and those that best fill the rest."""
     rows, left = [], _longest_first(lengths)
     while left:
         first, *others = left
         room = row - lengths[first]
-        sums: dict[int, tuple[int, ...]] = {0: ()}  # reached by these, the longest that do
+        sums: dict[int, tuple[int, ...]] = {0: ()}  # the documents that first reached each sum
         for number in others:
             for tokens, chosen in list(sums.items()):
                 if tokens + lengths[number] <= room:

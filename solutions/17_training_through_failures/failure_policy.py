@@ -1,27 +1,32 @@
-"""failure_policy: checkpoints, spares and a quorum for a machine whose nodes fail.
+"""failure_policy: choose checkpoints, spares and a quorum for a machine whose nodes fail.
 
-Notebook 17. Open: there is no right answer.
+Notebook 17. This exercise is open: it has no single right answer. Valid policies are compared by
+the work that they lose.
 
-A job runs for 30 days. A step has `parts` micro-batches, so k nodes take ceil(parts / k) times as
-long as for one micro-batch. `spares` nodes are idle at first, the others are in the job. At random
-come, with these means in seconds between two,
-- failures of each node (`node_mtbf`): it is gone, and idle again after `repair`. Without it the job
-  goes on if `minimum` nodes are left, else it waits. While the job has places free, idle nodes take
-  them, `swap` seconds later. When a node of the job leaves or joins, all stand still for `regroup`;
-- crashes (`crash_mtbf`) and power failures (`power_mtbf`): back to the last checkpoint, after a
-  power failure to the last one on disk, and `restart` seconds.
+A job runs for 30 days on a machine with `nodes` nodes. At first `spares` of them are idle, and all
+others are in the job. A step has `parts` micro-batches; with k nodes it takes ceil(parts / k) times
+as long as one micro-batch. Three kinds of failure come at random. Their mean gaps in seconds are
+given:
+- `node_mtbf`, for each node: the node leaves, and is idle again after `repair` seconds. If at least
+  `minimum` nodes are still in the job, it goes on without that node; otherwise it waits. An idle
+  node takes each free place in the job, and joins `swap` seconds later. Whenever a node of the job
+  leaves or a new one joins, the whole job stands still for `regroup` seconds.
+- `crash_mtbf`: the job goes back to its last checkpoint and stands still for `restart` seconds.
+- `power_mtbf`: the same, but only checkpoints on disk survive.
 
-After `memory` seconds of computing a checkpoint goes to the neighbours' memory, and all stand still
-for `to_memory` seconds; after `disk` seconds of computing it goes to the disk as well, and they
-stand still for `to_disk` in all.
+After every `memory` seconds of computing, the job saves a checkpoint in the neighbours' memory and
+stands still for `to_memory` seconds. After every `disk` seconds of computing, it saves one in
+memory and on disk, and stands still for `to_disk` seconds in all.
 
-Valid is (memory, disk, spares, minimum) in whole numbers:
-- memory and disk of 60 or more; spares of 0 or more; more than half of the other nodes as minimum,
-  and no more than these;
-- the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
+You return (memory, disk, spares, minimum). A policy is valid if
+- all four are whole numbers, memory ≥ 60, disk ≥ 60, and 0 ≤ spares < nodes;
+- minimum is more than half of nodes - spares, and at most nodes - spares;
+- two ranks that get the same arguments return the same policy: look at no clock, and seed every
+  random generator. All cases of a check together may take 20 s of processor time.
 
-Measured: percent lost of the work that every node does while it is not in repair, and no restart
-runs; the mean of twelve fixed logs.
+Measured: the percentage of work lost; less is better. The work is compared with that of a machine
+on which every node computes whenever it is not in repair, except during restarts. The figure is the
+mean over twelve fixed logs of failures.
 """
 
 from collections.abc import Mapping
@@ -29,13 +34,15 @@ from math import comb, isqrt
 
 
 def failure_policy(machine: Mapping[str, int]) -> tuple[int, int, int, int]:
-    """What a job on this machine does.
+    """Chooses the policy of a job on this machine.
 
     Args:
-        machine: `nodes`, `parts`, and the seconds that are named above.
+        machine: `nodes`, `parts`, and the nine times that are named above, in whole seconds:
+            `node_mtbf`, `crash_mtbf`, `power_mtbf`, `repair`, `swap`, `regroup`, `restart`,
+            `to_memory` and `to_disk`.
 
     Returns:
-        memory, disk, spares, minimum.
+        memory and disk in seconds, spares and minimum in nodes.
     """
     # BEGIN SOLUTION: the policy
     memory = isqrt(2 * machine["to_memory"] * machine["crash_mtbf"])
@@ -50,10 +57,10 @@ def failure_policy(machine: Mapping[str, int]) -> tuple[int, int, int, int]:
 
 
 def _speed(machine: Mapping[str, int], spares: int, minimum: int) -> float:
-    """The mean speed of computing, with as many nodes in repair as chance has it.
+    """The mean speed of computing, over the number of nodes that are in repair.
 
-    Nodes fail by themselves, so the number in repair is binomial. While a spare gets the state, the
-    job has one node less.
+    Nodes fail independently, so this number is binomial. While a spare receives the state, the job
+    has one node less.
     """
     nodes, mtbf, repair = machine["nodes"], machine["node_mtbf"], machine["repair"]
     size, down = nodes - spares, repair / (mtbf + repair)
@@ -65,6 +72,6 @@ def _speed(machine: Mapping[str, int], spares: int, minimum: int) -> float:
         for missing, share in ((0, 1 - swapping), (1, swapping)):
             if here - missing >= minimum:
                 mean += chance * share / -(-machine["parts"] // (here - missing))
-    stops = 1 if minimum == size else 2  # who waits stands still once more only when a node joins
+    stops = 1 if minimum == size else 2  # a job that waits anyway loses only the second standstill
     return mean * max(0.0, 1 - stops * size * machine["regroup"] / mtbf)
     # END SOLUTION

@@ -1,25 +1,29 @@
-"""tenth_of_the_bytes: the loss of data parallel training, with at most a tenth of its bytes.
+"""tenth_of_the_bytes: reach the loss of data parallel training with at most a tenth of its bytes.
 
-Notebook 18. Open: there is no right answer.
+Notebook 18. This exercise is open: it has no single right answer. Valid workers are compared by the
+bytes that they send.
 
-Each rank has data of its own, from its own part of the input space, and all start with the same
-weights of a small network. In each of 360 steps `step` gets the gradients of a mini-batch of this
-rank's and changes this rank's weights. It may send what it likes, when it likes.
+Each rank has its own data, from its own part of the input space. All ranks begin with the same
+weights of a small network. You write a `Worker`, of which each rank makes one. The grader computes
+the gradients of a mini-batch of this rank's data at this rank's current weights and calls `step`
+with them, 360 times. `step` changes this rank's weights in place. It may send whatever it likes, in
+any step, and the ranks' weights may differ.
 
-DDP averages the gradients in every step and takes a step of Adam with a learning rate of 0.01. The
-loss on all data that it has after 120 steps is the goal. It is reached in the first step after
-which *every* rank's own weights have it.
+The goal is a loss on the data of all ranks: the one that DDP reaches in 120 steps. DDP averages the
+gradients over the ranks in every step, and takes a step of Adam with a learning rate of 0.01. You
+have reached the goal after the first step in which *every* rank's weights have this loss or less.
 
-Valid is a worker that
-- changes its weights in place;
-- reaches the goal within the 360 steps, with the bytes that all ranks have sent until then at most
-  a tenth of what DDP sends in its 120 steps, in float32;
-- does so for 2, 3 and 4 ranks; 20 s of processor time in all.
+A worker is valid if
+- it reaches the goal within the 360 steps;
+- the bytes that all ranks together have sent by then are at most a tenth of those that DDP sends in
+  its 120 steps, with float32 gradients and a ring all-reduce;
+- both hold for 2, 3 and 4 ranks. All problems of a check together may take 20 s of processor time
+  on each rank.
 
-Measured: these bytes in percent of DDP's, from the ledger; the mean of four fixed problems, for
-four ranks. The lesson's local SGD, with 5 steps between two meetings, is not valid.
-
-Free to use: torch, and all of `course_lib.comm`.
+Measured: the bytes sent until the goal is reached, in percent of DDP's; less is better. They are
+counted in the ledger, so send through the group with `course_lib.comm`. The figure is the mean over
+four fixed problems with four ranks. Local SGD as in the lesson, with 5 steps between two meetings,
+sends too much to be valid. You may use torch and all of `course_lib.comm`.
 """
 
 import torch
@@ -31,11 +35,12 @@ OUTER_RATE, MOMENTUM = 0.7, 0.5
 
 
 class Worker:
-    """Trains on one rank.
+    """Trains the network on one rank.
 
     Args:
-        weights: this rank's, float64: two matrices and two vectors. All ranks have the same.
-        group: the ranks.
+        weights: this rank's weights, two matrices and two vectors in float64. They begin with the
+            same values on all ranks. Keep these tensors: the grader reads the weights from them.
+        group: all ranks.
     """
 
     def __init__(self, weights: list[torch.Tensor], group: Group) -> None:
@@ -48,10 +53,11 @@ class Worker:
         # END SOLUTION
 
     def step(self, gradients: list[torch.Tensor]) -> None:
-        """One step.
+        """Takes one training step; all ranks call it equally often.
 
         Args:
-            gradients: of this rank's mini-batch, as the weights.
+            gradients: of the loss of this rank's mini-batch, one for each weight, with its shape
+                and dtype.
         """
         # BEGIN SOLUTION: DiLoCo that sends signs, with error feedback
         for weight, gradient in zip(self.weights, gradients, strict=True):
@@ -62,7 +68,7 @@ class Worker:
             self._meet()
 
     def _meet(self) -> None:
-        """An outer step of all ranks, along what their signs say."""
+        """Takes an outer step on all ranks, from the signs that they exchange."""
         ways = [a - w for a, w in zip(self.anchors, self.weights, strict=True)]
         ways = [way + owed for way, owed in zip(ways, self.owed, strict=True)]
         mine = _packed(ways)
@@ -89,7 +95,7 @@ def _packed(tensors: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _unpacked(message: torch.Tensor, like: list[torch.Tensor]) -> list[torch.Tensor]:
-    """What a message says, in the shapes of `like`."""
+    """The tensors in a message, with the shapes of `like`."""
     scales = message[: 4 * len(like)].clone().view(torch.float32).double()
     bits = (message[4 * len(like) :, None].long() & PLACES) != 0
     signs = (2.0 * bits.double() - 1).view(-1)[: sum(tensor.numel() for tensor in like)]

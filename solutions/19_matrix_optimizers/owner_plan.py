@@ -1,38 +1,50 @@
-"""owner_plan: owners for matrices, so that no rank computes much longer than the others.
+"""owner_plan: choose owners for matrices, so that no rank computes much longer than the others.
 
-Notebook 19. Open: there is no right answer.
+Notebook 19. This exercise is open: it has no single right answer. Valid plans are compared by the
+operations of the busiest rank.
 
-pieces[n][i] elements of matrix n are on rank i. Its owner is sent all others, computes
+The optimizer's step for a matrix needs the whole matrix on one rank, its owner, but the matrices
+are cut into pieces: rank i has pieces[n][i] elements of matrix n, possibly none. The other ranks
+send their elements to the owner. With r the shorter side of the matrix and c the longer one, the
+owner computes
 
-    4·r²·c + 2·r³ operations, r the shorter side and c the longer one,
+    4·r²·c + 2·r³ operations,
 
-and sends as many elements back. So it is cheap to leave a matrix where most of it is, but the
-operations are then divided badly. `owner_muon` divides them well, whatever that sends; here all
-ranks together may send no more than `limit` elements, there and back.
+and sends the result back, as many elements as it received. Few elements are sent if each matrix is
+owned by the rank that has most of it, but then some ranks compute much more than others.
+`owner_muon` divides the operations evenly and ignores what is sent. Here, all ranks together may
+send at most `limit` elements, to the owners and back.
 
-Valid is a list of each matrix's owner:
-- at most `limit` elements sent; where most of it is for each matrix is always within that;
-- the same on two ranks: no clock, seeded generators; 20 s of processor time in all.
+You return one owner for each matrix. A plan is valid if
+- every owner is a rank, and at most `limit` elements are sent in all; this always holds if each
+  matrix is owned by the rank that has most of it;
+- two ranks that get the same arguments return the same plan: look at no clock, and seed every
+  random generator. All cases of a check together may take 20 s of processor time.
 
-Measured: the busiest owner's operations, over a bound that no plan can beat: the mean over the
-ranks, or the largest matrix if that is more; the mean of twelve fixed cases.
+Measured: the operations of the rank with the most, divided by a lower bound for them: the mean over
+the ranks or the operations for the largest matrix, whichever is more. Less is better. The figure is
+the mean over twelve fixed cases.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-Change = list[tuple[int, int]]  # matrices, each with its new owner
+Change = list[tuple[int, int]]  # some matrices, each with its new owner
 
 
 def owner_plan(
     shapes: Sequence[tuple[int, int]], pieces: Sequence[Sequence[int]], limit: int
 ) -> list[int]:
-    """The owner of each matrix.
+    """Chooses an owner for each matrix.
 
     Args:
         shapes: (rows, columns) of each matrix.
-        pieces: for each matrix the number of elements that each rank has of it.
-        limit: elements that all ranks together may send in a step.
+        pieces: for each matrix, how many of its elements each rank has; the list's length is the
+            number of ranks.
+        limit: elements that all ranks together may send, to the owners and back.
+
+    Returns:
+        The rank that owns each matrix, as an int from 0.
     """
     # BEGIN SOLUTION: the owners
     costs = [4 * r * r * c + 2 * r**3 for r, c in map(sorted, shapes)]
@@ -47,9 +59,10 @@ def owner_plan(
 
 
 def _cheapest(costs: Sequence[int], pieces: Sequence[Sequence[int]], price: int) -> list[int]:
-    """The most expensive matrix first, to whoever has least, elements that stay counted as less.
+    """Gives the most expensive matrix first to the rank with the least to do.
 
-    With a price of 0 for an element this is `choose_owners`; a high price leaves all at home.
+    An element that stays where it is counts as `price` operations less. A price of 0 gives
+    `choose_owners`; a high price leaves every matrix with the rank that has most of it.
     """
     loads, owners = [0] * len(pieces[0]), [0] * len(costs)
     for n in sorted(range(len(costs)), key=lambda n: -costs[n]):
@@ -59,7 +72,7 @@ def _cheapest(costs: Sequence[int], pieces: Sequence[Sequence[int]], price: int)
 
 
 class _Plan:
-    """Owners, what they have to do, and the elements that all send."""
+    """Owners, their operations, and the number of elements that all ranks send."""
 
     def __init__(
         self, owners: list[int], costs: Sequence[int], pieces: Sequence[Sequence[int]]
@@ -71,10 +84,10 @@ class _Plan:
         self.sent = sum(2 * (sum(p) - p[o]) for o, p in zip(owners, pieces, strict=True))
 
     def improve(self, limit: int) -> None:
-        """Moves matrices, and exchanges two, until nothing helps.
+        """Moves single matrices and swaps pairs until no change helps.
 
-        The sum of the loads' fourth powers is looked at: unlike the largest it tells small steps
-        apart.
+        It compares the sum of the loads' fourth powers, which small changes affect too; the largest
+        load often stays the same.
         """
         before = None
         while before != self.owners:
@@ -97,7 +110,7 @@ class _Plan:
             yield [(a, self.owners[b]), (b, self.owners[a])]
 
     def _after(self, change: Change) -> tuple[dict[int, int], int]:
-        """The loads that it changes, and the elements that are sent in addition."""
+        """The loads that a change affects, and how many more elements are sent after it."""
         new: dict[int, int] = {}
         more = 0
         for n, owner in change:

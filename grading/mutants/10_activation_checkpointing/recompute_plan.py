@@ -3,19 +3,19 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("nothing_dropped", ["what is there is too large"], '''
+    Wrong("nothing_dropped", ["the number of bytes in memory is too large"], '''
 -        while sum(self.sizes[each] for each in self.there) + self.sizes[node] > self.budget:
 +        while False:
 '''),
-    Wrong("budget_without_the_new", ["what is there is too large"], '''
+    Wrong("budget_without_the_new", ["the number of bytes in memory is too large"], '''
 -        while sum(self.sizes[each] for each in self.there) + self.sizes[node] > self.budget:
 +        while sum(self.sizes[each] for each in self.there) > self.budget:
 '''),
-    Wrong("inputs_not_held", ["is not there"], '''
+    Wrong("inputs_not_held", ["is not in memory"], '''
 -        held = held | set(self.inputs[node])
 +        held = held | {node}
 '''),
-    Wrong("inputs_forgotten_in_backward", ["is not there"], '''
+    Wrong("inputs_forgotten_in_backward", ["is not in memory"], '''
 -            needed = {node, *self.inputs[node]} if backward else {node}
 +            needed = {node}
 '''),
@@ -23,7 +23,7 @@ WRONG = [
 -        for self.now, node in enumerate([*nodes, *reversed(nodes)]):
 +        for self.now, node in enumerate([*nodes, *nodes]):
 '''),
-    Wrong("made_twice", ["is there already"], '''
+    Wrong("made_twice", ["is in memory already"], '''
 -        if node in self.there:
 +        if node in self.there and len(self.plan) != 2 * len(self.costs):
 '''),
@@ -31,7 +31,7 @@ WRONG = [
 -    return best or _from_nothing(inputs)
 +    return [text for text in best or _from_nothing(inputs) if text != "B0"]
 '''),
-    Wrong("steps_as_pairs", ["no list of texts"], '''
+    Wrong("steps_as_pairs", ["not a list of texts"], '''
 -    return best or _from_nothing(inputs)
 +    return [(text[0], int(text[1:])) for text in best or _from_nothing(inputs)]
 '''),

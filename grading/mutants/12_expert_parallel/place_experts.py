@@ -23,7 +23,7 @@ WRONG = [
 -    counts = [sum(expert in mine for mine in held) for expert in range(len(loads[0]))]
 +    counts = [sum(e in mine for mine in held) or 1 for e in range(len(loads[0]))]
 '''),
-    Wrong("one_list_for_each_expert", ["no list of experts for each GPU"], '''
+    Wrong("one_list_for_each_expert", ["not a list of experts for each GPU"], '''
 -    return _improved(_packed(total, _copies(total, gpus, slots), gpus, slots), loads)
 +    held = _improved(_packed(total, _copies(total, gpus, slots), gpus, slots), loads)
 +    return [[g for g in range(gpus) if e in held[g]] for e in range(len(total))]

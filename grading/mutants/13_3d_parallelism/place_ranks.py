@@ -7,7 +7,7 @@ WRONG = [
 -            home[a], home[b] = home[b], home[a]
 +            home[a] = home[b]
 '''),
-    Wrong("a_list_for_each_node", ["no list of a node for each rank"], '''
+    Wrong("a_list_for_each_node", ["not a list with one node for each rank"], '''
 -    return _exchanged(best, near, rates)
 +    home = _exchanged(best, near, rates)
 +    return [[r for r in range(len(home)) if home[r] == n] for n in range(len(rates))]

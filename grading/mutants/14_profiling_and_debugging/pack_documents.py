@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("cuts_what_is_left", ["row 0 is too large"], '''
+    Wrong("cuts_what_is_left", ["tokens in row 0 is too large"], '''
 -                if tokens + lengths[number] <= room:
 +                if tokens < room:
 '''),

@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("any_number_goes_on", ["goes on with 1", "the other half might be alive"], '''
+    Wrong("any_number_goes_on", ["goes on with 1", "the other half might be alive as well"], '''
 -        for minimum in range((machine["nodes"] - spares) // 2 + 1, machine["nodes"] - spares + 1)
 +        for minimum in range(1, machine["nodes"] - spares + 1)
 '''),

@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("ddp", ["the percentage of DDP's bytes", "something is sent in every step"], '''
+    Wrong("ddp", ["the percentage of DDP's bytes", "the ranks communicate in every step"], '''
 -from course_lib.comm import Group, all_gather
 +from course_lib.comm import Group, all_gather, all_reduce
 @@
@@ -29,7 +29,7 @@ WRONG = [
 +                all_reduce(mean, self.group, "avg")
 +                weight.copy_(mean)
 '''),
-    Wrong("each_alone", ["nothing is sent: each rank learns its own data alone"], '''
+    Wrong("each_alone", ["nothing is sent: each rank learns only from its own data"], '''
 -        if self.steps % EVERY == 0:
 -            self._meet()
 '''),
@@ -42,7 +42,7 @@ WRONG = [
 +        self.weights, self.group, self.steps = [w.clone() for w in weights], group, 0
 +        self.inner = torch.optim.Adam(self.weights, lr=RATE)
 '''),
-    Wrong("the_wrong_way", ["not all ranks reach the loss", "the weights have grown"], '''
+    Wrong("the_wrong_way", ["not all ranks reach the loss", "training diverges"], '''
 -        ways = [a - w for a, w in zip(self.anchors, self.weights, strict=True)]
 +        ways = [w - a for a, w in zip(self.anchors, self.weights, strict=True)]
 '''),

@@ -7,18 +7,18 @@ WRONG = [
 -                if self.sent + more <= limit and sum(load**4 for load in new.values()) < old:
 +                if sum(load**4 for load in new.values()) < old:
 '''),
-    Wrong("one_way_counted", ["elements that all ranks send is too large", "travels twice"], '''
+    Wrong("one_way_counted", ["elements that all ranks send is too large", "count twice"], '''
 -        self.sent = sum(2 * (sum(p) - p[o]) for o, p in zip(owners, pieces, strict=True))
 +        self.sent = sum(sum(p) - p[o] for o, p in zip(owners, pieces, strict=True))
 @@
 -            more += 2 * (self.pieces[n][old] - self.pieces[n][owner])
 +            more += self.pieces[n][old] - self.pieces[n][owner]
 '''),
-    Wrong("round_robin", ["dealt out one after the other"], '''
+    Wrong("round_robin", ["dealt out in turn"], '''
 -    return min(valid, key=lambda plan: max(plan.loads)).owners
 +    return [n % len(pieces[0]) for n in range(len(shapes))]
 '''),
-    Wrong("a_list_for_each_rank", ["no list of an owner for each matrix"], '''
+    Wrong("a_list_for_each_rank", ["not a list with one owner for each matrix"], '''
 -    return min(valid, key=lambda plan: max(plan.loads)).owners
 +    owners = min(valid, key=lambda plan: max(plan.loads)).owners
 +    return [[n for n, o in enumerate(owners) if o == i] for i in range(len(pieces[0]))]

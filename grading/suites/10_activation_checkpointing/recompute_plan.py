@@ -19,16 +19,17 @@ EXERCISE = Exercise(
     core=False,
     minutes=60,
     order=5,
-    open=("of the plan's computing is not done again", 0.0941, 0.78098),
+    open=("of the plan's computing is needed even without a budget", 0.0941, 0.78098),
     library=(),
     hints=(
-        "Write what makes a tensor with all that it needs, one call in another. Before each "
-        "backward make its tensors from nothing, drop each after its last use, and you are valid.",
-        "Then keep what you have made until there is no room, and only then drop something: not "
-        "what this step needs. A tensor whose uses are all over goes first.",
-        "Which one? One that is large, cheap to make again (with all that it needs and is not "
-        "there), and not used for long: divide the cost by the bytes and by the time. Try several "
-        "powers of the three, and keep the cheapest plan.",
+        "Write a recursive function that computes a tensor after all that it needs. A plan that "
+        "computes everything from nothing before each backward, and drops each tensor after its "
+        "last use, is valid.",
+        "Then keep the tensors that you have computed until there is no room, and only then drop "
+        "one that this step does not need. Tensors that nothing will use again go first.",
+        "Which tensor should go? One that is large, cheap to compute again (together with its "
+        "inputs that are not in memory), and not needed for a long time: divide the cost by the "
+        "bytes and by the time. Try several powers of the three, and keep the cheapest plan.",
     ),
 )
 
@@ -87,7 +88,7 @@ def _steps(run: Run, plan: Any) -> list[tuple[str, int]]:
     listed = list(plan) if isinstance(plan, (list, tuple)) else [plan]
     for text in listed:
         if not (isinstance(text, str) and ACTION.fullmatch(text)):
-            run.fail("this is no list of texts like F3, D3 or B3", measured=describe(text))
+            run.fail("this is not a list of texts like F3, D3 or B3", measured=describe(text))
     return [(text[0], int(text[1:])) for text in listed]
 
 
@@ -97,23 +98,24 @@ def _cost(run: Run, case: Case, plan: Any) -> int:
     for number, (what, node) in enumerate(_steps(run, plan)):
         said = f"step {number}, {what}{node}"
         run.true(node < len(case.costs), f"{said}: there is no node {node}")
-        run.true(what != "F" or node not in there, f"{said}: tensor {node} is there already")
+        run.true(what != "F" or node not in there, f"{said}: tensor {node} is in memory already")
         needed = set[int]() if what == "F" else {node}
         needed |= set[int]() if what == "D" else set(case.inputs[node])
         for missing in sorted(needed - there):
-            run.fail(f"{said}: tensor {missing} is not there")
+            run.fail(f"{said}: tensor {missing} is not in memory")
         if what == "B":
             turn = left.pop() if left else None
             run.true(node == turn, f"{said}: it is not this node's turn", expected=f"B{turn}")
             continue
         there ^= {node}
         cost += case.costs[node] * (what == "F")
-        run.at_most(sum(case.sizes[each] for each in there), case.budget, f"{said}: what is there")
+        size = sum(case.sizes[each] for each in there)
+        run.at_most(size, case.budget, f"{said}: the number of bytes in memory")
     run.equal(left, [], "the list of nodes without a backward")
     return cost
 
 
-@check("what a step needs is there, and fits", points=3, code="M")
+@check("each text has what it needs, and memory stays within the budget", points=3, code="M")
 def check_plan(run: Run) -> None:
     """M: hidden graphs; the least budget; a budget for all; one node."""
     draw = plans.hidden(run)
@@ -123,7 +125,7 @@ def check_plan(run: Run) -> None:
         _cost(run, case, plan)
 
 
-@check("the cases that everybody has", points=2, code="S")
+@check("the figure over the twelve fixed cases", points=2, code="S")
 def check_cost(run: Run) -> None:
     """S: the mean share of what is made for the first time."""
     cases = [_case(plans.fixed(f"recompute_plan {n}")) for n in range(plans.CASES)]

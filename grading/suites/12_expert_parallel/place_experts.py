@@ -19,15 +19,16 @@ EXERCISE = Exercise(
     core=False,
     minutes=40,
     order=8,
-    open=("times the mean load on the fullest GPU", 1.7652, 1.0571),
+    open=("times the mean load on the busiest GPU", 1.7652, 1.0571),
     library=(),
     hints=(
-        "Two questions: how many copies of each expert, and which copies lie together? Answer the "
-        "first from the sums over the steps alone.",
-        "Give one copy after the other to the expert with the largest load for each copy. Then "
-        "place the heaviest first, each on the emptiest GPU that has room and not the same expert.",
-        "Exchange two copies of two GPUs if the mean over the steps of the fullest GPU's load is "
-        "less after it, until no exchange helps. Only the loads of those two GPUs change.",
+        "There are two questions: how many copies does each expert get, and which copies share a "
+        "GPU? Answer the first from the sums over the steps alone.",
+        "Hand out the copies one at a time, each to the expert with the largest load per copy. "
+        "Then place the copies, the heaviest first, each on the GPU with the least load that has "
+        "room and does not yet hold this expert.",
+        "Swap two copies on different GPUs if that lowers the busiest GPU's load, averaged over "
+        "the steps, until no swap helps. A swap changes only the loads of those two GPUs.",
     ),
 )
 
@@ -59,7 +60,7 @@ def _check_placement(run: Run, case: Case, held: Any) -> None:
     loads, gpus, slots = case
     run.true(
         plans.is_whole(held, 2) and len(held) == gpus,
-        "this is no list of experts for each GPU",
+        "this is not a list of experts for each GPU",
         expected=f"{gpus} lists of whole numbers",
         measured=describe(held),
     )
@@ -83,7 +84,7 @@ def _fullest(case: Case, held: list[list[int]]) -> float:
     ])  # fmt: skip
 
 
-@check("every expert somewhere, no GPU with too many", points=3, code="E")
+@check("every expert has a place, and no GPU has too many", points=3, code="E")
 def check_placement(run: Run) -> None:
     """E: hidden loads; places for each expert once; one GPU; places for all on every GPU."""
     draw = plans.hidden(run)
@@ -93,7 +94,7 @@ def check_placement(run: Run) -> None:
         _check_placement(run, case, held)
 
 
-@check("the cases that everybody has", points=2, code="S")
+@check("the figure over the twelve fixed cases", points=2, code="S")
 def check_load(run: Run) -> None:
     """S: the mean of the fullest GPU's load."""
     cases = [_case(plans.fixed(f"place_experts {n}")) for n in range(plans.CASES)]

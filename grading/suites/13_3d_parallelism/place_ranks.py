@@ -21,15 +21,16 @@ EXERCISE = Exercise(
     core=False,
     minutes=45,
     order=15,
-    open=("times the slowest node's time with ranks in order", 1.0, 0.5087),
+    open=("times the slowest node's time with the ranks in order", 1.0, 0.5087),
     library=(),
     hints=(
-        "Ranks in order is one of many orders: sort the ranks by their coordinates, with the axes "
-        "in another order, and fill the nodes one after the other.",
+        "Rank order is only one of many orders. Sort the ranks by their coordinates with the axes "
+        "in a different order, and fill one node after another.",
         "Write a function for the slowest node's time. Try every order of the axes, and keep the "
-        "best. The heaviest axis should be inside a node, unless it does not fit.",
-        "Then exchange two ranks on different nodes if that helps. The largest time alone hardly "
-        "ever changes: compare the sum of the times' fourth powers, and allow small steps back.",
+        "best. The axis with the most bytes should lie inside a node, unless it does not fit.",
+        "Then swap two ranks on different nodes if that helps. The largest time alone hardly ever "
+        "changes, so compare the sum of the times' fourth powers, and also accept a swap that is "
+        "slightly worse now and then.",
     ),
 )
 
@@ -68,7 +69,7 @@ def _check_nodes(run: Run, case: Case, home: Any) -> None:
     """That the list is valid."""
     run.true(
         plans.is_whole(home, 1) and len(home) == prod(case.shape),
-        "this is no list of a node for each rank",
+        "this is not a list with one node for each rank",
         expected=f"{prod(case.shape)} whole numbers",
         measured=describe(home),
     )
@@ -95,7 +96,7 @@ def _share(case: Case, home: list[int]) -> float:
     return _slowest(case, home) / _slowest(case, [r // case.per_node for r in range(len(home))])
 
 
-@check("as many ranks on each node as it has room for", points=3, code="E")
+@check("exactly `per_node` ranks on every node", points=3, code="E")
 def check_nodes(run: Run) -> None:
     """E: hidden meshes; an axis of one place; one node; nodes of one rank."""
     draw = plans.hidden(run)
@@ -106,7 +107,7 @@ def check_nodes(run: Run) -> None:
         _check_nodes(run, case, home)
 
 
-@check("the cases that everybody has", points=2, code="S")
+@check("the figure over the twelve fixed cases", points=2, code="S")
 def check_time(run: Run) -> None:
     """S: the mean of the slowest node's time."""
     cases = [_case(plans.fixed(f"place_ranks {n}")) for n in range(plans.CASES)]

@@ -25,11 +25,11 @@ EXERCISE = Exercise(
     hints=(
         "Long documents are the difficult ones: place them first, while there is room, and fill "
         "the gaps with short ones.",
-        "Longest first, each into the fullest row where it still fits: that is best fit "
-        "decreasing. What does it leave in the rows of the cases, and why?",
-        "Fill one row after the other: begin it with the longest document left, and look for the "
-        "others whose sum comes nearest to what is left of the row, in a dict from sum to "
-        "documents.",
+        "Place the longest document first, each in the fullest row where it still fits: that is "
+        "best fit decreasing. How much room does it leave in the rows, and why?",
+        "Fill one row at a time. Begin with the longest document that is left, and look for other "
+        "documents whose lengths add up to almost exactly the rest of the row. A dict from sums "
+        "to documents finds them.",
     ),
 )
 
@@ -55,7 +55,7 @@ def _check_rows(run: Run, case: Case, rows: Any) -> None:
     lengths, row = case
     run.true(
         plans.is_whole(rows, 2),
-        "this is no list of rows, each a list of documents' numbers",
+        "this is not a list of rows, each a list of document numbers",
         measured=describe(rows),
     )
     counts = Counter(number for documents in rows for number in documents)
@@ -65,8 +65,12 @@ def _check_rows(run: Run, case: Case, rows: Any) -> None:
     for number in (number for number in there if counts[number] != 1):
         run.fail(f"document {number} of {len(lengths)} is in {counts[number]} rows", expected="1")
     for place, documents in enumerate(rows):
-        run.true(bool(documents), f"row {place} is empty: it would be padding alone")
-        run.at_most(sum(lengths[number] for number in documents), row, f"row {place}")
+        run.true(bool(documents), f"row {place} is empty: it would be nothing but padding")
+        run.at_most(
+            sum(lengths[number] for number in documents),
+            row,
+            f"the number of tokens in row {place}",
+        )
 
 
 def _padding(case: Case, rows: list[list[int]]) -> float:
@@ -75,7 +79,7 @@ def _padding(case: Case, rows: list[list[int]]) -> float:
     return 100 * (1 - sum(lengths) / (len(rows) * row))
 
 
-@check("every document in one row, no row too long", points=3, code="E")
+@check("every document is in one row, and no row is too long", points=3, code="E")
 def check_rows(run: Run) -> None:
     """E: hidden documents."""
     draw = plans.hidden(run)
@@ -84,7 +88,7 @@ def check_rows(run: Run) -> None:
         _check_rows(run, case, rows)
 
 
-@check("the cases that everybody has", points=2, code="S")
+@check("the figure over the twelve fixed cases", points=2, code="S")
 def check_padding(run: Run) -> None:
     """S: the mean padding."""
     cases = [_case(plans.fixed(f"pack_documents {n}")) for n in range(plans.CASES)]

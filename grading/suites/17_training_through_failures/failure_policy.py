@@ -20,17 +20,17 @@ EXERCISE = Exercise(
     core=False,
     minutes=45,
     order=7,
-    open=("% of the work is lost that failures leave possible", 15.291, 11.5214),
+    open=("% of the possible work is lost", 15.291, 11.5214),
     library=(),
     hints=(
-        "The four numbers fall into two pairs. Which failures does a checkpoint in memory help "
-        "against, and which one on disk? Section 8 has the formula for both.",
-        "How many steps fit into an hour with all nodes, with one less, with two less? Where "
-        "ceil(parts / k) stays the same, nodes can be spares for nothing, and a failure of a spare "
-        "makes nobody stand still.",
-        "Each node is in repair for the share repair / (node_mtbf + repair) of its time, so the "
-        "number in repair is binomial. Try all pairs of spares and minimum: the mean speed, less "
-        "the time for which all stand still.",
+        "The four numbers fall into two pairs. Against which failures does a checkpoint in memory "
+        "help, and against which one on disk? Section 8 has the formula for both intervals.",
+        "How many steps fit into an hour with all nodes, with one less, with two less? As long as "
+        "ceil(parts / k) stays the same, a spare costs nothing, and when a spare fails, the job "
+        "does not stand still.",
+        "Each node is in repair for the share repair / (node_mtbf + repair) of the time, so the "
+        "number of nodes in repair is binomial. Try all pairs of spares and minimum: compute the "
+        "mean speed, and subtract the time for which the job stands still.",
     ),
 )
 
@@ -81,7 +81,7 @@ def _check_policy(run: Run, machine: Machine, policy: Any) -> None:
     """That the policy is valid."""
     run.true(
         plans.is_whole(policy, 1) and len(policy) == 4,
-        "this is no (memory, disk, spares, minimum) in whole numbers",
+        "this is not (memory, disk, spares, minimum) in whole numbers",
         measured=describe(policy),
     )
     memory, disk, spares, minimum = policy
@@ -90,14 +90,14 @@ def _check_policy(run: Run, machine: Machine, policy: Any) -> None:
     run.true(
         0 <= spares < machine.nodes,
         f"{spares} of {machine.nodes} nodes are spares",
-        expected="none or more, and one node in the job",
+        expected="0 or more, and at least one node left in the job",
     )
     size = machine.nodes - spares
     run.true(
         2 * minimum > size,
         f"a job of {size} nodes goes on with {minimum}",
         expected="more than half of them",
-        cause="the other half might be alive and go on, too",
+        cause="the other half might be alive as well, and also go on",
     )
     run.at_most(minimum, size, f"the minimum of a job of {size} nodes")
 
@@ -109,7 +109,7 @@ def _lost(case: Case, policy: list[int]) -> float:
     return 100 * (1 - done / failing_job.bound(machine, log))
 
 
-@check("intervals, spares and a quorum that are possible", points=3, code="E")
+@check("valid intervals, spares and quorum", points=3, code="E")
 def check_policy(run: Run) -> None:
     """E: hidden machines; one node; no failures to speak of; a failure every few minutes."""
     draw = plans.hidden(run)
@@ -121,7 +121,7 @@ def check_policy(run: Run) -> None:
     _ask(run, machines)
 
 
-@check("the logs that everybody has", points=2, code="S")
+@check("the figure over the twelve fixed logs", points=2, code="S")
 def check_work(run: Run) -> None:
     """S: the mean of what is lost."""
     cases = [_case(plans.fixed(f"failure_policy {n}")) for n in range(plans.CASES)]

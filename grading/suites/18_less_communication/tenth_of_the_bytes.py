@@ -25,16 +25,17 @@ EXERCISE = Exercise(
     minutes=60,
     order=7,
     defines=("Worker",),
-    open=("% of DDP's bytes until the loss is reached", 4.7917, 0.4081),
+    open=("% of DDP's bytes", 4.7917, 0.4081),
     hints=(
-        "Local SGD with 5 steps between two meetings sends a fifth of DDP's bytes in each step, "
-        "and may need more steps. How rarely can the ranks meet if there are 360 steps?",
-        "What is sent in a meeting need not be float64, and not even the weights: the way from "
-        "where the ranks last met is smaller, and tolerates coarse numbers if what is not sent is "
-        "added to the next message.",
-        "Rarely, and an outer step with momentum (section 3), along ways of which each rank sends "
-        "the signs and one scale for each tensor (section 4): eight signs fit into a byte of an "
-        "all-gather. Then try the number of steps and both learning rates.",
+        "Local SGD with 5 steps between two meetings sends a fifth of DDP's bytes per step, and "
+        "may need more steps. How rarely can the ranks meet if you have 360 steps?",
+        "A meeting need not send float64, and not even the weights. The change of the weights "
+        "since the last meeting is smaller, and coarse numbers are enough for it if each rank adds "
+        "the rounding error of one message to the next.",
+        "Let the ranks meet rarely, and take an outer step with momentum there (section 3). Of its "
+        "change, each rank sends only the signs and one scale for each tensor (section 4); eight "
+        "signs fit into one byte of an all-gather. Then try out the number of steps between two "
+        "meetings and both learning rates.",
     ),
 )
 
@@ -162,10 +163,10 @@ def _percent(run: Run, problem: Problem, result: Any, number: int) -> float:
     run.at_most(
         100 * sent / ddp,
         10,
-        f"the percentage of DDP's bytes, until the loss is reached in step {step + 1},",
-        cause="something is sent in every step: let the ranks meet rarely"
+        f"the percentage of DDP's bytes until the loss is reached in step {step + 1}",
+        cause="the ranks communicate in every step: let them meet rarely"
         if len(busy) > step
-        else "meet more rarely, send less in a meeting, or need fewer steps",
+        else "meet more rarely, send less in each meeting, or reach the loss in fewer steps",
     )
     return 100 * sent / ddp
 
@@ -177,13 +178,13 @@ def _not_reached(
     start = torch.cat([weight.reshape(-1) for weight in problem.start])
     last = torch.stack([each["after"][-1] for each in found])
     rank = int(losses[:, -1].nan_to_num(math.inf).argmax())
-    cause = "the ranks meet too rarely, or what they send says too little"
+    cause = "the ranks meet too rarely, or what they send is too coarse"
     if all(each["calls"][-1] == each["begin"] for each in found):
-        cause = "nothing is sent: each rank learns its own data alone"
+        cause = "nothing is sent: each rank learns only from its own data"
     elif torch.equal(last[rank], start):
         cause = "the weights are still those of the start: change them in place"
     elif not losses[rank, -1] < 10 * _losses(problem, start[None]):
-        cause = "the weights have grown: a sum where a mean is meant, or steps the wrong way"
+        cause = "training diverges: a sum instead of a mean, or steps in the wrong direction"
     run.fail(
         f"not all ranks reach the loss in {STEPS} steps",
         rank=rank,
@@ -194,10 +195,10 @@ def _not_reached(
 
 
 @check(
-    "the loss within a tenth of the bytes",
+    "the same loss with a tenth of the bytes",
     points=2,
     code="B",
-    diagnosis="every rank's own weights must reach it",
+    diagnosis="the weights of every rank must reach the loss",
     in_part=True,
 )
 def check_bytes(run: Run) -> None:
@@ -212,7 +213,7 @@ def check_two(run: Run) -> None:
     _percents(run, [_problem(draw, 2), _problem(draw, 2)])
 
 
-@check("the problems that everybody has", points=2, code="B")
+@check("the figure over the four fixed problems", points=2, code="B")
 def check_figure(run: Run) -> None:
     """B: the mean over fixed problems."""
     problems = [_problem(plans.fixed(f"tenth_of_the_bytes {n}"), 4) for n in range(FIXED)]

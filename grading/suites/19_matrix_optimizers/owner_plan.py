@@ -15,21 +15,21 @@ from grading.references.open import plans
 EXERCISE = Exercise(
     name="owner_plan",
     lesson="19_matrix_optimizers",
-    title="Open: owners that hardly send",
+    title="Open: owners under a limit on communication",
     core=False,
     minutes=45,
     order=6,
-    open=("times a lower bound of the busiest owner's operations", 1.3826, 1.0588),
+    open=("times the lower bound of the busiest rank's operations", 1.3826, 1.0588),
     library=(),
     hints=(
-        "Begin with each matrix on the rank that has most of it: that is valid. Who has most to "
-        "do, and which matrix costs many operations but few elements?",
-        "Give the most expensive matrix first to whoever has least, but count each element that "
-        "stays where it is as some operations less. Try several prices for an element, and keep "
-        "the best plan within the limit.",
-        "Improve the plan step by step: move a matrix, or exchange two, if all still send no more "
-        "than the limit. The largest load alone hardly ever changes: compare the sum of the "
-        "loads' fourth powers.",
+        "Begin with each matrix on the rank that has most of it: that is valid. Which rank has the "
+        "most to do, and which of its matrices costs many operations but has few elements?",
+        "Go through the matrices, the most expensive first, and give each to the rank with the "
+        "least to do. Count each element that stays where it is as some operations less. Try "
+        "several such prices per element, and keep the best plan within the limit.",
+        "Improve the plan step by step: move a matrix or swap two, as long as the elements sent "
+        "stay within the limit. The largest load alone hardly ever changes, so compare the sum of "
+        "the loads' fourth powers.",
     ),
 )
 
@@ -78,7 +78,7 @@ def _check_owners(run: Run, case: Case, owners: Any) -> None:
     ranks = len(case.pieces[0])
     run.true(
         plans.is_whole(owners, 1) and len(owners) == len(case.shapes),
-        "this is no list of an owner for each matrix",
+        "this is not a list with one owner for each matrix",
         expected=f"{len(case.shapes)} whole numbers",
         measured=describe(owners),
     )
@@ -90,9 +90,9 @@ def _check_owners(run: Run, case: Case, owners: Any) -> None:
         sent,
         case.limit,
         "the number of elements that all ranks send",
-        cause="dealt out one after the other, wherever the pieces are"
+        cause="the matrices are dealt out in turn, regardless of where their pieces are"
         if dealt
-        else "what an owner has not yet travels twice: to it, and its part of the result back",
+        else "the elements that an owner lacks count twice: they are sent to it, and results back",
     )
 
 
@@ -105,7 +105,7 @@ def _busiest(case: Case, owners: list[int]) -> float:
     return max(loads) / max(sum(costs) / len(loads), *costs)
 
 
-@check("an owner for each matrix, no more sent than allowed", points=3, code="E")
+@check("one owner for each matrix, and no more sent than allowed", points=3, code="E")
 def check_owners(run: Run) -> None:
     """E: hidden matrices; one rank; one matrix; no room but at home."""
     draw = plans.hidden(run)
@@ -116,7 +116,7 @@ def check_owners(run: Run) -> None:
         _check_owners(run, case, owners)
 
 
-@check("the cases that everybody has", points=2, code="S")
+@check("the figure over the twelve fixed cases", points=2, code="S")
 def check_load(run: Run) -> None:
     """S: the mean of the busiest owner's operations, in bounds."""
     cases = [_case(plans.fixed(f"owner_plan {n}")) for n in range(plans.CASES)]
