@@ -16,6 +16,7 @@ import torch
 
 from course_lib.checkpoint.errors import CheckpointError
 from course_lib.comm import Group, all_gather
+from course_lib.trace import Refusal
 
 
 def gather_json(value: Any, group: Group) -> list[Any]:
@@ -75,7 +76,7 @@ def together(asked: str, work: Callable[[], Any], group: Group) -> list[Any]:
 
 def _told(asked: str, reason: Exception) -> list[Any]:
     """What was asked, found, why, and the system's number; a refusal says so itself, once."""
-    if isinstance(reason, CheckpointError):
-        return [reason.asked, reason.found, reason.why, reason.errno]
-    number = reason.errno if isinstance(reason, OSError) else None
+    number = getattr(reason, "errno", None)
+    if isinstance(reason, Refusal):
+        return [reason.asked, reason.found, reason.why, number]
     return [asked, " ".join(f"{type(reason).__name__}: {reason}".split("\n")), "", number]

@@ -34,17 +34,21 @@ def text_documents(root: Path, limit: int) -> dict[str, list[torch.Tensor]]:
     halves: dict[str, list[torch.Tensor]] = {"train": [], "validation": []}
     found: list[torch.Tensor] = []
     total = 0
+    skipped: list[str] = []
     for name, text in _files(root):
         if total >= limit:
             break
+        if not _is_text(text):
+            skipped.append(name)
+            continue
         document = torch.frombuffer(bytearray(text[: limit - total]), dtype=torch.uint8)
         found.append(document)
         halves[_half(name)].append(document)
         total += len(document)
     if not total:
-        raise Refusal(
-            f"text from {root}", "no file of text", "files are UTF-8, with or without .txt"
-        )
+        others = f": {skipped[0]} is none, one of {len(skipped)} such" if skipped else ""
+        why = "files are UTF-8, with or without .txt, and have no zero bytes"
+        raise Refusal(f"text from {root}", f"no file of text{others}", why)
     if not halves["train"] or not halves["validation"]:
         cuts = [len(document) - len(document) // VALIDATION for document in found]
         halves["train"] = [d[:cut] for d, cut in zip(found, cuts, strict=True)]
@@ -57,17 +61,24 @@ def _half(name: str) -> str:
 
 
 def _files(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the files that are text, in an order that is the same everywhere."""
+    """Names and contents of the files that are not empty, in the same order everywhere."""
     if root.is_file():
-        yield root.name, root.read_bytes()
+        yield root.name, _read(root)
         return
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         for name in sorted(names):
             path = Path(folder, name)
-            text = path.read_bytes() if path.is_file() else b""
-            if text and _is_text(text):
+            if path.is_file() and (text := _read(path)):
                 yield path.relative_to(root).as_posix(), text
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        why = "every file of the folder is read, to see whether it is text"
+        raise Refusal(f"text from {path}", error.strerror or str(error), why) from None
 
 
 def _is_text(text: bytes) -> bool:

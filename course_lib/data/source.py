@@ -7,6 +7,7 @@ The production version mixes many sources, each with a weight.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -74,7 +75,7 @@ def vocabulary_of(source: str) -> int:
 
 def _existing(source: str) -> Path:
     path = Path(source)
-    if not path.exists():
+    if not os.path.exists(path):  # also for a name that no system takes
         raise Refusal(f"--data {source}", "no such folder or file", "give a path that is there")
     return path
 

@@ -9,6 +9,7 @@ The production version has a hundred more fields, and reads them from a checkpoi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from course_lib.trace import Refusal
 
@@ -90,6 +91,16 @@ class ModelConfig:
     norm_epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
+        sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocabulary", "sequence")
+        none = [f"{name} = {getattr(self, name)}" for name in sizes if getattr(self, name) < 1]
+        if none:
+            raise Refusal("a transformer", ", ".join(none), "there is at least one of each")
+        if not (0 < self.rope_base < inf and 0 <= self.norm_epsilon < inf):
+            raise Refusal(
+                "a transformer",
+                f"rope_base = {self.rope_base}, norm_epsilon = {self.norm_epsilon}",
+                "the first is a number above 0, the second one that is not below it",
+            )
         if self.hidden % self.heads or self.heads % self.kv_heads or self.head_width % 2:
             raise Refusal(
                 f"{self.heads} heads and {self.kv_heads} key-value heads",

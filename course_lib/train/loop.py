@@ -81,6 +81,15 @@ class Run:
         check(config, group.size)
         self.config, self.group = config, group
         self.recorder: Recorder | None = None
+        # First: whether there is enough text is known at once, and a large model takes its time.
+        text = load_data(config.data, config.corpus_mib << 20)
+        self.sampler, self.other = (
+            WindowSampler(tokens, config.sequence, config.batch, seed=config.seed, starts=starts)
+            for tokens, starts in (
+                (text.train, text.train_starts),
+                (text.validation, text.validation_starts),
+            )
+        )
         dtype = torch.float64 if config.weights == "fp64" else torch.float32
         whole = Transformer(config.model, config.seed).to(group.device, dtype)
         if config.weights_from:
@@ -98,14 +107,6 @@ class Run:
         options = {"lr": config.rate, "weight_decay": config.decay, "betas": betas}
         cap = {"cap": config.bucket_mib << 20} if config.zero in (1, 2) else {}
         self.optimizers = make_optimizers(self.model, AdamW, **options, **cap)
-        text = load_data(config.data, config.corpus_mib << 20)
-        self.sampler, self.other = (
-            WindowSampler(tokens, config.sequence, config.batch, seed=config.seed, starts=starts)
-            for tokens, starts in (
-                (text.train, text.train_starts),
-                (text.validation, text.validation_starts),
-            )
-        )
         self.scaler = self._make_scaler()
         parts: dict[str, Stateful] = {"sampler": self.sampler}
         if self.scaler is not None:
@@ -135,7 +136,8 @@ class Run:
 
     def validate(self) -> float:
         """The loss of the other text: the same windows every time, on every mesh."""
-        batches = [self.other.batch(number) for number in range(self.config.validate_batches)]
+        count = min(self.config.validate_batches, self.other.steps_per_epoch)  # no window twice
+        batches = map(self.other.batch, range(count))
         losses = [evaluate(self.model, self._own(batch)) for batch in batches]
         return sum(losses) / len(losses)
 

@@ -28,7 +28,7 @@ from course_lib.comm import Group
 from course_lib.comm.start import start_from_environment
 from course_lib.trace import Refusal
 from course_lib.train.command.agent import end_with_agent
-from course_lib.train.command.check import check
+from course_lib.train.command.check import check, refuse_without_room
 from course_lib.train.command.config import RunConfig
 from course_lib.train.command.full_disk import full_disk
 from course_lib.train.command.launch import launch
@@ -131,6 +131,10 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"this run is possible on {config.world} ranks:\n{config.command()}")
         start = "start it with that line, or with --launch: each rank is a process"
         return 0 if asked.check else _refuse(start, rank, 2)
+    try:
+        refuse_without_room(config, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    except Refusal as error:
+        return _refuse(str(error), rank, 2)
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
     with start_from_environment() as group:
         return _train(config, group)

@@ -88,6 +88,9 @@ def test_refusals_name_the_file(tmp_path: Path) -> None:
         load_data(str(tmp_path / "no"), LIMIT)
     with pytest.raises(Refusal, match="no file of text"):
         load_data(str(tmp_path), LIMIT)
+    (tmp_path / "a.txt").write_bytes("é".encode("latin-1"))
+    with pytest.raises(Refusal, match=r"a\.txt is none, one of 1 such"):
+        load_data(str(tmp_path), LIMIT)
     (tmp_path / "tokens.json").write_text(json.dumps({"vocabulary": 9, "dtype": "int32"}))
     (tmp_path / "train.tokens").write_bytes(b"123")
     with pytest.raises(Refusal, match="3 bytes"):

@@ -13,7 +13,9 @@ import pytest
 
 from course_lib.comm import CommError, Group, Mesh
 from course_lib.model import Transformer
+from course_lib.trace import Refusal
 from course_lib.train import ConfigError, RunConfig, check, lay_out
+from course_lib.train.command.check import refuse_without_room
 from course_lib.train.command.nearest import nearest
 from course_lib.train.command.problems import find_problems
 from course_lib.train.run import main, parse
@@ -76,6 +78,11 @@ def test_refuses(options: dict[str, Any], world: int | None, found: str, near: s
         ({"max_norm": float("nan")}, "no finite number"),
         ({"model_file": "x.json", "layers": 3}, "--layers"),
         ({"data": "/no/such/folder"}, "no such folder"),
+        ({"data": "x" * 300}, "no such folder"),
+        ({"beta1": 1.0}, "not below 1"),
+        ({"beta2": 1.5}, "not below 1"),
+        ({"scale_power": 2000}, "a number above 127"),
+        ({"weights_from": "/no/such/folder"}, "neither model.safetensors nor"),
     ],
     ids=str,
 )
@@ -83,6 +90,12 @@ def test_refuses_what_has_no_neighbour(options: dict[str, Any], found: str) -> N
     with pytest.raises(ConfigError) as caught:
         check(RunConfig(**options))
     assert found in str(caught.value) and caught.value.nearest is None
+
+
+def test_a_model_without_room_is_refused() -> None:
+    refuse_without_room(RunConfig(), 4)
+    with pytest.raises(Refusal, match="4 ranks that each build a model of"):
+        refuse_without_room(RunConfig(ffn=2**31 - 1), 4)
 
 
 def everything(group: Group, words: list[tuple[Any, ...]]) -> list[tuple[str, str]]:

@@ -68,13 +68,31 @@ def test_a_model_in_hugging_faces_keys(tmp_path: Path) -> None:
         ({**LLAMA, "model_type": "qwen2"}, "biases of queries"),
         ({**LLAMA, "model_type": "qwen3"}, "norms of queries"),
         ({**LLAMA, "model_type": "deepseek_v3"}, "latent attention"),
-        ({**LLAMA, "model_type": "gpt2"}, "unknown family"),
+        ({**LLAMA, "model_type": "gpt2"}, "learned positions"),
+        ({**LLAMA, "model_type": "bert"}, "unknown family"),
         ({**LLAMA, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_type = 'llama3'"),
         ({**LLAMA, "attention_bias": True, "hidden_act": "gelu"}, "hidden_act = 'gelu'; attention"),
         ({**LLAMA, "head_dim": 16}, "head_dim = 16"),
         ({**MIXTRAL, "sliding_window": 4096}, "sliding_window = 4096"),
         ({**LLAMA, "max_position_embeddings": 8}, "windows of 64"),
         ({**LLAMA, "vocab_size": 100}, "a vocabulary of 100"),
+        ({**LLAMA, "model_type": "deepseek_v3", "kv_lora_rank": 512}, "kv_lora_rank = 512"),
+        ({**LLAMA, "quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+        ({**LLAMA, "num_hidden_layers": "2"}, "num_hidden_layers = '2'"),
+        ({**LLAMA, "num_hidden_layers": None}, "no key num_hidden_layers"),
+        ({**LLAMA, "num_attention_heads": 0}, "heads = 0"),
+        ({**LLAMA, "num_key_value_heads": -2}, "kv_heads = -2"),
+        ({**LLAMA, "rms_norm_eps": float("nan")}, "norm_epsilon = nan"),
+        ({**LLAMA, "rope_theta": 0}, "rope_base = 0"),
+        ({**LLAMA, "rope_scaling": "linear"}, "rope_scaling = 'linear'"),
+        ({**LLAMA, "max_position_embeddings": "64"}, "max_position_embeddings = '64'"),
+        ({**LLAMA, "tie_word_embeddings": "yes"}, "it is true or false"),
+        ({**MIXTRAL, "num_local_experts": "4"}, "num_local_experts = '4'"),
+        ({"heads": 0}, "heads = 0"),
+        ({"layers": None}, "layers = None"),
+        ({"ffn": -4}, "ffn = -4"),
+        ({"moe": [4]}, "moe = "),
+        ({"moe": {"experts": 4, "top_k": None}}, "top_k = None"),
         ({"model_type": "llama"}, "no key num_hidden_layers"),
         ([1], "a JSON object"),
     ],
@@ -83,6 +101,28 @@ def test_a_model_in_hugging_faces_keys(tmp_path: Path) -> None:
 def test_what_our_model_has_not_is_named(tmp_path: Path, found: Any, named: str) -> None:
     with pytest.raises(Refusal, match=named):
         read_model(written(tmp_path, found), 64, 256)
+
+
+def test_a_key_left_out_means_what_it_means_in_its_family(tmp_path: Path) -> None:
+    short = {
+        key: value
+        for key, value in {**MIXTRAL, "num_attention_heads": 8}.items()
+        if key not in ("num_key_value_heads", "rms_norm_eps", "rope_theta")
+    }
+    mixtral = read_model(written(tmp_path, short), 64, 256)
+    assert (mixtral.kv_heads, mixtral.norm_epsilon, mixtral.rope_base) == (8, 1e-5, 1e6)
+    unused = {**LLAMA, "use_sliding_window": False, "sliding_window": 4096, "rope_scaling": None}
+    assert read_model(written(tmp_path, unused), 64, 256).layers == 2
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    with pytest.raises(Refusal, match="JSON object"):
+        read_model(deep, 64, 256)
+    for path in (tmp_path / "none.json", tmp_path, Path("x" * 300)):
+        with pytest.raises(Refusal, match="--model takes a file of JSON"):
+            read_model(path, 64, 256)
 
 
 def on(group: Group, config: RunConfig) -> list[dict[str, float]]:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,15 @@ import torch
 from course_lib.checkpoint import CheckpointError, complete_steps
 from course_lib.comm import Group
 from course_lib.train import ConfigError, RunConfig, loop, read_log, train, whole_model
-from course_lib.train.command.folder import CHECKPOINTS, LEDGERS, LOG, TRACE, read_config
+from course_lib.train.command.folder import (
+    CHECKPOINTS,
+    CONFIG,
+    LEDGERS,
+    LOG,
+    TRACE,
+    changes,
+    read_config,
+)
 from course_lib.train.loop import rate_at
 from course_lib.train.run import parse
 
@@ -140,6 +148,26 @@ def test_the_recorded_run_is_one_of_this_command(ranks: Any) -> None:
     assert losses(rows) == pytest.approx(recorded["losses"][:6], rel=1e-4)
 
 
+def test_says_what_is_not_as_it_was(tmp_path: Path) -> None:
+    before = replace(TINY, folder=str(tmp_path), resume=True)
+    assert changes(tmp_path, before) == "", "nothing is known of an earlier start"
+    (tmp_path / CONFIG).write_text(json.dumps(asdict(before)))
+    assert changes(tmp_path, before) == ""
+    after = replace(before, data="other", model_file="m.json", resume=False)
+    assert changes(tmp_path, after) == "--model  is now m.json, --data  is now other"
+    (tmp_path / CONFIG).write_text("{")
+    assert changes(tmp_path, after) == "", "a damaged file is no reason to stop"
+
+
+def test_validates_on_each_window_once(ranks: Any, tmp_path: Path) -> None:
+    """More batches than the other text has are all of it, and no more."""
+    (tmp_path / "a.txt").write_text("two batches to validate on, and not a window more " * 70)
+    config = replace(TINY, data=str(tmp_path), steps=1, batch=8, sequence=16, validate_every=1)
+    few, many = (replace(config, validate_batches=count) for count in (2, 1000))
+    losses = [ranks(on, 1, each)[0][0]["validation"] for each in (few, many)]
+    assert losses[0] == losses[1]
+
+
 def test_refuses_to_mix_runs(ranks: Any, tmp_path: Path) -> None:
     config = replace(TINY, dp=2, steps=2, folder=str(tmp_path), save_every=1)
     ranks(on, 2, config)
@@ -152,7 +180,7 @@ def test_refuses_to_mix_runs(ranks: Any, tmp_path: Path) -> None:
     again = ranks(said, 2, config)
     assert again[0] == again[1] and "checkpoints of another, up to step 2" in again[0]
     other = ranks(said, 2, replace(config, resume=True, batch=16))[0]
-    assert "another seed or batch" in other
+    assert "another seed or batch" in other and other.count("asked:") == 1
     assert "64" in ranks(said, 2, replace(config, resume=True, hidden=64))[0]
     assert "a world of 2 ranks" in ranks(said, 2, replace(config, dp=4))[0]
 

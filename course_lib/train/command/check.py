@@ -8,11 +8,15 @@ The production version (Megatron-LM) asserts such rules one after the other: it 
 
 from __future__ import annotations
 
+import psutil
+
+from course_lib.model import parameter_count
 from course_lib.trace import Refusal
 from course_lib.train.command.config import RunConfig
 from course_lib.train.command.nearest import nearest
 from course_lib.train.command.problems import find_problems
 
+BYTES = {"fp32": 4, "fp64": 8}  # of a weight
 SHOWN = 3  # problems that are written out: the simplest come first
 
 
@@ -51,3 +55,23 @@ def check(config: RunConfig, world: int | None = None) -> None:
     problems = list(find_problems(config, world))
     if problems:
         raise ConfigError(problems, nearest(config, world))
+
+
+def refuse_without_room(config: RunConfig, ranks: int) -> None:
+    """Refuses a model that this machine cannot hold: each rank builds the whole before it is cut.
+
+    Args:
+        config: of a run that can work.
+        ranks: on this machine.
+
+    Raises:
+        Refusal: the weights alone are more than the machine's memory.
+    """
+    each = parameter_count(config.model) * BYTES[config.weights]
+    room = psutil.virtual_memory().total
+    if ranks * each > room:
+        raise Refusal(
+            f"{ranks} ranks that each build a model of {each / 1e9:,.1f} GB",
+            f"a machine with {room / 1e9:,.1f} GB of memory",
+            "a rank builds the whole model before it is cut; `course plan` says what it would take",
+        )

@@ -36,6 +36,8 @@ def option(
     flag: str = "",
     least: float | None = None,
     above: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
     endless: bool = False,
 ) -> Any:
     """A field that is an option of the command line as well.
@@ -47,9 +49,11 @@ def option(
         flag: its name on the command line, if that is another than the field's.
         least: the smallest number that can be.
         above: a number that it must be larger than.
+        below: a number that it must be smaller than.
+        most: the largest number that can be.
         endless: whether it may be infinite.
     """
-    limits = {"least": least, "above": above, "endless": endless}
+    limits = {"least": least, "above": above, "below": below, "most": most, "endless": endless}
     return field(
         default=default, metadata={"about": about, "choices": choices, "flag": flag, **limits}
     )
@@ -95,10 +99,10 @@ class RunConfig:
     warmup: int = option(20, "steps of linear warm-up", least=0)
     max_norm: float = option(1.0, "gradients are clipped to", above=0, endless=True)
     decay: float = option(0.1, "weight decay", least=0)
-    beta1: float = option(0.9, "of Adam's first moment", least=0)
-    beta2: float = option(0.95, "of Adam's second moment", least=0)
+    beta1: float = option(0.9, "of Adam's first moment", least=0, below=1)
+    beta2: float = option(0.95, "of Adam's second moment", least=0, below=1)
     bucket_mib: int = option(25, "of a bucket of ZeRO-1 and 2", least=1)
-    scale_power: int = option(16, "the first loss scale of fp16 is 2 to this", least=0)
+    scale_power: int = option(16, "the first loss scale of fp16 is 2 to this", least=0, most=127)
     scale_window: int = option(2000, "updates without overflow until it doubles", least=1)
     seed: int = option(0, "of weights and of the order of the windows", least=0)
     data: str = option(
@@ -113,7 +117,9 @@ class RunConfig:
     keep: int = option(2, "newest checkpoints that stay", least=1)
     resume: bool = option(False, "go on from the newest checkpoint in the folder")
     validate_every: int = option(0, "steps; 0 never computes the loss of the other text", least=0)
-    validate_batches: int = option(4, "of the other text, each as large as a batch", least=1)
+    validate_batches: int = option(
+        4, "of the other text, each as large as a batch; at most all of it", least=1
+    )
     peak_tflops: float = option(0.0, "of a device, that MFU is a part of; 0 for no MFU", least=0)
     record: bool = option(False, "write down each call's bits, to find where two runs part")
     trace_steps: int = option(
@@ -188,7 +194,13 @@ class RunConfig:
         words = []
         for each in fields(self):
             value = getattr(self, each.name)
-            name = (each.metadata["flag"] or each.name).replace("_", "-")
+            name = flag_of(each.name)
             if value != each.default:
                 words.append(f"--{name}" if value is True else f"--{name} {quote(str(value))}")
         return " ".join(words)
+
+
+def flag_of(name: str) -> str:
+    """An option's name on the command line, without its dashes."""
+    found = next(each for each in fields(RunConfig) if each.name == name)
+    return str(found.metadata["flag"] or name).replace("_", "-")

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from course_lib.checkpoint import CheckpointError, complete_steps
 from course_lib.checkpoint.agree import together
 from course_lib.comm import Group
-from course_lib.train.command.config import RunConfig
+from course_lib.train.command.config import RunConfig, flag_of
 
 CHECKPOINTS = "checkpoints"  # folders and files inside a run's folder
 RECORDINGS = "recordings"
@@ -52,6 +52,8 @@ def open_folder(config: RunConfig, group: Group) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             held.append(_lock(folder))
             _refuse_to_mix(folder, config)
+            if last_checkpoint(folder) and (changed := changes(folder, config)):
+                print(f"changed since the last start: {changed}", flush=True)
             (folder / CONFIG).write_text(json.dumps(asdict(config), indent=1))
 
     try:
@@ -95,6 +97,25 @@ def _refuse_to_mix(folder: Path, config: RunConfig) -> None:
             f"checkpoints of another, up to step {saved}",
             "pass --resume to go on from there, or another --folder",
         )
+
+
+def changes(folder: Path, config: RunConfig) -> str:
+    """The options that a run is started again with and was not started with before.
+
+    Args:
+        folder: with what the last start has written down; "" is returned if that is not there.
+        config: of this start.
+    """
+    try:
+        before = asdict(read_config(folder))
+    except (OSError, ValueError, TypeError):
+        return ""
+    kept = ("folder", "resume")
+    return ", ".join(
+        f"--{flag_of(name)} {before[name]!s} is now {value!s}"
+        for name, value in asdict(config).items()
+        if name not in kept and before[name] != value
+    )
 
 
 def recording_folder(folder: Path, after: int) -> Path:

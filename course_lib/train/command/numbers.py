@@ -42,6 +42,11 @@ def _wrong(value: float, limits: Any) -> tuple[str, str] | None:
         return f"a number below {least}", why
     if isinstance(value, float) and limits["above"] is not None and value <= limits["above"]:
         return f"not above {limits['above']:g}", "nothing would move"
+    if limits["below"] is not None and value >= limits["below"]:
+        return f"not below {limits['below']:g}", "what came before would never fade"
+    most = limits["most"]
+    if most is not None and value > most:
+        return f"a number above {most}", "what is computed from it would be infinite"
     if isinstance(value, int) and value > MOST:
         return f"a number above {MOST}", "numbers of a run fit into 31 bits"
     return None

@@ -8,6 +8,7 @@ The production version (Megatron-LM) asserts such rules one after the other: it 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from course_lib.schedule import ScheduleError
 from course_lib.trace import Refusal
 from course_lib.train.command.config import PRECISIONS, RECOMPUTE, WORDS, RunConfig
 from course_lib.train.command.numbers import wrong_numbers
+from course_lib.train.command.other_tools.hugging_face import INDEX, WEIGHTS
 from course_lib.train.mesh_model import zero_refusal
 
 
@@ -72,6 +74,10 @@ def wrong_words(c: RunConfig) -> Iterator[Refusal]:
             "no --folder",
             "they are files, and must go somewhere",
         )
+    files = [os.path.join(c.weights_from, name) for name in (WEIGHTS, INDEX)]
+    if c.weights_from and not any(map(os.path.isfile, files)):
+        why = "it is a folder with the one file, or with an index of several"
+        yield Refusal(f"--weights-from {c.weights_from}", f"neither {WEIGHTS} nor {INDEX}", why)
     shaped = [name for name in SHAPE if getattr(c, name) != getattr(RunConfig, name)]
     if c.model_file and shaped:
         found = ", ".join(f"--{name.replace('_', '-')}" for name in shaped)

@@ -65,6 +65,8 @@ class Reporter:
                 self.logs.append(TensorBoard(folder / "tensorboard", start))
             if start:
                 again = f"; {lines.cut} later rows of the log are made again" if lines.cut else ""
+                if start >= self.config.steps:
+                    again = f": nothing is left to do of {self.config.steps}"
                 print(f"resumed after step {start}{again}", file=sys.stdout, flush=True)
         self.logs.append(Progress(self.config.steps, anew=bar))
 
