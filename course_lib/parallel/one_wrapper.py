@@ -37,9 +37,30 @@ def _give_up(parameters: Sequence[torch.Tensor], mine: Claim) -> None:
             delattr(parameter, _MARK)
 
 
-def is_claimed(parameter: torch.Tensor) -> bool:
-    """Whether a wrapper has it."""
-    return hasattr(parameter, _MARK)
+def refuse_strangers(
+    optimizer: torch.optim.Optimizer, mine: Sequence[torch.Tensor], rank: int
+) -> None:
+    """Stops a step that would also change a parameter which no wrapper has.
+
+    Args:
+        optimizer: that is about to step.
+        mine: those of its parameters that are in the wrapper's module.
+        rank: for errors.
+
+    Raises:
+        CommError: there is one, and it has a gradient, of this rank alone.
+    """
+    known = {id(p) for p in mine}
+    for parameter in (p for options in optimizer.param_groups for p in options["params"]):
+        strange = id(parameter) not in known and not hasattr(parameter, _MARK)
+        if strange and parameter.grad is not None:
+            raise CommError(
+                "an optimizer's step",
+                f"on rank {rank} a gradient of shape {tuple(parameter.shape)}, of a parameter "
+                "that no wrapper has, beside others that have one",
+                "nobody averages it: make it a part of the module, as a ModuleList does with "
+                "a list of layers, or give it an optimizer of its own",
+            )
 
 
 def refuse_second(mine: Claim, parameter: torch.Tensor, name: str, rank: int) -> None:

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from course_lib.comm import CommError
 from course_lib.parallel.guard import guard_steps, refuse_missing
-from course_lib.parallel.one_wrapper import refuse_cut
+from course_lib.parallel.one_wrapper import refuse_cut, refuse_strangers
 from course_lib.parallel.uncopied import refuse_max_norm, refuse_unsent
 
 WHY_OVERLAP = "the other ranks may wait for it: use BucketedDDP, or freeze what is not used"
@@ -154,6 +154,7 @@ class ReplicaGuard:
                 "which was frozen or not there when the wrapper was made",
                 "it was not averaged: make the wrapper again after a change of what is trained",
             )
+        refuse_strangers(optimizer, touched, self._rank)
         self._refuse_local([p for p in touched if p in self._names and p.grad is not None])
 
     def _refuse_local(self, touched: list[nn.Parameter]) -> None:

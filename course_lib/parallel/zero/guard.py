@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from course_lib.comm import CommError, Group
 from course_lib.parallel.shared_memory import refuse_shared_memory
+from course_lib.parallel.uncopied import refuse_max_norm
 
 
 def refuse_nothing_trained(asked: str, trained: Sequence[nn.Parameter]) -> None:
@@ -49,12 +50,12 @@ def refuse_cast(parameter: nn.Parameter, flat: torch.Tensor) -> None:
         )
 
 
-def refuse_thawed(name: str, frozen: Iterable[torch.Tensor], rank: int) -> None:
+def refuse_thawed(asked: str, frozen: Iterable[torch.Tensor]) -> None:
     """Stops a step while parameters that were frozen when they were given have gradients."""
     for parameter in frozen:
         if parameter.grad is not None:
             raise CommError(
-                f"{name}'s step on rank {rank}",
+                asked,
                 f"a gradient of shape {tuple(parameter.shape)} for a parameter that was frozen "
                 "when it was given",
                 "no rank has a shard of it: make the optimizer again after a change of what is "
@@ -71,6 +72,27 @@ def refuse_zeros(name: str, can: bool) -> None:
             "an optimizer moves a parameter whose gradient is zero by its momentum: call "
             "zero_grad(), which leaves none",
         )
+
+
+def refuse_scaled_rows(asked: str, written: Sequence[nn.Parameter]) -> None:
+    """Stops embeddings that scale rows of their weight down in the forward.
+
+    An optimizer is not told of modules: Python's collector knows them. It takes some milliseconds,
+    so it is asked only where somebody has written to a parameter before the first step.
+
+    Args:
+        asked: the first line of the error.
+        written: those parameters.
+
+    Raises:
+        CommError: one is the weight of an embedding with `max_norm`.
+    """
+    if written:
+        of = {id(p) for p in written}
+        kinds = (nn.Embedding, nn.EmbeddingBag)
+        for table in [m for m in gc.get_objects() if issubclass(type(m), kinds)]:
+            if id(table.weight) in of:
+                refuse_max_norm(asked, table)
 
 
 def refuse_ties(asked: str, parameters: Iterable[torch.Tensor]) -> None:

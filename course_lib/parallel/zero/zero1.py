@@ -23,12 +23,14 @@ from course_lib.parallel.clip_guard import ANY, BY_NORM, refuse_clipping
 from course_lib.parallel.data.unused import agree_used
 from course_lib.parallel.inner import OuterOptimizer
 from course_lib.parallel.optimizer_probe import refuse_pieces, refuse_whole_tensor
+from course_lib.parallel.scaler_guard import refuse_scaler
 from course_lib.parallel.zero.clip import clip_shards
 from course_lib.parallel.zero.guard import (
     missing_gradients,
     refuse_lazy,
     refuse_nothing_trained,
     refuse_other_shard,
+    refuse_scaled_rows,
     refuse_thawed,
     refuse_ties,
     refuse_zeros,
@@ -79,6 +81,7 @@ class ShardedOptimizer(OuterOptimizer):
         self._reduced = False  # and whether gradients have been averaged since then
         self._updating = False
         self._frozen: list[nn.Parameter] = []
+        self._versions: dict[nn.Parameter, int] = {}  # of those that were given since the last step
         given = [_listed(entry) for entry in params]
         refuse_lazy(f"{type(self).__name__} over {group}", _tensors(given))
         refuse_ties(f"{type(self).__name__} over {group}", _tensors(given))
@@ -97,6 +100,7 @@ class ShardedOptimizer(OuterOptimizer):
             kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
         buckets = [ShardedBucket(b, self.group) for k in kinds.values() for b in cut(k, self.cap)]
         self.buckets += buckets
+        self._versions |= {p: p._version for bucket in buckets for p in bucket.parameters}
         self._refuse_clipping(buckets)
         follow_zero_grad([p for bucket in buckets for p in bucket.parameters], self._drop)
         self._give_pieces([piece for bucket in buckets for piece in bucket.pieces])
@@ -116,7 +120,7 @@ class ShardedOptimizer(OuterOptimizer):
         if self._updating:
             raise unfinished_step(type(self).__name__, self.group.rank)
         loss = self._begin_step(closure)
-        refuse_thawed(type(self).__name__, self._frozen, self.group.rank)
+        self._look()
         for bucket in self.buckets:
             bucket.take_back()
         self._finish_gradients()
@@ -130,6 +134,13 @@ class ShardedOptimizer(OuterOptimizer):
             bucket.gather_parameters()
         self._updating = False
         return loss
+
+    def _look(self) -> None:
+        """What a step finds that was not so, or could not be seen, when parameters were given."""
+        asked = f"{type(self).__name__}'s step on rank {self.group.rank}"
+        refuse_thawed(asked, self._frozen)
+        refuse_scaled_rows(asked, [p for p, v in self._versions.items() if p._version != v])
+        self._versions = {}  # once: what is written between two steps is the user's
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients of the parameters and of this rank's shard.
@@ -204,6 +215,7 @@ class ShardedOptimizer(OuterOptimizer):
         own = f"gradients of this rank alone, or none: {name} averages them over {self.group}"
         parameters = [p for bucket in buckets for p in bucket.parameters]
         refuse_clipping(self, parameters, ANY, own, why)
+        refuse_scaler(self, parameters, own)
         pieces = [piece for bucket in buckets for piece in bucket.pieces]
         refuse_clipping(self, pieces, BY_NORM, f"pieces, whose other parts {self.group} has", why)
 
