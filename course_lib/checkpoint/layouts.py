@@ -67,6 +67,23 @@ class Held:
         return [Piece(name, self.shape, box, part.view(box.sizes)) for box, part in parts]
 
 
+def _state_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by name.
+
+    Raises:
+        CheckpointError: the module also keeps what is no tensor.
+    """
+    state = module.state_dict(keep_vars=True)
+    for name, value in state.items():
+        if not torch.is_tensor(value):
+            raise CheckpointError(
+                f"to hold the state of a {type(module).__name__}",
+                f"{name}, a {type(value).__name__} of its get_extra_state",
+                "a checkpoint has tensors by name: keep it in a buffer, or as a part of the job",
+            )
+    return state
+
+
 def hold_whole(module: nn.Module) -> list[Held]:
     """All parameters and buffers of a module that is not cut: DDP's, ZeRO's, a pipeline stage's.
 
@@ -79,7 +96,7 @@ def hold_whole(module: nn.Module) -> list[Held]:
             "FSDP in it, under which each rank has pieces",
             "hold_fsdp says where they belong",
         )
-    return [_whole(n, t, t.shape) for n, t in module.state_dict(keep_vars=True).items()]
+    return [_whole(n, t, t.shape) for n, t in _state_of(module).items()]
 
 
 def _whole(name: str, tensor: torch.Tensor, shape: Sequence[int]) -> Held:
@@ -154,7 +171,7 @@ def hold_fsdp(
     """
     model.free()
     names: dict[torch.Tensor, list[str]] = {}
-    for name, tensor in model.module.state_dict(keep_vars=True).items():
+    for name, tensor in _state_of(model.module).items():
         names.setdefault(tensor, []).append(name)
     held = []
     for shard in (shard for unit in model.units for shard in unit.shards):

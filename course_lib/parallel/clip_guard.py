@@ -21,8 +21,9 @@ from torch.nn.utils import clip_grad
 
 from course_lib.comm import CommError
 
-BY_NORM = ("clip_grad_norm_",)  # wrong where `grad` is a piece: each has a norm of its own
-ANY = (*BY_NORM, "clip_grad_value_", "_clip_grads_with_norm_")  # wrong before the average
+# Wrong where `grad` is a piece: each has a norm of its own, `get_total_norm` of them too.
+BY_NORM = ("clip_grad_norm_", "_clip_grads_with_norm_")
+ANY = (*BY_NORM, "clip_grad_value_")  # wrong before the average
 _MARK = "_refuses_clipping"
 
 

@@ -6,7 +6,8 @@ Costs nothing by itself.
 The production version (ZeroRedundancyOptimizer) copies options between the two in the same way.
 
 Learning-rate schedules, checkpoints and `add_param_group` use the outer optimizer, so its groups
-count, and their options are copied to the inner one before each step.
+count, and their options are copied to the inner one before each step. Some optimizers change their
+options in a step, as schedule-free ones that count there, so they are copied back after it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class OuterOptimizer(torch.optim.Optimizer):
         group = {"params": list(tensors), **own}
         if self.inner is None:
             self.inner = self._make([group], **self._options)
+            self.defaults = dict(self.inner.defaults)  # a schedule asks them what it may change
         else:
             self.inner.add_param_group(group)
         for key, value in self.inner.param_groups[-1].items():
@@ -54,9 +56,18 @@ class OuterOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._give_inner_options()
+        return loss
+
+    def _give_inner_options(self) -> None:
+        """Before a step, or the saving of a state, what a schedule has set counts."""
         for outer, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
             inner.update({key: value for key, value in outer.items() if key != "params"})
-        return loss
+
+    def _take_inner_options(self) -> None:
+        """After a step, or the loading of a state, the inner optimizer's options count."""
+        for outer, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
+            outer.update({key: value for key, value in inner.items() if key != "params"})
 
     def _inner_state(self) -> list[torch.Tensor]:
         """The tensors that the inner optimizer keeps, scalars left out."""

@@ -60,6 +60,7 @@ class MasterWeights(torch.optim.Optimizer):
         inner_group = {**added, "params": [self._masters.get(p, p) for p in added["params"]]}
         if self.inner is None:
             self.inner = self._make([inner_group], **self._options)
+            self.defaults = dict(self.inner.defaults)  # a schedule asks them what it may change
         else:
             self.inner.add_param_group(inner_group)
         for key, value in self.inner.param_groups[-1].items():
@@ -100,6 +101,7 @@ class MasterWeights(torch.optim.Optimizer):
         for parameter, master in updated:
             parameter.copy_(master)
             master.grad = None
+        self._take_inner_options()
         self._show_state()
         return loss
 
@@ -125,9 +127,13 @@ class MasterWeights(torch.optim.Optimizer):
             if master is not None and "master" in saved.get(number, {}):
                 master.copy_(saved[number]["master"])
                 parameter.copy_(master)
+        self._take_inner_options()
+        self._show_state()
+
+    def _take_inner_options(self) -> None:
+        """An optimizer may change its options in a step, as a schedule-free one that counts."""
         for outer, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
             outer.update({key: value for key, value in inner.items() if key != "params"})
-        self._show_state()
 
     def _show_state(self) -> None:
         """The same tensors as the inner optimizer has, under the parameters' own names."""

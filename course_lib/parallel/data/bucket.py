@@ -60,9 +60,11 @@ class Bucket:
             view.zero_()
         elif not same_place(parameter.grad, view):
             torch.div(parameter.grad, ranks, out=view)
-        elif ranks > 1:
+        else:
             view.div_(ranks)
-        parameter.grad = view
+            return
+        # A tensor of its own, so that `grad.data = ...`, as of a cast, does not move the view.
+        parameter.grad = view.detach()
 
     def to_send(self, dtype: torch.dtype | None) -> torch.Tensor:
         """What is summed over the ranks: the flat tensor, or a copy of real numbers in a dtype."""

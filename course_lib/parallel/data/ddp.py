@@ -18,7 +18,12 @@ from torch import nn
 
 from course_lib.comm import Group, Work, all_reduce
 from course_lib.parallel.data.bucket import Bucket, build_buckets
-from course_lib.parallel.data.ddp_guard import WHY_BUCKETED, WHY_OVERLAP, refuse_layout
+from course_lib.parallel.data.ddp_guard import (
+    WHY_BUCKETED,
+    WHY_OVERLAP,
+    refuse_cast,
+    refuse_layout,
+)
 from course_lib.parallel.data.replica import Replica
 from course_lib.parallel.data.sparse import average_sparse, sparse_parameters
 from course_lib.parallel.data.unused import agree_used
@@ -177,8 +182,9 @@ class BucketedDDP(_AfterBackward):
         self.find_unused_parameters = find_unused_parameters
         self.reduce_dtype = reduce_dtype
         tables = sparse_parameters(module)
-        self._sparse = dict.fromkeys(p for p in self._trained() if p in tables)
-        dense = [p for p in self._trained() if p not in tables]
+        self._all = self._trained()  # now: one that is frozen later is unused from then on
+        self._sparse = dict.fromkeys(p for p in self._all if p in tables)
+        dense = [p for p in self._all if p not in tables]
         self.buckets = build_buckets(dense, cap, first_cap)
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
         book_until_gone(self, group, "gradients", sum(bucket.nbytes for bucket in self.buckets))
@@ -192,6 +198,7 @@ class BucketedDDP(_AfterBackward):
         if parameter in self._sparse:
             return
         bucket = self._bucket_of[parameter]
+        refuse_cast(parameter, bucket.flat, self._names)
         bucket.adopt(parameter, self.group.size)
         self._waiting[bucket].pop(parameter, None)
         # Only in order: ranks whose gradients come in different orders must still agree.
@@ -223,9 +230,8 @@ class BucketedDDP(_AfterBackward):
             average_sparse(parameter, self.group)
         if not self.find_unused_parameters:
             return
-        parameters = self._trained()
-        used = agree_used([p not in self._unused for p in parameters], self.group)
-        for parameter, anywhere in zip(parameters, used, strict=True):
+        used = agree_used([p not in self._unused for p in self._all], self.group)
+        for parameter, anywhere in zip(self._all, used, strict=True):
             if not anywhere:
                 parameter.grad = None
 

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from course_lib.comm import CommError
 from course_lib.parallel.guard import guard_steps, refuse_missing
+from course_lib.parallel.one_wrapper import refuse_cut, refuse_strangers
+from course_lib.parallel.uncopied import refuse_max_norm, refuse_unsent
 
 WHY_OVERLAP = "the other ranks may wait for it: use BucketedDDP, or freeze what is not used"
 WHY_BUCKETED = (
@@ -25,19 +26,48 @@ WHY_BUCKETED = (
 )
 
 
-def refuse_lazy(names: Mapping[nn.Parameter, str]) -> None:
-    """Stops the making of a wrapper around parameters that have no shape yet.
+WHY_FROZEN = (
+    "it was frozen since the wrapper was made: make it again, or pass find_unused_parameters=True"
+)
+
+
+def refuse_unlike(asked: str, module: nn.Module, names: Mapping[nn.Parameter, str]) -> None:
+    """Stops the making of replicas that would not be alike, or do not stay so.
+
+    Args:
+        asked: the first line of the error.
+        module: to be copied.
+        names: those of its parameters that are to be equal.
 
     Raises:
-        CommError: there is one.
+        CommError: FSDP has cut a parameter; a tensor has no shape yet; a buffer is sparse; an
+            embedding scales the rows down that this rank's tokens are in.
     """
-    for parameter, name in names.items():
-        if isinstance(parameter, UninitializedParameter):
-            raise CommError(
-                "replicas that begin with the same parameters",
-                f"{name} has no shape yet",
-                "a lazy module gets its parameters in the first forward: call it once before",
-            )
+    refuse_cut(asked, list(names))
+    refuse_unsent(asked, {**{n: p for p, n in names.items()}, **dict(module.named_buffers())})
+    refuse_max_norm(asked, module)
+
+
+def refused_pickle(name: str) -> CommError:
+    """The error for `torch.save` of a wrapper."""
+    return CommError(
+        f"a pickle of a {name}",
+        "a group of ranks that live now, and hooks on parameters",
+        "save its state_dict(), which has the module's own names, or its `module`",
+    )
+
+
+def refuse_cast(
+    parameter: nn.Parameter, flat: torch.Tensor, names: Mapping[nn.Parameter, str]
+) -> None:
+    """Stops gradients of another dtype or device than their bucket has."""
+    now, then = (f"{t.dtype} on {t.device}" for t in (parameter, flat))
+    if now != then:
+        raise CommError(
+            f"the average of the gradient of {names[parameter]} in a bucket of {then}",
+            f"a gradient of {now}",
+            "cast or move the module first, and make the wrapper of it then",
+        )
 
 
 def refuse_layout(
@@ -77,11 +107,16 @@ class ReplicaGuard:
         self._known = left_alone | {p for p in names if p.requires_grad}
         # Gradients of this rank alone; of those that are watched, the version that backward left.
         self._local: dict[nn.Parameter, int | None] = {}
-        guard_steps(owner, self._refuse_local)
+        self._averaged: set[nn.Parameter] = set()  # in a backward of the wrapper, not by hand
+        guard_steps(owner, self._check_step)
 
     def add(self, parameter: nn.Parameter) -> None:
         """A gradient has been accumulated, which no other rank has seen."""
         self._local[parameter] = None
+
+    def begin(self) -> None:
+        """A backward begins. A gradient that was forgotten is no average any more."""
+        self._averaged = {p for p in self._averaged if p.grad is not None}
 
     def watch(self, parameter: nn.Parameter) -> None:
         """The same; `refuse_changed` will know if it is not sent as it is now."""
@@ -91,6 +126,7 @@ class ReplicaGuard:
     def clear(self) -> None:
         """All gradients are averaged."""
         self._local.clear()
+        self._averaged = {p for p in self._names if p.grad is not None}
 
     def refuse_changed(self, parameter: nn.Parameter) -> None:
         """Stops the averaging of a gradient that was changed since the backward, as by clipping."""
@@ -104,9 +140,12 @@ class ReplicaGuard:
 
     def refuse_missing(self, missing: Iterable[nn.Parameter], why: str) -> None:
         """Stops a backward that gave some parameters no gradient."""
+        missing = list(missing)
+        if not all(p.requires_grad for p in missing):
+            why = WHY_FROZEN
         refuse_missing([self._names[p] for p in missing], self._rank, why)
 
-    def _refuse_local(self, _: Optimizer, touched: list[nn.Parameter]) -> None:
+    def _check_step(self, optimizer: Optimizer, touched: list[nn.Parameter]) -> None:
         later = [p for p in touched if p not in self._known and p.grad is not None]
         if later:
             raise CommError(
@@ -115,7 +154,11 @@ class ReplicaGuard:
                 "which was frozen or not there when the wrapper was made",
                 "it was not averaged: make the wrapper again after a change of what is trained",
             )
-        local = [p for p in touched if p in self._local and p.grad is not None]
+        refuse_strangers(optimizer, touched, self._rank)
+        self._refuse_local([p for p in touched if p in self._names and p.grad is not None])
+
+    def _refuse_local(self, touched: list[nn.Parameter]) -> None:
+        local = [p for p in touched if p in self._local]
         if local:
             raise CommError(
                 "an optimizer's step",
@@ -123,4 +166,13 @@ class ReplicaGuard:
                 f"{len(local) - 1} others, which no other rank has seen",
                 "replicas would part: the last backward of a window is outside no_sync(), and "
                 "NaiveDDP's is followed by synchronize()",
+            )
+        by_hand = [p for p in touched if p not in self._averaged]
+        if by_hand:
+            raise CommError(
+                "an optimizer's step",
+                f"on rank {self._rank} a gradient of {self._names[by_hand[0]]} that no backward of "
+                "this wrapper has averaged",
+                "it was assigned, was there before the wrapper, or its hook comes before the "
+                "wrapper's: call backward(), and step after it",
             )

@@ -9,6 +9,7 @@ The production version (`torch.nn.parallel.DistributedDataParallel`) compares sh
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,9 +18,10 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, broadcast
-from course_lib.parallel.data.ddp_guard import ReplicaGuard, refuse_lazy
+from course_lib.parallel.data.ddp_guard import ReplicaGuard, refuse_unlike, refused_pickle
 from course_lib.parallel.data.failed_step import meet_after_failure
 from course_lib.parallel.guard import at_backward, weakly
+from course_lib.parallel.one_wrapper import claim, refuse_second
 from course_lib.parallel.shared_memory import distinct
 
 
@@ -52,13 +54,30 @@ class Replica(nn.Module):
         self._launched = 0  # all-reduces of the backward that goes on
         skipped = set(skip)
         self._names = {p: name for name, p in module.named_parameters() if p not in skipped}
-        refuse_lazy(self._names)
-        self._guard = ReplicaGuard(self, self._names, group.rank)
+        refuse_unlike(f"{type(self).__name__} of a {type(module).__name__}", module, self._names)
         for tensor in [*self._names, *module.buffers()]:
             broadcast(distinct(tensor), 0, group)
+        self._watch()
+        self.register_load_state_dict_pre_hook(_as_module)
+
+    def _watch(self) -> None:
+        """Begins to look at gradients and at optimizers."""
+        self._guard = ReplicaGuard(self, self._names, self.group.rank)
+        self._claim = claim(self, list(self._names))
         for parameter in self._trained():
             parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
-        self.register_load_state_dict_pre_hook(_as_module)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Replica:
+        """Another replica, with the same values; torch copies no hooks of parameters."""
+        twin = type(self).__new__(type(self))
+        memo.update({id(self): twin, id(self.group): self.group})
+        own = {key: value for key, value in vars(self).items() if key != "_guard"}
+        vars(twin).update(copy.deepcopy(own, memo))
+        twin._watch()
+        return twin
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise refused_pickle(type(self).__name__)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own forward, with the buffers of index 0 in training."""
@@ -106,12 +125,14 @@ class Replica(nn.Module):
 
     def _on_begin(self) -> None:
         """A backward has come to an output of the forward."""
+        self._guard.begin()
         if self._synchronises and not self._unfinished:
             self._unfinished = True
             torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         """A gradient has been accumulated; the first one of a backward asks for its end."""
+        refuse_second(self._claim, parameter, self._names[parameter], self.group.rank)
         if self._synchronises and not self._in_backward:
             self._in_backward = self._unfinished = True
             torch.autograd.Variable._execution_engine.queue_callback(self._on_all_gradients)

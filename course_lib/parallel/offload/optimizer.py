@@ -133,6 +133,7 @@ class OffloadedOptimizer(OuterOptimizer):
         for slot in self._slots:
             slot.gradient_here()
         self._update([slot for slot in self._slots if slot.gradient is not None])
+        self._take_inner_options()
         return loss
 
     def _update(self, slots: list[Slot]) -> None:
@@ -153,6 +154,7 @@ class OffloadedOptimizer(OuterOptimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """The host's optimizer, and the master weights."""
+        self._give_inner_options()
         masters = [slot.master.detach().clone() for slot in self._slots]
         return {"inner": self.inner.state_dict(), "masters": masters}
 
@@ -160,8 +162,7 @@ class OffloadedOptimizer(OuterOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what `state_dict` gave, and sends the parameters up."""
         self.inner.load_state_dict(state_dict["inner"])
-        for outer, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
-            outer.update({key: value for key, value in inner.items() if key != "params"})
+        self._take_inner_options()
         for slot, value in zip(self._slots, state_dict["masters"], strict=True):
             slot.master.copy_(value)
             slot.parameter_up().wait_on_host()

@@ -28,9 +28,10 @@ from course_lib.parallel.tensors import find_tensors
 from course_lib.parallel.zero.precision import Precision
 from course_lib.parallel.zero.sharded.backward import Backward, Wanted
 from course_lib.parallel.zero.sharded.cut import cut
+from course_lib.parallel.zero.sharded.cuttable import refuse_uncuttable
 from course_lib.parallel.zero.sharded.order import Order, Use
 from course_lib.parallel.zero.sharded.read_guard import RefuseReads
-from course_lib.parallel.zero.sharded.shard_guard import UncopiedHook, refuse_uncuttable
+from course_lib.parallel.zero.sharded.shard_guard import UncopiedHook
 from course_lib.parallel.zero.sharded.sharded_module import ShardedModule
 from course_lib.parallel.zero.sharded.unit import State, Unit
 
@@ -144,7 +145,7 @@ class FSDP(ShardedModule):
         """The first forward, with gradients and without: later ones run the same code."""
         if torch.is_grad_enabled() in self._watched:
             return nullcontext()
-        return RefuseReads(self._unit_of, self._guard.refuse_outside)
+        return RefuseReads(self._unit_of, self._guard.refuse_outside, self.group.rank)
 
     def _compute(self, args: Any, kwargs: Any) -> Any:
         args, kwargs = self._before_forward(self._root, self.module, args, kwargs)
@@ -155,6 +156,8 @@ class FSDP(ShardedModule):
     def _before_forward(self, unit: Unit, _: nn.Module, args: Any, kwargs: Any) -> Any:
         """SHARDED, GATHERING → WHOLE: the unit is about to compute. The next gather may begin."""
         args, kwargs = self.precision.cast((args, kwargs))
+        given = find_tensors((args, kwargs))
+        self._guard.refuse_transformed(unit, given)
         unit.gather()
         unit.wait()
         if self._running() is None:
@@ -164,7 +167,7 @@ class FSDP(ShardedModule):
         else:
             use = self._order.last.get(unit)
         if unit is not self._root and use is not None:
-            self._watch(partial(self._after_backward, use), find_tensors((args, kwargs)))
+            self._watch(partial(self._after_backward, use), given)
         return args, kwargs
 
     def _gather_next(self, unit: Unit) -> None:

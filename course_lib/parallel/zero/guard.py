@@ -14,9 +14,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from course_lib.comm import CommError, Group
 from course_lib.parallel.shared_memory import refuse_shared_memory
+from course_lib.parallel.uncopied import refuse_max_norm
 
 
 def refuse_nothing_trained(asked: str, trained: Sequence[nn.Parameter]) -> None:
@@ -25,6 +27,72 @@ def refuse_nothing_trained(asked: str, trained: Sequence[nn.Parameter]) -> None:
         raise CommError(
             asked, "no parameter that needs a gradient", "there is nothing to keep a state for"
         )
+
+
+def refuse_lazy(asked: str, parameters: Iterable[torch.Tensor]) -> None:
+    """Stops parameters that have no shape yet."""
+    if any(is_lazy(p) for p in parameters):
+        raise CommError(
+            asked,
+            "a parameter that has no shape yet",
+            "a lazy module makes its parameters in its first forward: call it once before",
+        )
+
+
+def refuse_cast(parameter: nn.Parameter, flat: torch.Tensor) -> None:
+    """Stops parameters whose dtype or device was changed after they were cut."""
+    now, then = (f"{t.dtype} on {t.device}" for t in (parameter, flat))
+    if now != then:
+        raise CommError(
+            f"an update in {then}",
+            f"a parameter of shape {tuple(parameter.shape)} that is {now}",
+            "cast or move the module first, and make the sharded optimizer of it then",
+        )
+
+
+def refuse_thawed(asked: str, frozen: Iterable[torch.Tensor]) -> None:
+    """Stops a step while parameters that were frozen when they were given have gradients."""
+    for parameter in frozen:
+        if parameter.grad is not None:
+            raise CommError(
+                asked,
+                f"a gradient of shape {tuple(parameter.shape)} for a parameter that was frozen "
+                "when it was given",
+                "no rank has a shard of it: make the optimizer again after a change of what is "
+                "trained",
+            )
+
+
+def refuse_zeros(name: str, can: bool) -> None:
+    """Stops `set_to_none=False` where no gradient and zeros are not the same."""
+    if not can:
+        raise CommError(
+            f"{name}.zero_grad(set_to_none=False) with find_unused_parameters=True",
+            "gradients that the step has used up, where zeros are to stay",
+            "an optimizer moves a parameter whose gradient is zero by its momentum: call "
+            "zero_grad(), which leaves none",
+        )
+
+
+def refuse_scaled_rows(asked: str, written: Sequence[nn.Parameter]) -> None:
+    """Stops embeddings that scale rows of their weight down in the forward.
+
+    An optimizer is not told of modules: Python's collector knows them. It takes some milliseconds,
+    so it is asked only where somebody has written to a parameter before the first step.
+
+    Args:
+        asked: the first line of the error.
+        written: those parameters.
+
+    Raises:
+        CommError: one is the weight of an embedding with `max_norm`.
+    """
+    if written:
+        of = {id(p) for p in written}
+        kinds = (nn.Embedding, nn.EmbeddingBag)
+        for table in [m for m in gc.get_objects() if issubclass(type(m), kinds)]:
+            if id(table.weight) in of:
+                refuse_max_norm(asked, table)
 
 
 def refuse_ties(asked: str, parameters: Iterable[torch.Tensor]) -> None:
@@ -65,6 +133,12 @@ def _in_modules(where: set[int]) -> dict[str, torch.Tensor]:
 
 def refuse_other_shard(state: Mapping[str, Any], group: Group) -> None:
     """Stops a rank from loading the state of another rank, or of another number of ranks."""
+    if not {"inner", "index", "size"} <= state.keys():
+        raise CommError(
+            f"optimizer state for index {group.index} of {group.size}",
+            f"a state with {', '.join(map(str, state))}, which a sharded optimizer has not saved",
+            "it is of whole parameters: save_training and resume_training cut it anew",
+        )
     found = (state["index"], state["size"])
     if found != (group.index, group.size):
         raise CommError(
@@ -79,11 +153,18 @@ def missing_gradients(
 ) -> CommError:
     """The error for a backward, or a step of the optimizer `name`, without some gradients."""
     shapes = ", ".join(str(tuple(p.shape)) for p in missing[:3])
+    frozen = sum(not p.requires_grad for p in missing)
+    why = "others may have one: freeze what is never used, or pass find_unused_parameters=True"
+    if frozen:
+        why = (
+            f"{frozen} were frozen since it was made: make it again after a change of what is "
+            "trained, or pass find_unused_parameters=True"
+        )
     return CommError(
         f"{name} with a gradient for each of {len(trained)} parameters",
         f"none for {len(missing)} of them on rank {rank}, of shapes {shapes}"
         + (", ..." if len(missing) > 3 else ""),
-        "others may have one: freeze what is never used, or pass find_unused_parameters=True",
+        why,
     )
 
 

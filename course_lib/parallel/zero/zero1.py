@@ -23,14 +23,20 @@ from course_lib.parallel.clip_guard import ANY, BY_NORM, refuse_clipping
 from course_lib.parallel.data.unused import agree_used
 from course_lib.parallel.inner import OuterOptimizer
 from course_lib.parallel.optimizer_probe import refuse_pieces, refuse_whole_tensor
+from course_lib.parallel.scaler_guard import refuse_scaler
 from course_lib.parallel.zero.clip import clip_shards
 from course_lib.parallel.zero.guard import (
     missing_gradients,
+    refuse_lazy,
     refuse_nothing_trained,
     refuse_other_shard,
+    refuse_scaled_rows,
+    refuse_thawed,
     refuse_ties,
+    refuse_zeros,
     unfinished_step,
 )
+from course_lib.parallel.zero.module_zero_grad import follow_zero_grad
 from course_lib.parallel.zero.zero_bucket import ShardedBucket, cut
 
 CAP = 25 << 20  # bytes of a bucket, as DDP has it
@@ -74,7 +80,10 @@ class ShardedOptimizer(OuterOptimizer):
         self._used: set[nn.Parameter] = set()  # had a gradient on this rank since the last step
         self._reduced = False  # and whether gradients have been averaged since then
         self._updating = False
+        self._frozen: list[nn.Parameter] = []
+        self._versions: dict[nn.Parameter, int] = {}  # of those that were given since the last step
         given = [_listed(entry) for entry in params]
+        refuse_lazy(f"{type(self).__name__} over {group}", _tensors(given))
         refuse_ties(f"{type(self).__name__} over {group}", _tensors(given))
         super().__init__(given, optimizer, options)
         refuse_nothing_trained(f"{type(self).__name__} over {group}", self._trained())
@@ -85,12 +94,15 @@ class ShardedOptimizer(OuterOptimizer):
         refuse_ties(f"{type(self).__name__} over {self.group}", _tensors([param_group]))
         super().add_param_group(param_group)
         added = self.param_groups[-1]
+        self._frozen += [p for p in added["params"] if not p.requires_grad]
         kinds: dict[Any, list[nn.Parameter]] = {}
         for parameter in dict.fromkeys(p for p in added["params"] if p.requires_grad):
             kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
         buckets = [ShardedBucket(b, self.group) for k in kinds.values() for b in cut(k, self.cap)]
         self.buckets += buckets
+        self._versions |= {p: p._version for bucket in buckets for p in bucket.parameters}
         self._refuse_clipping(buckets)
+        follow_zero_grad([p for bucket in buckets for p in bucket.parameters], self._drop)
         self._give_pieces([piece for bucket in buckets for piece in bucket.pieces])
 
     def _give_pieces(self, pieces: list[nn.Parameter]) -> None:
@@ -108,25 +120,42 @@ class ShardedOptimizer(OuterOptimizer):
         if self._updating:
             raise unfinished_step(type(self).__name__, self.group.rank)
         loss = self._begin_step(closure)
+        self._look()
+        for bucket in self.buckets:
+            bucket.take_back()
         self._finish_gradients()
         if self.find_unused_parameters:
             self._skip_unused()
         self._updating = True
         self.inner.step()
+        self._take_inner_options()
         self._drop_gradients()
         for bucket in self.buckets:
             bucket.gather_parameters()
         self._updating = False
         return loss
 
+    def _look(self) -> None:
+        """What a step finds that was not so, or could not be seen, when parameters were given."""
+        asked = f"{type(self).__name__}'s step on rank {self.group.rank}"
+        refuse_thawed(asked, self._frozen)
+        refuse_scaled_rows(asked, [p for p, v in self._versions.items() if p._version != v])
+        self._versions = {}  # once: what is written between two steps is the user's
+
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients of the parameters and of this rank's shard."""
+        """Forgets the gradients of the parameters and of this rank's shard.
+
+        Raises:
+            CommError: zeros are wanted for parameters that may have no gradient.
+        """
+        refuse_zeros(type(self).__name__, set_to_none or not self.find_unused_parameters)
         super().zero_grad(set_to_none)
         self._drop_gradients()
         self.inner.zero_grad(set_to_none)  # those of masters, if it has any
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's part of the state, and which part that is."""
+        self._give_inner_options()
         return {
             "inner": self.inner.state_dict(),
             "index": self.group.index,
@@ -141,6 +170,7 @@ class ShardedOptimizer(OuterOptimizer):
         """
         refuse_other_shard(state_dict, self.group)
         self.inner.load_state_dict(state_dict["inner"])
+        self._take_inner_options()
 
     def shard(self) -> list[nn.Parameter]:
         """This rank's pieces of the parameters, with the gradients that have been averaged so far.
@@ -185,6 +215,7 @@ class ShardedOptimizer(OuterOptimizer):
         own = f"gradients of this rank alone, or none: {name} averages them over {self.group}"
         parameters = [p for bucket in buckets for p in bucket.parameters]
         refuse_clipping(self, parameters, ANY, own, why)
+        refuse_scaler(self, parameters, own)
         pieces = [piece for bucket in buckets for piece in bucket.pieces]
         refuse_clipping(self, pieces, BY_NORM, f"pieces, whose other parts {self.group} has", why)
 
@@ -202,6 +233,12 @@ class ShardedOptimizer(OuterOptimizer):
         """Ends a backward or a step that had no gradient for some parameters, unless allowed."""
         if missing and not self.find_unused_parameters:
             raise missing_gradients(type(self).__name__, missing, self._trained(), self.group.rank)
+
+    def _drop(self, parameter: nn.Parameter) -> None:
+        """The user has forgotten this gradient."""
+        self._used.discard(parameter)
+        for bucket in self.buckets:
+            bucket.drop(parameter)
 
     def _drop_gradients(self) -> None:
         self._used.clear()

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Group, broadcast, ring_all_gather, ring_reduce_scatter
+from course_lib.parallel.zero.guard import refuse_cast
 from course_lib.parallel.zero.shard import FlatLayout, flatten
 
 
@@ -39,6 +40,7 @@ class ShardedBucket:
         self.layout: FlatLayout
         self.layout, self.flat = flatten(self.parameters, group.size)
         broadcast(self.flat, 0, group)
+        self._addresses = [p.data_ptr() for p in self.parameters]
         size = self.layout.shard_size
         self.shard = self.flat[group.index * size : (group.index + 1) * size]
         self.places = self.layout.pieces(group.index)
@@ -47,6 +49,29 @@ class ShardedBucket:
         self._views: dict[nn.Parameter, torch.Tensor] = {}
         self._empty: dict[nn.Parameter, torch.Tensor] = {}  # views that have no gradient yet
         self._gradient: torch.Tensor | None = None
+
+    def take_back(self) -> None:
+        """Brings parameters whose data was replaced back into the flat tensor, with their values.
+
+        `vector_to_parameters` does that, and so does `module.to`.
+
+        Raises:
+            CommError: their dtype or device is another one now.
+        """
+        views: list[torch.Tensor] = []
+        for number, parameter in enumerate(self.parameters):
+            if parameter.data_ptr() == self._addresses[number]:
+                continue
+            refuse_cast(parameter, self.flat)
+            views = views or self.layout.views(self.flat)
+            views[number].copy_(parameter.detach())
+            parameter.data = views[number]
+
+    def drop(self, parameter: nn.Parameter) -> None:
+        """Forgets what was averaged of one parameter's gradient."""
+        for place in self.places:
+            if self._gradient is not None and self.parameters[place.parameter] is parameter:
+                self._gradient[place.at : place.at + place.count].zero_()
 
     def collect(self, parameter: nn.Parameter) -> None:
         """Moves a parameter's gradient, dense or sparse, to its place in the flat one."""

@@ -585,7 +585,7 @@ REFUSED = {
     "returned": "the output of parts.0 of FSDP",
     "tied": "first.weight and parts.0.weight, two tensors in the same memory",
     "tied buffer": "first.weight and turned",
-    "lazy": "no shape yet of parts.0.weight",
+    "lazy": "parts.0.weight has no shape yet",
     "copied": "full_state_dict",
     "inner copied": "full_state_dict",
     "saved": "call full_state_dict()",

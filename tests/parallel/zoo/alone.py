@@ -69,7 +69,8 @@ class Alone:
 
     def state(self) -> State:
         """Weights and buffers now."""
-        return {n: t.detach().clone() for n, t in self.model.state_dict().items()}
+        state = self.model.state_dict()
+        return {n: t.detach().clone() for n, t in state.items() if torch.is_tensor(t)}
 
     def _buffers(self) -> list[torch.Tensor]:
         return [b.clone() for b in self.model.buffers()]

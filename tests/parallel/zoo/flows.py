@@ -281,3 +281,21 @@ def cross_entropy(model: Any, x: torch.Tensor) -> torch.Tensor:
     """A loss against classes, outside of the model."""
     target = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
     return F.cross_entropy(model(x).double(), target)
+
+
+class PerExample(nn.Module):
+    """Computes with one example at a time, by vmap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last = block(), nn.Linear(WIDTH, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(lambda row: self.last(self.inner(row)))(x)
+
+
+def scripted() -> nn.Module:
+    """A unit that torch.jit has traced."""
+    model = chain(block(), block())
+    model[1] = torch.jit.trace(model[1], torch.ones(2, WIDTH))
+    return model

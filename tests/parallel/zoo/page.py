@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import shorten
 
+from tests.parallel.zoo.habits.table import table as habits
 from tests.parallel.zoo.others.theirs import THEIRS, recorded
 from tests.parallel.zoo.specimen import Specimen
 from tests.parallel.zoo.table import ROWS
@@ -45,7 +46,8 @@ def their_table() -> str:
 
 def renewed(text: str) -> str:
     """The page with its tables as they are to be."""
-    for mark, written in (("zoo", table()), ("zoo under torch", their_table())):
+    tables = (("zoo", table()), ("habits", habits()), ("zoo under torch", their_table()))
+    for mark, written in tables:
         begin, end = (f"<!-- written from the {mark}: {word} -->\n" for word in ("begin", "end"))
         before, rest = text.split(begin)
         text = before + begin + "\n" + written + "\n" + end + rest.split(end)[1]

@@ -51,6 +51,16 @@ ROWS = [
     Specimen("lists", "a ModuleList and a ParameterList as units", weights.Lists,
              ("blocks", "shifts"),
              refused=dict.fromkeys(FSDPS, "has no forward")),
+    Specimen("clamped", "a weight that its forward clamps", weights.clamped, ("0", "1"),
+             refused=dict.fromkeys(FSDPS, "a write to a parameter")),
+    Specimen("clamped_by_data", "the same through `.data`", weights.clamped_by_data, ("0", "1"),
+             refused=dict.fromkeys(FSDPS, "a write to a parameter")),
+    Specimen("max_norm", "an embedding with max_norm", weights.Renormed, ("table", "body"),
+             data=weights.tokens, refused=dict.fromkeys(OURS, "max_norm")),
+    Specimen("sparse_buffer", "a sparse buffer", weights.Neighbours, ("body",),
+             refused=dict.fromkeys(("BucketedDDP", *FSDPS), "layout torch.sparse_coo")),
+    Specimen("extra_state", "get_extra_state, in a checkpoint", weights.Counted, ("body",),
+             refused=dict.fromkeys(OURS, "get_extra_state")),
     # what goes in, what comes out, what is used
     Specimen("hands_through", "a unit that hands an input on", flows.HandsThrough,
              ("blocks.0", "blocks.1", "blocks.2")),
@@ -92,6 +102,10 @@ ROWS = [
     Specimen("compiled", "torch.compile of a unit's inside", flows.compiled, ("1",), slow=True),
     Specimen("accumulated", "three backwards a step, two in no_sync", lambda: weights.chain(
              weights.block(), weights.block()), ("0", "1"), micro=3, tolerance=0.02),
+    Specimen("per_example", "vmap inside", flows.PerExample, ("inner",),
+             refused=dict.fromkeys(FSDPS, "inside torch.func")),
+    Specimen("scripted", "torch.jit of a unit", flows.scripted, ("0", "1"),
+             refused=dict.fromkeys(FSDPS, "torch.jit")),
     # whole architectures
     Specimen("batch_norm", "BatchNorm, channels last", arch.Convolutions, ("body", "second"),
              data=arch.images,

@@ -221,3 +221,66 @@ def tokens(step: int, part: int) -> Any:
     """Some of the eleven tokens, the padding among them."""
     generator = torch.Generator().manual_seed(100 * step + part)
     return torch.randint(11, (4, 3), generator=generator)
+
+
+class Clamped(nn.Module):
+    """A weight that its own forward keeps within bounds, in the open or by `data`."""
+
+    def __init__(self, by_data: bool = False) -> None:
+        super().__init__()
+        self.weight, self.by_data = nn.Parameter(torch.randn(WIDTH, WIDTH)), by_data
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            (self.weight.data if self.by_data else self.weight).clamp_(-0.3, 0.3)
+        return x @ self.weight
+
+
+def clamped() -> nn.Module:
+    return chain(Clamped(), block())
+
+
+def clamped_by_data() -> nn.Module:
+    return chain(Clamped(by_data=True), block())
+
+
+class Renormed(nn.Module):
+    """An embedding that scales the rows down that it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.body = nn.Embedding(11, WIDTH, max_norm=0.7), chain(block())
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.body(self.table(tokens))
+
+
+class Neighbours(nn.Module):
+    """A graph's edges as a sparse buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = chain(block())
+        edges = (torch.eye(4) + torch.eye(4).roll(1, 0)).to_sparse()
+        self.register_buffer("edges", edges, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(torch.sparse.mm(self.edges.to(x.dtype), x))
+
+
+class Counted(nn.Module):
+    """Keeps a number beside its tensors, by `get_extra_state`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.calls = chain(block()), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.body(x)
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.calls = state["calls"]

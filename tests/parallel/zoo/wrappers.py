@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,7 +45,12 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 
 def whole(model: nn.Module) -> Callable[[], State]:
     """The state of a model that is not cut."""
-    return lambda: {n: t.detach().clone() for n, t in model.state_dict().items()}
+    return lambda: tensors(model.state_dict())
+
+
+def tensors(state: dict[str, Any]) -> State:
+    """What can be compared: not what `get_extra_state` gives."""
+    return {n: t.detach().clone() for n, t in state.items() if torch.is_tensor(t)}
 
 
 def bucketed(specimen: Specimen, model: nn.Module, group: Group) -> Rig:
@@ -66,6 +72,10 @@ def zero(kind: type[Zero1] | type[Zero2]) -> Callable[[Specimen, nn.Module, Grou
     return make_rig
 
 
+def _whole_of(model: FSDP) -> State:
+    return tensors(model.full_state_dict())
+
+
 def fsdp(precision: Precision | None) -> Callable[[Specimen, nn.Module, Group], Rig]:
     def make_rig(specimen: Specimen, model: nn.Module, group: Group) -> Rig:
         units = specimen.submodules(model)
@@ -74,7 +84,8 @@ def fsdp(precision: Precision | None) -> Callable[[Specimen, nn.Module, Group], 
         make, options = specimen.optimizer(model)
         optimizer = make(trained(model), **options)
         training = Training(hold_fsdp(wrapped), optimizer)
-        return Rig(wrapped, optimizer, wrapped.full_state_dict, training, wrapped.no_sync)
+        state = partial(_whole_of, wrapped)
+        return Rig(wrapped, optimizer, state, training, wrapped.no_sync)
 
     return make_rig
 

@@ -77,6 +77,7 @@ class FlatShard:
         self._places: list[int] = []  # where the pieces lie in memory
         self._whole_versions: list[int] = []  # what autograd has kept of whole parameters
         self._cut_versions: list[int] = []
+        self._shown: list[tuple[int, int]] = []  # place and version of the whole parameters
         self._take(size)
 
     def _take(self, size: int) -> None:
@@ -123,6 +124,7 @@ class FlatShard:
             parameter.data = view
         seen = zip(self.parameters, self._whole_versions, self._cut_versions, strict=True)
         self._set_versions([w if p._version == cut else p._version for p, w, cut in seen])
+        self._shown = [(p.data_ptr(), p._version) for p in self.parameters]
 
     def _set_versions(self, versions: Sequence[int]) -> None:
         counters = tuple(self.parameters), tuple(versions)
@@ -151,8 +153,14 @@ class FlatShard:
                 return parameter
         return None
 
+    def written_since_shown(self) -> bool:
+        """Whether somebody has written to a whole parameter, or replaced it."""
+        return self._shown != [(p.data_ptr(), p._version) for p in self.parameters]
+
     def overlaps(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies in the gathered buffer, which comes and goes."""
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            return False  # of vmap or grad: it has no memory of its own
         return tensor.untyped_storage()._cdata == self._full.untyped_storage()._cdata
 
     def free(self) -> None:

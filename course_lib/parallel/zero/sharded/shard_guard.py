@@ -1,4 +1,4 @@
-"""What FSDP refuses: modules that cannot be cut, and what does not go with parameters that are.
+"""What FSDP refuses of what is done with a model whose parameters are cut.
 
 Notebook: 04 ZeRO (FSDPUnit).
 Source: the documentation of torch's FSDP (an optimizer is built after the wrapping).
@@ -16,57 +16,16 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from course_lib.comm import CommError, Group, all_gather
 from course_lib.parallel.clip_guard import BY_NORM, refuse_clipping
 from course_lib.parallel.guard import guard_steps, refuse_missing
+from course_lib.parallel.one_wrapper import refuse_strangers
 from course_lib.parallel.optimizer_probe import refuse_whole_tensor
-from course_lib.parallel.shared_memory import refuse_shared_memory
+from course_lib.parallel.scaler_guard import refuse_scaler
 from course_lib.parallel.zero.sharded.unit import State, Unit
 from course_lib.trace.ledger import Counted
-
-
-# --- when a module is cut ------------------------------------------------------------------------
-def refuse_uncuttable(
-    module: nn.Module, units: Sequence[nn.Module], wrapper: type[nn.Module]
-) -> None:
-    """Stops a module that cannot be cut into these units.
-
-    Args:
-        module: the whole.
-        units: those of its submodules that are gathered by themselves.
-        wrapper: FSDP.
-
-    Raises:
-        CommError: a part is cut already; a unit is a mere container; a parameter has no shape yet,
-            or lies in the memory of another.
-    """
-    asked = f"FSDP of a {type(module).__name__}"
-    if any(isinstance(m, wrapper) for m in module.modules()):
-        raise CommError(
-            asked,
-            "a part of it that FSDP has sharded already",
-            "its parameters are pieces: name the inner modules as units instead",
-        )
-    names = {m: name for name, m in module.named_modules()}
-    for unit in units:
-        if type(unit).forward is nn.Module.forward and "forward" not in vars(unit):
-            raise CommError(
-                f"{asked} with the unit {names.get(unit, '?')}",
-                f"a {type(unit).__name__}, which has no forward",
-                "a unit is gathered when it is called: name the modules in it as units",
-            )
-    lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
-    if lazy:
-        raise CommError(
-            asked,
-            f"no shape yet of {', '.join(lazy[:3])}",
-            "a lazy module makes its parameters in its first forward: call it once before",
-        )
-    buffers = dict(module.named_buffers())
-    refuse_shared_memory(asked, {**dict(module.named_parameters()), **buffers})
 
 
 class UncopiedHook:
@@ -91,7 +50,6 @@ class UncopiedHook:
         return self.__deepcopy__(None)
 
 
-# --- when it is used -----------------------------------------------------------------------------
 class HasTrained(Protocol):
     """Parameters of which all must get gradients."""
 
@@ -129,6 +87,7 @@ class ShardGuard:
         found = f"pieces, whose other parts {self._group} has"
         why = "each rank would clip by another norm: call clip_grad_norm of the FSDP"
         refuse_clipping(owner, pieces, BY_NORM, found, why)
+        refuse_scaler(owner, pieces, found)
         cut = set(pieces)
         for part in module.modules():
             if any(p in cut for p in part.parameters(recurse=False)):
@@ -185,6 +144,16 @@ class ShardGuard:
                 "a parameter of its own, or a view of one",
                 "it is freed with the unit: return a copy, or leave the parameter whole by "
                 "keep_whole",
+            )
+
+    def refuse_transformed(self, unit: Unit, tensors: Sequence[torch.Tensor]) -> None:
+        """Stops a call of a unit with the tensors of vmap, grad, jvp and their like."""
+        if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
+            raise CommError(
+                f"a call of {unit.name} of FSDP on rank {self._rank} inside torch.func",
+                "tensors of a transformation, such as vmap or grad",
+                "a unit is gathered and freed around a call that autograd records: make a unit of "
+                "the module around it, or leave its parameters whole by keep_whole",
             )
 
     def refuse_outside(self, unit: Unit, parameter: nn.Parameter) -> None:
@@ -274,6 +243,7 @@ class ShardGuard:
         self._refuse_half_a_backward(asked)
         for unit in self._units:
             unit.free()  # an update of what is whole would be lost
+        refuse_strangers(optimizer, [p for p in touched if p in self._names], self._rank)
         for parameter, name in {p: self._names[p] for p in touched}.items():
             for key, value in optimizer.state[parameter].items():
                 if torch.is_tensor(value) and value.dim() and value.shape != parameter.shape:
@@ -288,9 +258,20 @@ class ShardGuard:
         """Tries an optimizer at its first step, and again where groups have been added to it."""
         tried, groups = self._tried.get(optimizer, 0), len(optimizer.param_groups)
         if tried < groups:
+            self._refuse_empty(asked, optimizer)
             if not getattr(optimizer, "joins_pieces", False):
                 refuse_whole_tensor(asked, optimizer, tried)
             self._tried[optimizer] = groups
+
+    def _refuse_empty(self, asked: str, optimizer: Optimizer) -> None:
+        """Whoever sorts parameters by their dims finds no matrix, and so an empty group."""
+        if not all(options["params"] for options in optimizer.param_groups):
+            raise CommError(
+                asked,
+                "a parameter group without parameters, and pieces of one dim each in others",
+                "whichever dims a parameter has, its piece has one: sort them by name or before "
+                "FSDP, and leave out a group that stays empty",
+            )
 
     def _refuse_half_a_backward(self, asked: str) -> None:
         if getattr(self._owner(), "unfinished", "") == "backward":

@@ -8,6 +8,7 @@ The production version (FSDP2) has DTensors in the module's own state_dict, and 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,11 +17,14 @@ from torch import nn
 
 from course_lib.comm import Group, broadcast
 from course_lib.parallel.matrix.owners import Cut
+from course_lib.parallel.one_wrapper import claim
 from course_lib.parallel.shared_memory import distinct
 from course_lib.parallel.zero.clip import clip_shards
 from course_lib.parallel.zero.sharded.kept_whole import KeptWhole
 from course_lib.parallel.zero.sharded.shard_guard import ShardGuard
 from course_lib.parallel.zero.sharded.unit import Unit
+
+EXTRA = "_extra_state"  # what torch's state_dict calls it
 
 
 class ShardedModule(nn.Module):
@@ -60,6 +64,7 @@ class ShardedModule(nn.Module):
             broadcast(distinct(buffer), 0, self.group)
         self._guard = ShardGuard(self, units, self._names, self.group)
         self._guard.watch(self, self.module)
+        claim(self, list(self._names))
 
     @property
     def trained(self) -> list[nn.Parameter]:
@@ -104,7 +109,7 @@ class ShardedModule(nn.Module):
         return {name: whole[p] for p, name in self._names.items() if p in whole}
 
     @torch.no_grad()
-    def full_state_dict(self) -> dict[str, torch.Tensor]:
+    def full_state_dict(self) -> dict[str, Any]:
         """The module's state as if it had never been cut, on the CPU of every rank.
 
         Collective: one all-gather for each unit, whose memory is all that is held beside the
@@ -112,11 +117,19 @@ class ShardedModule(nn.Module):
         """
         self.free()
         whole = {p: t for unit in self.units for p, t in unit.whole(lambda p: p.data).items()}
+
+        def one(value: Any) -> Any:
+            if not torch.is_tensor(value):
+                return copy.deepcopy(value)  # get_extra_state's, of any type
+            if isinstance(value, nn.Parameter) and value in whole:
+                return whole[value]
+            return value.cpu().clone()
+
         state = self.module.state_dict(keep_vars=True)  # parameters themselves, under all names
-        return {name: whole[t] if t in whole else t.cpu().clone() for name, t in state.items()}
+        return {name: one(value) for name, value in state.items()}
 
     @torch.no_grad()
-    def load_full_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+    def load_full_state_dict(self, state: dict[str, Any]) -> None:
         """Takes this rank's pieces out of a whole state, which every rank passes.
 
         Raises:
@@ -131,6 +144,10 @@ class ShardedModule(nn.Module):
         for name, buffer in self.module.named_buffers():
             if name in state:
                 buffer.copy_(state[name])
+        for name, part in self.module.named_modules():
+            extra = f"{name}.{EXTRA}" if name else EXTRA
+            if extra in state:
+                part.set_extra_state(state[extra])
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         """`to`, `cuda`, `double` and the like, where they change nothing but buffers."""

@@ -34,6 +34,16 @@ class State(Enum):
     REDUCING = "the reduce-scatter of the gradients is on its way"
 
 
+def lost_write(name: str, rank: int) -> CommError:
+    """The error for a write to parameters that are whole, and are about to be freed."""
+    return CommError(
+        f"a write to a parameter of {name} of FSDP on rank {rank}",
+        "the gathered copy of it, which is freed with the unit",
+        "what is written there is lost: write between two steps, or leave the parameter whole by "
+        "keep_whole",
+    )
+
+
 class Unit:
     """A module's parameters, of any dtypes, trained and frozen.
 
@@ -97,13 +107,20 @@ class Unit:
             self.ledger.mark(f"gathered {self.name}")
 
     def free(self) -> None:
-        """GATHERING, WHOLE → SHARDED: goes back to 1/N of the parameters."""
+        """GATHERING, WHOLE → SHARDED: goes back to 1/N of the parameters.
+
+        Raises:
+            CommError: somebody has written to them meanwhile.
+        """
         self.wait()
         if self.state is State.WHOLE:
+            written = any(shard.written_since_shown() for shard in self.shards)
             for shard in self.shards:
                 shard.free()
             self.state = State.SHARDED
             self.ledger.mark(f"free {self.name}")
+            if written:
+                raise lost_write(self.name, self._rank)
 
     def owns(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies in the memory that comes and goes."""

@@ -27,7 +27,7 @@ from tests.parallel.zoo.harness import (
     verdict_of,
 )
 from tests.parallel.zoo.specimen import Specimen
-from tests.parallel.zoo.wrappers import Rig, State, trained, whole
+from tests.parallel.zoo.wrappers import Rig, State, tensors, trained, whole
 
 FOUND = Path(__file__).with_name("theirs.json")
 
@@ -53,7 +53,7 @@ def sharded(specimen: Specimen, model: nn.Module) -> Rig:
     def state() -> State:
         held = model.state_dict()
         whole = {n: t.full_tensor() if isinstance(t, DTensor) else t for n, t in held.items()}
-        return {n: t.detach().clone() for n, t in whole.items()}
+        return tensors(whole)
 
     return Rig(model, make(trained(model), **options), state, None, nullcontext)
 
