@@ -83,7 +83,7 @@ def _calling(checked: Callable[..., Any], function: FunctionType) -> Any:
     """Code for a function that hands its arguments on; the constant in it is what it calls."""
 
     def stub(*args: Any, **words: Any) -> Any:
-        return "checked".__call__(args, words)  # type: ignore[attr-defined]
+        return "checked".__call__(args, words)  # type: ignore[operator]
 
     code = stub.__code__
     return code.replace(

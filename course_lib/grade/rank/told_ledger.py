@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from course_lib.trace import Ledger
 
@@ -19,11 +20,11 @@ class Fixed:
 
     def __init__(self, method: Callable[..., Any] | None = None) -> None:
         self._method = method
-        self._value: Any = None
+        self._values: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def __get__(self, instance: Any, owner: type) -> Any:
         """The value, or the method, bound to its object as any other."""
-        return self._method.__get__(instance, owner) if self._method else self._value
+        return self._method.__get__(instance, owner) if self._method else self._values.get(instance)
 
     def __set__(self, instance: Any, value: Any) -> None:
         """Sets the value, the first time.
@@ -31,13 +32,13 @@ class Fixed:
         Raises:
             AttributeError: it is a method, or there is a value.
         """
-        if self._method or self._value is not None:
+        if self._method or instance in self._values:
             raise AttributeError("what the judge is told stays as it is")
-        self._value = value
+        self._values[instance] = value
 
 
 class ToldLedger(Ledger):
-    """A ledger on the switch, which has its own book of the calls; a process has one.
+    """A ledger on the switch, which has its own book of the calls.
 
     Args:
         rank: as for `Ledger`.
