@@ -1,4 +1,4 @@
-"""What a rank tells the judge goes the way that it should, whatever an answer sets on its ledger."""
+"""What a rank tells the judge goes its way, whatever an answer sets on its ledger."""
 
 from __future__ import annotations
 
