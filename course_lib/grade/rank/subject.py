@@ -97,7 +97,8 @@ class Rank:
         self._tcp = args["network"] == "torch"  # the switch's lines are there already
         writable = confine(args["folder"], args["path"], tcp=self._tcp)  # before any thread
         self._fence = Fence(args["protected"], args["hidden"], writable)
-        self._allowance = Allowance(args["path"], *args["allowance"], suites=self._suites)
+        library, own, said = args["allowance"]
+        self._allowance = Allowance(args["path"], library, own, said, self._suites)
         self._program = threading.get_ident()
         threading.Thread(target=self._answer, daemon=True, name="course control").start()
 
