@@ -15,7 +15,7 @@ from typing import Any
 
 from course_lib.grade.catalog import PACKAGE, Entry
 from course_lib.grade.faults import Fault
-from course_lib.grade.report import Card
+from course_lib.grade.report import Card, legible
 from course_lib.ranks.pool.outcome import ending
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.ranks.start.forkserver import Child, ForkServer, ServerDied
@@ -27,7 +27,7 @@ ATTEMPTS = 2
 RUNNER = "course_lib.grade.suite.runner:main"  # what the trusted process runs
 # What the preloaded process imports for it: nothing of the judge, since answers are forked from it.
 AHEAD = ("pytest", "course_lib.grade.rank.subject")
-LONGEST = 1 << 24  # bytes of an answer
+LONGEST = 1 << 20  # bytes of an answer; parsed it takes a few hundred times as much
 PROTECTED = ("exercises", "grading", "notebooks", ".course")  # no answer may write there
 HIDDEN = ("solutions", "grading/mutants", "tests")  # an answer may not read these either
 
@@ -123,6 +123,8 @@ def _read(card: Card, path: Path) -> None:
     try:
         card.source = _text(path)
         ast.parse(card.source)
+    except (MemoryError, RecursionError):
+        card.fault = Fault("syntax", "it is nested too deeply for Python to read")
     except FileNotFoundError:
         how = f"course reset {card.entry.name}"
         card.fault = Fault(
@@ -134,13 +136,20 @@ def _read(card: Card, path: Path) -> None:
         line = getattr(error, "lineno", None) or 0
         text = (getattr(error, "text", "") or "").strip()
         rows = (f"line {line}: {text}",) if line else ()
-        card.fault = Fault("syntax", getattr(error, "msg", str(error)), line=line, rows=rows)
-    except (OSError, MemoryError, RecursionError) as error:
-        card.fault = Fault("missing_file", f"{path.name} cannot be read: {error}")
+        card.fault = _legible(Fault("syntax", getattr(error, "msg", str(error)), (), line, rows))
+    except OSError as error:
+        why = f"{path.name} cannot be read: {error}"
+        card.fault = _legible(Fault("refused_file", why))
+
+
+def _legible(fault: Fault) -> Fault:
+    return Fault.from_dict(legible(fault.to_dict()))
 
 
 def _text(path: Path) -> str:
-    """The text of a plain file; reading a pipe or a device would never end.
+    """The text of a plain file, without the mark that some editors begin it with.
+
+    Reading a pipe or a device would never end.
 
     Raises:
         OSError: it is no ordinary file, or too long to be an answer.
@@ -149,7 +158,7 @@ def _text(path: Path) -> str:
     if not stat.S_ISREG(info.st_mode) or info.st_size > LONGEST:
         what = f"{info.st_size} bytes" if stat.S_ISREG(info.st_mode) else "no ordinary file"
         raise OSError(f"it is {what}")
-    return path.read_text(encoding="utf-8")
+    return path.read_text(encoding="utf-8-sig")
 
 
 def _digest(entry: Entry) -> str:
@@ -241,7 +250,7 @@ class Judging:
             except ChannelClosed:
                 self._broke(f"the trusted process {ending(child.wait(5.0))} in a grading")
                 return
-            if self._take(report):
+            if self._take(legible(report)):
                 return
             each(self._card)
 

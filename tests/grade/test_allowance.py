@@ -45,6 +45,45 @@ REFUSED = {
         "importlib.__import__('course_lib.comm', fromlist=['x']).all_reduce(tensor, group)",
     ),
     "getattr": ("from course_lib import comm", "getattr(comm, 'all_' + 'reduce')(tensor, group)"),
+    "sys_modules": ("import sys", "sys.modules['course_lib.comm'].all_reduce(tensor, group)"),
+    "builtins_import": (
+        "import builtins",
+        "builtins.__import__('course_lib.comm', fromlist=['x']).all_reduce(tensor, group)",
+    ),
+    "not_loaded_yet": (
+        "import builtins, sys\nsys.modules.pop('course_lib.failures', None)",
+        "builtins.__import__('course_lib.failures')",
+    ),
+    "pkgutil": (
+        "import pkgutil",
+        "pkgutil.resolve_name('course_lib.comm:ring_all_reduce')(tensor, group)",
+    ),
+    "pickle": (
+        "import pickle",
+        "pickle.loads(b'ccourse_lib.comm\\nring_all_reduce\\n.')(tensor, group)",
+    ),
+    "behind_the_view": (
+        "from course_lib import comm",
+        "vars(comm)['_real'].all_reduce(tensor, group)",
+    ),
+    "all_objects": (
+        "import gc",
+        "[f for f in gc.get_objects() if getattr(f, '__name__', '') == 'ring_all_reduce'"
+        " and hasattr(f, '__code__')][0](tensor, group)",
+    ),
+    "mapped": (
+        "import sys",
+        "list(map(sys.modules['course_lib.comm'].all_reduce, [tensor], [group]))",
+    ),
+    "code_of_another_file": (
+        "import sys\nexec(compile('def go(*a): f(*a)', 'elsewhere', 'exec'), "
+        "of := {'f': sys.modules['course_lib.comm'].all_reduce})",
+        "of['go'](tensor, group)",
+    ),
+    "torch_unwrapped": (
+        "import inspect, torch",
+        "inspect.unwrap(torch.nn.utils.clip_grad_norm_)([tensor], 1.0)",
+    ),
     "torch_attribute": ("import torch", "torch.nn.utils.clip_grad_norm_([tensor], 1.0)"),
     "torch_name": (
         "from torch.nn.utils.clip_grad import clip_grad_norm_",

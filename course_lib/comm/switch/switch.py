@@ -33,6 +33,7 @@ from course_lib.comm.switch.book import Booked, booked
 from course_lib.comm.switch.carry import INTO, Place, carry
 from course_lib.comm.switch.frames import DTYPES, Ask, End, Garbled, Mark, frames_in, pack_end
 
+MOST_SAID = 1 << 26  # bytes of calls and marks from one rank: the book keeps them all
 TURN = 0.05  # seconds after which it is another rank's turn, however much one has to say
 WHY = "all ranks of a group must make the same calls, in the same order and with the same sizes"
 
@@ -48,6 +49,7 @@ class _End:
         inbox: what has come of its next frame.
         outbox: what it has not taken yet.
         calls: how many it has made.
+        said: bytes that have come from it.
         open: those that have not ended, by their number.
     """
 
@@ -57,6 +59,7 @@ class _End:
     inbox: bytearray = field(default_factory=bytearray)
     outbox: bytearray = field(default_factory=bytearray)
     calls: int = 0
+    said: int = 0
     open: dict[int, Meeting] = field(default_factory=dict)
 
 
@@ -120,6 +123,9 @@ class Switch:
             while more and self._understand(rank, end, until):
                 piece = end.sock.recv(1 << 16, socket.MSG_DONTWAIT)
                 end.inbox += piece
+                end.said += len(piece)
+                if end.said > MOST_SAID:
+                    raise Garbled(f"more than {MOST_SAID >> 20} MiB of calls and marks")
                 more = bool(piece)
         except BlockingIOError:
             pass

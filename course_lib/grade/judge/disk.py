@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+LEAST = 1 << 16  # bytes: a hundred thousand empty files cost a disk, and whoever removes them, too
+
 
 def bytes_below(folder: str, enough: int) -> int:
     """Bytes of the files in the run's folder, and in the one for temporary files beside it.
 
-    A file counts as a page at least. More than `enough` is not counted to its end.
+    A file or folder counts as `LEAST` at least. More than `enough` is not counted to its end.
     """
     total, pending = 0, [folder, f"{folder}.tmp"]
     while pending and total <= enough:
         with suppress(OSError), os.scandir(pending.pop()) as found:  # it may vanish meanwhile
             for each in found:
-                total += max(4096, each.stat(follow_symlinks=False).st_blocks * 512)
+                total += max(LEAST, each.stat(follow_symlinks=False).st_blocks * 512)
                 if each.is_dir(follow_symlinks=False):
                     pending.append(each.path)
                 if total > enough:

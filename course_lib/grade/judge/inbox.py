@@ -6,6 +6,7 @@ import json
 import socket
 from typing import Any
 
+from course_lib.grade.rank.payload import LONGEST_TEXT
 from course_lib.ranks.start.channel import HEADER, Channel
 
 MOST = 1 << 29  # bytes of one message
@@ -52,7 +53,7 @@ class Inbox:
             return None
         text, raw = HEADER.unpack_from(self._data)
         end = HEADER.size + text + raw
-        if end > MOST:
+        if end > MOST or text > LONGEST_TEXT:
             raise Garbled(f"a message of {end} bytes")
         if len(self._data) < end:
             return None

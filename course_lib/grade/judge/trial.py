@@ -97,16 +97,19 @@ class Trial:
         server: forks the ranks.
         subject: whose code.
         limits: what it may use.
-        folder: where the ranks work; on the disk, shared by them.
+        folder: where the ranks work, on the disk.
+        together: whether they share it; else no file can tell a rank what was not sent to it.
 
     Attributes:
         ranks: what is known of each rank.
         switch: carries their calls; None if torch does.
     """
 
-    def __init__(self, server: ForkServer, subject: Subject, limits: Limits, folder: str) -> None:
+    def __init__(
+        self, server: ForkServer, subject: Subject, limits: Limits, folder: str, together: bool
+    ) -> None:
         self._server, self._subject, self._limits = server, subject, limits
-        self._folder = folder
+        self._folder, self._together = folder, together
         self.ranks: list[RankView] = []
         self._selector = selectors.DefaultSelector()
         self.switch: JudgesSwitch | None = None
@@ -155,7 +158,7 @@ class Trial:
             "name": subject.name,
             "defines": subject.defines,
             "allowance": subject.allowance,
-            "folder": self._folder,
+            "folder": self._folder if self._together else f"{self._folder}/{rank}",
             "protected": subject.protected,
             "hidden": subject.hidden,
             "processes": subject.processes,

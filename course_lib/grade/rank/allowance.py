@@ -2,7 +2,8 @@
 
 The answer's module has an `__import__` of its own, so what the library itself imports, and when, is
 none of its business. What that brings of the library is a view: a module in which the rest is not
-to be had. Some functions and classes of torch refuse to be called from the answer's file.
+to be had. What is not allowed refuses the answer's calls as well (`guard.py`): who has gone round
+the import has got the thing, and not what it does.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import builtins
 import importlib
 import sys
-from collections.abc import Callable, Sequence
-from functools import cache, wraps
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from importlib.util import find_spec
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
 from course_lib.grade.rank.fence import Refused
+from course_lib.grade.rank.guard import Callers, guard
 
 LIBRARY = "course_lib"
 
@@ -24,6 +26,11 @@ LIBRARY = "course_lib"
 def _room(name: str) -> str:
     """The second part of a full name such as `course_lib.comm.send`."""
     return name.split(".")[1]
+
+
+def _is_room(name: str) -> bool:
+    """Whether a module's full name is that of a room of the library, and not of the grader's."""
+    return name.startswith(f"{LIBRARY}.") and _room(name) != "grade"
 
 
 def _is_module(parent: ModuleType, name: str) -> bool:
@@ -40,10 +47,19 @@ class Allowance:
         own: names that the answer has to write itself, although they lie in such a room
             (`comm.copy_to_group`) or in torch (`torch.nn.SyncBatchNorm`).
         said: the sentence that says so to the learner.
+        suites: folders of the code that calls the answer.
     """
 
-    def __init__(self, path: str, library: Sequence[str], own: Sequence[str], said: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        library: Sequence[str],
+        own: Sequence[str],
+        said: str,
+        suites: Sequence[str] = (),
+    ) -> None:
         self._path, self._library, self._said = path, library, said
+        self._callers = Callers(path, suites)
         self._rooms = {entry.partition(".")[0] for entry in library}
         self._own, self._public = own, cache(self._look_up)
         self._import_module = importlib.import_module
@@ -129,32 +145,36 @@ class Allowance:
         """
         raise Refused("borrowed", f"{name}\n{self._said}")
 
-    # --- torch -----------------------------------------------------------------------------------
+    # --- calls -----------------------------------------------------------------------------------
     def guard(self) -> None:
-        """From now on, torch's versions of what the answer has to write refuse its calls."""
+        """From now on, what the answer may not use refuses its calls, however it has come to it."""
+        for name, thing in (*self._of_torch(), *self._of_library()):
+            guard(thing, self._callers, partial(self.refuse, name))
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> None:
+        """As a finder of modules: refuses the answer those of the library that are not loaded yet.
+
+        Raises:
+            Refused: the answer asks, and not the library.
+        """
+        if name.partition(".")[0] == LIBRARY and self._callers.is_answers(sys._getframe(1).f_back):
+            self.refuse(name)
+
+    def _of_torch(self) -> Iterator[tuple[str, Any]]:
         for name in (each for each in self._own if each.startswith("torch.")):
             place, _, short = name.rpartition(".")
-            thing = getattr(self._import_module(place), short)
-            if isinstance(thing, type):
-                thing.__init__ = self._guarded(thing.__init__, name)  # type: ignore[misc]
-            else:
-                self._replace(thing, self._guarded(thing, name))
+            yield name, getattr(self._import_module(place), short)
 
-    def _guarded(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        @wraps(function)
-        def guarded(*args: Any, **words: Any) -> Any:
-            if sys._getframe(1).f_code.co_filename == self._path:
-                self.refuse(name)
-            return function(*args, **words)
-
-        return guarded
-
-    @staticmethod
-    def _replace(function: Callable[..., Any], other: Callable[..., Any]) -> None:
-        """Puts another function wherever a module has this one under its name."""
-        for module in list(sys.modules.values()):
-            if getattr(module, "__dict__", {}).get(function.__name__) is function:
-                setattr(module, function.__name__, other)
+    def _of_library(self) -> Iterator[tuple[str, FunctionType]]:
+        """The functions that rooms show to everybody, as far as they are loaded."""
+        rooms = {name for name in sys.modules if name.count(".") == 1 and _is_room(name)}
+        for room in sorted(rooms):
+            module = sys.modules[room]
+            for name in getattr(module, "__all__", ()):
+                full, thing = f"{room}.{name}", vars(module).get(name)
+                if isinstance(thing, FunctionType) and not self.may_use(full):
+                    yield full, thing
 
 
 class View(ModuleType):

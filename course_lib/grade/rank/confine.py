@@ -68,7 +68,8 @@ def confine(folder: str, path: str, *, tcp: bool) -> tuple[str, ...]:
         The folders in which files can be written: the run's, and one for temporary files.
     """
     temporary = f"{folder}.tmp"  # beside it: what the answer leaves in its folder may be looked at
-    os.makedirs(temporary, exist_ok=True)
+    for each in (folder, temporary):
+        os.makedirs(each, exist_ok=True)
     tempfile.tempdir = temporary
     _forget_environment()
     os.environ.update(HOME=temporary, TMPDIR=temporary, USER="learner", LOGNAME="learner")

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+LONGEST_TEXT = 1 << 25  # bytes of JSON in a message: who reads it makes twenty times as much of it
+# What travels as bytes. A quantized tensor's bytes are no numbers: making one of them ends torch.
+DTYPES = {
+    str(kind).removeprefix("torch."): kind
+    for name, kind in vars(torch).items()
+    if isinstance(kind, torch.dtype) and not name.startswith(("qint", "quint"))
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,11 @@ def pack(value: Any) -> tuple[Any, bytes]:
 
 
 def unpack(data: Any, raw: bytes) -> Any:
-    """The value that `pack` was given; tensors are new, dense and without gradient."""
+    """The value that `pack` was given; tensors are new, dense and without gradient.
+
+    Raises:
+        LookupError, ValueError: the data are of another form, or of a dtype that does not travel.
+    """
     if not isinstance(data, dict):
         return data
     ((kind, body),) = data.items()
@@ -47,7 +60,7 @@ def unpack(data: Any, raw: bytes) -> Any:
     if kind == "tensor":
         return _unpack_tensor(body, raw)
     if kind == "dtype":
-        return getattr(torch, body)
+        return DTYPES[body]
     if kind == "bytes":
         return raw[body[0] : body[0] + body[1]]
     return Opaque(*body)
@@ -58,7 +71,7 @@ def _pack(value: Any, raw: bytearray) -> Any:
         return value
     if isinstance(value, torch.Tensor):
         return _pack_tensor(value, raw)
-    if isinstance(value, torch.dtype):
+    if isinstance(value, torch.dtype) and value in DTYPES.values():
         return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, (bytes, bytearray)):
         raw += value
@@ -72,6 +85,8 @@ def _pack(value: Any, raw: bytearray) -> Any:
 
 
 def _pack_tensor(tensor: torch.Tensor, raw: bytearray) -> Any:
+    if tensor.is_quantized:
+        return _opaque(tensor)
     try:
         # A copy: a slice of one element counts as contiguous whatever its stride is.
         flat = tensor.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
@@ -85,7 +100,9 @@ def _pack_tensor(tensor: torch.Tensor, raw: bytearray) -> Any:
 
 def _unpack_tensor(body: list[Any], raw: bytes) -> torch.Tensor:
     name, shape, begin, count = body
-    dtype = getattr(torch, name)
+    dtype = DTYPES[name]
+    if math.prod(shape) * dtype.itemsize != count or min(shape, default=0) < 0:
+        raise ValueError(f"{count} bytes for {name} of shape {shape}")
     if count == 0:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(bytearray(raw[begin : begin + count]), dtype=dtype).reshape(shape)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import linecache
 import os
 import re
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -95,7 +97,8 @@ class Rank:
         self._tcp = args["network"] == "torch"  # the switch's lines are there already
         writable = confine(args["folder"], args["path"], tcp=self._tcp)  # before any thread
         self._fence = Fence(args["protected"], args["hidden"], writable)
-        self._allowance = Allowance(args["path"], *args["allowance"])
+        library, own, said = args["allowance"]
+        self._allowance = Allowance(args["path"], library, own, said, self._suites)
         self._program = threading.get_ident()
         threading.Thread(target=self._answer, daemon=True, name="course control").start()
 
@@ -171,17 +174,18 @@ class Rank:
             if t not in before and not isinstance(t, threading._DummyThread)
         ]
         data, raw = payload.pack(output)
-        self._say(
-            {
-                "say": "done",
-                "output": data,
-                "ledger": self.ledger.to_dict(),
-                "threads": left,
-                "calls": [call.to_dict() for call in self._trace.calls] if self._trace else [],
-                "tampering": self._tampering(),
-            },
-            raw,
-        )
+        message = {
+            "say": "done",
+            "output": data,
+            "ledger": self.ledger.to_dict(),
+            "threads": left,
+            "calls": [call.to_dict() for call in self._trace.calls] if self._trace else [],
+            "tampering": self._tampering(),
+        }
+        if len(json.dumps(message)) > payload.LONGEST_TEXT:
+            calls = len(self.ledger.events)
+            raise ValueError(f"too much to send back: numbers that are no tensor, or {calls} calls")
+        self._say(message, raw)
 
     def _fail(self, error: BaseException, stage: str) -> None:
         line = _learner_line(error, self.args["path"])
@@ -204,11 +208,12 @@ class Rank:
             return "no_function"
         if isinstance(error, SystemExit):
             return "exit"
-        if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
+        said = _words(error)
+        if isinstance(error, MemoryError) or NO_MEMORY.search(said):
             return "memory"
-        if isinstance(error, (OSError, RuntimeError)) and NOT_ALLOWED.search(str(error)):
+        if isinstance(error, (OSError, RuntimeError)) and NOT_ALLOWED.search(said):
             return "refused"
-        if isinstance(error, NotImplementedError) and str(error).startswith(self.args["name"]):
+        if isinstance(error, NotImplementedError) and said.startswith(self.args["name"]):
             return "not_written"
         return "import" if stage == "import" else "exception"
 
@@ -275,9 +280,17 @@ def _learner_line(error: BaseException, path: str) -> int:
     return next((f.lineno or 0 for f in reversed(frames) if f.filename == path), 0)
 
 
+def _words(value: Any, how: Callable[[Any], str] = str) -> str:
+    """A value as text; one that an answer has made may raise anything when it is asked."""
+    try:
+        return how(value)
+    except BaseException as other:
+        return f"it cannot be read: {type(other).__name__}"
+
+
 def _describe(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return f"sys.exit({error.code!r})"
+        return f"sys.exit({_words(error.code, repr)})"[:1500]
     if isinstance(error, (MissingName, Refused)):
         return str(error)
-    return f"{type(error).__name__}: {error}".strip(": ")[:1500]
+    return f"{type(error).__name__}: {_words(error)}".strip(": ")[:1500]

@@ -2,6 +2,7 @@
 
 from course_lib.grade.report.card import Card, CheckResult, write_atomically, write_json
 from course_lib.grade.report.junit import as_junit
+from course_lib.grade.report.legible import legible
 from course_lib.grade.report.page import as_html
 from course_lib.grade.report.words import as_text, details, fault_lines
 
@@ -13,6 +14,7 @@ __all__ = [
     "as_text",
     "details",
     "fault_lines",
+    "legible",
     "write_atomically",
     "write_json",
 ]

@@ -38,7 +38,7 @@ jobs:
       - id: course
         run: |
           .venv/bin/course grade --all --classroom "$GITHUB_OUTPUT" > cards.txt || true
-          cat cards.txt
+          sed 's/^/| /' cards.txt  # a line that began with :: would be a command to the runner
           { echo '```'; cat cards.txt; echo '```'; } >> "$GITHUB_STEP_SUMMARY"
       - uses: classroom-resources/autograding-grading-reporter@v1
         env:

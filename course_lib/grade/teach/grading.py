@@ -14,7 +14,7 @@ from typing import Any
 from course_lib.grade.catalog import Entry
 from course_lib.grade.faults import Fault
 from course_lib.grade.grader import Grader
-from course_lib.grade.report import Card
+from course_lib.grade.report import Card, legible
 from course_lib.grade.teach.handed_in import NotTaken, Submission
 from course_lib.grade.teach.imported import Imported
 from course_lib.grade.teach.marks import Marks, Student, suite_digest
@@ -109,13 +109,13 @@ def _card(
 
 
 def _without_file(entry: Entry, seed: int, kind: str, why: str) -> Card:
-    return Card(entry, seed, fault=Fault(kind, why), complete=True)
+    return Card(entry, seed, fault=Fault(kind, legible(why)), complete=True)
 
 
 def _known(entry: Entry, seed: int, data: bytes, old: dict[str, Any] | None) -> Card | None:
     """The card of an earlier run, if everything it depends on is as it was then."""
     try:
-        text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
         same = (
             old is not None
             and old["seed"] == seed

@@ -7,19 +7,22 @@ from git hosts have it. Nothing is unpacked, no link is followed, and nothing el
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from course_lib.grade.catalog import Entry
+from course_lib.grade.report import legible
 from course_lib.trace import Refusal
 
 LARGEST_ZIP = 1 << 28  # bytes
+LARGEST_LIST = 1 << 23  # bytes of a zip file's list of files: read whole, it grows a hundredfold
 LARGEST = 1 << 20  # bytes; the longest solution of the course has a hundredth of it
+TABLES = ("marks.csv", "look_at.csv")  # they lie beside the students' folders of results
 
 
 class NotTaken(ValueError):
@@ -52,7 +55,7 @@ class Submission:
             with _opened(self.path) as file:
                 if os.fstat(file.fileno()).st_size > LARGEST_ZIP:
                     raise NotTaken(f"{self.path.name} is larger than {LARGEST_ZIP >> 20} MiB")
-                with zipfile.ZipFile(file) as archive:
+                with zipfile.ZipFile(_InPieces(file.raw)) as archive:
                     return _from_zip(archive, entry)
         except NotTaken:
             raise
@@ -64,17 +67,19 @@ def submissions(folder: Path) -> list[Submission]:
     """All submissions in a folder, in the order of their names.
 
     Raises:
-        Refusal: there are none, or a student has two.
+        Refusal: there are none, a student has two, or is called as a table of the marks.
     """
     found = [
-        Submission(path.stem if path.suffix == ".zip" else path.name, path)
+        Submission(legible(path.stem if path.suffix == ".zip" else path.name), path)
         for path in sorted(folder.iterdir())
         if _may_be_one(path)
     ]
     names = [each.student for each in found]
     twice = sorted({name for name in names if names.count(name) > 1})
-    if twice or not found:
+    tables = sorted({*TABLES} & {*names})
+    if twice or tables or not found:
         what = f"two submissions of {', '.join(twice)}" if twice else "no folder and no zip file"
+        what = f"a submission that is called {tables[0]}" if tables else what
         raise Refusal(
             f"grade the class in {folder.name}",
             what,
@@ -120,7 +125,7 @@ def _regular(path: Path, entry: Entry) -> bytes:
         return _short_enough(file.read(LARGEST + 1), entry)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> io.BufferedReader:
     """A plain file, open. It is opened before it is looked at, so that nobody can swap it.
 
     Raises:
@@ -145,6 +150,15 @@ def _short_enough(data: bytes, entry: Entry) -> bytes:
 
 
 # --- zip files -----------------------------------------------------------------------------------
+class _InPieces(io.BufferedReader):
+    """A zip file, of which nothing large is read at once; `zipfile` reads the list of files so."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > LARGEST_LIST:
+            raise NotTaken("it lists too many files")
+        return super().read(size)
+
+
 def _from_zip(archive: zipfile.ZipFile, entry: Entry) -> bytes | None:
     names = set(archive.namelist())
     tops = sorted({name.partition("/")[0] for name in names if "/" in name})

@@ -24,15 +24,15 @@ EXERCISE = Exercise(
 )
 
 
-def drive(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
+def drive(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
     """Calls the answer with this rank's tensor; brings back what it is afterwards, too."""
-    mine = tensors[group.index].clone()
+    mine = tensor.clone()
     return {"mean": learner.mean_over_ranks(mine, group), "given": mine}
 
 
 def _run(run: Run, world: int, shape: tuple[int, ...]) -> tuple[list[torch.Tensor], Any]:
     tensors = [run.random(shape) for _ in range(world)]
-    return tensors, run(drive, {"tensors": tensors}, world=world)
+    return tensors, run(drive, [{"tensor": each} for each in tensors], world=world)
 
 
 @check("every rank has the mean", points=3, code="E", in_part=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import struct
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -386,12 +387,27 @@ def test_zip_files(double: Entry, tmp_path: Path, make: Callable[[Path], None], 
         found.read(double)
 
 
+def test_a_zip_file_that_lists_too_many_files(double: Entry, tmp_path: Path) -> None:
+    count, kind = 180_000, b"PK\1\2" + bytes(24) + struct.pack("<H", 1) + bytes(16) + b"x"
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFE, 0xFFFE, count * len(kind), 0, 0)
+    (tmp_path / "ada.zip").write_bytes(kind * count + end)
+    found = Submission("ada", tmp_path / "ada.zip")
+    with pytest.raises(NotTaken, match="lists too many files"):
+        found.read(double)
+
+
 def test_who_is_in_the_class(tmp_path: Path) -> None:
     for name in ("bob", "ada", ".git", "__MACOSX"):
         (tmp_path / name).mkdir()
     (tmp_path / "cyd.zip").touch()
     (tmp_path / "list.csv").touch()
     assert [each.student for each in submissions(tmp_path)] == ["ada", "bob", "cyd"]
+    os.mkdir(os.fsencode(tmp_path) + b"/dot\xff\x1b[2J")
+    assert submissions(tmp_path)[-1].student == "dot\\udcff\\x1b[2J"
+    (tmp_path / "look_at.csv").mkdir()
+    with pytest.raises(Refusal, match="called look_at.csv"):
+        submissions(tmp_path)
+    (tmp_path / "look_at.csv").rmdir()
     (tmp_path / "ada.zip").touch()
     with pytest.raises(Refusal, match="two submissions of ada"):
         submissions(tmp_path)

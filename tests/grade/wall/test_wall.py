@@ -261,6 +261,24 @@ def test_a_compiled_extension_reaches_nothing(
     assert "LOOT" not in _without_lines(said, answer(head + body)), said
 
 
+def test_ranks_share_the_folder_of_a_check_alone(judged: ForkServer, tmp_path: Path) -> None:
+    source = """
+def attack():
+    import os, tempfile, time
+    for place in ('.', tempfile.gettempdir()):
+        open(os.path.join(place, str(os.getpid())), 'w').close()
+    time.sleep(0.5)
+    return [len(os.listdir(place)) for place in ('.', tempfile.gettempdir())]
+"""
+    path, suite = str(tmp_path / "attack.py"), str(HERE / "attack.py")
+    subject = Subject("attack", ("attack",), path, source, suite, str(COURSE))
+    bench = Bench(judged, subject, 0, str(tmp_path))
+    assert bench.result("drive", [{}, {}], Limits(), None).outputs == [[1, 1], [1, 1]]
+    (tmp_path / "shared").mkdir()
+    together = bench.result("drive", [{}, {}], Limits(), str(tmp_path / "shared"))
+    assert [found[0] for found in together.outputs] == [2, 2]
+
+
 def test_the_harness_sees_a_change(scene: Scene) -> None:
     os.kill(scene.victim.pid, signal.SIGSTOP)
     os.waitpid(scene.victim.pid, os.WUNTRACED)

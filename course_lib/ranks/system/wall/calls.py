@@ -44,6 +44,7 @@ sethostname 170 161     setdomainname 171 162    fanotify_init 300 262    ioperm
 iopl 172 -              vhangup 153 58           setuid 105 146           setgid 106 144
 setreuid 113 145        setregid 114 143         setresuid 117 147        setresgid 119 149
 setfsuid 122 151        setfsgid 123 152         setgroups 116 159
+flock 73 32             inotify_init 253 -       inotify_init1 294 26
 """
 
 

@@ -28,6 +28,7 @@ ANY = 0xFFFFFFFF
 
 THREAD = 0x00010000  # flag of clone
 INTERNET, INTERNET6, NETLINK, STREAM, DATAGRAM = 2, 10, 16, 1, 2
+LEASE, NOTIFY = 1024, 1026  # fcntl
 OTHERS_SIGNALS = (8, 15, 0x8901, 0x8902)  # fcntl and ioctl: whom a file's signals go to
 TYPED = (0x5412, 0x541C)  # ioctl: puts letters into a terminal as if they had been typed
 
@@ -85,9 +86,15 @@ def rules(pid: int, *, tcp: bool) -> tuple[Rule, ...]:
         Rule("process_vm_readv process_vm_writev process_madvise process_mrelease"),
         Rule("prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr", near),
         Rule("migrate_pages move_pages", near),
-        Rule("setpriority ioprio_set", Where(1, (0, pid))),
+        # Not of a whole group or user: what 0 stands for then is more than this process.
+        Rule("setpriority", but=Where(0, (0,))),
+        Rule("ioprio_set", but=Where(0, (1,))),
+        Rule("setpriority ioprio_set", but=Where(1, (0, pid))),
         Rule("prctl", only=Where(0, (1,))),  # living on where the parent has ended
         Rule("fcntl ioctl", only=Where(1, OTHERS_SIGNALS + TYPED)),
+        # A file that two processes may only read can still carry what one has to say to the other.
+        Rule("flock inotify_init inotify_init1"),
+        Rule("fcntl", only=Where(1, (LEASE, NOTIFY))),
         *(_TCP if tcp else _NO_NETWORK),
         RINGS,
         Rule("shmget shmat shmctl msgget msgsnd msgrcv msgctl mq_open mq_unlink"),

@@ -74,4 +74,22 @@ CASES = {
     "a result in itself": "x = []; x.append(x); return x",
     "a result of a gigabyte": "return 'x' * (1 << 30)",
     "a result deep in lists": "x = []\n        for _ in range(100000): x = [x]\n        return x",
+    "a quantized tensor": """
+        import torch
+        return torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8)""",
+    "a quantized dtype": "import torch; return [torch.qint8, torch.quint4x2]",
+    "a dtype that ends torch, told by hand": """
+        import gc, time
+        for o in gc.get_objects():
+            if type(o).__name__ == 'Rank':
+                o._channel.send({'say': 'done', 'output': {'tensor': ['qint8', [4], 0, 4]},
+                                 'ledger': {}, 'calls': [], 'threads': []}, bytes(4))
+        time.sleep(1)""",
+    "a tensor of a size that its bytes do not have": """
+        import gc, time
+        for o in gc.get_objects():
+            if type(o).__name__ == 'Rank':
+                o._channel.send({'say': 'done', 'output': {'tensor': ['int8', [1 << 40], 0, 0]},
+                                 'ledger': {}, 'calls': [], 'threads': []})
+        time.sleep(1)""",
 }

@@ -74,4 +74,15 @@ CASES = {
     "a warning's source line": """
         import traceback, warnings
         return warnings.formatwarning('x', Warning, f'{bait}/secret.txt', 1)""",
+    "a lock on a file that all may read": """
+        import fcntl, os, torch
+        fcntl.flock(os.open(torch.__file__, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return 'LOOT'""",
+    "a lease on a file that all may read": """
+        import fcntl, os, torch
+        fcntl.fcntl(os.open(torch.__file__, os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        return 'LOOT'""",
+    "who reads a file that all may read": """
+        import ctypes
+        return 'LOOT' if ctypes.CDLL(None).inotify_init1(0) >= 0 else ''""",
 }

@@ -118,4 +118,10 @@ CASES = {
         import ctypes
         k = ctypes.CDLL(None).syscall(248, b'user', b'wall', b'mine', 4, -4)
         return 'LOOT' if k >= 0 else ''""",
+    "the priority of a whole group": """
+        import os  # the one that they have: what counts is whether it can be set
+        os.setpriority(os.PRIO_PGRP, 0, os.getpriority(os.PRIO_PROCESS, 0)); return 'LOOT'""",
+    "the disk priority of a whole user": """
+        import ctypes
+        return 'LOOT' if ctypes.CDLL(None).syscall(251, 2, 0, 4 + (2 << 13)) >= 0 else ''""",
 }

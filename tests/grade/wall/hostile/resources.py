@@ -52,4 +52,14 @@ CASES = {
     "exit with success": "import os; os._exit(0)",
     "a regular expression": "import re; re.match('(a+)+$', 'a' * 64 + 'b')",
     "an integer's text": "import sys; sys.set_int_max_str_digits(0); str(1 << 40_000_000)",
+    "marks without end": """
+        import gc, json, struct
+        told = json.dumps(['m' * 1_000_000, 0]).encode()
+        [link] = [o for o in gc.get_objects() if type(o).__name__ == 'Link']
+        while True: link._sock.sendall(struct.pack('<I', len(told)) + told)""",
+    "a hundred thousand folders": """
+        import os
+        for n in range(100_000): os.mkdir(str(n))
+        return 'LOOT'""",
+    "lists for a judge's memory": "return [[] for _ in range(20_000_000)]",
 }
