@@ -21,9 +21,10 @@ from torch.nn.utils import clip_grad
 
 from course_lib.comm import CommError
 
-# Wrong where `grad` is a piece: each has a norm of its own, `get_total_norm` of them too.
-BY_NORM = ("clip_grad_norm_", "_clip_grads_with_norm_")
-ANY = (*BY_NORM, "clip_grad_value_")  # wrong before the average
+BY_NORM = ("clip_grad_norm_",)  # wrong where `grad` is a piece: each has a norm of its own
+# Right on pieces with the norm of the whole, which whoever asks a model for its parameters lacks.
+BY_ANY_NORM = (*BY_NORM, "_clip_grads_with_norm_")
+ANY = (*BY_ANY_NORM, "clip_grad_value_")  # wrong before the average
 _MARK = "_refuses_clipping"
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from course_lib.comm import CommError, Group, all_gather
-from course_lib.parallel.clip_guard import BY_NORM, refuse_clipping
+from course_lib.parallel.clip_guard import BY_ANY_NORM, refuse_clipping
 from course_lib.parallel.guard import guard_steps, refuse_missing
 from course_lib.parallel.one_wrapper import refuse_strangers
 from course_lib.parallel.optimizer_probe import refuse_whole_tensor
@@ -86,7 +86,7 @@ class ShardGuard:
         pieces = [p for unit in self._units for shard in unit.shards for p in shard.parameters]
         found = f"pieces, whose other parts {self._group} has"
         why = "each rank would clip by another norm: call clip_grad_norm of the FSDP"
-        refuse_clipping(owner, pieces, BY_NORM, found, why)
+        refuse_clipping(owner, pieces, BY_ANY_NORM, found, why)
         refuse_scaler(owner, pieces, found)
         cut = set(pieces)
         for part in module.modules():
