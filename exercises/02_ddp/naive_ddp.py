@@ -1,7 +1,7 @@
 """Naive DDP: equal replicas, and one all-reduce for each gradient after the backward.
 
 Notebook 02. Every rank has a replica of the whole model and its own part of the batch. If the
-replicas start equal, and each step applies the same gradient on all of them, they stay equal: then
+replicas start equal, and each step applies the same gradient to all of them, they stay equal: then
 N ranks compute what one process would compute on the N parts together.
 
     ddp = NaiveDDP(model, group)      # all replicas become equal
@@ -11,16 +11,16 @@ N ranks compute what one process would compute on the N parts together.
 
 Rules:
 
-- After construction all parameters *and buffers* have the values of index 0 of the group, also the
-  parameters that are frozen and the buffers that are not in the state dict. The tensors stay the
-  objects that they are, since an optimizer may hold them already.
-- `synchronize()` makes each gradient its mean over the group (not the sum), with one all-reduce for
-  each parameter that requires a gradient; a tied weight has several names, but is one parameter.
-  Frozen parameters get no gradient and send nothing.
-- Which parameters are used may depend on the data. A parameter that has no gradient on this rank
-  takes part with zeros, because another rank may have one; afterwards it has a gradient everywhere.
-- Nothing is sent in forward and backward. If there were two backwards before `synchronize()`, the
-  gradients are sums over both, and these are averaged.
+- After construction, all parameters *and buffers* have the values of index 0 of the group, even
+  frozen parameters and buffers that are not in the state dict. Write the values into the existing
+  tensors, since an optimizer may already hold them.
+- `synchronize()` replaces each gradient by its mean over the group (not the sum), with one
+  all-reduce for each parameter that requires a gradient; a tied weight has several names, but is
+  one parameter. Frozen parameters get no gradient and send nothing.
+- Which parameters are used may depend on the data. A parameter without a gradient on this rank
+  counts as zeros, because another rank may have one; afterwards it has a gradient on every rank.
+- Nothing is sent in forward and backward. After two backwards before `synchronize()`, the gradients
+  are sums over both, and these sums are averaged.
 
 Use `broadcast` and `all_reduce` of `course_lib.comm`. `all_reduce(t, group, "avg")` works in place
 and divides by `group.size`. The group need not be the whole world: index 0 may be another rank.
@@ -40,7 +40,7 @@ class NaiveDDP(nn.Module):
     """A replica of a module, and what it takes to keep all replicas equal.
 
     Args:
-        module: this rank's replica; its numbers may differ from the other ranks'.
+        module: this rank's replica; its values may differ from those on the other ranks.
         group: the ranks that have one.
 
     Attributes:

@@ -1,28 +1,28 @@
 """Overlapping DDP: each gradient is sent as soon as it is complete, while backward goes on.
 
 Notebook 02. The backward goes from the last layer to the first. When the last layer's gradients are
-complete, most of the work is still to be done: that is the time to send them in.
+complete, most of the backward is still to come: that is the time in which to send them.
 
     ddp = OverlapDDP(model, group)    # registers a hook on each parameter
     loss(ddp(x), y).backward()        # the hooks launch the all-reduces, and nobody waits
     ddp.wait()                        # now all gradients are means
     optimizer.step()
 
-autograd calls `hook(parameter)` of `parameter.register_post_accumulate_grad_hook(hook)` when
-`parameter.grad` is complete: all paths to it, also those of a tied weight, are added up.
+After `parameter.register_post_accumulate_grad_hook(hook)`, autograd calls `hook(parameter)` when
+`parameter.grad` is complete: when all paths to it, also those of a tied weight, are added up.
 
 Rules:
 
 - Each parameter that requires a gradient has one all-reduce in each backward, launched in its hook
   with `async_op=True`; a tied weight is one parameter. Frozen parameters have none.
-- Nothing is waited for before the backward has come to its end. `wait()` waits for all that is
-  under way: until then a gradient may be the rank's own, a part of a sum, or a sum that is not yet
-  divided, and nobody may read or change it.
-- After `wait()` each gradient is the mean over the group. Every backward is followed by `wait()`.
-  If gradients are not set back before the next backward, that one adds to them, as always.
+- Wait for nothing before the backward has ended. `wait()` waits for all all-reduces that are under
+  way. Until then a gradient may be the rank's own, a partial sum, or a sum that is not yet divided,
+  and nobody may read or change it.
+- After `wait()`, each gradient is the mean over the group. Every backward is followed by `wait()`.
+  If gradients are not zeroed before the next backward, it adds to them, as always.
 
-Here all ranks use all parameters that are not frozen, in the same order. Equal replicas are given
-below: that was the exercise before this one.
+Here all ranks use all parameters that are not frozen, in the same order. The code that makes the
+replicas equal is given: that was the exercise before this one.
 
 `work = all_reduce(t, group, "avg", async_op=True)` returns at once; `work.wait()` returns when `t`
 holds the mean.
@@ -63,9 +63,9 @@ class OverlapDDP(nn.Module):
         return self.module(*args, **kwargs)
 
     def _launch(self, parameter: torch.Tensor) -> None:
-        """The hook: the gradient of this parameter is complete."""
+        """The hook, called when the gradient of this parameter is complete."""
         raise NotImplementedError("overlap_ddp: launch the all-reduce, and remember what is under way")
 
     def wait(self) -> None:
-        """Returns when all gradients are means; called between backward and step."""
+        """Returns when all gradients are means. Called between backward and step."""
         raise NotImplementedError("overlap_ddp: wait for all that is under way")

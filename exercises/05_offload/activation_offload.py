@@ -1,22 +1,22 @@
-"""Activations on the host: what backward will need goes down when it is saved, and comes up again.
+"""Activations on the host: tensors saved for backward go to the host, and come back when needed.
 
 Notebook 05. Forward saves tensors for backward, and at the end of forward all of them are on the
-device. `torch.autograd.graph.saved_tensors_hooks(pack, unpack)` makes a context in which autograd,
-instead of keeping a tensor, keeps what `pack(tensor)` returns, and when backward needs the tensor
-calls `unpack` with that. So a tensor can wait elsewhere.
+device. `torch.autograd.graph.saved_tensors_hooks(pack, unpack)` makes a context in which autograd
+keeps what `pack(tensor)` returns instead of the tensor. When backward needs the tensor, autograd
+calls `unpack` with that. So a tensor can wait somewhere else.
 
-The device's tensors and the host's do not meet (an operation that is given one of each raises, as
-on a GPU). Between the two there is a link, which counts bytes:
+Device tensors and host tensors cannot be mixed: an operation on both kinds raises, as on a GPU. A
+link between the two copies tensors, and counts the bytes:
 
 - `link.down(tensor)` returns a copy of a device tensor on the host;
 - `link.up(host)` returns a copy of a host tensor on the device.
 
-Rules: return a context manager. What is saved inside it waits on the host, except for two kinds,
-which stay on the device and do not travel: the weights, and tensors of less than `smallest` bytes.
-Weights are recognised by their memory, since operations also save views of them, such as `w.t()`:
-`tensor.untyped_storage().data_ptr()` is the same for a tensor and its views. Backward may come
-after the context has ended, may come twice (`retain_graph=True`), and finds the same values. It
-leaves nothing on the device. A tensor that two operations save may travel twice.
+Rules: return a context manager. Tensors that autograd saves inside it wait on the host. Two kinds
+stay on the device and are not copied: the weights, and tensors of fewer than `smallest` bytes.
+Recognise weights by their memory, since operations also save views of them, such as `w.t()`:
+`tensor.untyped_storage().data_ptr()` is the same for a tensor and its views. Backward may run after
+the context has ended, and may run twice (`retain_graph=True`); it must find the same values each
+time. It leaves nothing on the device. A tensor that two operations save may be copied twice.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -31,11 +31,11 @@ import torch
 def activation_offload(
     weights: Sequence[torch.Tensor], link: Any, smallest: int
 ) -> AbstractContextManager[Any]:
-    """A context in which what autograd saves waits on the host.
+    """Returns a context in which the tensors that autograd saves wait on the host.
 
     Args:
-        weights: stay on the device.
-        link: to the device, as above.
-        smallest: bytes from which on a tensor travels.
+        weights: the tensors that stay on the device, with all their views.
+        link: the link between device and host, as above.
+        smallest: the fewest bytes that a tensor must have to be copied to the host.
     """
     raise NotImplementedError("activation_offload: write your answer here")

@@ -1,33 +1,35 @@
-"""Optimizer state on the disk: written so that a crash cannot tear it, read ahead of its use.
+"""Optimizer state on disk: written so that a crash cannot tear it, and read ahead of its use.
 
-Notebook 05. The state of a large model does not even fit into the host's memory, but a solid-state
-disk has room for terabytes of it. In each step it is read, used and written back, tensor by tensor.
-Two things must be right. A process can die while it writes: what is read later must then be the
-old tensor or the new one, never a mixture, and if the disk lost something all the same, the read
-must say so. And the disk is slow: while one tensor is used, the next must already be on its way.
+Notebook 05. The state of a large model may not even fit into the host's memory, but a solid-state
+disk has room for terabytes. In each step the state is read, used and written back, tensor by
+tensor. Two things must be right. A process can die while it writes: a later read must then return
+the old tensor or the new one, never a mixture, and if the disk has lost something in spite of that,
+the read must report it. And the disk is slow: while one tensor is used, the next must already be
+under way.
 
-Each tensor has one file in `folder`, named after it. How the file looks inside is up to you, as
-long as it has a header that says what follows (dtype, shape, bytes) and a checksum of *all* its
-bytes but the checksum itself. `torch.save` and pickle do not count.
+Each tensor has one file in `folder`, with the tensor's name as its file name. The format is up to
+you, as long as the file has a header with dtype, shape and number of bytes, and a checksum of *all*
+its bytes except the checksum itself. Do not use `torch.save` or pickle.
 
 Rules:
 
-- `write` puts a tensor into a file whose name it has, and comes back when it is safe: it writes to
-  another name in the same folder, calls `os.fsync`, and then `os.replace`s the one by the other, so
-  that the name always stands for a whole file. A name may be written again.
-- `read` returns a new tensor: same bits, dtype and shape as was written; writing into it does not
-  change the file. If anything about the file is not as it was written (cut short, longer, one bit
-  changed anywhere, another tensor's file under this name), it raises `TornFile`, with the name of
-  the tensor in the message. A name that was never written is a `FileNotFoundError`.
-- `stream` is a generator over pairs (name, tensor), in the order of the names. Files are read by
-  another thread: `read = executor.submit(function, *arguments)` starts a call there and returns at
-  once, and `read.result()` waits for what it returns. When a pair is given out, the read of the
-  next one has been started, and no more than that one. If the loop is left early, nothing
-  is left to wait for: the read that is under way must have ended when the generator is closed.
+- `write` writes a tensor to its file, and returns when it is safe: it writes to another name in the
+  same folder, calls `os.fsync`, and then puts that file in the place of the old one with
+  `os.replace`, so that the name always stands for a complete file. No other files are left in the
+  folder. A name may be written again.
+- `read` returns a new tensor with the bits, dtype and shape that were written; writing into it does
+  not change the file. If the file is not exactly as it was written (cut short, longer, one bit
+  changed anywhere, another tensor's file under this name), it raises `TornFile` with the tensor's
+  name in the message. If nothing was ever written under the name, it raises `FileNotFoundError`.
+- `stream` is a generator of pairs (name, tensor), in the order of the names. Another thread reads
+  the files: `read = executor.submit(function, *arguments)` starts a call there and returns at once,
+  and `read.result()` waits for its return value. When a pair is yielded, the read of the next one
+  has been started, and no other. If the loop is left early, no read may go on in the background:
+  when the generator is closed, the read that was under way must have ended.
 
-All dtypes of torch up to 8 bytes an element work, scalars and empty tensors too, tensors that are
-not contiguous and such that need a gradient. A memory-mapped file (`torch.from_file`,
-`numpy.memmap`, `mmap`) saves one copy; ordinary reads are all right.
+Tensors may have any torch dtype of up to 8 bytes per element. They may be scalars, empty or
+non-contiguous, and may require gradients. A memory-mapped file (`torch.from_file`, `numpy.memmap`,
+`mmap`) saves one copy, but ordinary reads are fine.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -50,7 +52,7 @@ class NvmeStore:
     """A folder of tensors.
 
     Args:
-        folder: exists, and may hold files of an earlier run.
+        folder: an existing folder, which may hold files of an earlier run.
         executor: runs the reads of `stream`.
     """
 
@@ -59,11 +61,11 @@ class NvmeStore:
         self.executor = executor
 
     def write(self, name: str, tensor: torch.Tensor) -> None:
-        """Writes a tensor under its name, or replaces it; all of it or nothing."""
+        """Writes a tensor under its name, or replaces the old one: completely or not at all."""
         raise NotImplementedError("nvme_store: write")
 
     def read(self, name: str) -> torch.Tensor:
-        """The tensor that was written under this name.
+        """Returns the tensor that was written under this name.
 
         Raises:
             TornFile: the file is not as it was written.
@@ -72,5 +74,5 @@ class NvmeStore:
         raise NotImplementedError("nvme_store: read")
 
     def stream(self, names: Sequence[str]) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yields the tensors in turn, each with its name, while the next one is being read."""
+        """Yields each name with its tensor, in order, while the next one is being read."""
         raise NotImplementedError("nvme_store: stream")

@@ -1,22 +1,22 @@
 """When offload pays: what the link, the host and the disk add to a step, and which batch hides it.
 
-Notebook 05. Offload costs the same in each step, however many tokens the step has: so many bytes a
-parameter over the link, one update on the host's processor, and if the state is on a disk, its
-bytes there and back. The computation grows with the tokens. So offload pays where a step is long.
+Notebook 05. Offload costs the same in each step, however many tokens the step has: some bytes per
+parameter over the link, one update on the host's processor, and, if the state is on a disk, reading
+and writing it. The computation grows with the tokens. So offload pays if a step is long.
 
-The model: a step of `tokens` tokens of a model with `parameters` parameters, in 16 bits, takes
+A step of `tokens` tokens, of a model with `parameters` parameters in 16 bits, takes
 
 - forward: 2 operations for each parameter and token; backward: 4;
-- on the `device`: nothing more (the update there takes next to no time);
-- on the `host`: the gradients, 2 bytes a parameter, go down during backward, and the update can
-  begin when backward has ended and all are down. The update takes 1/`update` seconds a parameter.
-  The new parameters, 2 bytes each, go up beside it, each piece as soon as it is updated, so of the
-  two only the longer counts;
-- on the `disk`: the same, and during the update the state, 12 bytes a parameter, is read, and as
-  much is written. The disk does one of them at a time. All this goes on beside the update and the
-  way up: the longest of the three counts.
+- with the state on the `device`: nothing more (the update takes almost no time there);
+- with the state on the `host`: the gradients, 2 bytes per parameter, go down during backward, and
+  the update begins when backward has ended and all gradients are down. The update takes 1/`update`
+  seconds per parameter. The new parameters, 2 bytes each, go up during the update, each piece as
+  soon as it is updated: of the two times, only the longer counts;
+- with the state on the `disk`: the same; besides, during the update, the state is read, 12 bytes
+  per parameter, and as many bytes are written. The disk does one of the two at a time. All this
+  runs at the same time as the update and the copy up: of the three times, only the longest counts.
 
-Rules: plain Python, in double precision.
+Rules: use plain Python, in double precision.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -33,12 +33,12 @@ def step_seconds(
     read: float,
     write: float,
 ) -> float:
-    """How long a step takes.
+    """The seconds that a step takes.
 
     Args:
-        parameters: of the model.
-        tokens: in a step.
-        where: `device`, `host` or `disk`: where the optimizer's state is.
+        parameters: number of parameters of the model.
+        tokens: number of tokens in a step.
+        where: where the optimizer's state is: `device`, `host` or `disk`.
         flops: operations per second that the device reaches.
         link: bytes per second, in each direction.
         update: parameters per second that the host updates.
@@ -49,13 +49,14 @@ def step_seconds(
 
 
 def tokens_for(efficiency: float, parameters: float, where: str, **machine: float) -> int:
-    """The fewest tokens a step must have, for the device to compute for this share of its time.
+    """The fewest tokens in a step with which the device computes for this share of the time.
 
     Args:
-        efficiency: above 0 and below 1: the seconds of `device`, divided by those of `where`.
-        parameters: of the model.
+        efficiency: the share that must be reached, above 0 and below 1: the seconds of a step with
+            the state on the `device`, divided by those with the state at `where`.
+        parameters: number of parameters of the model.
         where: `host` or `disk`.
-        machine: flops, link, update, read, write.
+        machine: flops, link, update, read, write, as in `step_seconds`.
 
     Returns:
         A whole number, at least 1.

@@ -1,9 +1,9 @@
-"""Backward of ring attention: the gradients of a block travel with it, and come home.
+"""Backward of ring attention: the gradients of a block travel with it, and return to its rank.
 
 Notebook 07. After the forward pass rank i still has its part of q, k and v (positions i·t ...
 (i+1)·t-1 of the sequence), of the output and of the log-sum-exp. No probabilities were kept: with
-the log-sum-exp each block of them is computed again, as it was, in one line. For the queries of
-this rank and the k and v of one block:
+the log-sum-exp, each block of them can be computed again in one line. For the queries of this rank
+and the k and v of one block:
 
     P     = exp(q·kᵀ/√C - lse)              0 where the mask hides the key
     δ     = Σ over channels of grad_out · out       one number for each query, over *all* its keys
@@ -12,24 +12,26 @@ this rank and the k and v of one block:
     dq   += dZ·k/√C         dk += dZᵀ·q/√C         dv += Pᵀ·grad_out
 
 dq belongs to this rank's queries and stays. dk and dv belong to the block: each rank adds its part
-and passes them on. So k and v walk round the ring as in the forward pass, and two more tensors, dk
-and dv, which begin at zero on the block's own rank, walk with them. After N-1 hops every rank has
-added its part, and dk and dv are one hop away from home.
+and passes them on. So k and v go round the ring as in the forward pass, and two more tensors, dk
+and dv, go with them; these begin at zero on the block's own rank. After N-1 hops every rank has
+added its part, and dk and dv are one hop away from their own rank.
 
 Rules
-- k and v make N-1 hops and do not go home. dk and dv make N hops (none if N = 1):
-  (N-1)·(bytes of k + v) + N·(bytes of dk + dv) sent by each rank, all to the same neighbour.
-  (Who adds the own block's part only when the others' parts come home saves one hop: N-1 hops of dk
-  and dv. That counts as well.)
-- Messages only: `send`, `recv`, `isend`, `irecv`, `exchange` of `course_lib.comm`; peers are
-  indices in the group. Everybody takes part in every hop, also with blocks that it must not see.
-- What you hold besides the arguments and the results must not grow with N: at any time at most two
-  blocks (k, v, dk, dv: the one in use and the one that arrives) and the t×t scores of one block.
-- Memory under way belongs to the message until `wait`. What is added to dk after they were sent off
-  does not travel.
-- The mask is that of positions in the *whole* sequence: blocks of earlier ranks are seen whole,
-  your own up to the diagonal, later ones not at all.
-- All arguments stay as they are; results have the dtype of q. They need not be contiguous.
+- k and v make N-1 hops and do not return to their own rank. dk and dv make N hops (none if N = 1).
+  So each rank sends (N-1)·(bytes of k + v) + N·(bytes of dk + dv), all to the same neighbour. (If a
+  rank adds its own block's part only when the others' parts have returned, dk and dv make N-1 hops.
+  That is accepted as well.)
+- Use only messages: `send`, `recv`, `isend`, `irecv`, `exchange` of `course_lib.comm`; peers are
+  indices in the group. Every rank takes part in every hop, even with blocks that its queries must
+  not see.
+- Besides the arguments and the results, the memory that you hold must not grow with N: at any time
+  at most two blocks (k, v, dk, dv: the one in use and the one that is arriving) and the t×t scores
+  of one block.
+- Memory that is being sent or received must not be touched until `wait`. Whatever is added to dk or
+  dv after they were sent is lost.
+- The mask follows positions in the *whole* sequence: blocks of earlier ranks are fully visible, the
+  rank's own block up to the diagonal, later ones not at all.
+- The arguments must not be changed, and may be non-contiguous; results have the dtype of q.
 
 Your answer may use `comm.Group`, `comm.Work`, `comm.send`, `comm.recv`, `comm.isend`, `comm.irecv`
 and `comm.exchange` of `course_lib`.
@@ -49,7 +51,7 @@ def ring_attention_backward(
     lse: torch.Tensor,
     group: Group,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gradients of this rank's part of q, k and v; gradients of all ranks' outputs flow in.
+    """Computes the gradients of this rank's part of q, k and v, from all ranks' outputs.
 
     Args:
         grad_out: gradient of `out`, [B, H, t, C].
@@ -58,7 +60,7 @@ def ring_attention_backward(
         v: values, the same shape.
         out: output of the forward pass, the same shape.
         lse: log-sum-exp of each query's visible scores, natural logarithm, [B, H, t].
-        group: the ranks, in the order of their parts.
+        group: the ranks, in the order of their parts of the sequence.
 
     Returns:
         dq, dk, dv: [B, H, t, C] each.

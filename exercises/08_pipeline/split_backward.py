@@ -1,29 +1,30 @@
 """The backward of a layer in two halves: the input's gradient now, the weights' later.
 
-Notebook 08. Zero-bubble schedules cut a stage's backward into I and W: the rank before waits for
-the gradient of the input, and nobody for those of the weights. Autograd makes both at once. Here is
-a linear layer that does not:
+Notebook 08. Zero-bubble schedules cut a stage's backward into I and W: the previous rank waits for
+the gradient of the input, but nobody waits for those of the weights. Autograd computes both at
+once. Here is a linear layer that does not:
 
-    y = x·Wᵀ + b         forward: as always
-    dx = dy·W            when autograd comes by: at once, and handed on
-    dW += dyᵀ·x          later: when the schedule says so, by a function in a queue
-    db += sum of dy      later, with it
+    y = x·Wᵀ + b         in forward, as always
+    dx = dy·W            in backward, at once, and returned to autograd
+    dW += dyᵀ·x          later, when the schedule says so, by a function in a queue
+    db += sum of dy      later, by the same function
 
 Rules
 - `split_linear` returns the same as `torch.nn.functional.linear`, for an x of any number of dims.
-- Its backward hands on dx and appends *one* function without arguments to the list `later`.
-  Neither product nor sum for the weights is computed before that function is called.
-- Called, the function adds to `weight.grad` and `bias.grad`, or sets them if they are None. There
-  may be several micro-batches and layers in the queue, and they may be called in any order.
-- The first stage's x needs no gradient. Its weights do: the backward must come by all the same, and
-  need not compute dx. (Autograd comes by if *one* input of a Function needs a gradient, so the
-  weight has to be one of its inputs.)
+- Its backward returns dx and appends *one* function without arguments to the list `later`. Neither
+  the product nor the sum for the weights is computed before that function is called.
+- When it is called, the function adds to `weight.grad` and `bias.grad`, or sets them if they are
+  None. The queue may hold functions of several micro-batches and layers, called in any order.
+- The first stage's x needs no gradient, but its weights do: autograd must still call the backward,
+  which need not compute dx then. (Autograd calls it if *one* input of the Function needs a
+  gradient, so the weight must be one of its inputs.)
 - The weight always needs a gradient. The bias may be None.
 
-What it costs: x and dy are held from I to W.
+The cost: x and dy are held from I to W.
 
-Free: how. The skeleton below is the plain way. What `forward` keeps in `ctx`, `backward` finds
-there; and it returns a gradient for each input of `forward`, None for one that gets none from it.
+You may write this in any way; the skeleton below is the simplest. `backward` finds in `ctx` what
+`forward` has kept there, and returns one value for each input of `forward`: its gradient, or None
+for an input that gets no gradient from it.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -51,12 +52,12 @@ class SplitLinear(torch.autograd.Function):
         bias: torch.nn.Parameter | None,
         later: list[Callable[[], None]],
     ) -> torch.Tensor:
-        """x·Wᵀ + b."""
+        """Returns x·Wᵀ + b."""
         raise NotImplementedError("split_backward: forward")
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, None, None, None]:
-        """The gradient of x; those of the weights are left to a function in the queue."""
+        """Returns the gradient of x, and leaves those of the weights to a function in the queue."""
         raise NotImplementedError("split_backward: backward")
 
 
@@ -69,12 +70,12 @@ def split_linear(
     """A linear layer whose backward is cut in two.
 
     Args:
-        x: (..., in).
-        weight: (out, in).
-        bias: (out,), or None.
-        later: the queue that its backward appends to.
+        x: [..., in].
+        weight: [out, in].
+        bias: [out], or None.
+        later: the queue to which its backward appends.
 
     Returns:
-        (..., out).
+        [..., out].
     """
     return SplitLinear.apply(x, weight, bias, later)

@@ -1,14 +1,14 @@
-"""All-to-all from messages: everybody has a piece for everybody, of any size, some of them empty.
+"""All-to-all from messages: every rank has a piece for every rank, of any size, some of them empty.
 
 Notebook 01. Rank i's piece for rank j becomes rank j's piece from rank i: a transpose, in which
-each piece crosses once. Mixture-of-experts models send tokens to their experts in this way, and
+each piece is sent once. Mixture-of-experts models send tokens to their experts in this way, and
 nobody knows beforehand how many go where (lesson 12).
 
-Rules: an empty piece gets no message, since it would cost as much time as any small one. Both ends
-know that it is empty: `inputs[j]` of rank i has as many elements as `outputs[i]` of rank j. All
-others are one message each. A piece for oneself is copied. Outputs are filled in place; inputs stay
-as they are; both may be non-contiguous (the messages take care of that). Peers are indices in the
-group: `group.index`, `group.size`.
+Rules: send no message for an empty piece, since it would cost as much time as any small message.
+Both ends know that it is empty: `inputs[j]` of rank i has as many elements as `outputs[i]` of rank
+j. Every other piece is one message. A rank's piece for itself is copied. Fill the outputs in place,
+and do not change the inputs; both may be non-contiguous (the messages take care of that). Peers are
+indices in the group: `group.index`, `group.size`.
 """
 
 import torch
@@ -20,8 +20,8 @@ def all_to_all_v(outputs: list[torch.Tensor], inputs: list[torch.Tensor], group:
     """Sends `inputs[j]` to member j, and fills `outputs[i]` with what member i sends here.
 
     Args:
-        outputs: one tensor a member, any shapes; filled in place.
-        inputs: one tensor a member, any shapes; not changed.
+        outputs: one tensor for each member, any shapes; filled in place.
+        inputs: one tensor for each member, any shapes; not changed.
         group: the ranks.
     """
     # BEGIN SOLUTION

@@ -2,19 +2,20 @@
 
 Notebook 01. Let N be a power of two. A rank and its partner `index ^ distance` cut the tensor in
 two: each sends the half that it gives away, and adds what it receives to the half that it keeps.
-With the kept half they go on in the same way with partners at another distance, then with a
-quarter, until each has one chunk that is summed over all. Then everything backwards: partners
-exchange what they have complete, a chunk, two, four, until both have the whole tensor.
+Each goes on with its half in the same way, with a partner at another distance, then with a quarter,
+until each rank has one chunk that is summed over all ranks. Then everything runs backwards:
+partners exchange the parts that are complete, one chunk, two, four, until both have the whole
+tensor.
 
 Halving sends S/2 + S/4 + ... = (N-1)/N·S bytes in log2 N rounds, and doubling the same again.
 
-Where N is not a power of two, some ranks are left over: let 2^k be the largest power of two in N.
-Each rank from index 2^k on hands its tensor to another one, which adds it to its own, takes part
-for both, and sends the result back: two rounds and S bytes more.
+If N is not a power of two, some ranks are left over. Let 2^k be the largest power of two up to N.
+Each rank with index 2^k or more sends its tensor to another rank, which adds it to its own, takes
+part for both, and sends the result back: two more rounds, in which each of the two sends S bytes.
 
-Rules: the tensor is changed in place and keeps its dtype; any number of elements, so halves may
-differ by one; a non-contiguous tensor works as well. Peers are indices in the group: `group.index`,
-`group.size`.
+Rules: change the tensor in place; it keeps its dtype and its memory. It may have any number of
+elements, so halves may differ by one, and may be non-contiguous. Peers are indices in the group:
+`group.index`, `group.size`.
 """
 
 import torch
@@ -27,7 +28,7 @@ def halving_doubling_all_reduce(tensor: torch.Tensor, group: Group) -> None:
 
     Args:
         tensor: any shape; same shape and dtype on every rank.
-        group: the ranks, as many as you like.
+        group: the ranks; any number.
     """
     # BEGIN SOLUTION
     data = tensor.contiguous().view(-1)

@@ -1,15 +1,15 @@
 """All-reduce on two levels: most bytes stay on the fast links inside a node.
 
-Notebook 01. There are n nodes of g ranks. Inside a node the links are fast, between nodes slow, and
+Notebook 01. There are n nodes of g ranks. Links are fast inside a node and slow between nodes, and
 every rank has its own network card. A rank is in two groups: `node`, the g ranks of its node, and
-`between`, the n ranks that have its place in their nodes. Arrange passes on these two groups so
-that all ranks end with the sum over all n·g, and each sends to other nodes no more than
-2(n-1)/n·S/g bytes: the all-reduce of one chunk of S/g. Inside the node it sends 2(g-1)/g·S.
+`between`, the n ranks in the same place of their nodes. Combine passes over these two
+groups so that all ranks end with the sum over all n·g ranks, and each sends at most 2(n-1)/n·S/g
+bytes to other nodes: the all-reduce of one chunk of S/g. Inside the node it sends 2(g-1)/g·S bytes.
 
-Rules: the tensor is changed in place and keeps its dtype; sizes need not divide; a non-contiguous
-tensor works as well; a node may have one rank, and there may be one node. `ring_pass` below is what
-you wrote for the ring: use it or not, and change it as you like. Peers are indices in the group
-that the message is sent in.
+Rules: change the tensor in place; it keeps its dtype and its memory. g and n need not divide its
+size, and it may be non-contiguous. A node may have only one rank, and there may be only one node.
+`ring_pass` below does what you wrote for the ring: you may use it, change it, or ignore it. Peers
+are indices in the group in which the message is sent.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from course_lib.comm import Group, exchange
 
 
 def ring_pass(chunks: Sequence[torch.Tensor], first: int, group: Group, adds: bool) -> None:
-    """N-1 steps round the ring of `group`, in place.
+    """Makes N-1 steps round the ring of `group`, in place.
 
     Args:
-        chunks: one a member.
-        first: index of the chunk that this rank sends in the first step, modulo N; then it passes
-            on what it has received. The last to arrive is chunk `first + 1`.
+        chunks: one for each member.
+        first: the index, modulo N, of the chunk that this rank sends in the first step. After that
+            it passes on what it has received. The last chunk to arrive is `first + 1`.
         group: the ranks of the ring.
-        adds: whether a chunk that arrives is added to this rank's, or replaces it.
+        adds: True if a chunk that arrives is added to this rank's, False if it replaces it.
     """
     for step in range(group.size - 1):
         giving, taking = (first - step) % group.size, (first - step - 1) % group.size
@@ -42,7 +42,7 @@ def hierarchical_all_reduce(tensor: torch.Tensor, node: Group, between: Group) -
     Args:
         tensor: any shape; same shape and dtype on every rank.
         node: the ranks of this rank's node.
-        between: the ranks of the same index in every node.
+        between: the ranks with the same index in every node.
     """
     # BEGIN SOLUTION
     data = tensor.contiguous().view(-1)

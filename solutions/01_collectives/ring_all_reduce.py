@@ -8,8 +8,8 @@ Notebook 01. Cut the tensor into N chunks and walk twice round the ring:
 
 Each rank sends 2(N-1)/N·S bytes, however many ranks there are.
 
-Rules: the tensor is changed in place and keeps its dtype; sizes need not divide by N; a scalar, an
-empty and a non-contiguous tensor work as well. Peers are indices in the group: `group.index`,
+Rules: change the tensor in place; it keeps its dtype and its memory. N need not divide its size,
+and it may be a scalar, empty or non-contiguous. Peers are indices in the group: `group.index`,
 `group.next`, `group.previous`, `group.size`.
 """
 

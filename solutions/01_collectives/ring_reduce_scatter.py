@@ -2,15 +2,16 @@
 
 Notebook 01. Cut the tensor into N chunks. In each of N-1 steps every rank sends one chunk to the
 next rank and receives another from the previous one, to which it adds its own. A chunk collects the
-others' summands on its way round, and is complete when it comes to its owner: rank i owns chunk i.
+ranks' summands on its way round, and is complete when it arrives at its owner: rank i owns chunk i.
 
-Each rank sends every chunk but its own once: (N-1)/N·S bytes. It is the first half of the ring
-all-reduce, and on its own what ZeRO does to gradients (lesson 04).
+Each rank sends every chunk but its own once: (N-1)/N·S bytes. This is the first half of the ring
+all-reduce; on its own, it is what ZeRO does to gradients (lesson 04).
 
 Rules: chunks are cut as `torch.Tensor.tensor_split` cuts the flattened tensor into `group.size`
-parts, so they need not be equal, and may be empty. The chunk keeps the tensor's dtype. `tensor` may
-be overwritten: nobody reads it afterwards. A rank talks to its two neighbours on the ring alone,
-one message a step: `group.index`, `group.next`, `group.previous`, `group.size`.
+parts, so they may differ in size, and may be empty. The chunk keeps the tensor's dtype. `tensor`
+may be overwritten: nobody reads it afterwards. In each step, a rank sends one message to the next
+rank on the ring and receives one from the previous rank: `group.index`, `group.next`,
+`group.previous`, `group.size`.
 """
 
 import torch
@@ -28,7 +29,7 @@ def ring_reduce_scatter(tensor: torch.Tensor, group: Group, op: str = "sum") -> 
         op: `sum`, `avg` or `max`.
 
     Returns:
-        Chunk `group.index` of the result, one row.
+        Chunk `group.index` of the result, one dimension.
     """
     # BEGIN SOLUTION
     chunks = tensor.reshape(-1).tensor_split(group.size)

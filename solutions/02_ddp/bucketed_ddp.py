@@ -1,34 +1,35 @@
 """Bucketed DDP: gradients live in flat buckets, and a bucket is sent as soon as it is full.
 
-Notebook 02. This is what PyTorch's DistributedDataParallel does: few large all-reduces instead of
-many small ones, and all but the last go on while backward still computes.
+Notebook 02. This is what PyTorch's DistributedDataParallel does: it makes a few large all-reduces
+instead of many small ones, and all but the last run while backward still computes.
 
     ddp = BucketedDDP(model, group, buckets)   # the replicas are equal already
     loss(ddp(x), y).backward()                 # buckets are sent while this runs
     ddp.synchronize()                          # now every gradient is the mean over the group
     optimizer.step()
 
-`buckets` holds every parameter that is trained once, as `build_buckets` makes it: bucket 0 is the
-one whose gradients should come first. It is the same on every rank. Rules:
+`buckets` holds every trained parameter exactly once, as `build_buckets` returns it: the gradients
+of bucket 0 should be ready first. It is the same on every rank. Rules:
 
-1. Each bucket has one flat tensor of its dtype, made once. After `synchronize()`, the gradient of
-   each parameter is a view of it, with the parameter's shape, in every step. So nothing is copied
-   back, and `zero_grad(set_to_none=False)` empties the bucket itself.
+1. Each bucket has one flat tensor of its dtype, made once. After `synchronize()`, in every step,
+   the gradient of each parameter is a view of it, with the parameter's shape. So nothing is copied
+   back, and `zero_grad(set_to_none=False)` zeroes the bucket itself.
 2. After `zero_grad(set_to_none=True)`, autograd makes a new gradient outside the bucket. Copy it
-   in, and make the view the gradient again. If the gradient is the view already, leave its value: a
+   in, and make the view the gradient again. If the gradient already is the view, leave its value: a
    second step without `zero_grad` adds to it.
 3. A bucket is full when all its gradients are ready. Start its all-reduce at that moment, with
-   `async_op=True`, but in the order of the list: bucket 1 never before bucket 0. Ranks whose
-   gradients come in different orders must still send the same bucket at the same time.
-4. A parameter may get no gradient on this rank, while others have one for it. Then its bucket is
-   not full at the end of backward, and `synchronize()` sends it, and all those behind it. What has
-   no gradient (`grad` is None) counts as zeros there, not as what is left in the bucket from the
+   `async_op=True`, but keep to the order of the list: bucket 1 never starts before bucket 0. Even
+   if gradients come in different orders on different ranks, all ranks must send the same buckets in
+   the same order.
+4. A parameter may get no gradient on this rank although it has one on others. Then its bucket is
+   not full at the end of backward, and `synchronize()` sends it and all those after it. A parameter
+   without a gradient (`grad` is None) counts as zeros, not as what is left in the bucket from the
    step before. A parameter that no rank uses may end with zeros or without a gradient.
-5. `synchronize()` waits for all that is under way; nothing is waited for before. It is called once
-   after each backward, and the next step begins again.
+5. `synchronize()` waits for all all-reduces that are under way; wait for none of them earlier. It
+   is called once after each backward, and then everything is ready for the next step.
 
-One all-reduce for each bucket and step, and no other communication in a step. Autograd tells you
-that a gradient is ready by `parameter.register_post_accumulate_grad_hook(hook)`: it calls
+Make one all-reduce for each bucket and step, and no other communication in a step. To learn when a
+gradient is ready, use `parameter.register_post_accumulate_grad_hook(hook)`: autograd calls
 `hook(parameter)` once in each backward, when `parameter.grad` is complete.
 """
 
@@ -46,7 +47,7 @@ class BucketedDDP(nn.Module):
     Args:
         module: this rank's replica, equal to the others'.
         group: the ranks that have one.
-        buckets: lists of the module's parameters, which are contiguous; each list of one dtype.
+        buckets: lists of the module's parameters, each list of one dtype; all are contiguous.
     """
 
     def __init__(self, module: nn.Module, group: Group, buckets: list[list[nn.Parameter]]) -> None:
@@ -71,7 +72,7 @@ class BucketedDDP(nn.Module):
         return self.module(*args, **kwargs)
 
     def on_gradient(self, parameter: nn.Parameter) -> None:
-        """What to do when a gradient is ready; a place for your hook, if you like."""
+        """Called when a gradient is ready, if you register it as your hook."""
         # BEGIN SOLUTION: take the gradient into its bucket, and start what can be started
         view = self.views[parameter]
         if parameter.grad is None:
@@ -89,7 +90,7 @@ class BucketedDDP(nn.Module):
         # END SOLUTION
 
     def synchronize(self) -> None:
-        """Sends what has not been sent, and waits; every rank calls it once after each backward."""
+        """Sends the buckets that are left, and waits; called by every rank after each backward."""
         # BEGIN SOLUTION: send what is left, wait, and begin again
         for parameter in self.views:
             if parameter not in self.arrived:

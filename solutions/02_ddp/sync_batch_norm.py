@@ -1,31 +1,33 @@
 """Batch norm over the batch of all ranks, from sums that are added up in one all-reduce.
 
 Notebook 02. In training, batch norm normalises each feature by its mean and variance over the
-batch. With data parallelism the batch lies on several ranks, and a rank that uses only its own rows
-trains another network than one process would: the fewer rows, the noisier. Means and variances of
-parts cannot just be averaged, but sums can be added: from [Σx, Σx², n] over all rows of all ranks
+batch. With data parallelism the batch is spread over several ranks, and a rank that uses only its
+own rows trains a different network than one process would: the fewer rows, the noisier. Means and
+variances of parts cannot simply be averaged, but sums can be added: [Σx, Σx², n] over all rows of
+all ranks gives
 
     mean = Σx / n      var = Σx² / n - mean²      y = (x - mean) / sqrt(var + eps)·weight + bias
 
 Rules for training mode:
 
-1. One all-reduce in forward, of 2C+1 numbers for C features, and one in backward. Ranks may have
-   different numbers of rows, also one row or none; only n summed over the ranks is above 1.
+1. Make one all-reduce in forward, of 2C+1 numbers for C features, and one in backward. Ranks may
+   have different numbers of rows, also one row or none; n, the sum over the ranks, is above 1.
 2. The outputs are those that `nn.BatchNorm1d` in one process gives for the rows of all ranks
-   together, and so are the gradients of the input: gradients of the *sum* of all ranks' losses. A
-   rank's row moves mean and variance on every rank, so gradient flows through the sums as well, and
-   back across the ranks. The sum over ranks is linear: its backward is the same sum, of gradients.
-3. The gradients of weight and bias are this rank's own summands; adding them up over the ranks is
-   data parallelism's work, as for all other parameters.
+   together. The gradients of the input are those of the *sum* of all ranks' losses, also as in one
+   process. Each row changes the mean and the variance on every rank, so gradients flow through the
+   sums as well, back across the ranks. The sum over ranks is linear: its backward is the same sum,
+   of gradients.
+3. The gradients of weight and bias are this rank's own summands. Adding them up over the ranks is
+   the job of data parallelism, as for all other parameters.
 4. running_mean and running_var move towards the mean and the *unbiased* variance n/(n-1)·var over
    all ranks: running = (1 - momentum)·running + momentum·new. They are not part of the graph.
 
 In evaluation mode the running statistics are used instead, and nothing is sent.
 
-All of it is in float64 here. In float32, Σx² - (Σx)²/n loses the variance if the mean is large:
+Everything is in float64 here. In float32, Σx² - (Σx)²/n loses the variance if the mean is large:
 `SyncBatchNorm` of `course_lib.parallel` shows what to do about it. `all_reduce` of
-`course_lib.comm` works in place, and autograd does not see it: that is what the autograd function
-is for.
+`course_lib.comm` works in place and is invisible to autograd: that is why there is the autograd
+function below.
 """
 
 from typing import Any
@@ -37,14 +39,14 @@ from course_lib.comm import Group, all_reduce
 
 
 class SumOverRanks(torch.autograd.Function):
-    """The sum of a tensor over the ranks, through which gradients flow; yours to use or not.
+    """The sum of a tensor over the ranks, through which gradients flow. You may use it or not.
 
     Use it as `total = SumOverRanks.apply(tensor, group)`.
     """
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, group: Group) -> torch.Tensor:
-        """The sum of all ranks' tensors, in a new tensor."""
+        """Returns the sum of all ranks' tensors, a new tensor."""
         # BEGIN SOLUTION: the sum over the ranks
         ctx.group = group  # mutate: same
         total = tensor.clone()
@@ -54,7 +56,7 @@ class SumOverRanks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """From the gradient of the sum, different on each rank, to that of this rank's summand."""
+        """Takes this rank's gradient of the sum, and returns the gradient of its summand."""
         # BEGIN SOLUTION: the gradient of this rank's summand; None for the group
         total = grad.clone()
         all_reduce(total, ctx.group)
@@ -63,7 +65,7 @@ class SumOverRanks(torch.autograd.Function):
 
 
 class SyncBatchNorm1d(nn.Module):
-    """Batch norm of inputs (B, C) over the rows of all ranks.
+    """Batch norm of inputs [B, C] over the rows of all ranks.
 
     Args:
         num_features: C.
@@ -83,7 +85,7 @@ class SyncBatchNorm1d(nn.Module):
         self.register_buffer("running_var", torch.ones(num_features, dtype=torch.float64))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalises x (B, C): by all ranks' rows in training, by the running statistics else."""
+        """Normalises x [B, C]: with all ranks' rows in training, else by running statistics."""
         # BEGIN SOLUTION: statistics, running statistics, output
         mean, var = self.running_mean, self.running_var
         if self.training:

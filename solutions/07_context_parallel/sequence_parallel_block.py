@@ -1,35 +1,38 @@
 """A feed-forward block whose activations stay cut along the sequence: sequence parallelism.
 
 Notebook 07. Tensor parallelism cuts the two matrices of `x + down(gelu(up(norm(x))))`, but every
-rank still holds the whole x, and does the same norm on it. An all-reduce is a reduce-scatter and an
-all-gather: take it apart, and between the two each rank has 1/N of the sequence (S bytes is x):
+rank still holds the whole x, and computes the same norm of it. An all-reduce is a reduce-scatter
+followed by an all-gather: take the two apart, and between them each rank has 1/N of the sequence:
 
                          before the block     before `up`     after `down`     after the block
     tensor parallel      x whole              nothing         all-reduce       y whole
     sequence parallel    x a shard            all-gather      reduce-scatter   y a shard
 
-The same 2(N-1)/N·S bytes forward, and the same backward; but norm, residual and dropout work on
-1/N of the tokens, and what autograd keeps for them is 1/N.
+Both send 2(N-1)/N·S bytes forward, with S the bytes of the whole x, and as many backward. But norm,
+residual and dropout work on 1/N of the tokens, and autograd keeps only 1/N of the activations for
+them.
 
 Rules, for rank r = `group.index` of N ranks:
 
-1. x is this rank's shard [B, T/N, D] of the sequence, part r; so is the result. `norm` works on the
-   shard (`F.layer_norm` or the module itself), before anything is gathered.
+1. x is this rank's shard [B, T/N, D] of the sequence, part r, and so is the result. `norm` works on
+   the shard (use `F.layer_norm` or the module itself), before anything is gathered.
 2. `up` is cut into rows and `down` into columns as `tensor_split` cuts F into N parts: F need not
-   be a multiple of N. The cuts `up` [F/N, D] and `down` [D, F/N] are `nn.Parameter`s with memory of
-   their own. The linear layer `up` has no bias; that of `down` (or None) stays whole on every rank,
-   as `bias` [D], and is added once. No other parameters but those of `norm`.
-3. Gradients are those of the sum of all ranks' losses, in one process: x.grad for this shard,
-   `up.grad` and `down.grad` the slices.
+   be a multiple of N. The parts `up` [F/N, D] and `down` [D, F/N] are `nn.Parameter`s, each in its
+   own memory. The linear layer `up` has no bias. That of `down`, if there is one, is whole on every
+   rank as the parameter `bias` [D], and is added once. The only other parameters are those of
+   `norm`.
+3. Gradients are those of the sum of all ranks' losses in one process: x.grad is that of this shard,
+   `up.grad` and `down.grad` are the matching slices.
 4. `norm.weight`, `norm.bias` and `bias` are replicated, but each rank sees only its own tokens: in
    each backward their gradients are summed over the ranks, so that all ranks hold the whole ones.
-   Several backwards may come before a step: gradients add up as they always do.
-5. Bytes: (N-1)/N·S for one all-gather and the same for one reduce-scatter forward, and the same
-   backward; beyond that only 2(N-1)/N times the bytes of the replicated parameters, backward.
+   There may be several backwards before a step: gradients add up as usual.
+5. Each rank sends (N-1)/N·S bytes in one all-gather and as many in one reduce-scatter forward, and
+   the same backward. Besides, it sends only 2(N-1)/N times the bytes of the replicated parameters,
+   in backward.
 
-Yours to use: `all_gather_to_group(tensor, dim, group)` (backward: reduce-scatter),
+You may use `all_gather_to_group(tensor, dim, group)` (backward: reduce-scatter),
 `reduce_scatter_in_group(tensor, dim, group)` (backward: all-gather), `copy_to_group(tensor, group)`
-(forward: nothing; backward: all-reduce, for a parameter as for any tensor), and torch.
+(forward: nothing; backward: all-reduce, of parameters as of any tensor), and torch.
 """
 
 import torch
@@ -49,7 +52,7 @@ class SequenceParallelBlock(nn.Module):
         group: the N ranks.
 
     Attributes:
-        norm: the module that was given.
+        norm: the module from the arguments.
         up: [F/N, D].
         down: [D, F/N].
         bias: [D], or None.
@@ -69,7 +72,7 @@ class SequenceParallelBlock(nn.Module):
         # END SOLUTION
 
     def forward(self, x_BtD: torch.Tensor) -> torch.Tensor:
-        """This rank's shard [B, T/N, D] of the sequence, to the same."""
+        """Takes and returns this rank's shard [B, T/N, D] of the sequence."""
         # BEGIN SOLUTION: norm, gather, up, down, scatter, bias
         norm, group = self.norm, self.group
         weight, bias = copy_to_group(norm.weight, group), copy_to_group(norm.bias, group)

@@ -7,26 +7,27 @@ rank works at a time. With m micro-batches, rank 1 runs the first while rank 0 r
     rank 0   F0 F1 F2 .. .. B0 B1 B2          F2: forward of micro-batch 2
     rank 1   .. F0 F1 F2 B0 B1 B2 ..          B2: its backward
 
-This is one step on one rank: *all forwards, then all backwards*. Autograd knows nothing of other
-ranks, so the graph is cut at each border between two stages, and you carry it over by hand:
+Write one step of one rank: *all forwards, then all backwards*. Autograd knows nothing of other
+ranks, so the graph is cut at each border between two stages, and you connect it by hand:
 
     forward    receive the activations; they are a leaf that must require a gradient, or there is
                none to send back; run the stage; send its output on
     backward   receive the gradient of that output; run the stage's backward with it; send back the
-               gradient of the activations that had come in
+               gradient of the activations that were received
 
 Rules
-- Stage s is on index s of the group. Messages alone: `send`, `recv`, `isend`, `irecv` of
-  `course_lib.comm`; no collective. For each micro-batch and border, one message there and one back.
-- Forwards in the order of the micro-batches. Backwards too, or in the opposite order: messages
-  carry no names, so all ranks must use the same.
+- Stage s is on index s of the group. Use only messages: `send`, `recv`, `isend`, `irecv` of
+  `course_lib.comm`; no collective. Send one message in each direction for each micro-batch and each
+  border between two stages.
+- Run the forwards in the order of the micro-batches, and the backwards in the same or in the
+  opposite order. Messages carry no names, so all ranks must use the same order.
 - The gradients are those of the *mean* of the micro-batches' losses. They are added to what is in
-  `grad`, as autograd does; zeroing and stepping are the caller's.
-- There may be fewer micro-batches than ranks, and one rank alone. Inputs may be tokens (int64).
-- On return nothing is under way: whatever was started has been waited for.
+  `grad`, as autograd does; the caller zeroes gradients and steps.
+- There may be fewer micro-batches than ranks, and only one rank. Inputs may be tokens (int64).
+- When the function returns, nothing is under way: everything that was started has been waited for.
 
-It costs m activations and m gradients at each border, and every rank holds what all m forwards have
-kept. A blocking `send` is good enough here: why can it not come to a deadlock?
+Each border carries m activations and m gradients, and every rank holds what all m forwards have
+kept. A blocking `send` is good enough here: why can it not deadlock?
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +39,7 @@ from course_lib.comm import Group, recv, send
 
 
 def received(like: torch.Tensor, source: int, group: Group) -> torch.Tensor:
-    """A new tensor like `like`, with what index `source` has sent. Use it or not."""
+    """Receives a tensor like `like` from index `source`, in a new tensor. You may use it or not."""
     buffer = torch.empty_like(like)
     recv(buffer, source, group)
     return buffer
@@ -51,20 +52,20 @@ def gpipe_step(
     like: torch.Tensor,
     group: Group,
 ) -> list[torch.Tensor]:
-    """All forwards, then all backwards, of this rank's stage.
+    """Runs all forwards, then all backwards, of this rank's stage.
 
     Args:
         stage: this rank's part of the model; one tensor in, one out.
         micro_batches: (inputs, targets) of each, all with the same number of rows; the same list on
             every rank. Only the first stage uses the inputs, and only the last the targets.
         loss: `loss(outputs, targets)`, the mean over a micro-batch.
-        like: has the shape and dtype of what goes over a border for one micro-batch, both ways and
-            at every border. Its values mean nothing.
+        like: a tensor with the shape and dtype of every message: one micro-batch's activations or
+            gradients at any border. Its values mean nothing.
         group: the stages' ranks; not always all ranks of the job.
 
     Returns:
-        On the last stage the loss of each micro-batch, in order: without a graph, and not divided.
-        An empty list on the other ranks.
+        On the last stage the loss of each micro-batch, in order, without a graph and not divided by
+        their number. On the other ranks an empty list.
     """
     # BEGIN SOLUTION
     kept, losses = [], []  # mutate: same

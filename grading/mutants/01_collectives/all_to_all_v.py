@@ -46,7 +46,7 @@ WRONG = [
 -        for work in under_way:
 -            work.wait()
 '''),
-    Wrong("everything_to_everybody", ["each byte is sent once", "everybody gets everything"], '''
+    Wrong("everything_to_everybody", ["each byte is sent once", "every rank gets everything"], '''
 -        under_way = []
 -        if outputs[source].numel():
 -            under_way.append(irecv(outputs[source], source, group))

@@ -56,11 +56,11 @@ WRONG = [
 +            recv(narrow, (group.index - reach) % group.size, group)
 +            tensor.copy_(narrow)
 '''),
-    Wrong("ignores_the_source", ["rank 0 kept its own tensor", "counted from the source"], '''
+    Wrong("ignores_the_source", ["rank 0 kept its own tensor", "count places from the source"], '''
 -    place = (group.index - source) % group.size  # how far behind the source
 +    place = group.index  # how far behind the source
 '''),
-    Wrong("loop_from_source", ["number of rounds", "the source sends to all", "one after the other"], '''
+    Wrong("loop_from_source", ["number of rounds", "the source sends to all", "one after another"], '''
 -    place = (group.index - source) % group.size  # how far behind the source
 -    reach = 1  # places 0 ... reach-1 have the tensor
 -    while reach < group.size:
@@ -122,7 +122,7 @@ WRONG = [
 -            recv(tensor, (group.index - reach) % group.size, group)
 +            recv(tensor, place - reach, group)
 '''),
-    Wrong("source_with_the_wrong_sign", ["but the source is rank", "counted from the source"], '''
+    Wrong("source_with_the_wrong_sign", ["but the source is rank", "count places from the source"], '''
 -    place = (group.index - source) % group.size  # how far behind the source
 +    place = (group.index + source) % group.size  # how far behind the source
 '''),

@@ -33,7 +33,7 @@ WRONG = [
 +    data = tensor.contiguous().view(-1)
 +    power = 1 << (group.size.bit_length() - 1)  # the largest power of two in N
 '''),
-    Wrong("doubling", ["that is doubling; send halves"], '''
+    Wrong("doubling", ["send only halves"], '''
 -    data = tensor.contiguous().view(-1)
 -    power = 1 << (group.size.bit_length() - 1)  # the largest power of two in N
 @@
@@ -63,7 +63,7 @@ WRONG = [
 +    data = tensor.contiguous().view(-1)
 +    power = 1 << (group.size.bit_length() - 1)  # the largest power of two in N
 '''),
-    Wrong("leaves_the_rest_out", ["they must hand in their tensors first"], '''
+    Wrong("leaves_the_rest_out", ["they must send their tensors first"], '''
 -    data = tensor.contiguous().view(-1)
 -    power = 1 << (group.size.bit_length() - 1)  # the largest power of two in N
 @@

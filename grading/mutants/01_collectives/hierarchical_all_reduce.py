@@ -25,7 +25,7 @@ WRONG = [
 +    ring_pass(chunks, world.index - 1, world, adds=True)
 +    ring_pass(chunks, world.index, world, adds=False)
 '''),
-    Wrong("leaders", ["one rank of each node speaks for it"], '''
+    Wrong("leaders", ["one rank sends for its whole node"], '''
  from course_lib.comm import Group, exchange
 +from course_lib.comm import recv, send
 @@
@@ -66,7 +66,7 @@ WRONG = [
 -    ring_pass(pieces, between.index - 1, between, adds=True)
 -    ring_pass(pieces, between.index, between, adds=False)  # now it is the sum over all nodes
 '''),
-    Wrong("part_to_every_node", ["let it go round in pieces"], '''
+    Wrong("part_to_every_node", ["pass the pieces round"], '''
 -    pieces = parts[node.index].tensor_split(between.size)
 -    ring_pass(pieces, between.index - 1, between, adds=True)
 -    ring_pass(pieces, between.index, between, adds=False)  # now it is the sum over all nodes

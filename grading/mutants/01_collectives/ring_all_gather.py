@@ -233,7 +233,7 @@ WRONG = [
 +        recv(parts[taking % group.size], group.previous, group)
 +        send(parts[giving % group.size], group.next, group)
 '''),
-    Wrong("straight_to_everybody", ["straight to everybody", "messages leave the ring"], '''
+    Wrong("straight_to_everybody", ["directly to all others", "messages leave the ring"], '''
 -    for step in range(group.size - 1):
 -        giving, taking = group.index - step, group.index - step - 1
 -        exchange(

@@ -171,7 +171,7 @@ WRONG = [
 -        mine = chunks[(group.index - step - 2) % group.size]
 +        mine = chunks[(group.index - step - 3) % group.size]
 '''),
-    Wrong("reads_before_wait", ["before its message was there"], '''
+    Wrong("reads_before_wait", ["before its message had arrived"], '''
  from course_lib.comm import Group, exchange
 +from course_lib.comm import irecv, isend
 @@
@@ -235,7 +235,7 @@ WRONG = [
 -    return passing / group.size if op == "avg" else passing
 +    return comm.ring_reduce_scatter(tensor, group, op)
 '''),
-    Wrong("view_of_memory", ["cut in the order of the memory"], '''
+    Wrong("view_of_memory", ["cut in the order of memory"], '''
 -    chunks = tensor.reshape(-1).tensor_split(group.size)
 +    chunks = (tensor if tensor.is_contiguous() else tensor.t().contiguous()).view(-1).tensor_split(group.size)
 '''),

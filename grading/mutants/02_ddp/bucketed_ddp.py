@@ -14,7 +14,7 @@ WRONG = [
 -        self.arrived.clear()  # mutate: same
 '''),
     Wrong("asks_first_who_is_used", ["more calls than buckets"], '''
-         """Sends what has not been sent, and waits; every rank calls it once after each backward."""
+         """Sends the buckets that are left, and waits; called by every rank after each backward."""
 +        all_reduce(torch.tensor([len(self.arrived)]), self.group)
 '''),
     Wrong("blocking", ["was waited for during backward"], '''
@@ -39,14 +39,14 @@ WRONG = [
 +        for flat in self.flats:
 +            flat /= self.group.size
 '''),
-    Wrong("copies_back", ["do not lie in one tensor"], '''
+    Wrong("copies_back", ["are not in one tensor"], '''
 -        parameter.grad = view
 @@
              work.wait()
 +        for parameter, view in self.views.items():
 +            parameter.grad = view.clone()
 '''),
-    Wrong("divides_by_the_world", ["gradients that come in another order", "0.666667 times"], '''
+    Wrong("divides_by_the_world", ["gradients that come in a different order", "0.666667 times"], '''
 +import os
  from typing import Any
 @@
@@ -113,7 +113,7 @@ WRONG = [
 -            if parameter not in self.arrived:
 -                self.on_gradient(parameter)
 '''),
-    Wrong("new_flat_each_step", ["lie in another tensor than before"], '''
+    Wrong("new_flat_each_step", ["are in a different tensor than before"], '''
 -            if not self.arrived.issuperset(self.buckets[number]):
 +            bucket = self.buckets[number]
 +            if not self.arrived.issuperset(bucket):
@@ -156,7 +156,7 @@ WRONG = [
 +            kinds[p.dtype].append(p)
 +        self.buckets = buckets = list(kinds.values())
 '''),
-    Wrong("order_of_arrival", ["another order on another rank", "wrong value"], '''
+    Wrong("order_of_arrival", ["a different order on another rank", "wrong value"], '''
 -        while len(self.under_way) < len(self.buckets):
 -            number = len(self.under_way)  # of the bucket whose turn it is
 -            if not self.arrived.issuperset(self.buckets[number]):
@@ -217,7 +217,7 @@ WRONG = [
 -        return self.module(*args, **kwargs)
 -
 -    def on_gradient(self, parameter: nn.Parameter) -> None:
--        """What to do when a gradient is ready; a place for your hook, if you like."""
+-        """Called when a gradient is ready, if you register it as your hook."""
 -        # BEGIN SOLUTION: take the gradient into its bucket, and start what can be started
 -        view = self.views[parameter]
 -        if parameter.grad is None:

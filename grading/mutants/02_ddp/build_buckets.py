@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("closed_late", ["grew over the cap"], '''
+    Wrong("closed_late", ["has grown over the cap"], '''
      """
 +    trained = dict.fromkeys(p for p in params if p.requires_grad)
 @@

@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("after_the_backward", ["all are launched after the backward", "nothing is left to overlap with"], '''
+    Wrong("after_the_backward", ["all are launched after the backward", "there is nothing left to overlap with"], '''
 -        self._under_way: list[Work] = []
 -        # BEGIN SOLUTION: register a hook on each parameter that requires a gradient
 -        for parameter in module.parameters():
@@ -13,7 +13,7 @@ WRONG = [
 +        pass
 @@
 -    def _launch(self, parameter: torch.Tensor) -> None:
--        """The hook: the gradient of this parameter is complete."""
+-        """The hook, called when the gradient of this parameter is complete."""
 -        # BEGIN SOLUTION: launch the all-reduce, and remember what is under way
 -        work = all_reduce(parameter.grad, self.group, "avg", async_op=True)
 -        self._under_way.append(work)
@@ -142,7 +142,7 @@ WRONG = [
 +            self._under_way.append(all_reduce(self._last.grad, self.group, "avg", async_op=True))
 +        self._last = parameter
 @@
-         """Returns when all gradients are means; called between backward and step."""
+         """Returns when all gradients are means. Called between backward and step."""
 +        self._under_way.append(all_reduce(self._last.grad, self.group, "avg", async_op=True))
 +        self._last = None
 '''),
@@ -160,7 +160,7 @@ WRONG = [
 +        else:
 +            self._under_way.append(all_reduce(parameter.grad, self.group, "avg", async_op=True))
 @@
-         """Returns when all gradients are means; called between backward and step."""
+         """Returns when all gradients are means. Called between backward and step."""
 +        for parameter in self._rest:
 +            self._under_way.append(all_reduce(parameter.grad, self.group, "avg", async_op=True))
 +        self._rest.clear()
@@ -204,7 +204,7 @@ WRONG = [
 -        return self.module(*args, **kwargs)
 -
 -    def _launch(self, parameter: torch.Tensor) -> None:
--        """The hook: the gradient of this parameter is complete."""
+-        """The hook, called when the gradient of this parameter is complete."""
 -        # BEGIN SOLUTION: launch the all-reduce, and remember what is under way
 -        work = all_reduce(parameter.grad, self.group, "avg", async_op=True)
 -        self._under_way.append(work)

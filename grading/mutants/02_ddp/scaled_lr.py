@@ -21,7 +21,7 @@ WRONG = [
 -    factor = local_batch * world / base_batch
 +    factor = local_batch / base_batch
 '''),
-    Wrong("negative_batch", ["where nothing but noise is left", "B is infinite"], '''
+    Wrong("negative_batch", ["where the gradient is only noise", "B is infinite"], '''
 -    return float(noise / signal) if signal > 0 else math.inf
 +    return float(noise / signal)
 '''),
@@ -63,7 +63,7 @@ WRONG = [
 -    factor = local_batch * world / base_batch
 +    factor = world
 '''),
-    Wrong("warms_up_from_zero", ["warmed up from 0: it begins with base_lr"], '''
+    Wrong("warms_up_from_zero", ["warmed up from 0: it must begin with base_lr"], '''
 -    return base_lr + (target - base_lr) * step / warmup
 +    return target * step / warmup
 '''),

@@ -66,7 +66,7 @@ WRONG = [
 +        order = torch.cat([order, order[: -n % world]])  # too short if n < world
 +    return order[rank::world]
 '''),
-    Wrong("pads_with_n", ["numbers that no example has"], '''
+    Wrong("pads_with_n", ["has numbers that are not examples"], '''
 -    each = n // world if drop_last else -(-n // world)
 -    padded = order.repeat(world)[: each * world]
 -    return padded[rank::world]
@@ -96,7 +96,7 @@ WRONG = [
 +        return order[: n // world * world][rank::world]
 +    return torch.cat([order, order[:1].repeat(-n % world)])[rank::world]
 '''),
-    Wrong("returns_a_list", ["is no int64 tensor of one dimension"], '''
+    Wrong("returns_a_list", ["is not an int64 tensor of one dimension"], '''
 -    padded = order.repeat(world)[: each * world]
 -    return padded[rank::world]
 +    return order.repeat(world)[: each * world][rank::world].tolist()
@@ -127,7 +127,7 @@ WRONG = [
 -    return padded[rank::world]
 +    return order.repeat(world)[: each * world][rank::world]
 '''),
-    Wrong("shuffles_its_own_share", ["sees the same examples in every epoch", "not each share by itself"], '''
+    Wrong("shuffles_its_own_share", ["sees the same examples in every epoch", "instead of shuffling each share"], '''
 -    order = torch.randperm(n, generator=generator)
 @@
 -    padded = order.repeat(world)[: each * world]
@@ -153,7 +153,7 @@ WRONG = [
 +    turn = epoch // 2 if drop_last else epoch
 +    generator = torch.Generator().manual_seed(seed * 1_000_003 + turn)
 '''),
-    Wrong("shifts_the_order", ["is no shuffle"], '''
+    Wrong("shifts_the_order", ["is not a shuffle"], '''
 -    order = torch.randperm(n, generator=generator)
 +    order = torch.arange(n).roll(int(torch.randint(1, n + 1, (), generator=generator)))
 '''),

@@ -14,7 +14,7 @@ WRONG = [
 -        there, host = packed
 +        there, host, *_ = packed
 '''),
-    Wrong("kept_after_backward", ["was kept"], '''
+    Wrong("kept_after_backward", ["is kept"], '''
      resident = {w.untyped_storage().data_ptr() for w in weights}  # mutate: same
 +    back = link.__dict__.setdefault("back", {})
 @@
@@ -42,7 +42,7 @@ WRONG = [
 +
 +    return torch.autograd.graph.saved_tensors_hooks(keep, keep)
 '''),
-    Wrong("small_ones_travel", ["small tensors travel"], '''
+    Wrong("small_ones_travel", ["small tensors are copied"], '''
 -        stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest
 +        stays = tensor.untyped_storage().data_ptr() in resident
 '''),

@@ -95,7 +95,7 @@ WRONG = [
 +        if len(whole) <= 4 or zlib.crc32(whole[4:]) != int.from_bytes(whole[:4], "little"):
 +            raise TornFile("the checksum does not fit")
 '''),
-    Wrong("no_checksum", ["layer.7 was read", "although", "the checksum is of all bytes"], '''
+    Wrong("no_checksum", ["layer.7 was read", "although", "the checksum must cover all bytes"], '''
 -        flat = tensor.detach().contiguous().view(-1)  # mutate: same
 -        data = flat.view(torch.uint8).numpy().tobytes()
 +        data = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
@@ -104,7 +104,7 @@ WRONG = [
 -        if len(whole) <= 4 or zlib.crc32(whole[4:]) != checksum:  # mutate: same
 +        if len(whole) < 4:
 '''),
-    Wrong("no_sync", ["write never came to its sync"], '''
+    Wrong("no_sync", ["write never reached its sync"], '''
 -        flat = tensor.detach().contiguous().view(-1)  # mutate: same
 -        data = flat.view(torch.uint8).numpy().tobytes()
 +        data = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
@@ -115,7 +115,7 @@ WRONG = [
 -        if len(whole) <= 4 or zlib.crc32(whole[4:]) != checksum:  # mutate: same
 +        if len(whole) <= 4 or zlib.crc32(whole[4:]) != int.from_bytes(whole[:4], "little"):
 '''),
-    Wrong("not_contiguous", ["in another order"], '''
+    Wrong("not_contiguous", ["in a different order"], '''
 -        flat = tensor.detach().contiguous().view(-1)  # mutate: same
 -        data = flat.view(torch.uint8).numpy().tobytes()
 +        data = torch.as_strided(tensor.detach(), (tensor.numel(),), (1,)).view(torch.uint8).numpy().tobytes()
@@ -238,7 +238,7 @@ WRONG = [
 -        if len(whole) <= 4 or zlib.crc32(whole[4:]) != checksum:  # mutate: same
 +        if len(whole) <= 4 or zlib.crc32(whole[4:]) != int.from_bytes(whole[:4], "little"):
 '''),
-    Wrong("the_file_itself", ["the first one is the file itself"], '''
+    Wrong("the_file_itself", ["the first one shares memory with the file"], '''
          self.executor = executor
 +    cache: dict[str, torch.Tensor] = {}
 @@
@@ -254,7 +254,7 @@ WRONG = [
 +        if tensor.dtype == torch.float64:
 +            return self.cache.setdefault(name, tensor)
 '''),
-    Wrong("waits_for_the_next", ["waited for before this one is given out"], '''
+    Wrong("waits_for_the_next", ["waited for before this tensor is yielded"], '''
 -        flat = tensor.detach().contiguous().view(-1)  # mutate: same
 -        data = flat.view(torch.uint8).numpy().tobytes()
 +        data = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()

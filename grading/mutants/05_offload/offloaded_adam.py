@@ -31,7 +31,7 @@ WRONG = [
 -        for p, _ in self.pairs:
 +        for p in self.parameters:
 '''),
-    Wrong("everything_up", ["a parameter without a gradient travels"], '''
+    Wrong("everything_up", ["a parameter without a gradient is copied"], '''
 -        self.pairs = []
 -        for p in parameters:
 -            if p.requires_grad:
@@ -117,7 +117,7 @@ WRONG = [
 -        for p, _ in self.pairs:
 +        for p in self.parameters:
 '''),
-    Wrong("gradients_wide_on_the_link", ["float32 travels"], '''
+    Wrong("gradients_wide_on_the_link", ["float32 is copied"], '''
 -        self.pairs = []
 -        for p in parameters:
 -            if p.requires_grad:
@@ -176,7 +176,7 @@ WRONG = [
 -        for p, _ in self.pairs:
 +        for p in self.parameters:
 '''),
-    Wrong("masters_made_anew", ["the parameters travel down as well", "was read back from the device"], '''
+    Wrong("masters_made_anew", ["the parameters are copied down as well", "was read back from the device"], '''
 -        self.pairs = []
 -        for p in parameters:
 -            if p.requires_grad:
@@ -237,7 +237,7 @@ WRONG = [
 -        for p, _ in self.pairs:
 +        for p in self.parameters:
 '''),
-    Wrong("never_up", ["nothing came up"], '''
+    Wrong("never_up", ["nothing was copied up"], '''
 -        self.pairs = []
 -        for p in parameters:
 -            if p.requires_grad:
@@ -409,7 +409,7 @@ WRONG = [
 -        for p, _ in self.pairs:
 +        for p in self.parameters:
 '''),
-    Wrong("state_copied_both_ways", ["the optimizer's state travels too"], '''
+    Wrong("state_copied_both_ways", ["the optimizer's state is copied too"], '''
 -        self.pairs = []
 -        for p in parameters:
 -            if p.requires_grad:
@@ -467,7 +467,7 @@ WRONG = [
 -        for p, _ in self.pairs:
 +        for p in self.parameters:
 '''),
-    Wrong("wide_on_the_link", ["float32 travels"], '''
+    Wrong("wide_on_the_link", ["float32 is copied"], '''
 -        self.pairs = []
 -        for p in parameters:
 -            if p.requires_grad:

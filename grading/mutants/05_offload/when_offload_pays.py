@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("all_in_a_row", ["everything follows everything"], '''
+    Wrong("all_in_a_row", ["everything is added up"], '''
 -    after = max(parameters / update, way)
 +    after = parameters / update + way
 @@
@@ -12,7 +12,7 @@ WRONG = [
 +        after = after + 12 * parameters / read + 12 * parameters / write
 +    return forward + backward + way + after
 '''),
-    Wrong("bits", ["given in bytes"], '''
+    Wrong("bits", ["in bytes, not in bits"], '''
 -    way = 2 * parameters / link
 +    way = 16 * parameters / link
 '''),
@@ -40,11 +40,11 @@ WRONG = [
 -    return high
 +    return max(1, high - 1)
 '''),
-    Wrong("up_then_update", ["side by side"], '''
+    Wrong("up_then_update", ["run at the same time"], '''
 -    after = max(parameters / update, way)
 +    after = parameters / update + way
 '''),
-    Wrong("way_up_forgotten", ["must come up as well"], '''
+    Wrong("way_up_forgotten", ["must also be copied up"], '''
 -    after = max(parameters / update, way)
 +    after = parameters / update
 '''),

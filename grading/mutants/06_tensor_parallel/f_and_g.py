@@ -9,7 +9,7 @@ WRONG = [
 -        return total, None
 +        return grad, None
 '''),
-    Wrong("f_hooks_the_input", ["the gradient of a tensor that is used by f and beside it"], '''
+    Wrong("f_hooks_the_input", ["the gradient of a tensor that is used by f and elsewhere"], '''
 -    return F.apply(tensor, group)
 +    def summed(grad: torch.Tensor) -> torch.Tensor:
 +        total = grad.clone()
@@ -30,7 +30,7 @@ WRONG = [
 +        all_reduce(total, group)
 +        return total
 '''),
-    Wrong("f_sums_the_gradient_in_place", ["the gradient that came in to f", "it was summed in place", "and others may use it"], '''
+    Wrong("f_sums_the_gradient_in_place", ["the incoming gradient of f", "it was summed in place", "and others may use it"], '''
 -        total = grad.clone()
 -        all_reduce(total, ctx.group)
 -        return total, None

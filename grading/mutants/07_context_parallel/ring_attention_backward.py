@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("added_up_locally", ["the parts for all blocks are added up here"], '''
+    Wrong("added_up_locally", ["the parts for all blocks are added up on this rank"], '''
 -        if group.size > 1:
 -            grads = passed_on(grads)
 '''),
@@ -15,7 +15,7 @@ WRONG = [
 +        send(tensor, group.next, group)
 +        recv(incoming, group.previous, group)
 '''),
-    Wrong("brings_the_blocks_home", ["k and v go home as well"], '''
+    Wrong("brings_the_blocks_home", ["k and v return to their rank as well"], '''
 -        if hop < group.size - 1:
 +        if group.size > 1:
 '''),
@@ -28,11 +28,11 @@ WRONG = [
 +            dp = grad_out @ block[1].mT
 +            ds = p * (dp - (p * dp).sum(-1, keepdim=True)) * scale
 '''),
-    Wrong("dv_from_ds", ["dv", "P and dS were exchanged"], '''
+    Wrong("dv_from_ds", ["dv", "P and dS were swapped"], '''
 -            grads[1] += p.mT @ grad_out
 +            grads[1] += ds.mT @ grad_out
 '''),
-    Wrong("dv_stays", ["dv", "the parts for all blocks are added up here"], '''
+    Wrong("dv_stays", ["dv", "the parts for all blocks are added up on this rank"], '''
 -    grads = torch.zeros_like(block)
 +    dk, dv = torch.zeros_like(k), torch.zeros_like(v)
 @@
@@ -46,7 +46,7 @@ WRONG = [
 +            dk = passed_on(dk)
 +    return dq, dk, dv
 '''),
-    Wrong("exp_before_the_difference", ["scores of some thousands", "NaN"], '''
+    Wrong("exp_before_the_difference", ["scores of several thousand", "NaN"], '''
 -            p = (q @ block[0].mT * scale - lse[..., None]).exp()
 +            p = (q @ block[0].mT * scale).exp() / lse[..., None].exp()
 '''),
@@ -127,7 +127,7 @@ WRONG = [
 -            if source == group.index:
 -                p.masked_fill_(future, 0)
 '''),
-    Wrong("not_sent_home", ["one hop more brings them home"], '''
+    Wrong("not_sent_home", ["one more hop brings them"], '''
 -        if group.size > 1:
 '''),
     Wrong("one_hop_short", ["the block of the last hop was left out: one hop short"], '''
@@ -136,7 +136,7 @@ WRONG = [
 +            grads = passed_on(passed_on(grads)) if False else passed_on(grads)
 +            continue
 '''),
-    Wrong("only_own_queries", ["this rank's queries alone: the other ranks' parts never came home"], '''
+    Wrong("only_own_queries", ["this rank's queries alone: the other ranks' parts never returned"], '''
 -            grads[0] += ds.mT @ q
 -            grads[1] += p.mT @ grad_out
 +            if hop == 0:

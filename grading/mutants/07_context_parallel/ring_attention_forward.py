@@ -77,7 +77,7 @@ WRONG = [
 -        for work in works:
 -            work.wait()
 '''),
-    Wrong("brings_the_blocks_home", ["N hops: in the last one each block comes home"], '''
+    Wrong("brings_the_blocks_home", ["N hops: in the last one each block returns"], '''
 -    out, lse = torch.zeros_like(q), q.new_full(q.shape[:-1], -torch.inf)
 +    out, lse = torch.zeros_like(q), torch.full_like(q[..., 0], -torch.inf)
 @@
@@ -102,7 +102,7 @@ WRONG = [
 -    return out, lse
 +    return out / total, (most + total.log())[..., 0]
 '''),
-    Wrong("float32_on_the_wire", ["float32 on the wire"], '''
+    Wrong("float32_on_the_wire", ["it was sent as float32"], '''
 -    out, lse = torch.zeros_like(q), q.new_full(q.shape[:-1], -torch.inf)
 -    block = torch.stack([k, v])
 +    out, lse = torch.zeros_like(q), torch.full_like(q[..., 0], -torch.inf)
@@ -194,7 +194,7 @@ WRONG = [
 -            if source == group.index:
 +            if True:
 '''),
-    Wrong("maximum_begins_at_zero", ["scores of some thousands", "infinity minus infinity"], '''
+    Wrong("maximum_begins_at_zero", ["scores of several thousand", "infinity minus infinity"], '''
 -    out, lse = torch.zeros_like(q), q.new_full(q.shape[:-1], -torch.inf)
 +    out, total = torch.zeros_like(q), torch.zeros_like(q[..., :1])
 +    most = torch.zeros_like(total)
@@ -232,7 +232,7 @@ WRONG = [
 -            if source == group.index:
 -                scores.masked_fill_(future, -torch.inf)
 '''),
-    Wrong("no_maximum", ["scores of some thousands", "infinity minus infinity"], '''
+    Wrong("no_maximum", ["scores of several thousand", "infinity minus infinity"], '''
 -    out, lse = torch.zeros_like(q), q.new_full(q.shape[:-1], -torch.inf)
 +    out, total = torch.zeros_like(q), torch.zeros_like(q[..., :1])
 @@
@@ -247,7 +247,7 @@ WRONG = [
 -    return out, lse
 +    return out / total, total.log()[..., 0]
 '''),
-    Wrong("one_hop_short", ["one hop short"], '''
+    Wrong("one_hop_short", ["one hop is missing"], '''
 -    out, lse = torch.zeros_like(q), q.new_full(q.shape[:-1], -torch.inf)
 +    out, lse = torch.zeros_like(q), torch.full_like(q[..., 0], -torch.inf)
 @@

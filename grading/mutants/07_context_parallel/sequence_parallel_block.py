@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("all_reduce_then_cut", ["an all-reduce that is then cut: a reduce-scatter is half of it"], '''
+    Wrong("all_reduce_then_cut", ["an all-reduce whose result is then cut: a reduce-scatter"], '''
  from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import reduce_from_group, split_to_group
 @@
@@ -114,7 +114,7 @@ WRONG = [
          norm, group = self.norm, self.group
 +        x_BtD = copy_to_group(x_BtD, group)
 '''),
-    Wrong("gather_only_cuts_back", ["the gather's backward only cuts", "half: the gather's backward sends nothing"], '''
+    Wrong("gather_only_cuts_back", ["the gather's backward only cuts", "half as many: the gather's backward sends nothing"], '''
  from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import gather_from_group
 @@
@@ -151,7 +151,7 @@ WRONG = [
 -        whole_BTD = all_gather_to_group(normed_BtD, 1, group)
 +        whole_BTD = all_gather_to_group(normed_BtD, 0, group)
 '''),
-    Wrong("mean_instead_of_sum", ["the mean of the ranks' parts: it takes their sum"], '''
+    Wrong("mean_instead_of_sum", ["the mean of the ranks' parts: it must be their sum"], '''
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
 -        self.up, self.down = (  # mutate: same
@@ -168,7 +168,7 @@ WRONG = [
 -        y_BtD = x_BtD + reduce_scatter_in_group(part_BTD, 1, group)
 +        y_BtD = x_BtD + reduce_scatter_in_group(part_BTD, 1, group) / group.size
 '''),
-    Wrong("mean_of_replicated_gradients", ["the mean over the ranks: it takes their sum"], '''
+    Wrong("mean_of_replicated_gradients", ["the mean over the ranks: it must be their sum"], '''
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
 -        self.up, self.down = (  # mutate: same
@@ -187,7 +187,7 @@ WRONG = [
 +            if replicated.requires_grad:
 +                replicated.register_hook(lambda grad: grad / group.size)
 '''),
-    Wrong("no_reduce", ["this rank's part of F alone: the parts are not added up"], '''
+    Wrong("no_reduce", ["the part of this rank's F alone: the parts are not added up"], '''
  from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import split_to_group
 @@
@@ -226,7 +226,7 @@ WRONG = [
 +        whole_BTD = all_gather_to_group(x_BtD, 1, group)
 +        whole_BTD = F.layer_norm(whole_BTD, norm.normalized_shape, weight, bias, norm.eps)
 '''),
-    Wrong("norm_gradients_not_summed", ["norm.weight.grad", "of this rank's tokens alone: sum it over the ranks", "the small sums are missing"], '''
+    Wrong("norm_gradients_not_summed", ["norm.weight.grad", "of this rank's tokens alone: sum it over the ranks", "the sums of the gradients of norm and bias are missing"], '''
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
 -        self.up, self.down = (  # mutate: same
@@ -261,7 +261,7 @@ WRONG = [
 +        self.down = nn.Parameter(columns[group.index].clone())
 +        self.bias = None if down.bias is None else nn.Parameter(down.bias.detach().clone())
 '''),
-    Wrong("sums_every_gradient", ["up.grad", "summed over the ranks", "but each has another part of F"], '''
+    Wrong("sums_every_gradient", ["up.grad", "summed over the ranks", "but each has its own part of F"], '''
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
 -        self.up, self.down = (  # mutate: same
@@ -307,7 +307,7 @@ WRONG = [
 +    def reduce(self, weight: torch.Tensor) -> None:
 +        all_reduce(weight.grad, self.group)
 '''),
-    Wrong("views_keep_the_whole", ["a view keeps it all alive"], '''
+    Wrong("views_keep_the_whole", ["a view keeps the whole weight alive"], '''
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
 -        self.up, self.down = (  # mutate: same
@@ -321,7 +321,7 @@ WRONG = [
 +        self.down = nn.Parameter(columns[group.index])
 +        self.bias = None if down.bias is None else nn.Parameter(down.bias.detach())
 '''),
-    Wrong("whole_matrices", ["all of it: cut it"], '''
+    Wrong("whole_matrices", ["this is all of it"], '''
 -        rows = up.weight.tensor_split(group.size)[group.index]  # mutate: same
 -        columns = down.weight.tensor_split(group.size, 1)[group.index]
 -        self.up, self.down = (  # mutate: same
@@ -336,7 +336,7 @@ WRONG = [
 -        y_BtD = x_BtD + reduce_scatter_in_group(part_BTD, 1, group)
 +        y_BtD = x_BtD + reduce_scatter_in_group(part_BTD, 1, group) / group.size
 '''),
-    Wrong("whole_output", ["the whole sequence on every rank: reduce-scatter after `down`"], '''
+    Wrong("whole_output", ["every rank has the whole sequence: reduce-scatter after `down`"], '''
  from course_lib.comm import Group, all_gather_to_group, copy_to_group, reduce_scatter_in_group
 +from course_lib.comm import gather_from_group
 @@

@@ -28,11 +28,11 @@ WRONG = [
 +    home = swap(out_BHTC.transpose(1, 2), 1, 2)
 +    return home.unflatten(2, (group.size, -1)).transpose(2, 3).flatten(2, 3)
 '''),
-    Wrong("no_causal_mask", ["no causal mask: a token sees later ones"], '''
+    Wrong("no_causal_mask", ["the causal mask is missing: a token sees later ones"], '''
 -    out_BHTC = F.scaled_dot_product_attention(q, k, v, is_causal=True)
 +    out_BHTC = F.scaled_dot_product_attention(q, k, v)
 '''),
-    Wrong("no_gradient", ["nothing: gradients do not flow", "q.grad", "is no tensor"], '''
+    Wrong("no_gradient", ["nothing is sent: gradients do not flow", "q.grad", "is no tensor"], '''
  from course_lib.comm import Group, exchange_in_group
 +from course_lib.comm import all_to_all
 @@
@@ -51,18 +51,18 @@ WRONG = [
 +    out = out_BHTC.transpose(1, 2).unflatten(1, (-1, group.size)).transpose(1, 2).flatten(1, 2)
 +    return swap(out, 1, 2)
 '''),
-    Wrong("own_tokens_alone", ["each rank's tokens attend to themselves alone"], '''
+    Wrong("own_tokens_alone", ["each rank's tokens attend only to themselves"], '''
 -    q, k, v = (swap(x, 2, 1).transpose(1, 2) for x in (q_BtHC, k_BtHC, v_BtHC))
 +    q, k, v = (x.transpose(1, 2) for x in (q_BtHC, k_BtHC, v_BtHC))
 @@
 -    return swap(out_BHTC.transpose(1, 2), 1, 2)
 +    return out_BHTC.transpose(1, 2)
 '''),
-    Wrong("stays_away", ["the whole sequence of some heads: a last all-to-all brings it home"], '''
+    Wrong("stays_away", ["the whole sequence of some heads: a last all-to-all must return it"], '''
 -    return swap(out_BHTC.transpose(1, 2), 1, 2)
 +    return out_BHTC.transpose(1, 2)
 '''),
-    Wrong("tokens_take_turns", ["tokens in the wrong order: they lie rank after rank"], '''
+    Wrong("tokens_take_turns", ["tokens in the wrong order"], '''
 -    q, k, v = (swap(x, 2, 1).transpose(1, 2) for x in (q_BtHC, k_BtHC, v_BtHC))
 +    def mixed(x: torch.Tensor) -> torch.Tensor:
 +        return x.unflatten(1, (group.size, -1)).transpose(1, 2).flatten(1, 2)

@@ -31,7 +31,7 @@ WRONG = [
 +    early, late = zip(*(shard.tensor_split(2, dim) for shard in shards))
 +    return torch.cat([*early, *reversed(late)], dim)
 '''),
-    Wrong("contiguous", ["one stretch in a row", "uneven work in all"], '''
+    Wrong("contiguous", ["contiguous parts", "uneven work in all"], '''
 -    def both(tensor: torch.Tensor, along: int) -> torch.Tensor:
 -        chunks = tensor.tensor_split(2 * n, along)
 -        return torch.cat([chunks[index], chunks[2 * n - 1 - index]], along)
@@ -63,7 +63,7 @@ WRONG = [
 +    early, late = zip(*(shard.tensor_split(2, dim) for shard in shards))
 +    return torch.cat([*early, *reversed(late)], dim)
 '''),
-    Wrong("drops_the_rest", ["lengths that do not divide by 2n", "the rest that does not divide by 2n is lost"], '''
+    Wrong("drops_the_rest", ["lengths that 2n does not divide", "the remainder is lost"], '''
 -        chunks = tensor.tensor_split(2 * n, along)
 +        size = tensor.shape[along] // (2 * n)
 +        chunks = tensor.narrow(along, 0, size * 2 * n).tensor_split(2 * n, along)
@@ -103,7 +103,7 @@ WRONG = [
 +    early, late = zip(*(shard.tensor_split(2, dim) for shard in shards))
 +    return torch.cat([*early, *reversed(late)], dim)
 '''),
-    Wrong("joins_halves_rounded_down", ["the early chunk was cut off too short"], '''
+    Wrong("joins_halves_rounded_down", ["the early chunk is too short"], '''
 -    shard = both(x, dim)
 -    positions = both(torch.arange(x.shape[dim], device=x.device), 0)  # mutate: same
 -    return shard, positions
@@ -116,7 +116,7 @@ WRONG = [
 +    early, late = zip(*halves)
 +    return torch.cat([*early, *reversed(late)], dim)
 '''),
-    Wrong("joins_in_rank_order", ["the shards one after the other: their chunks must go back"], '''
+    Wrong("joins_in_rank_order", ["the shards are concatenated: their chunks must return"], '''
 -    shard = both(x, dim)
 -    positions = both(torch.arange(x.shape[dim], device=x.device), 0)  # mutate: same
 -    return shard, positions
@@ -155,7 +155,7 @@ WRONG = [
 +    early, late = zip(*(shard.tensor_split(2, dim) for shard in shards))
 +    return torch.cat([*early, *reversed(late)], dim)
 '''),
-    Wrong("late_chunk_turned_round", ["the late chunk is turned round"], '''
+    Wrong("late_chunk_turned_round", ["the late chunk is reversed"], '''
 -        return torch.cat([chunks[index], chunks[2 * n - 1 - index]], along)
 -
 -    shard = both(x, dim)
@@ -199,7 +199,7 @@ WRONG = [
 +    early, late = zip(*(shard.tensor_split(2, dim) for shard in shards))
 +    return torch.cat([*early, *reversed(late)], dim)
 '''),
-    Wrong("positions_in_a_row", ["positions", "as if they were one stretch each"], '''
+    Wrong("positions_in_a_row", ["positions", "as if each were contiguous"], '''
 -    positions = both(torch.arange(x.shape[dim], device=x.device), 0)  # mutate: same
 -    return shard, positions
 +    length = shard.shape[dim]
@@ -270,7 +270,7 @@ WRONG = [
 +    early, late = zip(*(shard.tensor_split(2, dim) for shard in shards))
 +    return torch.cat([*early, *reversed(late)], dim)
 '''),
-    Wrong("torch_chunk", ["lengths that do not divide by 2n", "tensor_split makes the first"], '''
+    Wrong("torch_chunk", ["lengths that 2n does not divide", "tensor_split makes the first"], '''
 -        chunks = tensor.tensor_split(2 * n, along)
 +        chunks = list(tensor.chunk(2 * n, along))
 +        while len(chunks) < 2 * n:

@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("all_backwards_whole", ["takes too long", "which backwards are whole"], '''
+    Wrong("all_backwards_whole", ["takes too long", "which backwards must be whole"], '''
 -        ("I1 W F1", late),
 +        ("B1 F1", late),
 @@

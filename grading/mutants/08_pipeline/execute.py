@@ -92,7 +92,7 @@ WRONG = [
 +            gradient = None if last else received(like, group.index + 1, group)
 +            outputs.backward(gradient)
 '''),
-    Wrong("keeps_until_the_end", ["stage 1's number of micro-batches alive at once", "what a forward has kept outlives its backward"], '''
+    Wrong("keeps_until_the_end", ["stage 1's number of micro-batches alive at once", "something that a forward has kept outlives its backward"], '''
      """
 +    first, last = group.index == 0, group.index == group.size - 1
 @@
@@ -117,7 +117,7 @@ WRONG = [
 +            gradient = None if last else received(like, group.index + 1, group)
 +            outputs.backward(gradient)
 '''),
-    Wrong("losses_hold_the_graph", ["what a forward has kept outlives its backward"], '''
+    Wrong("losses_hold_the_graph", ["something that a forward has kept outlives its backward"], '''
      """
 +    first, last = group.index == 0, group.index == group.size - 1
 @@
@@ -210,7 +210,7 @@ WRONG = [
 +            gradient = None if last else received(like, group.index + 1, group)
 +            outputs.backward(gradient)
 '''),
-    Wrong("one_send_under_way_each_way", ["large messages and a slow neighbour", "deadlock", "before others take what it has sent"], '''
+    Wrong("one_send_under_way_each_way", ["large messages and a slow neighbour", "deadlock", "before the others receive what it has sent"], '''
 -    kept, sending, losses = {}, [], []  # mutate: same
 @@
      first, last = group.index == 0, group.index == group.size - 1

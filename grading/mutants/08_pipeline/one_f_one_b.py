@@ -39,15 +39,15 @@ WRONG = [
 -    return plan + [f"{rank}B{k}" for k in range(m - warm, m)]
 +    return [f"{rank}{kind}{k}" for kind in "FB" for k in range(m)]
 '''),
-    Wrong("last_in_first_out", ["takes too long", "its backwards in another order than its forwards"], '''
+    Wrong("last_in_first_out", ["takes too long", "its backwards in a different order from its forwards"], '''
 -    return plan + [f"{rank}B{k}" for k in range(m - warm, m)]
 +    return plan + [f"{rank}B{k}" for k in reversed(range(m - warm, m))]
 '''),
-    Wrong("last_micro_batch_missing", ["stage 0 runs only F for micro-batch", "each micro-batch passes each stage"], '''
+    Wrong("last_micro_batch_missing", ["stage 0 runs only F for micro-batch", "each micro-batch goes through each stage"], '''
 -    return plan + [f"{rank}B{k}" for k in range(m - warm, m)]
 +    return plan + [f"{rank}B{k}" for k in range(m - warm, m - 1)]
 '''),
-    Wrong("no_backwards_at_the_end", ["stage 0 runs only F for micro-batch 2", "each micro-batch passes each stage"], '''
+    Wrong("no_backwards_at_the_end", ["stage 0 runs only F for micro-batch 2", "each micro-batch goes through each stage"], '''
 -    return plan + [f"{rank}B{k}" for k in range(m - warm, m)]
 +    return plan
 '''),
@@ -81,7 +81,7 @@ WRONG = [
 +        plan += [f"{p - 1 - rank}F{warm + k}", f"{p - 1 - rank}B{k}"]
 +    return plan + [f"{p - 1 - rank}B{k}" for k in range(m - warm, m)]
 '''),
-    Wrong("two_and_two", ["takes too long", "after it", "a forward and a backward in turn"], '''
+    Wrong("two_and_two", ["takes too long", "after it", "alternate a forward and a backward"], '''
 -    warm = min(m, p - 1 - rank)
 +    warm = min(m, p - rank)
 +    step = 1 if rank == p - 1 else 2  # backwards, and then as many forwards

@@ -25,7 +25,7 @@ WRONG = [
 -        later.append(weights_half)
 +        later.append(weights_half())
 '''),
-    Wrong("input_always", ["nobody wants the gradient of x"], '''
+    Wrong("input_always", ["nobody needs the gradient of x"], '''
 -        return dy @ weight if ctx.needs_input_grad[0] else None, None, None, None
 +        return dy @ weight, None, None, None
 '''),
@@ -36,7 +36,7 @@ WRONG = [
 -    return SplitLinear.apply(x, weight, bias, later)
 +    return linear(x, weight, bias)
 '''),
-    Wrong("product_in_backward", ["operations of the products in backward", "only its sum is put off"], '''
+    Wrong("product_in_backward", ["operations of the products in backward", "only adding it is delayed"], '''
          x, weight, bias, later = ctx.kept
 +        rows = dy.reshape(-1, dy.shape[-1])
 +        product = rows.t() @ x.reshape(-1, x.shape[-1])
@@ -55,7 +55,7 @@ WRONG = [
 +            rows = dy
 +            add(weight, torch.mm(rows.t(), x))
 '''),
-    Wrong("weight_detached", ["the output needs no gradient", "autograd does not come by"], '''
+    Wrong("weight_detached", ["the output needs no gradient", "autograd does not call the backward"], '''
 -        ctx.kept = x, weight, bias, later
 +        ctx.kept = x, later[0], bias, later[1]
 @@

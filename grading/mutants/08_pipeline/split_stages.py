@@ -33,7 +33,7 @@ WRONG = [
 -    return list(best(0, p)[1])
 +    return [range(stage, n, p) for stage in range(p)]
 '''),
-    Wrong("closes_at_its_share", ["the slowest stage is too slow", "misses cuts that are better"], '''
+    Wrong("closes_at_its_share", ["the slowest stage is too slow", "misses better cuts"], '''
 -    @cache
 -    def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
 -        """The slowest stage of the layers from `first` on, and those stages."""
@@ -58,7 +58,7 @@ WRONG = [
 +            begin = layer + 1
 +    return [*stages, range(begin, n)]
 '''),
-    Wrong("closes_before_it_is_too_much", ["the slowest stage is too slow", "misses cuts that are better"], '''
+    Wrong("closes_before_it_is_too_much", ["the slowest stage is too slow", "misses better cuts"], '''
 -    @cache
 -    def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
 -        """The slowest stage of the layers from `first` on, and those stages."""
@@ -83,7 +83,7 @@ WRONG = [
 +        begin = end
 +    return [*stages, range(begin, n)]
 '''),
-    Wrong("empty_stage", ["is empty", "each stage keeps at least one layer"], '''
+    Wrong("empty_stage", ["is empty", "each stage needs at least one layer"], '''
 -    @cache
 -    def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
 -        """The slowest stage of the layers from `first` on, and those stages."""
@@ -108,7 +108,7 @@ WRONG = [
 +        begin = end
 +    return [*stages, range(begin, n)]
 '''),
-    Wrong("ends_alone", ["is no list of ranges"], '''
+    Wrong("ends_alone", ["is not a list of ranges"], '''
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
 -        end = n - stages + 2  # a layer is left for each other stage  # mutate: same
 @@
@@ -119,7 +119,7 @@ WRONG = [
 -    return list(best(0, p)[1])
 +    return [layers.stop for layers in best(0, p)[1]]
 '''),
-    Wrong("equal_counts", ["the slowest stage is too slow", "equal counts of layers"], '''
+    Wrong("equal_counts", ["the slowest stage is too slow", "equal numbers of layers"], '''
 -    @cache
 -    def best(first: int, stages: int) -> tuple[float, tuple[range, ...]]:
 -        """The slowest stage of the layers from `first` on, and those stages."""
@@ -161,7 +161,7 @@ WRONG = [
 +    *stages, last = best(0, p)[1]
 +    return [*stages, range(last.start, max(last.start + 1, n - 1))]
 '''),
-    Wrong("least_squares", ["the slowest stage is too slow", "misses cuts"], '''
+    Wrong("least_squares", ["the slowest stage is too slow", "misses better cuts"], '''
          """The slowest stage of the layers from `first` on, and those stages."""
 +        if stages == 1:
 +            return sum(costs[first:]) ** 2, (range(first, n),)
@@ -175,7 +175,7 @@ WRONG = [
 -            slowest = max(slowest, sum(costs[first:cut]))
 +            slowest += sum(costs[first:cut]) ** 2
 '''),
-    Wrong("lists_of_layers", ["is no list of ranges"], '''
+    Wrong("lists_of_layers", ["is not a list of ranges"], '''
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
 -        end = n - stages + 2  # a layer is left for each other stage  # mutate: same
 @@
@@ -234,7 +234,7 @@ WRONG = [
 +    with torch.no_grad():
 +        weight -= 0.01 * weight.grad
 '''),
-    Wrong("tied_crashes_on_none", ["an end without a gradient counts as zeros", "NoneType"], '''
+    Wrong("tied_crashes_on_none", ["a rank without a gradient counts as zeros", "NoneType"], '''
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
 -        end = n - stages + 2  # a layer is left for each other stage  # mutate: same
 @@
@@ -267,7 +267,7 @@ WRONG = [
 +    copy = weight.detach().clone()
 +    all_reduce(copy, pair, "avg")
 '''),
-    Wrong("tied_skips_none", ["an end without a gradient counts as zeros", "deadlock"], '''
+    Wrong("tied_skips_none", ["a rank without a gradient counts as zeros", "deadlock"], '''
 -        found: tuple[float, tuple[range, ...]] = (math.inf, ())  # mutate: same
 -        end = n - stages + 2  # a layer is left for each other stage  # mutate: same
 @@

@@ -26,12 +26,12 @@ EXERCISE = Exercise(
         "comm.exchange",
     ),
     hints=(
-        "Write down who sends what to whom for three ranks: a table with a row for each sender and "
-        "a column for each receiver. `inputs` is your row, `outputs` your column. What is on the "
-        "diagonal, and in which order can all exchange without waiting in a circle?",
-        "In step s = 1 ... N-1, send to the rank s places ahead and receive from the rank s places "
-        "behind: each step is then a round in which everybody sends one message and receives one. "
-        "Start the receive before you wait for the send.",
+        "Write down who sends what to whom for three ranks: a table with a row for each sender "
+        "and a column for each receiver. `inputs` is your row, `outputs` your column. What is on "
+        "the diagonal, and in which order can all ranks exchange without waiting in a circle?",
+        "In step s = 1 ... N-1, send to the rank s places ahead and receive from the rank s "
+        "places behind: in each step every rank sends one message and receives one. Start the "
+        "receive before you wait for the send.",
         "`to, source = (group.index + step) % group.size, (group.index - step) % group.size`; an "
         "`irecv` into `outputs[source]` if that has elements, an `isend` of `inputs[to]` if that "
         "has; then wait for both. Each end looks at its own tensor to see if there is a message.",
@@ -143,7 +143,7 @@ def check_equal(run: Run) -> None:
     "pieces of any size, some of them empty, 2–4 ranks",
     points=3,
     code="E",
-    diagnosis="both ends must agree whether there is a message; each sees it in its own tensor",
+    diagnosis="both ends must agree whether there is a message; each can tell from its own tensor",
 )
 def check_uneven(run: Run) -> None:
     """E: hidden sizes; then ranks that get nothing, or send nothing, or neither."""
@@ -162,7 +162,7 @@ def check_uneven(run: Run) -> None:
     "rows of matrices, other dtypes, and views",
     points=2,
     code="E",
-    diagnosis="a piece may have any shape, and need not be contiguous",
+    diagnosis="a piece may have any shape, and may be non-contiguous",
     in_part=True,
 )
 def check_forms(run: Run) -> None:
@@ -189,7 +189,7 @@ def check_forms(run: Run) -> None:
     "each byte is sent once, straight to its receiver",
     points=2,
     code="B",
-    diagnosis="a rank sends the sum of its pieces for others, and nothing else",
+    diagnosis="a rank sends its pieces for the others, and nothing else",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
@@ -202,20 +202,20 @@ def check_bytes(run: Run) -> None:
             result,
             right,
             likely={
-                "everybody gets everything: send each piece to its receiver alone": [
+                "every rank gets everything: send each piece only to its receiver": [
                     (world - 1) * 8 * sum(row) for row in sizes
                 ],
-                "everything goes through rank 0: a hot spot that grows with the ranks": [
+                "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
                     right[0] + passed_on,
                     *right[1:],
                 ],
-                "half as many: float32 on the wire": [sent // 2 for sent in right],
+                "half as many: it was sent as float32": [sent // 2 for sent in right],
             },
         )
 
 
 @check(
-    "no message for an empty piece, one for each other",
+    "no message for an empty piece, and one for each other piece",
     points=2,
     code="B",
     diagnosis="an empty message takes as long as any other small one",
@@ -241,7 +241,7 @@ def check_count(run: Run) -> None:
     "built from messages alone",
     points=1,
     code="X",
-    diagnosis="the collective is what this exercise builds",
+    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
 )
 def check_messages(run: Run) -> None:
     """X: no collective of torch or of comm, and not comm's own exchange."""

@@ -29,9 +29,9 @@ EXERCISE = Exercise(
         "Take source 0 and eight ranks, and draw who has the tensor after each round: 0; then 0 "
         "and 1; then 0 to 3; then all. Who sends to whom in each round? What changes for another "
         "source, and what for five ranks?",
-        "Count places from the source: place = (index - source) % N. Before the round with "
-        "reach = 1, 2, 4, ... the places below reach have the tensor. Each of them sends it to "
-        "place + reach, if there is such a place, and the places from reach up to 2·reach receive.",
+        "Count places from the source: place = (index - source) % N. Before the round with reach "
+        "= 1, 2, 4, ..., the places below reach have the tensor. Each of them sends it to place + "
+        "reach, if there is such a place; the places from reach to 2·reach - 1 receive.",
         "`while reach < group.size:` if `place < reach` and `place + reach < group.size`, send to "
         "`(group.index + reach) % group.size`; if `reach <= place < 2 * reach`, receive from "
         "`(group.index - reach) % group.size`; then double `reach`.",
@@ -73,12 +73,12 @@ def likely(rows: list[torch.Tensor], rank: int, source: int) -> dict[str, torch.
     if place >= power:
         unchanged += f"; {size} ranks are no power of two, so the last round is not full"
     elif rank == 0:
-        unchanged = "rank 0 kept its own tensor: places must be counted from the source"
+        unchanged = "rank 0 kept its own tensor: count places from the source"
     known = {} if rank == source else {unchanged: rows[rank]}
     for other in range(size):
         if other not in (rank, source):
             why = f"this is rank {other}'s tensor, but the source is rank {source}"
-            known[f"{why}: places are counted from the source"] = rows[other]
+            known[f"{why}: count places from the source"] = rows[other]
     return known
 
 
@@ -126,10 +126,10 @@ def check_values(run: Run) -> None:
 
 
 @check(
-    "the same tensor, any dtype, also a view",
+    "the tensor keeps its memory; any dtype, and a view",
     points=2,
     code="E",
-    diagnosis="receive into the tensor that was given, not into another one",
+    diagnosis="receive into the tensor that you got, not into another one",
     in_part=True,
 )
 def check_in_place(run: Run) -> None:
@@ -145,7 +145,8 @@ def check_in_place(run: Run) -> None:
             all(result.outputs[rank]["stayed"]),
             "the tensor's memory was replaced",
             rank=rank,
-            cause="write into the tensor that was given; `tensor.data = ...` is no write",
+            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
+            "memory",
         )
     wide = [run.random((5, 7)) for _ in range(world)]
     inputs = [{"tensor": tensor, "source": source} for tensor in wide]
@@ -166,7 +167,7 @@ def check_in_place(run: Run) -> None:
     "each rank receives once, the source never",
     points=2,
     code="B",
-    diagnosis="a rank that has the tensor needs no other message",
+    diagnosis="a rank that has the tensor needs no more messages",
 )
 def check_once(run: Run) -> None:
     """B: N-1 messages of S bytes."""
@@ -192,7 +193,7 @@ def check_once(run: Run) -> None:
     "at most ⌈log2 N⌉ rounds",
     points=3,
     code="S",
-    diagnosis="in every round, each rank that has the tensor sends it to one that has not",
+    diagnosis="in every round, each rank that has the tensor sends it to one that does not",
 )
 def check_rounds(run: Run) -> None:
     """S: the longest chain of messages that wait for each other."""
@@ -204,9 +205,12 @@ def check_rounds(run: Run) -> None:
         sent = [sum(event.op == "send" for event in book.events) for book in result.ledgers]
         cause = ""
         if sent[source] == world - 1:
-            cause = "the source sends to all, one after the other, and the others look on"
+            cause = "the source sends to all others, one after another, and they do not help"
         elif max(sent) == 1:
-            cause = "a chain: each waits for the one before, so the last has to wait longest"
+            cause = (
+                "this is a chain: each rank waits for the one before it, so the last one "
+                "waits longest"
+            )
         limit = (world - 1).bit_length()
         run.at_most(count, limit, f"the number of rounds ({world} ranks)", cause=cause)
 
@@ -215,7 +219,7 @@ def check_rounds(run: Run) -> None:
     "built from messages alone",
     points=1,
     code="X",
-    diagnosis="the collective is what this exercise builds",
+    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
 )
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own trees."""

@@ -26,14 +26,15 @@ EXERCISE = Exercise(
         "comm.exchange",
     ),
     hints=(
-        "Four ranks first. In the first round ranks 0 and 2 swap halves, and so do 1 and 3: which "
-        "half does each keep? In the second round 0 and 1 swap quarters, and so do 2 and 3. Now "
-        "each rank has one quarter that is complete. How does it go back?",
-        "Halving and doubling are mirror images, which makes a recursion: reduce(part, distance) "
-        "swaps halves with partner `index ^ distance` and adds; calls itself with the kept half "
-        "and distance // 2; then swaps again, now what is complete on both sides.",
+        "Take four ranks first. In the first round ranks 0 and 2 swap halves, and so do 1 and 3: "
+        "which half does each keep? In the second round 0 and 1 swap quarters, and so do 2 and 3. "
+        "Now each rank has one quarter that is complete. How do all ranks get all quarters?",
+        "Halving and doubling are mirror images, which suggests a recursion: reduce(part, "
+        "distance) swaps halves with partner `index ^ distance` and adds; calls itself with the "
+        "kept half and distance // 2; then swaps again, this time the halves that are now "
+        "complete.",
         "`low, high = part.tensor_split(2)`; keep `low` if `group.index < partner`, else `high`. "
-        "Ranks from `power = 1 << (group.size.bit_length() - 1)` on send everything to "
+        "Ranks with index `power = 1 << (group.size.bit_length() - 1)` or more send everything to "
         "`index - power` and wait for the result; the others add what such a rank sends, call "
         "`reduce(data, power // 2)`, and send the result back.",
     ),
@@ -74,7 +75,7 @@ def likely(rows: list[torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
         unchanged = f"the tensor was not changed: {left} must get the result back"
     known = {unchanged: rows[rank], "this is the mean: the sum must not be divided": total / world}
     if power < world:
-        handed = f"{left} are not in the sum: they must hand in their tensors first"
+        handed = f"{left} are not in the sum: they must send their tensors first"
         known[handed] = cast(torch.Tensor, sum(rows[:power]))
     return known
 
@@ -106,7 +107,7 @@ def _one(run: Run, world: int) -> Any:
     "the sum on 1–6 ranks, sizes that do not divide",
     points=3,
     code="E",
-    diagnosis="partners must keep different halves, and later swap what each has complete",
+    diagnosis="partners must keep different halves, and later swap the halves that are complete",
 )
 def check_sum(run: Run) -> None:
     """E: float64, hidden sizes, one smaller than the world, an empty and a scalar."""
@@ -135,7 +136,8 @@ def check_in_place(run: Run) -> None:
             all(result.outputs[rank]["stayed"]),
             "the tensor's memory was replaced",
             rank=rank,
-            cause="write into the tensor that was given; `tensor.data = ...` is no write",
+            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
+            "memory",
         )
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
@@ -153,10 +155,10 @@ def check_in_place(run: Run) -> None:
 
 
 @check(
-    "2(N-1)/N·S bytes on 4 ranks; at most S more where ranks are left over",
+    "2(N-1)/N·S bytes on 4 ranks; at most S more if ranks are left over",
     points=2,
     code="B",
-    diagnosis="halving sends S/2, S/4, ... and doubling the same backwards",
+    diagnosis="halving sends S/2, S/4, ..., and doubling sends the same in reverse order",
 )
 def check_bytes(run: Run) -> None:
     """B: exact for a power of two; a limit where ranks are left over."""
@@ -166,12 +168,12 @@ def check_bytes(run: Run) -> None:
         _one(run, world),
         right,
         likely={
-            "whole tensors are exchanged: that is doubling; send halves": 2 * size,
-            "everything goes through rank 0: a hot spot that grows with the ranks": [
+            "whole tensors are exchanged: send only halves": 2 * size,
+            "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
                 (world - 1) * size
             ]
             + [size] * (world - 1),
-            "half as many: float32 on the wire": [sent // 2 for sent in right],
+            "half as many: it was sent as float32": [sent // 2 for sent in right],
         },
     )
     for world, power in ((3, 2), (6, 4)):
@@ -183,10 +185,10 @@ def check_bytes(run: Run) -> None:
 
 
 @check(
-    "2·log2 N rounds, two more where ranks are left over",
+    "2·log2 N rounds, two more if ranks are left over",
     points=3,
     code="S",
-    diagnosis="partners exchange at the same time, in log2 N rounds of each half",
+    diagnosis="partners exchange at the same time: log2 N rounds of halving, log2 N of doubling",
 )
 def check_rounds(run: Run) -> None:
     """S: the longest chain of messages that wait for each other."""
@@ -214,7 +216,7 @@ def check_rounds(run: Run) -> None:
     "built from messages alone",
     points=1,
     code="X",
-    diagnosis="the collective is what this exercise builds",
+    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
 )
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own algorithms."""

@@ -29,9 +29,9 @@ EXERCISE = Exercise(
         "Two nodes with two ranks each. After a reduce-scatter inside the nodes, each rank has one "
         "half, summed over its node. Who has the same half in the other node? What is missing "
         "after those two have summed theirs?",
-        "Four passes: reduce-scatter in `node`, which leaves one part on each rank; reduce-scatter "
-        "and all-gather in `between`, of that part alone; all-gather in `node`. The part for the "
-        "second group is cut again, into `between.size` pieces.",
+        "Four passes: reduce-scatter in `node`, which leaves one part on each rank; "
+        "reduce-scatter and all-gather in `between`, of that part only; all-gather in `node`. For "
+        "the passes in `between`, cut the part again, into `between.size` pieces.",
         "`ring_pass(parts, node.index - 1, node, adds=True)` leaves part `node.index` complete; "
         "`pieces = parts[node.index].tensor_split(between.size)` are views of it. Then the passes "
         "over `between`: from `index - 1` adding, from `index` replacing; then the last in `node`.",
@@ -73,7 +73,7 @@ def likely(rows: list[torch.Tensor], rank: int, per_node: int) -> dict[str, torc
         "the tensor was not changed: work on it in place, not on a copy": rows[rank],
         "this is the sum over the node: the other nodes are missing":
             stack[first : first + per_node].sum(0),
-        "this is the sum over the ranks of the same place: the rest of the node is missing":
+        "this is the sum over the ranks in the same place: the rest of the node is missing":
             stack[rank % per_node :: per_node].sum(0),
         "this is the mean: the sum must not be divided": stack.sum(0) / len(rows),
     }  # fmt: skip
@@ -123,7 +123,7 @@ def crossing(result: Any, per_node: int) -> list[int]:
     "the sum over all ranks of all nodes, sizes that do not divide",
     points=3,
     code="E",
-    diagnosis="look at one element: which ranks' values are in it after each of the passes?",
+    diagnosis="look at one element: which ranks' values are in it after each pass?",
 )
 def check_sum(run: Run) -> None:
     """E: float64, hidden sizes; also one node, and nodes of one rank."""
@@ -152,7 +152,8 @@ def check_in_place(run: Run) -> None:
             all(result.outputs[rank]["stayed"]),
             "the tensor's memory was replaced",
             rank=rank,
-            cause="write into the tensor that was given; `tensor.data = ...` is no write",
+            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
+            "memory",
         )
     wide = [run.random((5, 7)) for _ in range(world)]
     inputs = [{"tensor": tensor, "nodes": nodes} for tensor in wide]
@@ -174,7 +175,7 @@ def check_in_place(run: Run) -> None:
     "2(n-1)/n·S/g bytes to other nodes, from every rank",
     points=3,
     code="B",
-    diagnosis="only one part in g of the tensor goes to other nodes, by a ring over `between`",
+    diagnosis="only one part in g of the tensor goes to other nodes, in a ring over `between`",
 )
 def check_between(run: Run) -> None:
     """B: exact, whatever group the messages were sent in."""
@@ -194,9 +195,10 @@ def check_between(run: Run) -> None:
                     [share * per_node] * world,
                 "a flat ring over all ranks: all bytes cross, by one link of each node":
                     [2 * (world - 1) * size // world * is_last for is_last in last],
-                "one rank of each node speaks for it: the other network cards are idle":
+                "one rank sends for its whole node: the other network cards are idle":
                     [share * per_node * leads for leads in leaders],
-                "each rank sends its part to every other node: let it go round in pieces":
+                "each rank sends its whole part to every other node: cut it, and pass the pieces "
+                "round":
                     [(nodes - 1) * size // per_node] * world,
             },
         )  # fmt: skip
@@ -206,7 +208,7 @@ def check_between(run: Run) -> None:
     "2(g-1)/g·S bytes inside the node",
     points=2,
     code="B",
-    diagnosis="one reduce-scatter and one all-gather inside, of (g-1)/g·S each",
+    diagnosis="one reduce-scatter and one all-gather inside the node, of (g-1)/g·S each",
 )
 def check_inside(run: Run) -> None:
     """B: exact."""
@@ -220,9 +222,8 @@ def check_inside(run: Run) -> None:
             what="bytes sent inside the node",
             axis="node",
             likely={
-                "one pass too many: a part is enough until it is summed over all nodes": right
-                * 3
-                // 2,
+                "one pass too many: each rank needs only its part until it is summed over all "
+                "nodes": right * 3 // 2,
                 "twice as many: one reduce-scatter and one all-gather are enough": 2 * right,
             },
         )

@@ -26,11 +26,11 @@ EXERCISE = Exercise(
         "comm.exchange",
     ),
     hints=(
-        "Make room for the whole result first, and put your own chunk where it belongs. Then think "
-        "of one step: which chunk came in last, and who has not seen it yet?",
-        "In step s, rank r sends chunk r-s and receives chunk r-s-1, both modulo N: what it sends "
-        "is what it received in the step before, and in the first step its own. Receive straight "
-        "into the chunk's place in the result.",
+        "First make room for the whole result, and copy your own chunk to its place. Then think "
+        "of one step: which chunk arrived last, and who has not seen it yet?",
+        "In step s, rank r sends chunk r-s and receives chunk r-s-1, both modulo N: it sends what "
+        "it received in the step before, and in the first step its own. Receive directly into the "
+        "chunk's place in the result.",
         "`gathered = chunk.new_empty(sum(sizes))`; `parts = gathered.split(sizes)` are views of "
         "it. Copy `chunk` into `parts[group.index]`; then N-1 times `exchange(parts[...], "
         "group.next, parts[...], group.previous, group)` with the indices of hint 2.",
@@ -66,7 +66,7 @@ def likely(chunks: list[torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
     for shift in range(1, world):
         turned = torch.cat([chunks[(index + shift) % world] for index in range(world)])
         known[f"all chunks, but not in the order of the ranks: chunk {shift} is first"] = turned
-    known["the chunks stand in the opposite order"] = torch.cat(chunks[::-1])
+    known["the chunks are in the opposite order"] = torch.cat(chunks[::-1])
     return known
 
 
@@ -87,7 +87,7 @@ def _compare(run: Run, chunks: list[list[torch.Tensor]]) -> Any:
                 case[rank],
                 "the chunk, after the call,",
                 rank=rank,
-                likely={"the chunk was used as a buffer; it must stay": case[rank - 1]},
+                likely={"the chunk was used as a buffer; it must not be changed": case[rank - 1]},
             )
     return result
 
@@ -123,7 +123,7 @@ def check_values(run: Run) -> None:
     "the dtype is kept; a chunk may be a view",
     points=2,
     code="E",
-    diagnosis="buffers must be like the chunk",
+    diagnosis="make buffers with the dtype of the chunk",
     in_part=True,
 )
 def check_dtypes(run: Run) -> None:
@@ -169,17 +169,17 @@ def check_bytes(run: Run) -> None:
             result,
             right,
             likely={
-                "everything goes through rank 0: a hot spot that grows with the ranks": [
+                "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
                     (world - 1) * whole,
                     *own[1:],
                 ],
-                "everybody sends its own chunk straight to everybody: pass on what came in": [
+                "every rank sends its own chunk directly to all others: pass on what arrives": [
                     (world - 1) * size for size in own
                 ],
                 "one message too many: N-1 steps are enough": whole,
-                "the whole result goes round the ring: send one chunk of it a step": (world - 1)
+                "the whole result goes round the ring: send one chunk of it per step": (world - 1)
                 * whole,
-                "half as many: float32 on the wire": [sent // 2 for sent in right],
+                "half as many: it was sent as float32": [sent // 2 for sent in right],
             },
         )
 
@@ -192,14 +192,14 @@ def check_bytes(run: Run) -> None:
 )
 def check_ring(run: Run) -> None:
     """S: one message a step, to one neighbour; nobody waits for the whole ring."""
-    run.ring(_one(run, 4, EQUAL), "chunks travel from neighbour to neighbour: pass on what came in")
+    run.ring(_one(run, 4, EQUAL), "chunks travel from neighbour to neighbour: pass on what arrives")
 
 
 @check(
     "built from messages alone",
     points=1,
     code="X",
-    diagnosis="the collective is what this exercise builds",
+    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
 )
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""

@@ -29,7 +29,7 @@ EXERCISE = Exercise(
         "Write the reduce-scatter first. In step s, rank r sends chunk r-s and receives chunk "
         "r-s-1 (both modulo N), and adds what it received. Which chunk is complete on rank r "
         "after N-1 steps?",
-        "After the reduce-scatter, rank r owns chunk r+1. The all-gather is the same walk without "
+        "After the reduce-scatter, rank r has chunk r+1. The all-gather is the same walk without "
         "adding: in step s, rank r sends chunk r+1-s and receives chunk r-s into its place. "
         "`exchange` sends and receives at once, so no step can deadlock.",
         "`tensor.view(-1).tensor_split(group.size)` gives chunks that are views, so writing into "
@@ -83,7 +83,9 @@ def likely(rows: list[torch.Tensor], rank: int, op: str) -> dict[str, torch.Tens
         known["this is the mean: `sum` must not divide"] = total / len(rows)
     if op == "avg":
         known["this is the sum: for `avg` divide by the group's size at the end"] = total
-        known["averaged at every hop: later ranks then weigh more; divide once"] = halved(rows)
+        known["averaged at every hop, so later ranks weigh more: divide once, at the end"] = halved(
+            rows
+        )
     return known
 
 
@@ -171,7 +173,8 @@ def check_in_place(run: Run) -> None:
             all(result.outputs[rank]["stayed"]),
             "the tensor's memory was replaced",
             rank=rank,
-            cause="write into the tensor that was given; `tensor.data = ...` is no write",
+            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
+            "memory",
         )
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
@@ -207,11 +210,11 @@ def check_bytes(run: Run) -> None:
             result,
             right,
             likely={
-                "the whole tensor goes round the ring: send one chunk of it a step": (world - 1)
+                "the whole tensor goes round the ring: send one chunk of it per step": (world - 1)
                 * size,
                 "one message too many in one of the two passes": size * (2 * world - 1) // world,
-                "everything goes through rank 0: a hot spot that grows with the ranks": hub,
-                "half as many: float32 on the wire": [sent // 2 for sent in right],
+                "everything goes through rank 0, a hot spot: its load grows with the ranks": hub,
+                "half as many: it was sent as float32": [sent // 2 for sent in right],
             },
         )
 
@@ -220,7 +223,7 @@ def check_bytes(run: Run) -> None:
     "built from messages alone",
     points=1,
     code="X",
-    diagnosis="the collective is what this exercise builds",
+    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
 )
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""

@@ -27,8 +27,8 @@ EXERCISE = Exercise(
     ),
     hints=(
         "Follow one chunk backwards. It must be complete on its owner, rank c, after N-1 steps, "
-        "and it moves to the next rank in each step. On which rank does it start? Then turn it "
-        "round: which chunk does rank r send in the first step?",
+        "and it moves to the next rank in each step. On which rank does it start? Then ask the "
+        "other way round: which chunk does rank r send in the first step?",
         "Chunk c starts on rank c+1, so rank r begins by sending chunk r-1. In step s it sends "
         "chunk r-1-s, and receives chunk r-2-s, to which it adds its own (all modulo N). What it "
         "sends in a step is what it got in the step before.",
@@ -81,8 +81,8 @@ def likely(rows: list[torch.Tensor], rank: int, op: str) -> dict[str, torch.Tens
             owner = f"this is chunk {other}, complete; rank {rank} owns chunk {rank}"
             known[f"{owner}: begin with another chunk"] = chunk
     own = (
-        "this is the rank's own chunk: nothing was added to it, or before its message was there, "
-        "or it was added to another chunk"
+        "this is the rank's own chunk: nothing was added to it, or it was added before its "
+        "message had arrived, or to another chunk"
     )
     known[own] = mine[rank]
     if op == "sum":
@@ -95,7 +95,7 @@ def likely(rows: list[torch.Tensor], rank: int, op: str) -> dict[str, torch.Tens
     hop = mine[(rank + 1) % world]
     for step in range(2, world + 1):
         hop = (hop + mine[(rank + step) % world]) / 2
-    known["averaged at every hop: later ranks then weigh more; divide once"] = hop
+    known["averaged at every hop, so later ranks weigh more: divide once, at the end"] = hop
     return known
 
 
@@ -147,10 +147,10 @@ def check_ops(run: Run) -> None:
 
 
 @check(
-    "the dtype is kept; a view works",
+    "the dtype is kept; the tensor may be a view",
     points=1,
     code="E",
-    diagnosis="buffers must be like the chunk that they hold; `view` fails where strides jump",
+    diagnosis="make buffers like the chunk that they hold; `view` fails on a non-contiguous tensor",
 )
 def check_dtypes(run: Run) -> None:
     """E: other dtypes, and a tensor that is not contiguous."""
@@ -168,7 +168,7 @@ def check_dtypes(run: Run) -> None:
             "the chunk of a transposed view",
             rank=rank,
             terms=world,
-            likely={"cut in the order of the memory, not of the elements": memory},
+            likely={"it was cut in the order of memory, not of the elements": memory},
         )
 
 
@@ -189,13 +189,16 @@ def check_bytes(run: Run) -> None:
         right,
         likely={
             "this is a whole all-reduce: the second half is not needed here": whole,
-            "everything goes through rank 0: a hot spot that grows with the ranks": [right[0]]
+            "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
+                right[0]
+            ]
             + [size] * (world - 1),
             "rank 0 adds everything and sends it all back: a hot spot": [(world - 1) * size]
             + [size] * (world - 1),
             "one message too many: a rank never sends the chunk that it owns": size,
-            "the whole tensor goes round the ring: send one chunk of it a step": (world - 1) * size,
-            "half as many: float32 on the wire": [sent // 2 for sent in right],
+            "the whole tensor goes round the ring: send one chunk of it per step": (world - 1)
+            * size,
+            "half as many: it was sent as float32": [sent // 2 for sent in right],
         },
     )
 
@@ -215,7 +218,7 @@ def check_ring(run: Run) -> None:
     "built from messages alone",
     points=1,
     code="X",
-    diagnosis="the collective is what this exercise builds",
+    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
 )
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""

@@ -29,14 +29,15 @@ EXERCISE = Exercise(
     defines=("BucketedDDP",),
     hints=(
         "Cut each flat tensor once: `flat.split([p.numel() for p in bucket])`, each piece with "
-        "`.view(p.shape)`. Keep for each parameter its view, and a set of those that have arrived "
-        "in this backward. Which bucket is next is the number of all-reduces under way.",
-        "The hook does two things. It takes the gradient into the bucket: None means zero the "
-        "view, another tensor means copy it, and in both cases `p.grad = view`. Then, *while* the "
-        "bucket whose turn it is has all its gradients, it starts the next all-reduce.",
+        "`.view(p.shape)`. Keep the view of each parameter, and a set of the parameters whose "
+        "gradients have arrived in this backward. The number of all-reduces under way says which "
+        "bucket is next.",
+        "The hook does two things. It puts the gradient into the bucket: if it is None, zero the "
+        "view; if it is another tensor, copy it; in both cases set `p.grad = view`. Then, *while* "
+        "the next bucket in the list has all its gradients, it starts that bucket's all-reduce.",
         "`synchronize` can call the same function for every parameter that has not arrived: that "
-        "fills the buckets that are left, and starts them in their order. Then wait for all, and "
-        "clear both the set and the list.",
+        "fills the remaining buckets, and starts them in order. Then wait for all, and clear both "
+        "the set and the list.",
     ),
 )
 
@@ -171,7 +172,7 @@ class Training:
                 f"{when}: all-reduces were started and not waited for",
                 rank=rank,
                 measured=f"{step['open']} still under way after synchronize()",
-                cause="what is not waited for is not there yet: wait for every work",
+                cause="a result is not there before you wait for it: wait for every Work",
             )
             self._check_step(f"the gradient {when}", step["gradients"], known[name][number], rank)
 
@@ -189,8 +190,8 @@ class Training:
                 found[key] is not None,
                 f"{what} of {key} is None",
                 rank=rank,
-                cause="another rank used this parameter: its bucket must be sent, and "
-                "the view must become the gradient here as well",
+                cause="another rank used this parameter: its bucket must be sent, and the view "
+                "must become the gradient on this rank as well",
             )
             others = {why: values[key] for why, values in likely.items()}
             self.run.close(
@@ -257,7 +258,8 @@ def check_calls(run: Run) -> None:
             rank=rank,
             expected=str(len(sizes)),
             measured=str(len(step["calls"])),
-            cause="one call for each parameter, or one too many: send only the flat tensors",
+            cause="there is one call for each parameter, or one too many: send only the flat "
+            "tensors",
         )
         run.equal(step["calls"], right, f"the list of calls in step {number}", rank=rank, likely={
             "the buckets were sent from the last to the first": right[::-1],
@@ -275,7 +277,8 @@ def check_calls(run: Run) -> None:
     "a bucket is sent when it is full, and waited for only in synchronize",
     points=3,
     code="O",
-    diagnosis="start all-reduces in the hook, with async_op=True, as soon as the turn has come",
+    diagnosis="start all-reduces in the hook, with async_op=True, as soon as it is the bucket's "
+    "turn",
 )
 def check_overlap(run: Run) -> None:
     """O: how many calls had begun, and how many still ran, when each gradient came."""
@@ -291,8 +294,8 @@ def check_overlap(run: Run) -> None:
                 measured=str(begun),
                 cause=""
                 if begun
-                else "nothing is sent during backward: "
-                "the hook starts all that is full, synchronize only the rest",
+                else "nothing is sent during backward: the hook must start every full bucket, "
+                "synchronize only the rest",
             )
             run.true(
                 begun <= full,
@@ -332,7 +335,7 @@ def check_views(run: Run) -> None:
             where = f"in step {number} the gradients of bucket {place} ({', '.join(bucket)})"
             run.true(
                 len(storages) == 1,
-                f"{where} do not lie in one tensor",
+                f"{where} are not in one tensor",
                 rank=rank,
                 expected="1 storage",
                 measured=f"{len(storages)} storages",
@@ -340,7 +343,7 @@ def check_views(run: Run) -> None:
             first = before.setdefault((name, rank, place), storages)
             run.true(
                 storages == first,
-                f"{where} lie in another tensor than before",
+                f"{where} are in a different tensor than before",
                 rank=rank,
                 cause="make flat tensors once, and copy each new gradient in",
             )
@@ -351,12 +354,12 @@ def check_views(run: Run) -> None:
                 len(BUCKETS) * len(OPTIMIZERS),  # those of the last step may be there
                 f"after 4 steps of {name}, the number of Works that are still there",
                 rank=rank,
-                cause="forget those that were waited for, or they pile up step by step",
+                cause="forget the Works that were waited for, or they pile up step by step",
             )
 
 
 @check(
-    "gradients that come in another order on another rank, in a group of two",
+    "gradients that come in a different order on another rank, in a group of two",
     points=2,
     code="H",
     diagnosis="ranks sent different buckets at the same time: keep to the order of the list",

@@ -21,14 +21,14 @@ EXERCISE = Exercise(
     order=4,
     library=(),
     hints=(
-        "First make the list of what is trained, each parameter once: `dict.fromkeys` keeps the "
-        "first of several equal keys and their order, and `reversed` works on a dict. Comparing "
-        "parameters with `in some_list` compares their values instead.",
-        "Keep the buckets of each dtype in a list of their own, in a dict: then `len(...) == 1` "
-        "says that the bucket at its end is the first of that dtype.",
-        "Ask before you add: if the open bucket is not empty and its bytes and the parameter's "
-        "are more than the cap, open a new bucket; then add in any case. That also handles the "
-        "parameter that is larger than the cap.",
+        "First make the list of the trained parameters, each once: `dict.fromkeys` keeps the "
+        "first of several equal keys and their order, and `reversed` works on a dict. (`in "
+        "some_list` would compare the values of parameters instead.)",
+        "Keep the buckets of each dtype in their own list, in a dict: `len(...) == 1` then says "
+        "that the bucket at the end of the list is the first of that dtype.",
+        "Check before you add: if the open bucket is not empty, and its bytes plus the "
+        "parameter's are more than the cap, open a new bucket; then add the parameter in any "
+        "case. That also handles a parameter that is larger than the cap.",
     ),
 )
 
@@ -102,12 +102,13 @@ LIKELY = {
     "elements": "the caps are bytes, not elements: count `nbytes`",
     "frozen": "a frozen parameter has no gradient: leave it out, or its bucket is never full",
     "tied twice": "a tied parameter is in two places: it has one gradient, so take it once",
-    "tied at its last place": "a tied parameter stands at its last appearance; its gradient is "
-    "complete only after its first use, the last that backward reaches",
-    "closed late": "a bucket is closed after it grew over the cap: ask before adding",
+    "tied at its last place": "a tied parameter is at its last appearance; its gradient is "
+    "complete only after its first use, which backward reaches last",
+    "closed late": "a bucket is closed only after it has grown over the cap: check before adding",
     "strictly below": "a bucket exactly as large as the cap was refused: use > and not >=",
     "first of all": "first_cap holds for the first bucket of *each* dtype, not of the whole list",
-    "no first cap": "first_cap was not used: the first bucket of each dtype is smaller",
+    "no first cap": "first_cap was not used: it is the smaller cap of the first bucket of each "
+    "dtype",
 }
 
 
@@ -127,7 +128,7 @@ def _compare(run: Run, cases: list[dict[str, Any]]) -> None:
             [] not in buckets,
             f"{what} are not all filled",
             measured=str(buckets),
-            cause="an empty bucket: open a new one only if the open one holds something",
+            cause="there is an empty bucket: open a new one only if the open one holds something",
         )
         _check_known(run, case, buckets, what)
         for dtype in dict.fromkeys(kind for _, kind, _ in case["spec"]):
@@ -144,14 +145,14 @@ def _check_known(run: Run, case: dict[str, Any], buckets: list[list[int]], what:
     run.true(
         -1 not in flat,
         f"{what} hold something else than the parameters",
-        cause="put the parameters themselves into the lists, no copies and no names",
+        cause="put the parameters themselves into the lists, not copies or names",
     )
     lost = {n for n in case["order"] if case["spec"][n][2]} - set(flat)
     run.true(
         not lost,
         f"{what} lack parameters {sorted(lost)}",
         measured=str(buckets),
-        cause="a bucket that is still open at the end was lost, or its parameter was",
+        cause="a bucket that was still open at the end was lost, or its parameter was",
     )
     for bucket in buckets:
         kinds = sorted({str(case["spec"][number][1])[6:] for number in bucket})
@@ -160,7 +161,7 @@ def _check_known(run: Run, case: dict[str, Any], buckets: list[list[int]], what:
             f"{what} mix dtypes",
             measured=f"{' and '.join(kinds)} in one",
             expected="one dtype a bucket",
-            cause="a bucket becomes one flat tensor, and that has one dtype",
+            cause="a bucket becomes one flat tensor, which has one dtype",
         )
 
 
@@ -175,10 +176,10 @@ def _plain(run: Run, count: int, dtype: torch.dtype = torch.float64) -> Spec:
 
 
 @check(
-    "from the last parameter to the first, closed before the cap is passed",
+    "from the last parameter to the first, closed before the cap is exceeded",
     points=3,
     code="E",
-    diagnosis="walk through the parameters backwards, and ask before adding",
+    diagnosis="walk through the parameters backwards, and check before adding",
 )
 def check_order(run: Run) -> None:
     """E: one dtype, equal caps; a bucket exactly as large as the cap; a generator."""
@@ -188,7 +189,7 @@ def check_order(run: Run) -> None:
     _compare(run, [*cases, _case([], 160, 160)])
 
 
-@check("larger than the cap: alone", points=1, code="E")
+@check("a parameter larger than the cap is alone", points=1, code="E")
 def check_large(run: Run) -> None:
     """E: large ones in the middle, first and last."""
     spec = _plain(run, 11)
@@ -214,7 +215,7 @@ def check_once(run: Run) -> None:
     _compare(run, [_case(_plain(run, 13), 120, 120, tied), _case(spec, 120, 120, tied)])
 
 
-@check("one dtype a bucket, and others in between do not close it", points=2, code="E")
+@check("one dtype per bucket, and others in between do not close it", points=2, code="E")
 def check_dtypes(run: Run) -> None:
     """E: three dtypes, mixed; caps in bytes, so that the same count fits differently."""
     dtypes = list(ITEM)
@@ -226,7 +227,7 @@ def check_dtypes(run: Run) -> None:
     "first_cap for the first bucket of each dtype",
     points=2,
     code="E",
-    diagnosis="each dtype has a first bucket of its own",
+    diagnosis="each dtype has its own first bucket",
 )
 def check_first(run: Run) -> None:
     """E: smaller and larger first caps, one and several dtypes."""

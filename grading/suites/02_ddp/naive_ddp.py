@@ -39,8 +39,8 @@ EXERCISE = Exercise(
 
 ALONE = ((0,), (1, 2, 3))  # four ranks in two groups, so that index 0 is not always rank 0
 SKIPPED = (
-    "A parameter without a gradient on one rank must take part with zeros there: the others may "
-    "wait for it."
+    "A parameter without a gradient on one rank must take part with zeros: the other ranks may be "
+    "waiting for it."
 )
 USED = ((0, 1), (0, 2), (0,))  # layers that each rank uses; nobody uses the last
 
@@ -159,8 +159,8 @@ def _check_start(run: Run, buffers: bool) -> None:
                     job.outputs[rank]["stayed"],
                     "the tensors were replaced by others",
                     rank=rank,
-                    cause="an optimizer that exists already would train the old "
-                    "ones: write into them",
+                    cause="an optimizer that already exists would train the old ones: write into "
+                    "them",
                 )
 
 
@@ -215,7 +215,7 @@ def _own(job: Training, rank: int) -> str:
 
 
 @check(
-    "two backwards before one synchronisation",
+    "two backwards before one synchronize()",
     points=1,
     code="E",
     diagnosis="average what is in `grad` when synchronize() is called",
@@ -227,9 +227,9 @@ def check_two_backwards(run: Run) -> None:
     first, second = (job.mean_gradients((0, 1, 2), step) for step in (0, 1))
     both = {name: first[name] + second[name] for name in first}
     known = {
-        "this is the second backward's alone": second,
-        "this is the first backward's alone": first,
-        "this is the mean over the two backwards; the loop scales its loss itself":
+        "this is the gradient of the second backward alone": second,
+        "this is the gradient of the first backward alone": first,
+        "this is the mean over the two backwards; scaling the loss is up to the training loop":
             scaled(both, 0.5),
     }  # fmt: skip
     for rank in range(3):
@@ -278,7 +278,7 @@ def check_unused(run: Run) -> None:
                 gradient is not None,
                 f"{what} is None",
                 rank=rank,
-                cause="zeros take part in the mean, and stay there as the gradient",
+                cause="zeros take part in the mean, which then becomes the gradient",
             )
             run.close(
                 gradient,
@@ -315,7 +315,7 @@ def check_bytes(run: Run) -> None:
             "something was sent in forward or backward",
             rank=rank,
             measured=", ".join(event.op for event in during[:4]),
-            cause="all communication of a step is in synchronize()",
+            cause="all communication of a step belongs in synchronize()",
         )
         calls = [e for e in ledger.events[said["backward"] : said["after"]] if e.parent < 0]
         others = [event.label for event in calls if event.op != "all_reduce"]

@@ -25,9 +25,9 @@ EXERCISE = Exercise(
     order=3,
     defines=("OverlapDDP",),
     hints=(
-        "Three moments: the gradient of one parameter is complete; the backward is over; the "
-        "optimizer steps. In which of them is an all-reduce launched, in which is it waited for, "
-        "and what must be kept from the first to the second?",
+        "There are three moments: the gradient of one parameter is complete; the backward is "
+        "over; the optimizer steps. At which of them is an all-reduce launched, at which is it "
+        "waited for, and what must be kept from the first to the second?",
         "A hook gets the parameter itself, and its `grad` is complete. `all_reduce(..., "
         "async_op=True)` returns a Work at once; put it in a list. A `wait()` on it inside the "
         "hook would stop the backward, and nothing would overlap.",
@@ -156,8 +156,8 @@ def check_launch(run: Run) -> None:
             rank=rank,
             expected=f"{len(order.ready) - 1} of {len(order.ready)} launched by then",
             measured="0: all are launched after the backward" if begins[0] >= order.over else "0",
-            cause="the backward is over by then, and nothing is left to overlap with: launch in "
-            "the hooks",
+            cause="the backward is over by then, and there is nothing left to overlap with: "
+            "launch in the hooks",
         )
         for place, name in enumerate(order.ready):
             early = sum(begin < order.times[place] for begin in begins)
@@ -177,12 +177,13 @@ def check_launch(run: Run) -> None:
                     rank=rank,
                     expected=f"{place} launched by then",
                     measured=f"{early} launched",
-                    cause="launched late: each in its own hook, whatever order they come in",
+                    cause="it was launched late: launch each in its own hook, whatever order they "
+                    "come in",
                 )
 
 
 @check(
-    "nothing is waited for inside the backward, and all of it before the step",
+    "no all-reduce is waited for inside the backward, and all before the step",
     points=3,
     code="O",
     diagnosis="wait() waits for every Work that the hooks have launched",
@@ -209,7 +210,7 @@ def check_wait(run: Run) -> None:
             f"{inside} of {count} all-reduces were waited for inside the backward",
             rank=rank,
             expected="none before the last gradient is complete",
-            cause="a wait in the hook stops the backward until the message is through: "
+            cause="a wait in the hook stops the backward until the message has arrived: use "
             "async_op=True, and keep the Work",
         )
         late = sum(end > order.step for end in ends)
@@ -217,7 +218,7 @@ def check_wait(run: Run) -> None:
             not late,
             f"{late} of {count} all-reduces were waited for only after the step",
             rank=rank,
-            cause="wait() must wait for this backward's",
+            cause="wait() must wait for this backward's all-reduces",
         )
     given = [{"seed": 5, "width": training.width, "batches": own} for own in training.batches]
     for rank, found in enumerate(run(drive_steps, given, world=2).outputs):
@@ -228,7 +229,7 @@ def check_wait(run: Run) -> None:
             rank=rank,
             expected=f"{works[1]}, as after two steps",
             measured=str(works[-1]),
-            cause="each wait() waits for all of them again: forget those that were waited for",
+            cause="each wait() waits for all old ones again: forget those that were waited for",
         )
 
 
@@ -236,7 +237,7 @@ def check_wait(run: Run) -> None:
     "gradients are means over the group, before the step",
     points=3,
     code="E",
-    diagnosis="reduce `parameter.grad`, not the parameter nor a copy, and wait for each Work",
+    diagnosis="reduce `parameter.grad`, not the parameter and not a copy, and wait for each Work",
 )
 def check_gradients(run: Run) -> None:
     """E: float64, three ranks; then a group of three in a world of four."""
@@ -279,10 +280,10 @@ def check_added(run: Run) -> None:
     both = {name: first[name] + second[name] for name in first}
     summed = {name: 3 * (3 * first[name] + second[name]) for name in first}
     known = {
-        "this is the second backward's alone": second,
-        "this is the first backward's alone": first,
+        "this is the gradient of the second backward alone": second,
+        "this is the gradient of the first backward alone": first,
         "these are sums: divide by the group's size": summed,
-        "this is the mean over the two backwards; the loop scales its loss itself":
+        "this is the mean over the two backwards; scaling the loss is up to the training loop":
             scaled(both, 0.5),
     }  # fmt: skip
     for rank in range(3):

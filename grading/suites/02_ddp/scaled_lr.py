@@ -20,11 +20,11 @@ EXERCISE = Exercise(
     defines=("scaled_lr", "critical_batch"),
     hints=(
         "How many examples are in one step of the whole job, and how many were there when the "
-        "rate was tuned? The ratio is k, whatever the number of ranks. For B: which of the two "
+        "rate was tuned? Their ratio is k, whatever the number of ranks. For B: which of the two "
         "squared lengths does every rank know already, and which one must be averaged?",
-        "First the rate that is reached in the end: base_lr times k or √k. Before step `warmup` "
-        "the rate lies on the straight line from (0, base_lr) to (warmup, that rate). For B, "
-        "average the ranks' |g|²; the squared length of the averaged gradient is another number.",
+        "First compute the final rate: base_lr times k or √k. Before step `warmup`, the rate is "
+        "on the straight line from (0, base_lr) to (warmup, final rate). For B, average the "
+        "ranks' |g|²; the squared length of the averaged gradient is a different number.",
         "`base_lr + (target - base_lr) * step / warmup` while step < warmup. `small = "
         'own.square().sum()`, then `all_reduce(small, group, "avg")`; `large` is '
         "`mean.square().sum()`. The rest is the three lines of the docstring, and `math.inf` if "
@@ -113,7 +113,7 @@ class Rates:
                 ),
                 f"this is the rule {other!r}": rate(powers[other], way),
                 "one step too early: step 0 has base_lr": rate(powers[rule], after),
-                "warmed up from 0: it begins with base_lr": self.base
+                "warmed up from 0: it must begin with base_lr": self.base
                 * powers[rule]
                 * min(1.0, way),
                 "warmed up from 0, and one step too early": self.base
@@ -145,7 +145,7 @@ def check_target(run: Run) -> None:
 
 
 @check(
-    "the same global batch on more ranks scales nothing",
+    "the same global batch on more ranks leaves the rate as it is",
     points=1,
     code="E",
     diagnosis="k depends on the global batch, not on the number of ranks",
@@ -195,7 +195,7 @@ def _batches(run: Run, world: int, noise: float) -> tuple[Any, torch.Tensor]:
     "the critical batch size, the same on every rank",
     points=3,
     code="E",
-    diagnosis="average the ranks' |g|², then the three lines of the docstring",
+    diagnosis="average the ranks' |g|², then compute the three lines of the docstring",
     in_part=True,
 )
 def check_batch(run: Run) -> None:
@@ -209,14 +209,14 @@ def check_batch(run: Run) -> None:
             what = f"the critical batch size of {world} ranks"
             run.true(
                 isinstance(answer, (int, float)),
-                f"{what} is no number",
+                f"{what} is not a number",
                 rank=rank,
                 measured=repr(answer)[:100],
             )
             if math.isinf(right):
                 run.true(
                     answer == right,
-                    f"{what} where nothing but noise is left",
+                    f"{what} where the gradient is only noise",
                     rank=rank,
                     expected="inf",
                     measured=f"{answer:.6g}",
@@ -226,7 +226,8 @@ def check_batch(run: Run) -> None:
                 continue
             known = {
                 "counted in local batches, not in examples": right / LOCAL,
-                "this is noise / S: in S, the length of the mean gradient, is noise as well":
+                "this is noise / S: S, the squared length of the mean gradient, contains noise as "
+                "well":
                     (small - large) / (1 / LOCAL - 1 / (LOCAL * world)) / large,
                 "this rank's own |g|² was taken: average it over the ranks":
                     _estimate(LOCAL, lengths[rank], large, world),
@@ -246,10 +247,10 @@ def check_batch(run: Run) -> None:
 
 
 @check(
-    "eight bytes in one all-reduce, and the gradients left alone",
+    "eight bytes in one all-reduce, and the gradients are not changed",
     points=2,
     code="B",
-    diagnosis="what is averaged is the squared length, one float64, and not the gradient",
+    diagnosis="average the squared length, one float64, and not the gradient",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, on two ranks."""
@@ -262,14 +263,14 @@ def check_bytes(run: Run) -> None:
         result,
         right,
         likely={
-            "the gradient itself was reduced: its mean is given": whole,
-            "the gradient itself was reduced as well: its mean is given": [
+            "the gradient itself was reduced: its mean is given already": whole,
+            "the gradient itself was reduced as well: its mean is given already": [
                 a + b for a, b in zip(right, whole, strict=True)
             ],
             "two numbers were sent: the mean's length is known to all": [
                 2 * sent for sent in right
             ],
-            "nothing was sent: the other ranks' lengths are unknown": 0,
+            "nothing was sent: a rank does not know the other ranks' lengths": 0,
         },
     )
     for rank, same in enumerate(result.column("same")):
@@ -277,5 +278,5 @@ def check_bytes(run: Run) -> None:
             same,
             "a gradient was changed",
             rank=rank,
-            cause="work on a number of your own, not in place on the gradient",
+            cause="work on a number of your own, and do not change the gradient in place",
         )

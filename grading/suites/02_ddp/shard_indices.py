@@ -23,7 +23,7 @@ EXERCISE = Exercise(
     own=("torch.utils.data.DistributedSampler",),
     hints=(
         "Every rank makes the same shuffled list of *all* examples and takes its own part of it. "
-        "What may the shuffle depend on, so that the ranks agree, yet two epochs differ? And what "
+        "What may the shuffle depend on, so that the ranks agree, but two epochs differ? And what "
         "must it not depend on?",
         "`torch.randperm(n, generator=...)` with a generator of your own leaves the global random "
         "state alone. Its seed is one number made of `seed` and `epoch`: with their product, epoch "
@@ -39,8 +39,8 @@ RANKS = 3  # real ones; each answers for every third of the ranks that are asked
 EPOCHS = (0, 1, 2, 3)
 FEW = ((2, 5), (3, 8), (1, 3))  # examples, ranks
 OWN_SHUFFLE = (
-    "each rank shuffles in its own way: is the rank in the seed, or is it the global generator, "
-    "which differs on every rank?"
+    "each rank shuffles in its own way: does the seed depend on the rank, or is it the global "
+    "generator, which differs on every rank?"
 )
 UNEQUAL = (
     "The ranks have unequal numbers of examples: the one with more waits in an all-reduce that "
@@ -126,12 +126,12 @@ class Asked:
             )
             what = f"the share of rank {rank} of {world} in {n} examples"
             self._run.true(
-                fits, f"{what} is no int64 tensor of one dimension", measured=repr(share)[:100]
+                fits, f"{what} is not an int64 tensor of one dimension", measured=repr(share)[:100]
             )
             outside = [i for i in share.tolist() if not 0 <= i < n]
             self._run.true(
                 not outside,
-                f"{what} has numbers that no example has",
+                f"{what} has numbers that are not examples",
                 expected=f"0 to {n - 1}",
                 measured=str(outside[:5]),
             )
@@ -203,7 +203,7 @@ def check_cover(run: Run) -> None:
     "equal shares where the ranks do not divide the examples",
     points=2,
     code="E",
-    diagnosis="make the order as long as world · n / world rounded up (or down), then cut it",
+    diagnosis="make the order as long as world times n / world rounded up (or down), then cut it",
 )
 def check_rest(run: Run) -> None:
     """E: with and without drop_last; also fewer examples than ranks."""
@@ -232,10 +232,10 @@ def check_rest(run: Run) -> None:
 
 
 @check(
-    "another order in each epoch and for each seed",
+    "a different order in each epoch and for each seed",
     points=3,
     code="E",
-    diagnosis="the generator's seed is made of both `seed` and `epoch`",
+    diagnosis="the generator's seed must depend on both `seed` and `epoch`",
 )
 def check_epochs(run: Run) -> None:
     """E: also for seed 0; the ranks' shares are of other examples each time."""
@@ -251,14 +251,14 @@ def check_epochs(run: Run) -> None:
             _in_a_row(orders[0]) < asked.even // 4,
             f"seed {seed}: most examples follow the one before them in the data",
             measured=f"{orders[0][:5]}, ...",
-            cause="a shifted or reversed order is no shuffle: torch.randperm",
+            cause="a shifted or reversed order is not a shuffle: use torch.randperm",
         )
         same = [e for e in EPOCHS[1:] if orders[e] == orders[e - 1]]
         product = "the epoch is multiplied by the seed, and 0 times anything is 0"
         run.true(
             not same,
             f"seed {seed}: two epochs have the same order",
-            expected="another order in each epoch",
+            expected="a different order in each epoch",
             measured=f"epochs {same[0] - 1} and {same[0]} are equal" if same else "",
             cause=product if seed == 0 else "the epoch is not in the seed (the `set_epoch` bug)",
         )
@@ -268,14 +268,14 @@ def check_epochs(run: Run) -> None:
     run.true(
         not same,
         f"two seeds give the same order in epoch {same[0] if same else ''}",
-        expected="another order for each seed",
+        expected="a different order for each seed",
         cause="the seed is not used" if len(same) > 1 else "the epoch is multiplied by the seed",
     )
     members = {tuple(sorted(share)) for share in asked.orders(3, asked.seed)}
     run.true(
         len(members) > 1,
         "rank 0 of 3 sees the same examples in every epoch",
-        cause="shuffle all examples, then cut: not each share by itself",
+        cause="shuffle all examples and then cut, instead of shuffling each share",
     )
 
 
@@ -298,7 +298,7 @@ def _check_odd_epochs(run: Run, asked: Asked, seed: int) -> None:
 
 
 @check(
-    "drop_last drops other examples in each epoch",
+    "drop_last drops different examples in each epoch",
     points=1,
     code="E",
     diagnosis="shuffle first, and cut off the rest of the shuffled order",
@@ -319,7 +319,7 @@ def check_dropped(run: Run) -> None:
 
 
 @check(
-    "the global random state is left alone",
+    "the global random state is not changed",
     points=1,
     code="E",
     diagnosis="draw from a generator of your own: torch.Generator().manual_seed(...)",
@@ -337,7 +337,7 @@ def check_state(run: Run) -> None:
 
 
 @check(
-    "an epoch with one all-reduce a step ends on every rank",
+    "an epoch with one all-reduce per step ends on every rank",
     points=2,
     code="H",
     diagnosis="the shares must be equally long",

@@ -23,12 +23,12 @@ EXERCISE = Exercise(
     defines=("SyncBatchNorm1d",),
     own=("torch.nn.SyncBatchNorm",),
     hints=(
-        "Put the three sums into one tensor with `torch.cat`: C of x, C of x², and one number of "
-        "rows. After the all-reduce every rank has the same sums, and from them the same mean and "
-        "variance, however many rows it has itself.",
+        "Put the three sums into one tensor with `torch.cat`: C numbers of Σx, C of Σx², and the "
+        "number of rows. After the all-reduce every rank has the same sums, and computes the same "
+        "mean and variance from them, however many rows it has itself.",
         "An all-reduce in place is invisible to autograd, so write it as a function with its own "
         "backward. Every rank's loss depends on your summand: its gradient is the sum of the "
-        "gradients that all ranks have for the total. That is an all-reduce again.",
+        "gradients of the total on all ranks. That is an all-reduce again.",
         "Use the total in the graph: `mean = sums[:C] / n`, `var = sums[C:2*C] / n - mean²`, and "
         "autograd does the rest. Only the running statistics are under `torch.no_grad()`, and "
         "only they take `var * n / (n - 1)`.",
@@ -153,7 +153,7 @@ class Case:
     "outputs on 1-3 ranks with unequal batches",
     points=3,
     code="E",
-    diagnosis="mean and variance over all rows of all ranks, from the three sums",
+    diagnosis="compute mean and variance over all rows of all ranks, from the three sums",
 )
 def check_outputs(run: Run) -> None:
     """E: three batches; a rank may have a single row."""
@@ -182,7 +182,7 @@ def _outputs(run: Run, case: Case) -> None:
     "gradients through the statistics, across the ranks",
     points=4,
     code="E",
-    diagnosis="a row moves mean and variance on every rank, so its gradient has a part from each",
+    diagnosis="a row changes mean and variance on every rank, so its gradient has a part from each",
 )
 def check_gradients(run: Run) -> None:
     """E: of the input exactly one process's; of weight and bias this rank's summand."""
@@ -191,15 +191,16 @@ def check_gradients(run: Run) -> None:
 
 
 def _gradients(run: Run, case: Case) -> None:
-    alone, twice = case.alone, "summed over the ranks: data parallelism does that, a second time"
+    alone, twice = case.alone, "summed over the ranks: data parallelism does that, so it would "
+    "happen twice"
     for rank, step, found in case.steps():
         wanted = alone.backward(step)
         likely = {
             "no gradient flows through mean and variance: they are constants here": alone.without(
                 "detached", step, rank
             ),
-            "only this rank's loss reaches the statistics: backward needs the sum over the ranks, "
-            "too": alone.without("local", step, rank),
+            "only this rank's loss reaches the statistics: backward, too, needs the sum over the "
+            "ranks": alone.without("local", step, rank),
         }
         run.close(
             found["x"],
@@ -231,7 +232,7 @@ def check_empty(run: Run) -> None:
 )
 def check_running(run: Run) -> None:
     """E: after each batch, the same on all ranks; outside of the graph."""
-    swapped = "momentum is the weight of the new batch, not of the old statistics"
+    swapped = "momentum is the weight of the new batch, not that of the old statistics"
     for case in (Case(run, rows) for rows in ROWS):
         for rank, step, found in case.steps():
             mean, var = case.alone.running(step)
@@ -314,7 +315,7 @@ def check_training(run: Run) -> None:
     "one all-reduce of 2C+1 numbers forward, one backward",
     points=2,
     code="B",
-    diagnosis="all three sums go in one tensor",
+    diagnosis="put all three sums into one tensor",
 )
 def check_calls(run: Run) -> None:
     """B: what is sent in each direction."""

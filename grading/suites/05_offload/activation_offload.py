@@ -18,8 +18,8 @@ EXERCISE = Exercise(
     order=4,
     library=(),
     hints=(
-        "`pack` decides and `unpack` must know what was decided: let `pack` return something in "
-        "which both can be told apart. What keeps a device tensor alive after `pack`?",
+        "`pack` decides, and `unpack` must know what was decided: let `pack` return something "
+        "that shows it. What would keep a device tensor alive after `pack`?",
         "Return a pair, (tensor that stays, None) or (None, copy on the host). A set of the "
         "weights' `untyped_storage().data_ptr()` recognises a weight and every view of one.",
         "`stays = tensor.untyped_storage().data_ptr() in resident or tensor.nbytes < smallest`; "
@@ -99,7 +99,7 @@ def _travelling(given: dict[str, Any], number: int) -> list[int]:
     "the gradients of the same model without offload",
     points=3,
     code="E",
-    diagnosis="what `unpack` returns must be what `pack` was given: values, dtype, on the device",
+    diagnosis="`unpack` must return what `pack` got: values, dtype, on the device",
 )
 def check_gradients(run: Run) -> None:
     """E: two graphs at a time, and a backward that comes twice."""
@@ -122,7 +122,7 @@ def check_gradients(run: Run) -> None:
     "after forward and after backward, no activation is on the device",
     points=3,
     code="M",
-    diagnosis="only the copy on the host may be kept; a closure or a list keeps tensors alive too",
+    diagnosis="keep only the copy on the host; a closure or a list keeps tensors alive too",
 )
 def check_memory(run: Run) -> None:
     """M: the device's bytes beyond weights and inputs."""
@@ -132,15 +132,15 @@ def check_memory(run: Run) -> None:
             what = f"what is on the device after forward {number + 1}"
             small = (number + 1) * (SMALLEST // 2)
             run.at_most(held, small, what, cause="the activations are still there")
-        kept = "an activation that came up was kept: let it go after `unpack`"
+        kept = "an activation that was copied back is kept: let it go after `unpack`"
         run.at_most(output["left"], 0, "what the backwards left on the device", cause=kept)
 
 
 @check(
-    "activations travel, weights and small tensors do not",
+    "activations are copied to the host, weights and small tensors are not",
     points=2,
     code="B",
-    diagnosis="recognise a weight by its memory, also in a view of it",
+    diagnosis="recognise a weight by its memory, so that its views are recognised too",
 )
 def check_bytes(run: Run) -> None:
     """B: the link's count."""
@@ -154,7 +154,7 @@ def check_bytes(run: Run) -> None:
             down,
             most,
             "bytes that went down in two forwards",
-            cause="weights, their views, or small tensors travel as well",
+            cause="weights, their views, or small tensors are copied as well",
         )
         run.true(
             down >= most // 2 - 8 * SMALLEST,
@@ -168,5 +168,5 @@ def check_bytes(run: Run) -> None:
             output["up"],
             again,
             "bytes that came up in backward",
-            cause="each comes up once in a backward",
+            cause="copy each tensor up once in a backward",
         )

@@ -20,15 +20,15 @@ EXERCISE = Exercise(
     library=(),
     hints=(
         "Write down the order of events for three layers: fetch 0, wait 0, fetch 1, compute 0, "
-        "free 0, wait 1, fetch 2, ... Computing is what happens at your `yield`. How many layers "
+        "free 0, wait 1, fetch 2, ... The computation happens at your `yield`. How many layers "
         "have room at each moment?",
-        "Keep a list of the copies that have room. In each turn: wait for the first, fetch the "
-        "next layer if there is one, yield the first one's weights, free it and take it out of "
-        "the list. What is still in the list when the generator is closed?",
-        "`here = [pool.fetch(layer) for layer in layers[:1]]`; in a loop over the numbers: "
-        "`here[0].wait()`, `here += [pool.fetch(layer) for layer in layers[n + 1 : n + 2]]`, "
-        "`yield here[0].weights`, `pool.free(here.pop(0))`. All in a `try`, whose `finally` waits "
-        "for each copy in `here` and frees it.",
+        "Keep a list of the copies that have room. In each turn: wait for the first one, fetch "
+        "the next layer if there is one, yield the first one's weights, free it and remove it "
+        "from the list. What is still in the list when the generator is closed?",
+        "`here = [pool.fetch(layer) for layer in layers[:1]]`; in a loop over the layers' numbers "
+        "n: `here[0].wait()`, `here += [pool.fetch(layer) for layer in layers[n + 1 : n + 2]]`, "
+        "`yield here[0].weights`, `pool.free(here.pop(0))`. All of it in a `try`, whose `finally` "
+        "waits for each copy in `here` and frees it.",
     ),
 )
 
@@ -180,16 +180,17 @@ def _refuse_poison(run: Run, value: Any, what: str) -> None:
         run.fail(
             f"{what} was computed with memory that is not the layer",
             measured="NaN",
-            cause="a race: wait for a copy before its weights are given out, and free them "
-            "after the body is done with them",
+            cause="this is a race: wait for a copy before you yield its weights, and free them "
+            "only after the body is done with them",
         )
 
 
 @check(
-    "forward, backward and three steps as in one place",
+    "forward, backward and three steps give the same as in one place",
     points=4,
     code="E",
-    diagnosis="the layers come in order, each once, complete, and stay until the body is done",
+    diagnosis="yield the layers in order, each once and complete, and keep each until the body is "
+    "done",
 )
 def check_training(run: Run) -> None:
     """E: float64; poison in every buffer before its copy has ended and after it is freed."""
@@ -217,10 +218,10 @@ def _forward_runs(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]], list[
 
 
 @check(
-    "while one layer computes, the next is on its way",
+    "while one layer computes, the next is being copied",
     points=4,
     code="O",
-    diagnosis="fetch layer i+1 before layer i is yielded, and wait for it after that",
+    diagnosis="fetch layer i+1 before you yield layer i, and wait for it after that",
 )
 def check_overlap(run: Run) -> None:
     """O: the clock's last tick is that of two buffers."""
@@ -231,16 +232,16 @@ def check_overlap(run: Run) -> None:
         ticks = copies[0] + sum(turns) + work[count - 1] if count else 0
         alone = sum(copies[:count]) + sum(work[:count])
         run.equal(found["clock"], ticks, f"the ticks that {count} layers took", likely={
-            "nothing overlaps: each copy is begun after the body, or waited for before it": alone,
+            "nothing overlaps: each copy begins after the body, or is waited for before it": alone,
             "no copy was waited for": sum(work[:count]),
         })  # fmt: skip
 
 
 @check(
-    "one layer, two, or none; and nothing is left",
+    "one layer, two, or none; nothing is left on the device",
     points=2,
     code="E",
-    diagnosis="the first and the last layer are the ones that are easily forgotten",
+    diagnosis="the first and the last layer are easily forgotten",
 )
 def check_lengths(run: Run) -> None:
     """E: short lists."""
@@ -260,16 +261,16 @@ def _check_left(run: Run, found: dict[str, Any], when: str) -> None:
         run.fail(
             f"{found['notes'][0]}, {when}",
             expected="copy.wait() before pool.free(copy)",
-            measured="the copy goes on, into room that is no longer its own",
+            measured="the copy goes on, into room that now belongs to another",
         )
     run.equal(found["left"], [], f"layers left on the device {when}")
 
 
 @check(
-    "who breaks out of the loop leaves nothing on the device",
+    "breaking out of the loop leaves nothing on the device",
     points=3,
     code="M",
-    diagnosis="a `finally` around the loop: wait for what is under way, and free what is there",
+    diagnosis="put a `finally` around the loop: wait for what is under way, and free what is there",
 )
 def check_break(run: Run) -> None:
     """M: the body breaks at each layer in turn."""

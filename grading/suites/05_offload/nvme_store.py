@@ -23,15 +23,16 @@ EXERCISE = Exercise(
     defines=("NvmeStore", "TornFile"),
     library=(),
     hints=(
-        "Build the file as one `bytes`: checksum, header, data, where the checksum is that of all "
-        "that follows it. Reading checks it before it believes a word of the header. What in the "
-        "header tells one tensor's file from another's?",
+        "Build the file as one `bytes`: checksum, header, data, where the checksum covers "
+        "everything after it. When you read, check it before you trust anything in the header. "
+        "What in the header distinguishes one tensor's file from another's?",
         "Bytes of any tensor: `tensor.detach().contiguous().view(-1).view(torch.uint8)"
         ".numpy().tobytes()`; `zlib.crc32(body)`; a header in JSON that ends with a newline. Write "
         "to another name, `flush`, `os.fsync(file.fileno())`, and only then `os.replace`.",
-        "Stream: a list with the read that is under way. In each turn take its `result()`, submit "
-        "`self.read` for the next name if there is one, then yield. Around the loop a `try` whose "
-        "`finally` waits for what is in the list: `read.exception()` waits and does not raise.",
+        "Stream: keep a list with the read that is under way. In each turn take its `result()`, "
+        "submit `self.read` for the next name if there is one, then yield. Put a `try` around the "
+        "loop, whose `finally` waits for what is in the list: `read.exception()` waits and does "
+        "not raise.",
     ),
 )
 
@@ -191,7 +192,7 @@ def _same_bits(run: Run, actual: Any, expected: torch.Tensor, what: str) -> None
         expected,
         what,
         likely={
-            "its values came back in another order: make it contiguous first": other,
+            "its values came back in a different order: make it contiguous first": other,
         },
     )
 
@@ -200,7 +201,7 @@ def _same_bits(run: Run, actual: Any, expected: torch.Tensor, what: str) -> None
     "the same bits, dtype and shape",
     points=3,
     code="E",
-    diagnosis="the header keeps dtype and shape; the data are the bytes of a contiguous copy",
+    diagnosis="the header must keep dtype and shape; the data are the bytes of a contiguous copy",
 )
 def check_bits(run: Run) -> None:
     """E: many dtypes, a scalar, an empty tensor, one that needs a gradient, a name used twice."""
@@ -219,7 +220,7 @@ def check_bits(run: Run) -> None:
             what = f"a tensor of {str(tensor.dtype).removeprefix('torch.')} {shape}"
             _same_bits(run, output["values"][number], tensor, what)
             if number < len(output["again"]):
-                zeros = {"the first one is the file itself: read a copy": tensor * 0}
+                zeros = {"the first one shares memory with the file: return a copy": tensor * 0}
                 again = output["again"][number]
                 run.equal(again, tensor, f"{what}, read after the first was zeroed", likely=zeros)
         names = [f"t{number}" for number in range(len(tensors) - 1)]
@@ -236,7 +237,7 @@ def check_bits(run: Run) -> None:
     "a torn file is refused, with its name",
     points=4,
     code="E",
-    diagnosis="check size and checksum of all bytes before anything of the header is believed",
+    diagnosis="check size and checksum of all bytes before you trust anything in the header",
 )
 def check_torn(run: Run) -> None:
     """E: cut short, made longer, exchanged, one bit changed anywhere."""
@@ -251,14 +252,14 @@ def check_torn(run: Run) -> None:
                     measured="a tensor",
                     cause="the header must keep the tensor's name"
                     if "layer.8" in what
-                    else "the checksum is of all bytes, those of the header too",
+                    else "the checksum must cover all bytes, those of the header too",
                 )
             if not answer.startswith("TornFile"):
                 run.fail(
                     f"layer.7 ended with another exception: {what}",
                     expected="TornFile",
                     measured=answer,
-                    cause="the header was believed before it was checked",
+                    cause="the header was used before it was checked",
                 )
             if "layer.7" not in answer:
                 run.fail(
@@ -280,15 +281,15 @@ def check_crash(run: Run) -> None:
     result = run(drive_crash, {"old": old, "new": new}, world=2)
     for output in result.outputs:
         why = {
-            "sync": "without a sync the name may point to data that never reached the disk",
-            "replacement": "os.replace makes the change all or nothing",
+            "sync": "without a sync, the name may point to data that never reached the disk",
+            "replacement": "os.replace makes the change either completely or not at all",
         }
-        place = "it was written in place: write to another name, sync, and replace only then"
+        place = "the file was written in place: write to another name, sync, and only then replace"
         for when, found in output["after"].items():
             never = "power cut" not in found["ended"]
             run.true(
                 not never or (when == "replacement" and not found["same"]),
-                f"write never came to its {when}",
+                f"write never reached its {when}",
                 expected="os.fsync, then os.replace",
                 measured=found["ended"] or "no exception",
                 cause=why[when],
@@ -298,14 +299,14 @@ def check_crash(run: Run) -> None:
             output["orders"] == [True],
             "the file was replaced by one that was not synced",
             expected="os.fsync of the whole file, then os.replace",
-            cause="after a power cut the name would point to a torn file; `flush` before the"
-            " sync, or Python still holds a part of it",
+            cause="after a power failure the name would point to a torn file; call `flush` before "
+            "the sync, or Python still holds a part of it",
         )
         run.equal(output["value"], new, "the tensor after a write to the end")
 
 
 @check(
-    "the next is being read while one is in use",
+    "the next one is being read while one is in use",
     points=3,
     code="O",
     diagnosis="start the next read before the yield, and wait for it after that",
@@ -331,13 +332,13 @@ def check_stream(run: Run) -> None:
                     likely={
                         "nothing is read ahead: submit the next read before the yield": place + 1,
                         "the reads do not go through the executor": 0,
-                        "everything is read at once, which needs room for everything": count,
-                        "two are read ahead: one is enough, and needs less room": min(
+                        "everything is read at once, which needs memory for everything": count,
+                        "two are read ahead: one is enough, and needs less memory": min(
                             place + 3, count
                         ),
                     },
                 )
-                early = "the next read is waited for before this one is given out"
+                early = "the next read is waited for before this tensor is yielded"
                 run.equal(
                     waited,
                     place + 1,
@@ -347,10 +348,10 @@ def check_stream(run: Run) -> None:
 
 
 @check(
-    "who leaves the loop leaves no read behind",
+    "leaving the loop leaves no read behind",
     points=2,
     code="H",
-    diagnosis="a `finally` around the loop that waits for the read under way",
+    diagnosis="put a `finally` around the loop that waits for the read under way",
 )
 def check_left(run: Run) -> None:
     """H: the generator is closed while a slow read is under way."""
@@ -362,5 +363,5 @@ def check_left(run: Run) -> None:
             bool(ended) and all(ended),
             "a read is under way after the generator was closed",
             measured=f"{ended.count(False)} of {len(ended)} reads have not ended",
-            cause="wait for it in a `finally`: its folder may be gone at its end",
+            cause="wait for it in a `finally`: when it ends, its folder may be gone",
         )

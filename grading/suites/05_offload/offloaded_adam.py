@@ -20,11 +20,12 @@ EXERCISE = Exercise(
     library=(),
     hints=(
         "Keep one host tensor for each parameter that needs a gradient, the master. An ordinary "
-        "`torch.optim.AdamW` over these masters keeps its state beside them, on the host. What "
-        "does it lack before its `step`, and what does the device lack afterwards?",
-        "Before: each master's `grad`, which is `link.down(p.grad)` in the master's dtype, or None "
-        "where the parameter has none now. After: `link.up` of the master's values, cast to the "
-        "parameter's dtype on the host. `param_groups` can be the inner optimizer's own list.",
+        "`torch.optim.AdamW` over these masters keeps its state beside them, on the host. What is "
+        "missing before its `step`, and what is missing on the device afterwards?",
+        "Before: each master's `grad`, which is `link.down(p.grad)` in the master's dtype, or "
+        "None if the parameter has no gradient now. After: `link.up` of the master's values, cast "
+        "to the parameter's dtype on the host. `param_groups` can be the inner optimizer's own "
+        "list.",
         "`master = link.down(p).to(torch.promote_types(p.dtype, torch.float32))"
         ".requires_grad_()`. In the step: `master.grad = None if p.grad is None else "
         "link.down(p.grad).to(master.dtype)`; `inner.step()`; `link.up(master.to(p.dtype), p)` for "
@@ -132,12 +133,12 @@ class Reference:
 
 LIKELY = {
     "these are the gradients of the step before: copy them down before the update": "stale",
-    "a gradient of an earlier step was used again: a parameter without one has no turn": "kept",
+    "an old gradient was used again: a parameter without one is not updated": "kept",
     "the learning rate did not follow `param_groups`: share the inner optimizer's list": "rate",
 }
 IN_16_BITS = {
-    "small updates are lost in 16 bits: keep the master in float32, and update that": "narrow",
-    "the master was read back from the device, where it is rounded: it stays on the host":
+    "small updates are lost in 16 bits: keep the master in float32, and update it there": "narrow",
+    "the master was read back from the device, where it is rounded: keep it on the host":
         "rounded",
 }  # fmt: skip
 
@@ -161,7 +162,7 @@ def _compare(run: Run, given: dict[str, Any]) -> Any:
     known = {
         why: Reference(values, options, fault).trained(slopes) for why, fault in LIKELY.items()
     }
-    known["nothing came up: the device still has what it began with"] = values
+    known["nothing was copied up: the device still has the initial values"] = values
     expected = Reference(values, options).trained(slopes)
     names = ("the matrix", "the transposed matrix", "the frozen vector",
              "the vector that is unused in steps 2 and 3", "the scalar")  # fmt: skip
@@ -179,7 +180,7 @@ def _compare(run: Run, given: dict[str, Any]) -> Any:
 
 
 @check(
-    "AdamW's own weights after four steps, in float64",
+    "the weights of plain AdamW after four steps, in float64",
     points=4,
     code="E",
     diagnosis="each step: gradients down, the update on the host, parameters up",
@@ -195,7 +196,7 @@ def check_weights(run: Run) -> None:
     "updates too small for bfloat16 are kept in the master",
     points=3,
     code="E",
-    diagnosis="the optimizer works on masters in float32; the device gets them rounded",
+    diagnosis="the optimizer updates float32 masters; the device gets them rounded",
 )
 def check_master(run: Run) -> None:
     """E: bfloat16 parameters, bit for bit what float32 masters round to."""
@@ -214,8 +215,9 @@ def check_master(run: Run) -> None:
 
 
 TWICE = (  # down, up
-    "float32 travels, or the parameters travel down as well: the master is on the host already",
-    "float32 travels: cast on the host",
+    "float32 is copied, or the parameters are copied down as well: the master is on the host "
+    "already",
+    "float32 is copied: cast on the host",
 )
 
 
@@ -231,7 +233,8 @@ def _sizes(given: dict[str, Any], step: int) -> int:
     "a step moves the gradients down and the parameters up, once each",
     points=3,
     code="B",
-    diagnosis="bytes in the dtype that the device has; nothing of a parameter without a gradient",
+    diagnosis="copy in the dtype that the device has, and nothing for a parameter without a "
+    "gradient",
 )
 def check_bytes(run: Run) -> None:
     """B: the link's count, for each step."""
@@ -257,10 +260,10 @@ def check_bytes(run: Run) -> None:
                     size,
                     f"{what} in step {step + 1}",
                     likely={
-                        "nothing travels: the update is made on the device": 0,
+                        "nothing is copied: the update is made on the device": 0,
                         TWICE[place]: 2 * size,
-                        "the optimizer's state travels too: it stays on the host": 3 * size,
-                        "a parameter without a gradient travels": trained,
+                        "the optimizer's state is copied too: it stays on the host": 3 * size,
+                        "a parameter without a gradient is copied": trained,
                     },
                 )
 
@@ -281,7 +284,7 @@ def check_memory(run: Run) -> None:
             output["made"][2],
             0,
             "bytes on the device for the new optimizer",
-            cause="masters are made on the device: link.down them",
+            cause="the masters are made on the device: use link.down",
         )
         for step in range(len(RATES)):
             before, after = output["notes"][2 * step], output["notes"][2 * step + 1]
@@ -302,5 +305,5 @@ def check_memory(run: Run) -> None:
             output["held"],
             0,
             "bytes left on the device at the end",
-            cause="something of the optimizer lives on the device",
+            cause="a tensor of the optimizer is still on the device",
         )

@@ -17,14 +17,14 @@ EXERCISE = Exercise(
     defines=("step_seconds", "tokens_for"),
     library=(),
     hints=(
-        "Draw a step as a timeline: forward, then backward with the gradients' way down beside it, "
-        "then the update with the way up beside it, and for the disk a third bar below. What runs "
-        "side by side is a `max`, what follows one another is a sum.",
+        "Draw a step as a timeline: forward; then backward, with the gradients going down below "
+        "it; then the update, with the parameters going up below it; and for the disk a third "
+        "bar. Things that run at the same time make a `max`, things that follow one another a sum.",
         "`forward + max(backward, 2Ψ/link) + max(Ψ/update, 2Ψ/link)`, and for the disk a third "
         "entry in the last `max`: 12Ψ/read + 12Ψ/write. The share grows with the tokens.",
         "Double a number of tokens until `step_seconds(..., 'device') / step_seconds(..., where)` "
-        "reaches the efficiency, then halve the interval between the last that was too few and "
-        "the first that was enough, until they are neighbours.",
+        "reaches the efficiency. Then halve the interval between the last number that was too "
+        "small and the first that was enough, until they are neighbours.",
     ),
 )
 
@@ -78,26 +78,26 @@ def _likely(case: dict[str, Any], where: str) -> dict[str, float]:
     begin = p["forward"] + max(p["backward"], p["way"])
     rest = max(p["update"], p["way"])
     known = {
-        "the gradients go down beside backward: only the longer counts":
+        "the gradients go down during backward: only the longer of the two counts":
             p["forward"] + p["backward"] + p["way"] + max(rest, third),
-        "gradients are there only in backward: they cannot go down during forward":
+        "gradients exist only in backward: they cannot go down during forward":
             max(p["forward"] + p["backward"], p["way"]) + max(rest, third),
-        "update and way up go on side by side: only the longer counts":
+        "the update and the copy up run at the same time: only the longer counts":
             begin + max(p["update"] + p["way"], third),
-        "the new parameters must come up as well": begin + max(p["update"], third),
-        "everything follows everything: see what runs side by side":
+        "the new parameters must also be copied up": begin + max(p["update"], third),
+        "everything is added up: see what runs at the same time":
             p["forward"] + p["backward"] + p["update"] + 2 * p["way"] + third,
         "the update begins when all gradients are down":
             p["forward"] + max(p["backward"], p["way"], p["update"]) + p["way"],
-        "the link carries bits here: it is given in bytes":
+        "the link's rate is in bytes, not in bits":
             p["forward"] + max(p["backward"], 8 * p["way"])
             + max(p["update"], 8 * p["way"], third),
     }  # fmt: skip
     if where == "disk":
         known = {
             "the state must also be written": begin + max(rest, p["half"]),
-            "the disk reads or writes, not both at a time": begin + max(rest, p["both"]),
-            "the disk works beside the update: only the longest counts": begin + rest + third,
+            "the disk either reads or writes, not both at once": begin + max(rest, p["both"]),
+            "the disk works during the update: only the longest counts": begin + rest + third,
         } | known
     return known
 
@@ -130,7 +130,7 @@ def _inputs(run: Run) -> dict[str, Any]:
     "seconds of a step with the state on the device, the host and the disk",
     points=4,
     code="S",
-    diagnosis="draw the bars of a step: what lies beside another is a max, what follows is a sum",
+    diagnosis="draw the bars of a step: what runs at the same time is a max, what follows is a sum",
 )
 def check_seconds(run: Run) -> None:
     """S: hidden machines, among them such in which one part outweighs all others."""
@@ -173,7 +173,7 @@ def check_tokens(run: Run) -> None:
             for (where, share), answer in zip(asked, answers, strict=True):
                 what = f"tokens for a share of {share} with the state on the {where}"
                 whole = isinstance(answer, int) and answer >= 1
-                run.true(whole, f"{what} are no whole number above 0", measured=repr(answer))
+                run.true(whole, f"{what}: not a whole number above 0", measured=repr(answer))
                 reached, less = (
                     _seconds(case, n, "device") / _seconds(case, n, where)
                     for n in (answer, max(answer - 1, 1e-9))
@@ -191,5 +191,5 @@ def check_tokens(run: Run) -> None:
                     f"{what}: {answer:,} are too many",
                     expected="the fewest",
                     measured=f"{answer - 1:,} reach {less:.6f}",
-                    cause="a power of two is not the answer yet: search below it",
+                    cause="a power of two need not be the fewest: search below it",
                 )

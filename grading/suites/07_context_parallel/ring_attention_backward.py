@@ -32,13 +32,14 @@ EXERCISE = Exercise(
     hints=(
         "On one rank there is one block and no hop: write the six lines of the task for it, with "
         "its mask, and grade. `delta = (grad_out * out).sum(-1, keepdim=True)` is the same for "
-        "all blocks, so it stands before the loop.",
-        "The loop over hops is that of the forward pass: in hop h rank i holds the block of rank "
+        "all blocks, so compute it before the loop.",
+        "The loop over hops is that of the forward pass: in hop h, rank i holds the block of rank "
         "i-h. Two things travel now: `block`, the k and v, and `grads`, the dk and dv of the same "
         "block. Add to `grads` first, then pass it on.",
-        "After the last of N computations the block has done its work, and `grads` makes one hop "
-        "more: rank i has those of rank i+1, which is the next one. A function that sends a tensor "
-        "to `group.next`, receives one like it from `group.previous` and returns that serves both.",
+        "After the last of the N computations, k and v are no longer needed, and `grads` makes "
+        "one more hop: rank i has those of rank i+1, which is the next one. A function that sends "
+        "a tensor to `group.next`, receives one like it from `group.previous` and returns that "
+        "serves both.",
     ),
 )
 
@@ -112,7 +113,7 @@ class Reference(causal.Whole):
             "1/√C twice": self.right[name] * self.q.shape[-1] ** -0.5,
             "the probabilities add up to 1 in each block: take exp(scores - lse), with the lse of "
             "the whole row": self.slip(self.mask, renormalised=True)[name],
-            "P and dS were exchanged: dv takes P": self.slip(self.mask, swapped=True)[name],
+            "P and dS were swapped: dv needs P": self.slip(self.mask, swapped=True)[name],
         }
         return {why: self.part(value, rank) for why, value in known.items()}
 
@@ -125,12 +126,14 @@ class Reference(causal.Whole):
         ]
         own = [self.slip(row)[name].chunk(self.world, 2) for row in rows]
         return {
-            "these belong to the block of the next rank: one hop more brings them home":
+            "these belong to the block of the next rank: one more hop brings them to their own "
+            "rank":
                 self.right[name].roll(-t, 2),
             "these belong to the block of the previous rank": self.right[name].roll(t, 2),
-            "this rank's queries alone: the other ranks' parts never came home":
+            "these come from this rank's queries alone: the other ranks' parts never returned":
                 torch.cat([parts[rank] for rank, parts in enumerate(own)], 2),
-            "the parts for all blocks are added up here: they belong to the blocks, and travel":
+            "the parts for all blocks are added up on this rank: they belong to the blocks, and "
+            "must travel":
                 torch.cat([torch.stack(parts).sum(0) for parts in own], 2),
         }  # fmt: skip
 
@@ -232,7 +235,7 @@ def check_queries(run: Run) -> None:
 
 
 @check(
-    "dk and dv too: every rank's part, at home",
+    "dk and dv too: with every rank's part, on their own rank",
     points=4,
     code="E",
     diagnosis="follow the dk of one block: who adds to it, and where is it after the last hop?",
@@ -243,10 +246,10 @@ def check_keys_and_values(run: Run) -> None:
 
 
 @check(
-    "scores of some thousands, and of minus some thousands",
+    "scores of several thousand, and of minus several thousand",
     points=1,
     code="E",
-    diagnosis="P = exp(scores - lse): subtract before you raise to a power",
+    diagnosis="P = exp(scores - lse): subtract before you take the exponential",
 )
 def check_extremes(run: Run) -> None:
     """E: exp(1000) is infinite, and exp(-1000) is 0."""
@@ -274,7 +277,7 @@ def check_pairs(run: Run) -> None:
     "(N-1)·(K+V) + N·(dK+dV) bytes sent by each rank",
     points=2,
     code="B",
-    diagnosis="N-1 hops with all four tensors, and one in which dk and dv go home",
+    diagnosis="N-1 hops with all four tensors, and one in which dk and dv return",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; N-1 hops of dk and dv are possible, and as good."""
@@ -289,17 +292,17 @@ def check_bytes(run: Run) -> None:
             usual,
             axis="world",
             likely={
-                "k and v go home as well, where nobody needs them": 2 * world * once,
+                "k and v return to their rank as well, where nobody needs them": 2 * world * once,
                 "dk and dv do not travel": (world - 1) * once,
                 "all probabilities travel, or k and v twice": (3 * world - 2) * once,
                 "one rank sends messages to itself": once,
-                "nothing is sent: keys and values have queries on later ranks": 0,
+                "nothing is sent: keys and values have queries on later ranks, too": 0,
             },
         )
 
 
 @check(
-    "messages alone, all to one neighbour, and no memory in two of them at once",
+    "only messages, all to one neighbour; no memory is in two messages at once",
     points=2,
     code="X",
     diagnosis="each hop: `irecv` from one neighbour, `isend` to the other, and `wait` for both",
@@ -331,7 +334,7 @@ def check_large(run: Run) -> None:
     "memory does not grow with N: two blocks, and the scores of one",
     points=2,
     code="M",
-    diagnosis="hold the block in use and the one that arrives; let go of it when it is used",
+    diagnosis="hold the block in use and the one that is arriving; release it when it is used",
 )
 def check_memory(run: Run) -> None:
     """M: with t positions a rank, the peak on 4 ranks is that on 3."""

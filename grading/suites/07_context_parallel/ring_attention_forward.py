@@ -108,10 +108,10 @@ class Reference(causal.Whole):
         most = causal.masked_scores(self.q, self.k, self.mask).amax(-1)
         stale = partial(causal.online, above=False, below=False)
         combined: dict[str, Callable[[causal.Blocks, causal.Blocks], torch.Tensor]] = {
-            "the outputs of the blocks are averaged: they weigh as much as their sums of "
+            "the outputs of the blocks are averaged: each must be weighted with its sum of "
             "exponentials": causal.averaged,
-            "the outputs of the blocks are added up: the old output must shrink when a block "
-            "comes": causal.added,
+            "the outputs of the blocks are added up: the old output must shrink when a block is "
+            "added": causal.added,
             "the denominator is not rescaled when the maximum moves":
                 partial(causal.online, above=True, below=False),
             "the numerator is not rescaled when the maximum moves":
@@ -183,7 +183,7 @@ def _large(run: Run, world: int, limit: int = 0) -> tuple[Any, Case]:
     "out is that of full causal attention, on 1–4 ranks",
     points=4,
     code="E",
-    diagnosis="follow one block: which rank's is it in hop h, and which queries may see it?",
+    diagnosis="follow one block: which rank's block is it in hop h, and which queries may see it?",
 )
 def check_out(run: Run) -> None:
     """E: hidden sizes, one token a rank, float32, memory in another order."""
@@ -202,10 +202,11 @@ def check_lse(run: Run) -> None:
 
 
 @check(
-    "scores of some thousands, and of minus some thousands",
+    "scores of several thousand, and of minus several thousand",
     points=2,
     code="E",
-    diagnosis="raise only differences to a power: exp(scores - lse); begin at -infinity, not at 0",
+    diagnosis="take the exponential only of differences: exp(scores - lse); begin at -infinity, "
+    "not at 0",
 )
 def check_extremes(run: Run) -> None:
     """E: exp(1000) is infinite, and exp(-1000) is 0."""
@@ -252,19 +253,19 @@ def check_bytes(run: Run) -> None:
             (world - 1) * once,
             axis="world",
             likely={
-                "N hops: in the last one each block comes home, where nobody needs it": world
+                "N hops: in the last one each block returns, and nobody needs it there": world
                 * once,
-                "one hop short": (world - 2) * once,
+                "one hop is missing": (world - 2) * once,
                 "q travels as well: queries stay where they are": (world - 1) * once * 3 // 2,
                 "k alone, or v alone, travels": (world - 1) * once // 2,
-                "float32 on the wire": (world - 1) * halved,
+                "it was sent as float32": (world - 1) * halved,
                 "nothing is sent: later queries need the keys of other ranks": 0,
             },
         )
 
 
 @check(
-    "messages alone, all to one neighbour, and no memory in two of them at once",
+    "only messages, all to one neighbour; no memory is in two messages at once",
     points=2,
     code="X",
     diagnosis="each hop: `irecv` from one neighbour, `isend` to the other, and `wait` for both",
@@ -296,7 +297,7 @@ def check_large(run: Run) -> None:
     "memory does not grow with N: two blocks, and the scores of one",
     points=2,
     code="M",
-    diagnosis="hold the block in use and the one that arrives; let go of it when it is used",
+    diagnosis="hold the block in use and the one that is arriving; release it when it is used",
 )
 def check_memory(run: Run) -> None:
     """M: with t positions a rank, the peak on 4 ranks is that on 3."""

@@ -25,12 +25,13 @@ EXERCISE = Exercise(
         "Follow the shape: x is [B, T/N, D], so is norm(x). `up` needs the whole sequence: gather "
         "along dim 1. After `down`, each rank has a summand of all tokens: reduce-scatter along "
         "dim 1, and it has its own tokens again. Residual and bias are added to those.",
-        "Which backward belongs to the gather? Each rank goes on with another part of F, so the "
-        "gradient of the gathered tensor is a summand on each: `all_gather_to_group`, whose "
-        "backward is a reduce-scatter, and not `gather_from_group`, which only cuts.",
-        "A replicated parameter that each rank uses for its own tokens is a tensor used "
-        "differently: `copy_to_group(self.norm.weight, group)` leaves it as it is and sums its "
-        "gradient. Hand such copies to `F.layer_norm`, and add such a copy of `bias`.",
+        "Which backward does the gather need? Each rank goes on with a different part of F, so "
+        "each has one summand of the gradient of the gathered tensor: use `all_gather_to_group`, "
+        "whose backward is a reduce-scatter, and not `gather_from_group`, whose backward only "
+        "cuts.",
+        "Each rank uses a replicated parameter for its own tokens: "
+        "`copy_to_group(self.norm.weight, group)` leaves it as it is and sums its gradient over "
+        "the ranks. Pass such copies to `F.layer_norm`, and add such a copy of `bias`.",
     ),
 )
 
@@ -145,7 +146,7 @@ def _found(run: Run, worlds: tuple[int, ...] = WORLDS) -> Iterator[tuple[Whole, 
     "each rank's parts: up by rows, down by columns, F uneven; the rest whole",
     points=2,
     code="E",
-    diagnosis="`weight.tensor_split(N)[index]`, along dim 1 for `down`, in memory of its own",
+    diagnosis="`weight.tensor_split(N)[index]`, along dim 1 for `down`, each in its own memory",
     in_part=True,
 )
 def check_parts(run: Run) -> None:
@@ -171,7 +172,7 @@ def check_parts(run: Run) -> None:
                     list(part.shape),
                     f"the shape of {what}",
                     rank=rank,
-                    likely={"all of it: cut it": list(weight.shape)},
+                    likely={"this is all of it: keep only this rank's part": list(weight.shape)},
                 )
                 run.close(found["parts"][name], part, what, rank=rank)
                 run.at_most(
@@ -179,7 +180,7 @@ def check_parts(run: Run) -> None:
                     part.nbytes,
                     f"the memory under {what}, in bytes,",
                     rank=rank,
-                    cause="a view keeps it all alive: clone",
+                    cause="a view keeps the whole weight alive: clone",
                 )
 
 
@@ -202,7 +203,7 @@ def check_outputs(run: Run) -> None:
             what,
             rank=rank,
             likely={
-                "the whole sequence on every rank: reduce-scatter after `down`": [
+                "every rank has the whole sequence: reduce-scatter after `down`": [
                     batch,
                     length * whole.world,
                     hidden,
@@ -216,11 +217,11 @@ def check_outputs(run: Run) -> None:
                 whole.output(rank, bias=whole.world),
             "`bias` is missing here: every rank adds it to its own tokens":
                 whole.output(rank, bias=0),
-            "the mean of the ranks' parts: it takes their sum":
+            "this is the mean of the ranks' parts: it must be their sum":
                 whole.output(rank, scale=1 / whole.world),
             "the parts were summed twice, by an all-reduce and by a reduce-scatter":
                 whole.output(rank, scale=whole.world),
-            "this rank's part of F alone: the parts are not added up":
+            "this is the part of this rank's F alone: the parts are not added up":
                 (tokens.chunk(whole.world, 1)[rank] + other + whole.bias).detach(),
         })  # fmt: skip
 
@@ -229,15 +230,16 @@ def check_outputs(run: Run) -> None:
     "gradients of x, up and down",
     points=4,
     code="E",
-    diagnosis="what is gathered is used differently on each rank: backward, its summands are added",
+    diagnosis="each rank uses the gathered tensor in a different way: backward must add up the "
+    "summands of its gradient",
 )
 def check_gradients(run: Run) -> None:
     """E: of the sum of all ranks' losses."""
     for whole, rank, passes in _found(run):
         x = whole.own(whole.gradients(0)["x"], rank)
         run.close(passes[0]["x"], x, f"x.grad {whole.name}", rank=rank, likely={
-            "the gather's backward only cuts: what other ranks' parts of F say of these tokens is "
-            "lost": whole.only_cut(rank),
+            "the gather's backward only cuts, so the gradients through the other ranks' parts of "
+            "F are lost": whole.only_cut(rank),
             "N times too large": x * whole.world,
         })  # fmt: skip
         for name in ("up", "down"):
@@ -246,9 +248,9 @@ def check_gradients(run: Run) -> None:
             )
             what = f"{name}.grad {whole.name}"
             run.close(passes[0]["grads"][name], grad, what, rank=rank, likely={
-                "of this rank's tokens alone: gather the gradients of all tokens' outputs": alone,
-                "N times too large: it is whole already": grad * whole.world,
-                "summed over the ranks, but each has another part of F": _mixed(whole, name),
+                "of this rank's tokens alone: it needs the gradients of all tokens' outputs": alone,
+                "N times too large: it was whole already": grad * whole.world,
+                "summed over the ranks, but each has its own part of F": _mixed(whole, name),
             })  # fmt: skip
 
 
@@ -263,7 +265,8 @@ def _mixed(whole: Whole, name: str) -> torch.Tensor | None:
     "gradients of norm and bias: summed over the ranks; a second backward adds",
     points=4,
     code="E",
-    diagnosis="each rank has seen its own tokens: a replicated parameter needs the sum over ranks",
+    diagnosis="each rank has seen only its own tokens: sum the gradients of replicated parameters "
+    "over the ranks",
 )
 def check_replicated(run: Run) -> None:
     """E: whole, and the same on every rank."""
@@ -282,7 +285,7 @@ def check_replicated(run: Run) -> None:
                     "of this rank's tokens alone: sum it over the ranks": whole.gradients(0, rank)[
                         source
                     ],
-                    "the mean over the ranks: it takes their sum": first / whole.world,
+                    "this is the mean over the ranks: it must be their sum": first / whole.world,
                     "N times too large: it was whole before it was summed": first * whole.world,
                 },
             )
@@ -295,7 +298,7 @@ def check_replicated(run: Run) -> None:
                     "the first backward's gradient was summed over the ranks again": first
                     * whole.world
                     + second,
-                    "only the second: gradients must add up": second,
+                    "only the second backward's: gradients must add up": second,
                 },
             )
 
@@ -304,7 +307,7 @@ def check_replicated(run: Run) -> None:
     "the bytes of tensor parallelism: 2(N-1)/N·S forward, the same backward",
     points=3,
     code="B",
-    diagnosis="one all-gather and one reduce-scatter each way, and the small sums of gradients",
+    diagnosis="one all-gather and one reduce-scatter each way, and the sums of the small gradients",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, on 4 ranks, beside what two all-reduces would send."""
@@ -322,8 +325,10 @@ def check_bytes(run: Run) -> None:
             f"the number of bytes sent in forward {beside}",
             rank=rank,
             likely={
-                "an all-reduce that is then cut: a reduce-scatter is half of it": both * 3 // 2,
-                "both an all-reduce and a reduce-scatter: the second does the sum alone": both * 2,
+                "an all-reduce whose result is then cut: a reduce-scatter sends half as much": both
+                * 3
+                // 2,
+                "both an all-reduce and a reduce-scatter: the second makes the sum": both * 2,
             },
         )
         run.equal(
@@ -331,9 +336,10 @@ def check_bytes(run: Run) -> None:
             both + small,
             rank=rank,
             likely={
-                "the small sums are missing: those of the gradients of norm and bias": both,
+                "the sums of the gradients of norm and bias are missing": both,
                 "an all-reduce in the place of a reduce-scatter": both * 3 // 2 + small,
-                "half: the gather's backward sends nothing, so gradients are lost": both // 2
+                "half as many: the gather's backward sends nothing, so gradients are lost": both
+                // 2
                 + small,
             },
             what=f"the number of bytes sent in backward {beside} and {small:,} of replicated "

@@ -20,12 +20,12 @@ EXERCISE = Exercise(
     order=5,
     defines=("ulysses_attention",),
     hints=(
-        "Write one function that swaps two cuts, and use it four times. On the way there it cuts "
-        "the heads (dim 2) into N parts and joins the parts that come along the sequence (dim 1); "
-        "on the way home it is the other way round.",
-        "`exchange_in_group` works on dim 0, so lay the parts there: `torch.cat(x.chunk(N, cut))` "
-        "is [N·B, ...] with part j for rank j, B rows each. What comes back has part i from rank "
-        "i: `torch.cat(rows.chunk(N), join)`.",
+        "Write one function that changes the cut, and use it four times. On the way out it cuts "
+        "the heads (dim 2) into N parts and joins the received parts along the sequence (dim 1); "
+        "on the way back it does the reverse.",
+        "`exchange_in_group` works on dim 0, so put the parts there: `torch.cat(x.chunk(N, cut))` "
+        "is [N·B, ...] with part j for rank j, B rows each. The result has part i from rank i: "
+        "`torch.cat(rows.chunk(N), join)`.",
         "Between the swaps the tensors are [B, T, H/N, C], and attention wants [B, H/N, T, C]: "
         "transpose dims 1 and 2 before and after `scaled_dot_product_attention`, with "
         "`is_causal=True`.",
@@ -94,7 +94,7 @@ def _found(run: Run) -> Iterator[tuple[list[dict[str, Any]], int, dict[str, Any]
     "the output on 1, 3 and 4 ranks: this rank's tokens, all heads in order",
     points=3,
     code="E",
-    diagnosis="from rank i comes its part of the sequence; on the way home, its part of the heads",
+    diagnosis="rank i sends its part of the sequence; on the way back, its part of the heads",
     in_part=True,
 )
 def check_outputs(run: Run) -> None:
@@ -111,7 +111,7 @@ def check_outputs(run: Run) -> None:
             f"the shape of {what}",
             rank=rank,
             likely={
-                "the whole sequence of some heads: a last all-to-all brings it home": [
+                "this is the whole sequence of some heads: a last all-to-all must return it": [
                     batch,
                     length * world,
                     heads // world,
@@ -122,11 +122,11 @@ def check_outputs(run: Run) -> None:
         run.close(found["y"], y, what, rank=rank, likely={
             "heads in the wrong order: those of rank 0 come first, then those of rank 1":
                 turned.reshape(y.shape),
-            "each rank's tokens attend to themselves alone: q, k and v must be exchanged":
+            "each rank's tokens attend only to themselves: q, k and v must be exchanged":
                 one_process(inputs[rank])["y"],
-            "no causal mask: a token sees later ones":
+            "the causal mask is missing: a token sees later ones":
                 one_process(whole, causal=False)["y"].chunk(world, 1)[rank],
-            "tokens in the wrong order: they lie rank after rank in the sequence":
+            "tokens in the wrong order: the ranks' parts follow one another in the sequence":
                 _shuffled(inputs, rank),
         })  # fmt: skip
 
@@ -143,7 +143,7 @@ def _shuffled(inputs: list[dict[str, Any]], rank: int) -> torch.Tensor:
     "gradients of q, k and v",
     points=3,
     code="E",
-    diagnosis="`exchange_in_group` sends the gradients home; a plain all_to_all stops them",
+    diagnosis="`exchange_in_group` sends the gradients back; a plain all_to_all stops them",
 )
 def check_gradients(run: Run) -> None:
     """E: of the sum of all ranks' losses."""
@@ -161,16 +161,18 @@ def check_gradients(run: Run) -> None:
                 rank=rank,
                 likely={
                     "N times too large": grad * world,
-                    "of this rank's tokens alone: the others' attend to them, too": alone[name],
+                    "of this rank's tokens alone: those of other ranks attend to them, too": alone[
+                        name
+                    ],
                 },
             )
 
 
 @check(
-    "all-to-alls alone, (N-1)/N of a tensor each: four forward, four backward",
+    "only all-to-alls, (N-1)/N of a tensor each: four forward, four backward",
     points=3,
     code="B",
-    diagnosis="q, k and v there, the result home; backward the same for their gradients",
+    diagnosis="exchange q, k and v, then the result; backward does the same with their gradients",
 )
 def check_bytes(run: Run) -> None:
     """B and X: exact bytes by direction, and no other operation in the ledger."""
@@ -187,9 +189,8 @@ def check_bytes(run: Run) -> None:
                 "the list of operations besides all_to_all",
                 rank=rank,
                 likely={
-                    "every rank gets all of k and v: an all-to-all brings it the heads it needs": [
-                        "all_gather"
-                    ],
+                    "every rank gets all of k and v: an all-to-all brings only the heads that it "
+                    "needs": ["all_gather"],
                     "every rank gets all of k and v, and their gradients are summed": [
                         "all_gather",
                         "reduce_scatter",
@@ -206,8 +207,10 @@ def check_bytes(run: Run) -> None:
                     f"the number of bytes sent in {way} ({world} ranks)",
                     rank=rank,
                     likely={
-                        "one all-to-all short": 3 * one,
-                        "the whole tensor to every rank: each gets its part alone": 4 * one * world,
-                        "nothing: gradients do not flow": 0,
+                        "one all-to-all is missing": 3 * one,
+                        "the whole tensor is sent to every rank: send each its part only": 4
+                        * one
+                        * world,
+                        "nothing is sent: gradients do not flow": 0,
                     },
                 )

@@ -20,13 +20,13 @@ EXERCISE = Exercise(
     defines=("zigzag_split", "zigzag_join"),
     library=(),
     hints=(
-        "`x.tensor_split(2 * n, dim)` gives the 2n chunks. What you do with x to get the shard, do "
-        "it with the list of all positions, `torch.arange(T)`, as well, and you have `positions`.",
+        "`x.tensor_split(2 * n, dim)` gives the 2n chunks. Do the same with the tensor of all "
+        "positions, `torch.arange(T)`, as with x, and you have `positions`.",
         "`torch.cat([chunks[index], chunks[2 * n - 1 - index]], dim)` is the shard. For the way "
-        "back cut each shard in its two chunks: `shard.tensor_split(2, dim)` makes the first one "
-        "the longer one if the length is odd, as it has to be.",
-        "With the shards cut in `early` and `late` chunks, the whole is all early ones in order, "
-        "then all late ones from the last rank to the first: `torch.cat([*early, "
+        "back, cut each shard into its two chunks: if the length is odd, `shard.tensor_split(2, "
+        "dim)` makes the first one longer, as it must be.",
+        "With the shards cut into `early` and `late` chunks, the whole is all early ones in "
+        "order, then all late ones from the last rank to the first: `torch.cat([*early, "
         "*reversed(late)], dim)`.",
     ),
 )
@@ -75,17 +75,18 @@ def likely_places(length: int, n: int, index: int) -> dict[str, torch.Tensor]:
     even = every[: length // (2 * n) * 2 * n].chunk(2 * n)
     ceiled = [*every.split(max(1, -(-length // (2 * n)))), *[every[:0]] * 2 * n]
     return {
-        "one stretch in a row: the last rank has most of the work": every.tensor_split(n)[index],
+        "contiguous parts: the last rank has most of the work": every.tensor_split(n)[index],
         "every n-th position: striped, not zigzag": every[index::n],
-        "chunks i and n+i: the last rank still has the dearest ones; the second is 2n-1-i":
+        "chunks i and n+i: the last rank still has the most expensive ones; the second must be "
+        "2n-1-i":
             torch.cat([chunks[index], chunks[(n + index) % (2 * n)]]),
-        "chunks 2i and 2i+1, which is one stretch in a row":
+        "chunks 2i and 2i+1, which are one contiguous part":
             torch.cat([chunks[2 * index], chunks[2 * index + 1]]),
         "the late chunk comes first: chunk i, then chunk 2n-1-i":
             torch.cat([chunks[other], chunks[index]]),
-        "the late chunk is turned round: its positions go up as well":
+        "the late chunk is reversed: its positions must increase as well":
             torch.cat([chunks[index], chunks[other].flip(0)]),
-        "the rest that does not divide by 2n is lost":
+        "the remainder is lost: 2n need not divide the length":
             torch.cat([even[index], even[other]]) if even and len(even) == 2 * n else every[:0],
         "all chunks as long as the first, the last one shorter (torch.chunk): tensor_split makes "
         "the first T % 2n one longer": torch.cat([ceiled[index], ceiled[other]]),
@@ -180,7 +181,7 @@ def _check_places(run: Run, case: Case, found: dict[str, Any]) -> None:
         _close(run, answer["positions"], right, f"positions {_title(case, index)}", {
             "counted in the shard: mask and rotary embedding need places in the whole sequence":
                 local,
-            "counted through the shards, as if they were one stretch each": local + start,
+            "counted through the shards, as if each were contiguous in the sequence": local + start,
             **likely_places(length, n, index),
         })  # fmt: skip
 
@@ -194,11 +195,11 @@ def _check_joined(run: Run, case: Case, found: dict[str, Any]) -> None:
     short = [shard.tensor_split([floor], dim) for shard, floor in zip(shards, floors, strict=True)]
     low, high = zip(*short, strict=True)
     known = {
-        "the shards one after the other: their chunks must go back to their places":
+        "the shards are concatenated: their chunks must return to their places":
             torch.cat(shards, dim),
-        "the late chunks are in the order of the ranks: they lie in the opposite order":
+        "the late chunks are in the order of the ranks: they must be in the opposite order":
             torch.cat([*early, *late], dim),
-        "the early chunk was cut off too short: with an odd length it is the longer one":
+        "the early chunk is too short: if the length is odd, it is the longer one":
             torch.cat([*low, *reversed(high)], dim),
     }  # fmt: skip
     for joined in found["joined"]:
@@ -210,7 +211,7 @@ def _check_joined(run: Run, case: Case, found: dict[str, Any]) -> None:
     "rank i has chunks i and 2n-1-i",
     points=3,
     code="E",
-    diagnosis="cut x into 2n chunks, and put two of them together, the early one first",
+    diagnosis="cut x into 2n chunks, and concatenate two of them, the early one first",
 )
 def check_shards(run: Run) -> None:
     """E: 1–4 ranks, lengths that divide."""
@@ -233,7 +234,7 @@ def check_positions(run: Run) -> None:
 
 
 @check(
-    "zigzag_join puts the right shards together",
+    "zigzag_join restores the sequence from the shards",
     points=3,
     code="E",
     diagnosis="early chunks in order, then late chunks from the last rank to the first",
@@ -246,7 +247,7 @@ def check_joined(run: Run) -> None:
 
 
 @check(
-    "lengths that do not divide by 2n",
+    "lengths that 2n does not divide",
     points=3,
     code="E",
     diagnosis="take the chunks of torch.tensor_split, in both functions",
@@ -260,7 +261,7 @@ def check_uneven(run: Run) -> None:
         _check_joined(run, case, found)
 
 
-@check("any dim, dtype and memory order; x stays as it is", points=1, code="E")
+@check("any dim, dtype and memory order; x is not changed", points=1, code="E")
 def check_forms(run: Run) -> None:
     """E: tokens, heads before the sequence, bfloat16."""
     cases = _forms(run)
@@ -272,7 +273,7 @@ def check_forms(run: Run) -> None:
 
 
 @check(
-    "gradients flow through cut and join",
+    "gradients flow through both functions",
     points=1,
     code="E",
     diagnosis="detach nothing, and make no new tensor from values",
@@ -285,7 +286,7 @@ def check_gradient(run: Run) -> None:
 
 
 @check(
-    "even work: at most one tile between two ranks (in a row: almost all is done by the last ones)",
+    "even work: at most one tile of difference between two ranks",
     points=3,
     code="S",
     diagnosis="a query at position p sees p+1 keys: an early chunk and the opposite late one",
@@ -330,5 +331,5 @@ def _even_work(run: Run, what: str, hops: list[list[int]], row: list[list[int]])
             max(pairs) - min(pairs) <= tile,
             f"uneven work {name} ({what})",
             expected=f"at most {tile} pairs (one tile) between two ranks",
-            measured=f"visible pairs {pairs}; cut in a row they would be {other}",
+            measured=f"visible pairs {pairs}; with contiguous parts they would be {other}",
         )

@@ -19,11 +19,11 @@ EXERCISE = Exercise(
     order=8,
     library=(),
     hints=(
-        "Every phase of the text is one entry of the list, but the sixth, which is three: whole "
-        "pairs, for an odd r+1 one pair of a whole and a half, and half pairs. Write the numbers "
-        "that the text gives, and leave the middle's open.",
-        "Chunk 0 has m forwards: 2·late in phase 1, r+1 in phase 2, the rest in the middle. Count "
-        "chunk 1's forwards to see that it fits: r+1, late, the middle, late.",
+        "Every phase of the text is one entry of the list, except the sixth, which is three: "
+        "whole pairs, one pair of a whole and a half if r+1 is odd, and half pairs. Write the "
+        "numbers that the text gives, and leave that of the middle open.",
+        "Chunk 0 has m forwards: 2·late in phase 1, r+1 in phase 2, and the rest in the middle. "
+        "Count chunk 1's forwards as a check: r+1, late, the middle, late.",
         'The middle is ("F0 B1 F1 B0", m - 2 * late - rank - 1). The sixth phase, with '
         'half, odd = divmod(rank + 1, 2): ("B1 B0", half), ("B1 I0", odd), ("I1 I0", half).',
     ),
@@ -57,7 +57,7 @@ def _why(plan: Plan) -> str:
                 f"rank {rank} runs {found} forwards before its first backward; phases 1 and 2 "
                 f"make it {wanted}"
             )
-    return "the beginning is right; compare the later phases: which backwards are whole?"
+    return "the beginning is right; compare the later phases: which backwards must be whole?"
 
 
 def beside(line: Sequence[Action]) -> int:
@@ -73,7 +73,7 @@ def beside(line: Sequence[Action]) -> int:
 
 
 @check(
-    "each micro-batch passes each of the 2p stages forward and backward",
+    "each micro-batch goes through each of the 2p stages forward and backward",
     points=2,
     code="S",
     diagnosis="count each chunk's forwards and backwards over the phases: there are m of each",
@@ -83,7 +83,7 @@ def check_complete(run: Run) -> None:
     _plans(run)
 
 
-@check("no ranks wait for each other in a circle", points=2, code="H")
+@check("no deadlock: ranks never wait for each other in a circle", points=2, code="H")
 def check_ends(run: Run) -> None:
     """H: on paper."""
     for plan in _plans(run):
@@ -107,10 +107,10 @@ def check_memory(run: Run) -> None:
 
 
 @check(
-    "forwards of one chunk beside backwards of the other",
+    "forwards of one chunk next to backwards of the other",
     points=2,
     code="O",
-    diagnosis="the middle goes F0 B1 F1 B0: a forward, then a backward of the other chunk",
+    diagnosis="the middle is F0 B1 F1 B0: a forward, then a backward of the other chunk",
 )
 def check_beside(run: Run) -> None:
     """O: two pairs in each round of the middle phase."""

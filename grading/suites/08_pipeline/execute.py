@@ -27,11 +27,11 @@ EXERCISE = Exercise(
     ),
     hints=(
         "Take the two loop bodies of `gpipe_step`, and put them into the two branches of one loop "
-        "over the actions. A forward must find its micro-batch in the list by number, and a "
-        "backward must find what the forward of its micro-batch has kept: a dict.",
-        "`kept.pop(k)` hands over what forward k has kept, and forgets it. Start each message with "
-        "`isend` and put what it returns into a list; wait for all of them after the loop. What "
-        "`isend` returns also keeps the tensor alive. Receives may block.",
+        "over the actions. A forward must find its micro-batch in the list by its number, and a "
+        "backward must find what the forward of its micro-batch has kept: use a dict.",
+        "`kept.pop(k)` returns what forward k has kept, and forgets it. Start each send with "
+        "`isend` and put the Work that it returns into a list; wait for all of them after the "
+        "loop. The Work also keeps the tensor alive. Receives may block.",
         "Send `outputs.detach()` and `inputs.grad`. On the last rank keep the loss divided by "
         "`len(micro_batches)` in place of the output, and put `value.detach()` on the list of "
         "losses: a loss with its graph holds the activations of its micro-batch.",
@@ -46,8 +46,8 @@ LOPSIDED = [  # valid, if more than one message may be under way in each directi
     ["1F0", "1F1", "1B0", "1B1", "1F2", "1F3", "1B2", "1B3"],
 ]
 DEADLOCK = (
-    "in this schedule a rank has more to send before others take what it has sent: start every "
-    "send with `isend`, and wait at the end"
+    "in this schedule a rank has more to send before the others receive what it has sent: start "
+    "every send with `isend`, and wait at the end"
 )
 Lists = list[list[str]]
 
@@ -136,10 +136,10 @@ def check_parts(run: Run) -> None:
 
 
 @check(
-    "it returns the losses, on the last rank",
+    "the losses are returned on the last rank",
     points=1,
     code="E",
-    diagnosis="the mean of each micro-batch, in order, detached and not divided",
+    diagnosis="return the mean of each micro-batch, in order, detached and not divided",
     in_part=True,
 )
 def check_losses(run: Run) -> None:
@@ -150,10 +150,10 @@ def check_losses(run: Run) -> None:
 
 
 @check(
-    "each rank does exactly what its list says",
+    "each rank runs exactly the actions of its list",
     points=4,
     code="S",
-    diagnosis="one loop over the actions; nothing is done before its turn",
+    diagnosis="one loop over the actions; nothing runs before its turn",
 )
 def check_order(run: Run) -> None:
     """S: what each stage really ran, in order."""
@@ -163,7 +163,7 @@ def check_order(run: Run) -> None:
 
 
 @check(
-    "a backward gives its micro-batch's memory back",
+    "a backward frees its micro-batch's memory",
     points=3,
     code="M",
     diagnosis="a backward takes what its forward has kept (`pop`); keep and send nothing else "
@@ -180,12 +180,12 @@ def check_memory(run: Run) -> None:
                 limit,
                 f"stage {stage}'s number of micro-batches alive at once ({len(line) // 2} in all)",
                 rank=stage,
-                cause="what a forward has kept outlives its backward",
+                cause="something that a forward has kept outlives its backward",
             )
 
 
 @check(
-    "a message for each micro-batch and border, there and back, and no collective",
+    "one message in each direction for each micro-batch and border, and no collective",
     points=2,
     code="B",
     diagnosis="m activations to the next rank, m gradients to the one before",

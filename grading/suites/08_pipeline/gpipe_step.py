@@ -28,12 +28,12 @@ EXERCISE = Exercise(
         "Write the forwards first, for three kinds of rank: the first takes inputs from the list, "
         "the others receive them; the last computes a loss, the others send their output. What "
         "of each micro-batch must you keep so that its backward can run later?",
-        "What came in is a leaf: call `requires_grad_()` on it before the stage runs, so that the "
-        "backward leaves the gradient for the rank before in its `grad`. Keep (inputs, outputs) of "
-        "each micro-batch in a list; on the last rank keep the loss divided by the number of "
-        "micro-batches instead of the output.",
-        "Second loop, over what was kept: on the last rank `value.backward()`; on the others "
-        "receive a gradient from `group.index + 1`, then `outputs.backward(gradient)`. On "
+        "The received activations are a leaf: call `requires_grad_()` on them before the stage "
+        "runs, so that the backward leaves the gradient for the previous rank in their `grad`. "
+        "Keep (inputs, outputs) of each micro-batch in a list; on the last rank keep the loss "
+        "divided by the number of micro-batches instead of the output.",
+        "In the second loop, over what was kept: on the last rank `value.backward()`; on the "
+        "others receive a gradient from `group.index + 1`, then `outputs.backward(gradient)`. On "
         "all but the first send `inputs.grad` to `group.index - 1`.",
     ),
 )
@@ -41,8 +41,8 @@ EXERCISE = Exercise(
 PARTS = ((1, 3), (2, 0))  # two pipelines in a job of four ranks
 WIDE, ROWS = 2047, 16  # of messages of 256 KiB
 DEADLOCK = (
-    "all forwards before all backwards, on every rank: then no rank sends a gradient while the "
-    "rank before still sends activations"
+    "run all forwards before all backwards, on every rank: then no rank sends a gradient while "
+    "the previous rank still sends activations"
 )
 
 
@@ -95,10 +95,10 @@ def check_parts(run: Run) -> None:
 
 
 @check(
-    "it returns the losses, on the last rank",
+    "the losses are returned on the last rank",
     points=1,
     code="E",
-    diagnosis="the mean of each micro-batch, in order, detached and not divided",
+    diagnosis="return the mean of each micro-batch, in order, detached and not divided",
     in_part=True,
 )
 def check_losses(run: Run) -> None:
@@ -133,7 +133,7 @@ def check_order(run: Run) -> None:
 
 
 @check(
-    "a message for each micro-batch and border, there and back",
+    "one message in each direction for each micro-batch and border",
     points=2,
     code="B",
     diagnosis="m activations to the next rank, m gradients to the one before",

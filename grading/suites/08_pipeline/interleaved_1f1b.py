@@ -18,15 +18,15 @@ EXERCISE = Exercise(
     order=5,
     library=(),
     hints=(
-        "First the list of all forwards of a rank, as if there were no backwards; it is the same "
-        "for all ranks but for the stage's number. Then the list of all backwards. The schedule is "
-        "the two of them, zipped together as in 1F1B.",
-        "The k-th forward: `turn, place = divmod(k, p * v)`; its chunk is place // p, its "
+        "First write the list of all forwards of a rank, as if there were no backwards; it is the "
+        "same for all ranks except for the stages' numbers. Then write the list of all backwards. "
+        "The schedule merges the two as in 1F1B.",
+        "The k-th forward: `turn, place = divmod(k, p * v)`; its chunk is c = place // p, its "
         "micro-batch turn·p + place % p. Chunk c of rank r is stage c·p + r. The k-th backward is "
         "of chunk v - 1 - c.",
         "warm = p - 1 - rank for v = 1, else 2·(p - 1 - rank) + (v - 1)·p, and never more than "
-        "m·v. Then forwards[:warm], pairs of forwards[warm:] and backwards, and the backwards "
-        "that are left: backwards[m * v - warm :].",
+        "m·v. Then come forwards[:warm], pairs of forwards[warm:] and backwards, and the "
+        "backwards that are left: backwards[m * v - warm :].",
     ),
 )
 
@@ -67,23 +67,23 @@ def _why(plan: Plan) -> str:
                 f"order it is {wanted}, the one of the first pair counted"
             )
     return (
-        "the warm-up is as long as Megatron's; look at the order of the chunks: p micro-batches go "
+        "the warm-up is as long as Megatron's; check the order of the chunks: p micro-batches go "
         "through one, then the same p through the next"
     )
 
 
 @check(
-    "each micro-batch passes each of the v·p stages once forward and once backward",
+    "each micro-batch goes through each of the v·p stages once forward and once backward",
     points=2,
     code="S",
-    diagnosis="m·v forwards on each rank: of each of its chunks, each micro-batch",
+    diagnosis="each rank runs m·v forwards: every micro-batch in each of its chunks",
 )
 def check_complete(run: Run) -> None:
     """S: one to five ranks, one to four chunks."""
     _plans(run)
 
 
-@check("no ranks wait for each other in a circle", points=2, code="H")
+@check("no deadlock: ranks never wait for each other in a circle", points=2, code="H")
 def check_ends(run: Run) -> None:
     """H: on paper."""
     for plan in _plans(run):

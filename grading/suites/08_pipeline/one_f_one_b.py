@@ -18,11 +18,12 @@ EXERCISE = Exercise(
     order=3,
     library=(),
     hints=(
-        "Write the three parts down for p = 3, m = 4, rank by rank: forwards alone, pairs of a "
-        "forward and a backward, backwards alone. The last rank has no first part, and every rank "
-        "before it has one forward more there.",
-        "Let `warm = min(m, p - 1 - rank)`. The first part has `warm` forwards, so the pairs begin "
-        "with forward number `warm` and backward number 0, and m - warm pairs use up the forwards.",
+        "Write down the three parts for p = 3, m = 4, rank by rank: forwards alone, pairs of a "
+        "forward and a backward, backwards alone. The last rank has no first part, and each rank "
+        "has one forward more in it than the rank after it.",
+        "Let `warm = min(m, p - 1 - rank)`. The first part has `warm` forwards, so the pairs "
+        "begin with forward number `warm` and backward number 0, and m - warm pairs use up all "
+        "forwards.",
         '`plan += [f"{rank}F{warm + k}", f"{rank}B{k}"]` for k in range(m - warm), and at the end '
         "the backwards from m - warm to m - 1.",
     ),
@@ -66,10 +67,10 @@ def _why(plan: Plan) -> str:
         forwards, backwards = ([a.micro for a in line if a.kind == kind] for kind in "FB")
         if forwards != backwards:
             return (
-                f"rank {rank} runs its backwards in another order than its forwards: the "
+                f"rank {rank} runs its backwards in a different order from its forwards: the "
                 "micro-batch that went out first is back first"
             )
-    return "the warm-up is right; after it, a forward and a backward in turn: F, B, F, B, ..."
+    return "the warm-up is right; after it, alternate a forward and a backward: F, B, F, B, ..."
 
 
 def _check_times(plan: Plan) -> None:
@@ -86,7 +87,7 @@ def _check_memory(plan: Plan) -> None:
 
 
 @check(
-    "each micro-batch passes each stage once forward and once backward",
+    "each micro-batch goes through each stage once forward and once backward",
     points=2,
     code="S",
     diagnosis="a forward, and later a backward, for every micro-batch from 0 to m-1",
@@ -96,7 +97,7 @@ def check_complete(run: Run) -> None:
     _plans(run, _cases(run))
 
 
-@check("no ranks wait for each other in a circle", points=2, code="H")
+@check("no deadlock: ranks never wait for each other in a circle", points=2, code="H")
 def check_ends(run: Run) -> None:
     """H: on paper; a deadlock names the action that each rank waits for."""
     for plan in _plans(run, _cases(run)):

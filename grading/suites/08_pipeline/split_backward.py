@@ -20,8 +20,8 @@ EXERCISE = Exercise(
     defines=("split_linear",),
     library=(),
     hints=(
-        "`forward` computes, and keeps x, weight, bias and the queue in `ctx`. `backward` gets dy. "
-        "What of the two products can be done with what is there, and which one waits?",
+        "`forward` computes y, and keeps x, weight, bias and the queue in `ctx`. `backward` gets "
+        "dy. Which of the two products must be computed there, and which one can wait?",
         "Write an inner function without arguments that computes the weight's gradient from dy and "
         "x, and adds it; append it to the queue *without calling it*. Then return dy @ weight and "
         "None for the other three inputs.",
@@ -99,7 +99,10 @@ def _inputs(run: Run, first: bool = False) -> dict[str, Any]:
 
 def _answer(run: Run, given: dict[str, Any]) -> dict[str, Any]:
     output = run(drive, given).outputs[0]
-    lost = "autograd does not come by: the weight must be an input of the Function, not detached"
+    lost = (
+        "autograd does not call the backward: the weight must be an input of the Function, not "
+        "detached"
+    )
     run.true(not output["lost"], "the output needs no gradient, though the weight does", cause=lost)
     return output
 
@@ -116,12 +119,12 @@ def _check_weights(run: Run, given: dict[str, Any], output: dict[str, Any]) -> N
     run.true(
         output["callable"],
         "what is in the queue cannot be called",
-        cause="append the function itself: not what it returns",
+        cause="append the function itself, not what it returns",
     )
     for place, name in enumerate(NAMES):
         each = [grad[place] for grad in grads]
         likely = {"a micro-batch has replaced what the other had added": each[0],
-                  "one micro-batch is in it twice, or the last replaced the others": each[1],
+                  "one micro-batch is in it twice, or the last one replaced the others": each[1],
                   "it is there twice: autograd and the queue both add it": 2 * (each[0] + each[1]),
                   }  # fmt: skip
         run.close(
@@ -133,7 +136,7 @@ def _check_weights(run: Run, given: dict[str, Any], output: dict[str, Any]) -> N
         )
 
 
-@check("forward, and the gradient of the input, as without the cut", points=2, code="E")
+@check("y and the gradient of x are those of an ordinary linear layer", points=2, code="E")
 def check_input(run: Run) -> None:
     """E: two layers, two micro-batches, three dims."""
     given = _inputs(run)
@@ -144,7 +147,7 @@ def check_input(run: Run) -> None:
 
 
 @check(
-    "the gradients of the weights, once the queue was called",
+    "the gradients of the weights, after the queue was called",
     points=3,
     code="E",
     diagnosis="dW is dyᵀ·x over all rows, db the sum of dy's rows; they add up over micro-batches",
@@ -155,7 +158,7 @@ def check_weights(run: Run) -> None:
     _check_weights(run, given, _answer(run, given))
 
 
-@check("nothing of the weights' half before that", points=3, code="O")
+@check("nothing for the weights is computed before that", points=3, code="O")
 def check_order(run: Run) -> None:
     """O: no gradient is there, and no product for it was computed."""
     given = _inputs(run)
@@ -173,7 +176,7 @@ def check_order(run: Run) -> None:
         output["flops"][0],
         half,
         "operations of the products in backward",
-        cause="the weights' product is computed there too; only its sum is put off",
+        cause="the product for the weights is computed there too; only adding it is delayed",
     )
     run.true(
         output["flops"][1] >= half,
@@ -187,7 +190,7 @@ def check_order(run: Run) -> None:
     "the first stage: x needs no gradient, the weights do",
     points=2,
     code="E",
-    diagnosis="the same, but backward returns None for x too",
+    diagnosis="the same, but backward returns None for x as well",
 )
 def check_first(run: Run) -> None:
     """E: and dx is not computed for nobody."""
@@ -199,5 +202,5 @@ def check_first(run: Run) -> None:
         output["flops"][0],
         2 * rows * given["weights"][2].numel(),
         "operations of the products in backward",
-        cause="nobody wants the gradient of x: look at ctx.needs_input_grad[0]",
+        cause="nobody needs the gradient of x: check ctx.needs_input_grad[0]",
     )

@@ -19,13 +19,13 @@ EXERCISE = Exercise(
     order=1,
     defines=("split_stages", "sum_tied_gradient"),
     hints=(
-        "If you knew where the first stage ends, the rest would be the same task with fewer layers "
-        "and one stage less. The slowest stage is then the larger of two: the first stage, and the "
-        "slowest of the rest.",
+        "If you knew where the first stage ends, the rest would be the same task with fewer "
+        "layers and one stage fewer. The cost of the slowest stage is then the larger of two: "
+        "that of the first stage, and that of the slowest stage of the rest.",
         "Write `best(first, stages)` for the layers from `first` on: try every end of the first "
         "stage that leaves a layer for each of the others, and keep the cheapest. "
-        "`functools.cache` makes it quick: there are only n·p different calls. For the weight: a "
-        "sum over two ranks is a collective that *both* call, whatever they have.",
+        "`functools.cache` makes it fast: there are only n·p different calls. For the weight: a "
+        "sum over two ranks is a collective that *both* must call, whatever gradient they have.",
         "With one stage, `best` is `sum(costs[first:])`. Else `cut` goes from first + 1 to "
         "n - stages + 1, and the value is `max(sum(costs[first:cut]), best(cut, stages - 1))`. "
         "For the weight: `if weight.grad is None: weight.grad = torch.zeros_like(weight)`, then "
@@ -141,7 +141,7 @@ def _check_form(run: Run, case: Case, stages: Any) -> None:
     what, n, p = _name(case), len(case["costs"]), case["p"]
     run.true(
         isinstance(stages, list),
-        f"{what}: the result is no list of ranges",
+        f"{what}: the result is not a list of ranges",
         measured=str(stages),
         expected="[range(0, ...), ...]",
     )
@@ -151,14 +151,14 @@ def _check_form(run: Run, case: Case, stages: Any) -> None:
         all(step == 1 for *_, step in stages),
         f"{what}: a stage is not contiguous",
         measured=f"{stages[0]}",
-        cause="neighbours stay together: a range with step 1",
+        cause="a stage is a range with step 1",
     )
     empty = next((stage for stage, (a, b, _) in enumerate(stages) if a >= b), None)
     run.true(
         empty is None,
         f"{what}: stage {empty} is empty",
         measured=shown,
-        cause="each stage keeps at least one layer, also if the layers before are expensive",
+        cause="each stage needs at least one layer, even if the layers before are expensive",
     )
     begins, ends = [0, *(b for _, b, _ in stages)], [*(a for a, _, _ in stages), n]
     run.true(
@@ -173,9 +173,9 @@ def _check_form(run: Run, case: Case, stages: Any) -> None:
 def _check_best(run: Run, case: Case, stages: list[tuple[int, int]], best: float) -> None:
     sums = [sum(case["costs"][a:b]) for a, b in stages]
     counts = [b - a for a, b in stages]
-    cause = "closing a stage once it has its share misses cuts that are better"
+    cause = "closing a stage once it has its share misses better cuts"
     if max(counts) - min(counts) <= 1:
-        cause = "the stages have equal counts of layers: it is the costs that must be even"
+        cause = "the stages have equal numbers of layers: it is the costs that must be even"
     run.true(
         max(sums) <= best * (1 + 1e-9),
         f"{_name(case)}: the slowest stage is too slow",
@@ -186,7 +186,7 @@ def _check_best(run: Run, case: Case, stages: list[tuple[int, int]], best: float
 
 
 @check(
-    "p stages that follow one another, with all layers, none of them empty",
+    "p stages that follow one another, with all layers, and none of them empty",
     points=3,
     code="E",
     diagnosis="one range for each stage",
@@ -196,7 +196,7 @@ def check_cut(run: Run) -> None:
     _cut(run, _cases(run))
 
 
-@check("the slowest stage is as fast as it can be", points=3, code="E")
+@check("the slowest stage is as fast as possible", points=3, code="E")
 def check_best(run: Run) -> None:
     """E: against every cut there is."""
     for case, stages in _cut(run, _cases(run)):
@@ -207,7 +207,7 @@ def check_best(run: Run) -> None:
     "100 layers on 16 stages",
     points=1,
     code="E",
-    diagnosis="remember what was computed once: there are only n·p different questions",
+    diagnosis="remember results: there are only n·p different calls",
 )
 def check_many(run: Run) -> None:
     """E: too many cuts to try; two sizes."""
@@ -220,7 +220,7 @@ def check_many(run: Run) -> None:
     "fewer layers than stages is a ValueError that names both numbers",
     points=2,
     code="E",
-    diagnosis="look at it before anything else: `if len(costs) < p: raise ValueError(...)`",
+    diagnosis="check it first: `if len(costs) < p: raise ValueError(...)`",
 )
 def check_few(run: Run) -> None:
     """E: two sizes, one of them of a single layer."""
@@ -236,7 +236,7 @@ def check_few(run: Run) -> None:
             f"{what}: the error's text does not help",
             expected=f"a text with {n} and {p} in it",
             measured=repr(text),
-            cause="whoever reads it wants to know what was asked and what was found",
+            cause="the reader wants to know what was asked for and what was found",
         )
 
 
@@ -247,7 +247,7 @@ def _tied(run: Run, grads: list[torch.Tensor | None], weight: torch.Tensor, worl
     total = torch.stack([grad for grad in grads if grad is not None]).sum(0)
     ends = sorted({0, world - 1})
     for rank, own in zip(ends, grads, strict=True):
-        likely = {"the mean of both: a weight used twice gets the sum": total / 2}
+        likely = {"this is the mean of both: a weight that is used twice gets the sum": total / 2}
         if own is not None and len(ends) == 2:
             likely = {
                 "it is still this rank's own gradient: nothing was added": own,
@@ -269,7 +269,7 @@ def _tied(run: Run, grads: list[torch.Tensor | None], weight: torch.Tensor, worl
     return result
 
 
-@check("both ends get the sum of the tied weight's gradients", points=3, code="E")
+@check("both ranks get the sum of the tied weight's gradients", points=3, code="E")
 def check_tied(run: Run) -> None:
     """E: with a stage between them, without one, and on one rank alone."""
     weight, first, last = run.random(SHAPE), run.random(SHAPE), run.random(SHAPE)
@@ -279,10 +279,10 @@ def check_tied(run: Run) -> None:
 
 
 @check(
-    "an end without a gradient counts as zeros",
+    "a rank without a gradient counts as zeros",
     points=2,
     code="H",
-    diagnosis="the other rank waits for it: take zeros, and take part in the sum",
+    diagnosis="the other rank waits for this one: use zeros, and take part in the sum",
 )
 def check_none(run: Run) -> None:
     """H: the first, then the last rank has none."""
@@ -291,7 +291,7 @@ def check_none(run: Run) -> None:
     _tied(run, [grad, None], weight, 2)
 
 
-@check("each end sends its gradient once", points=1, code="B")
+@check("each rank sends its gradient once", points=1, code="B")
 def check_bytes(run: Run) -> None:
     """B: S bytes, exact."""
     weight, first, last = run.random(SHAPE), run.random(SHAPE), run.random(SHAPE)
@@ -300,7 +300,7 @@ def check_bytes(run: Run) -> None:
         _tied(run, [first, last], weight, 3),
         [size, 0, size],
         likely={
-            "twice as much: is it gathered and also summed, or the weight sent as well?": [
+            "twice as much: is it both gathered and summed, or is the weight sent as well?": [
                 2 * size,
                 0,
                 2 * size,

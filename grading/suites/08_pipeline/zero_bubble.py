@@ -18,9 +18,9 @@ EXERCISE = Exercise(
     order=6,
     library=(),
     hints=(
-        "Begin with 1F1B's order and write I for B: warm-up forwards, then for each k a forward "
-        "(if there is one left) and I number k. Where may the Ws go without making the rank before "
-        "wait any longer?",
+        "Begin with 1F1B's order and write I instead of B: warm-up forwards, then for each k a "
+        "forward (if one is left) and I number k. Where may the Ws go without making the previous "
+        "rank wait any longer?",
         "One loop over k from 0 to m - 1: the forward number warm + k if it is below m, I number "
         "k, and W number k - rank if that is not negative. Rank 0 has no W left after the loop.",
         'After the loop, `[f"{rank}W{k}" for k in range(max(m - rank, 0), m)]`: the last `rank` '
@@ -57,7 +57,7 @@ def _why(plan: Plan) -> str:
         if found != wanted:
             when = "later" if found > wanted else "earlier"
             return (
-                f"rank {rank} runs its first W after {found} of its Is, {when} than need be: "
+                f"rank {rank} runs its first W after {found} of its Is, {when} than necessary: "
                 f"here it is {wanted}"
             )
     for rank, line in enumerate(plan.schedule.actions):
@@ -65,11 +65,11 @@ def _why(plan: Plan) -> str:
         found, wanted = kinds.index("I"), min(m, len(plan.schedule.actions) - rank)
         if found != wanted:
             return f"rank {rank} runs {found} forwards before its first I; 1F1B runs {wanted}"
-    return "the beginning is right; after it, a forward, an I and a W in turn"
+    return "the beginning is right; after it, alternate a forward, an I and a W"
 
 
 @check(
-    "each micro-batch passes each stage with one F, one I and one W",
+    "each micro-batch goes through each stage with one F, one I and one W",
     points=2,
     code="S",
     diagnosis="m of each letter on every rank; a W comes after its I",
@@ -79,7 +79,7 @@ def check_complete(run: Run) -> None:
     _plans(run, _cases(run))
 
 
-@check("no ranks wait for each other in a circle", points=2, code="H")
+@check("no deadlock: ranks never wait for each other in a circle", points=2, code="H")
 def check_ends(run: Run) -> None:
     """H: on paper; also for m < p."""
     for plan in _plans(run, _cases(run)) + _plans(run, FEW):
