@@ -20,7 +20,7 @@ WRONG = [
 -                self.parameters[n].lerp_(self.anchors[n], 1 - self.keep)
 +                self.parameters[n].lerp_(self.anchors[n], self.keep)
 '''),
-    Wrong("waits_at_once", ["the wait comes too early"], '''
+    Wrong("waits_at_once", ["it waits too early"], '''
                  works = [all_reduce(way, self.group, "avg", async_op=True) for way in ways]
 +                for work in works:
 +                    work.wait()

@@ -183,7 +183,7 @@ def check_order(run: Run) -> None:
                     f"whether a call is under way after step {step}, with a delay of {delay}",
                     rank=rank,
                     likely={
-                        "the wait comes too early: training must go on during the all-reduce": False,
+                        "it waits too early: training must go on during the all-reduce": False,
                         "the meeting began too early, or the wait comes too late": True,
                     },
                 )
