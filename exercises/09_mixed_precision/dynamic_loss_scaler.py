@@ -2,10 +2,11 @@
 
 Notebook 09. Gradients are small numbers, and the smallest fp16 number is 6e-8: much of a gradient
 would be flushed to zero. So the loss is multiplied by a large scale before its backward, and every
-gradient comes out that much larger. Too large a scale makes some of them infinite or NaN; then the
-update is skipped and the scale lowered. After `interval` good updates in a row it is raised again.
-The ranks have different gradients (shards, for example), so one can overflow where the others do
-not. If it skipped alone, the ranks' weights would fit together no more, and nobody would notice.
+gradient comes out that much larger. If the scale is too large, some of them become infinite or NaN;
+then the update is skipped and the scale is lowered. After `interval` good updates in a row it is
+raised again. The ranks have different gradients (shards, for example), so one can overflow where
+the others do not. If it skipped the update alone, the ranks' weights would no longer match, and
+nobody would notice.
 
 Rules for DynamicLossScaler:
 
@@ -14,12 +15,12 @@ Rules for DynamicLossScaler:
 - `unscale(parameters)` divides every gradient by the scale, in place (it may be a view of a
   bucket). It finds out whether any gradient of any rank is infinite or NaN. Parameters may come
   from a generator, and may have no gradient; a rank may have no gradient at all.
-- `step(optimizer)` makes the optimizer's step, or, if there was an overflow on any rank, does not
-  call it: AdamW would move the weights even if all gradients were zero. Returns whether it did.
+- `step(optimizer)` calls the optimizer's `step`, unless there was an overflow on any rank: AdamW
+  would change the weights even if all gradients were zero. It returns whether it called it.
 - `update()` ends the update. After an overflow it multiplies the scale by `backoff`, and counting
   begins again. Otherwise it counts one more good update in a row; at the `interval`-th it
   multiplies the scale by `growth`, and counting begins again.
-- One all-reduce of one number (at most 8 bytes) an update, in `unscale`; nothing else is sent.
+- `unscale` makes one all-reduce of one number (at most 8 bytes) per update; nothing else is sent.
 
 Rules for `train_update`: one update with all this, in the right order. The gradients are zeroed
 first. `clip()` clips the gradients, as they are at that moment, to the norm allowed for true
@@ -86,13 +87,13 @@ def train_update(
     """One update: backward of the scaled loss, clip, step.
 
     Args:
-        scaler: of the ranks that make the update together.
-        loss: this rank's, not scaled yet.
+        scaler: that of the ranks which update together.
+        loss: this rank's loss, not yet scaled.
         parameters: this rank's.
         optimizer: of these parameters.
         clip: clips their gradients in place.
 
     Returns:
-        Whether the step was made.
+        Whether the optimizer's step was called.
     """
     raise NotImplementedError("dynamic_loss_scaler: train_update")

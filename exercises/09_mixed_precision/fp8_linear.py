@@ -1,37 +1,37 @@
-"""A linear layer with 8-bit products: e4m3 forward, e5m2 for gradients, one scale a tensor.
+"""A linear layer with 8-bit products: e4m3 in forward, e5m2 for gradients, one scale per tensor.
 
-Notebook 09. An 8-bit number has little range: e4m3 ends at 448 and knows nothing below 0.002, where
-gradients may be 1e-7. So a tensor travels as 8-bit numbers and one float32, its scale:
+Notebook 09. An 8-bit number has little range: e4m3 ends at 448 and has nothing between 0 and 0.002,
+while gradients may be 1e-7. So a tensor is stored as 8-bit numbers and one float32, its scale:
 
     number ≈ 8-bit number · scale        scale = largest magnitude of the tensor / largest number
 
 where the largest number is that of the format: 448 in e4m3, 57344 in e5m2. So the tensor's largest
-comes to lie on the format's largest. This is *current scaling*: each tensor is looked at when it is
-needed, and has a scale of its own. Inputs and weights are e4m3, which has more precision; gradients
-are e5m2, which has more range.
+magnitude becomes the format's largest number. This is *current scaling*: each tensor's scale is
+computed from the tensor itself when it is needed. Inputs and weights are e4m3, which has more
+precision; gradients are e5m2, which has more range.
 
-A linear layer is three products, and 8-bit units are for all three of them:
+A linear layer consists of three products, and all three can run on 8-bit units:
 
     y = x · Wᵀ + b       from x and W in e4m3
     dx = dy · W          from dy in e5m2, and W as in forward
     dW = dyᵀ · x         from the same 8-bit dy, and x as in forward
 
-Yours: `quantize`, and forward and backward of an autograd function. `ctx` carries what you put on
-it from one to the other; for tensors there is `ctx.save_for_backward`, and `ctx.saved_tensors`
-gives them back. `backward` gets dy, and returns a gradient for each argument of `forward`.
+You write `quantize`, and forward and backward of an autograd function. `ctx` carries what you put
+on it from one to the other; store tensors with `ctx.save_for_backward`, and get them back from
+`ctx.saved_tensors`. `backward` gets dy, and returns a gradient for each argument of `forward`.
 
 Rules
-- `quantize` gives (data, scale): data of x's shape in the dtype asked for, scale a float32 tensor
-  without dims. Compute in float32: divide by the scale, then cast, which rounds to nearest. The
-  scale of a tensor of zeros is 1.
-- Products are of dequantized 8-bit numbers, in float32: that is what the units of a GPU give, which
-  add up in float32. Any of x, W and b may be bf16. Only results are cast: y to the dtype of x. (A
-  gradient of float32 is cast to the dtype of its tensor by autograd.)
-- The bias never becomes 8 bits: it is added to the product in float32, and its gradient is the sum
-  of dy itself over all tokens. It may be None; then its gradient is None.
+- `quantize` returns (data, scale): data has x's shape and the given dtype, and scale is a float32
+  tensor without dims. Compute in float32: divide by the scale, then cast, which rounds to nearest.
+  The scale of a tensor of zeros is 1.
+- Compute the products from dequantized 8-bit numbers, in float32: a GPU's 8-bit units also sum in
+  float32. Any of x, W and b may be bf16. Only results are cast: y to the dtype of x. (A gradient of
+  float32 is cast to the dtype of its tensor by autograd.)
+- The bias is never quantized: it is added to the product in float32, and its gradient is the sum of
+  dy itself over all tokens. It may be None; then its gradient is None.
 - x is [..., K]: any number of leading dims, which together are tokens. x and dy need not be
   contiguous.
-- From forward to backward stay at most one byte for each number of x and of W, and the scales.
+- Between forward and backward, keep at most one byte for each number of x and of W, and the scales.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -45,7 +45,7 @@ E5M2 = torch.float8_e5m2
 
 
 def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Makes a tensor 8-bit numbers and one scale.
+    """Converts a tensor to 8-bit numbers and one scale.
 
     Args:
         x: floats of any shape.
@@ -58,7 +58,7 @@ def quantize(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.T
 
 
 def dequantize(data: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """The float32 numbers that are meant."""
+    """Returns the float32 numbers that data and scale stand for."""
     return data.float() * scale
 
 
@@ -74,19 +74,19 @@ class Fp8Linear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        """The gradients of x, weight and bias (None without), from that of the output: [..., N]."""
+        """Returns the gradients of x, weight and bias (or None); `grads[0]` is dy, [..., N]."""
         raise NotImplementedError("fp8_linear: backward")
 
 
 def fp8_linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """A linear layer whose three products are made of 8-bit numbers.
+    """Applies a linear layer whose three products use 8-bit numbers.
 
     Args:
         x: [..., K].
         weight: [N, K].
-        bias: [N], if there is one.
+        bias: [N], or None.
 
     Returns:
         [..., N] in the dtype of x.

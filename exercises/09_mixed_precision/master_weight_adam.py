@@ -1,9 +1,9 @@
-"""MasterWeightAdam: compute with bf16 weights, and add up their updates in float32.
+"""MasterWeightAdam: compute with bf16 weights, and accumulate their updates in float32.
 
-Notebook 09. A bf16 number has 8 significant bits: below 1.0 comes 0.99609. An update of 0.001 is
-rounded away, every time, however many there are, and training stands still. So the optimizer keeps
-a float32 copy of every weight, the *master*. Updates go to the master, where they add up, and the
-bf16 weight is the master rounded. Per parameter that makes
+Notebook 09. A bf16 number has 8 significant bits: the next number below 1.0 is 0.99609. An update
+of 0.001 is rounded away every time, however many there are, and training makes no progress. So the
+optimizer keeps a float32 copy of every weight, the *master*. Updates go to the master, where they
+accumulate, and the bf16 weight is the rounded master. Per parameter, this takes
 
     2 bytes weight + 2 bytes gradient + 4 master + 4 mean + 4 square = 16 bytes
 
@@ -16,12 +16,13 @@ gradient g, master w, mean m and square v, both 0 at first:
 
 Rules:
 
-- `masters`, `means` and `squares` are lists of float32 tensors, one for each parameter, in order,
-  and 12 bytes a parameter is all that is kept between steps.
-- `step` makes the gradient float32 before anything is done with it, updates the lists' tensors,
-  writes the rounded master into the parameter (in place: the model has that tensor) and sets the
-  parameter's `grad` to None.
-- A parameter without a gradient stays as it is, and it counts no update: t is each parameter's own.
+- `masters`, `means` and `squares` are lists of float32 tensors, one for each parameter, in order.
+  These 12 bytes per parameter are all that is kept between steps.
+- `step` converts the gradient to float32 before it does anything else with it, updates the lists'
+  tensors, writes the rounded master into the parameter (in place: the model has that tensor) and
+  sets the parameter's `grad` to None.
+- A parameter without a gradient does not change, and its count t does not increase: each parameter
+  has its own t.
 
 Write the update yourself; torch.optim is not needed.
 
@@ -41,9 +42,9 @@ class MasterWeightAdam:
     Args:
         parameters: bf16 or fp16; may be a generator.
         lr: the learning rate.
-        betas: of the mean and of the square.
+        betas: beta1 for the mean and beta2 for the square.
         eps: added to the root.
-        weight_decay: see above.
+        weight_decay: as in the formula above.
     """
 
     def __init__(

@@ -1,18 +1,20 @@
-"""Round at random, with probabilities that leave every number where it is on average.
+"""Round at random, so that every number keeps its value on average.
 
-Notebook 09. A number x lies between two neighbours of a narrow format. If p is the share of the way
-from the lower one to the upper one, round up with probability p, and down otherwise.
+Notebook 09. A number x lies between two neighbours of a narrow format. If x lies at the fraction p
+of the way from the lower one to the upper one, round up with probability p, and down otherwise.
 
 Rules
-- `noise` has a number of [0, 1) for each element, evenly distributed. It is your only source of
-  randomness: a share p of all its possible values must lead upwards.
-- "Up" is towards plus infinity, for negative numbers too. A number of the format stays as it is.
+- `noise` has a number from [0, 1) for each element, uniformly distributed. It is your only source
+  of randomness: for a fraction p of all its possible values, the result must be the upper
+  neighbour.
+- "Up" means towards plus infinity, for negative numbers too. A number of the format does not
+  change.
 - The neighbours are those of `round_to`; below 2^(1-bias) they are 2^(1-bias-m) apart.
-- What is beyond ±`largest`, infinity included, becomes ±`largest`.
+- A number beyond ±`largest`, including infinity, becomes ±`largest`.
 - NaN stays NaN. A result of zero has the sign of x.
 - x and `noise` are not changed.
 
-`torch.frexp` and `torch.ldexp` as in `round_to`; float64 holds everything exactly.
+`torch.frexp` and `torch.ldexp` help as in `round_to`, and float64 holds everything exactly.
 
 Your answer may use nothing of `course_lib`.
 """

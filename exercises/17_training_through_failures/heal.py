@@ -1,20 +1,22 @@
-"""heal: a rank that comes back gets everything from one living peer, and from no disk.
+"""heal: a rank that comes back gets everything from one living peer, and nothing from disk.
 
-Notebook 17. `heal(job, rank, peers, group)` is called on every member. Member `rank` (an index of
-the group) has a new `job` that has seen nothing. Afterwards it must be, bit for bit, what its peer
-is, so that all next steps are the same.
+Notebook 17. Every member of the group calls `heal(job, rank, peers, group)`. Member `rank` (an
+index of the group) has a new `job` that has made no step. Afterwards its state must equal its
+source's bit for bit, so that all later steps are the same.
 
-- `peers` says how many steps each living member has made: {index: steps}. The source is the lowest
-  index of those that have made the most. Everything comes from it alone.
-- A job has `model` (parameters and buffers), `optimizer` (its states do not exist before its first
-  step), `sampler` (with `state_dict` and `load_state_dict`), `generator` (a torch.Generator that
-  dropout draws from) and `step`, an int. The next step depends on all five.
-- The source goes on as if nothing had happened: no number of its job changes. All other members
-  send and receive nothing, for they are busy with the next step.
-- No files. Nobody but the source knows how large its state is.
+- `peers` maps the index of each living member to the number of steps that it has made. The source
+  is the lowest index among those that have made the most steps. Everything comes from the source
+  alone.
+- A job has five attributes, and the next step depends on all of them: `model` (parameters and
+  buffers), `optimizer` (its states do not exist before its first step), `sampler` (with
+  `state_dict` and `load_state_dict`), `generator` (a torch.Generator that dropout draws from) and
+  `step`, an int.
+- The source continues as if nothing had happened: nothing in its job changes. All other members
+  send and receive nothing, because they are busy with the next step.
+- Use no files. Only the source knows how large its state is.
 
-Free to use: `send` and `recv` of `course_lib.comm` (contiguous tensors, indices of the group), and
-`torch.save` and `torch.load` with an `io.BytesIO`, which is memory.
+You may use `send` and `recv` of `course_lib.comm` (for contiguous tensors; the peer is an index of
+the group), and `torch.save` and `torch.load` with an `io.BytesIO`, which keeps the bytes in memory.
 
 Your answer may use `comm.Group`, `comm.send` and `comm.recv` of `course_lib`.
 """
@@ -29,12 +31,12 @@ from course_lib.comm import Group, recv, send
 
 
 def heal(job: Any, rank: int, peers: Mapping[int, int], group: Group) -> None:
-    """Makes member `rank`'s job a copy of a living peer's.
+    """Makes member `rank`'s job a copy of its source's; every member calls it.
 
     Args:
-        job: this member's.
-        rank: index of the member that heals.
-        peers: index to steps, of the living.
+        job: this member's job; only that of member `rank` changes.
+        rank: index of the member that gets the state.
+        peers: the number of steps of each living member, by index.
         group: all members.
     """
     raise NotImplementedError("heal: heal")

@@ -1,19 +1,21 @@
-"""interval: how often to save, from the log of a job's failures.
+"""interval: how often to save, computed from the log of a job's failures.
 
-Notebook 17. Lesson 11 has the formulas; here is a log. It lists when ranks reported a failure, in
-seconds since the job's start, ascending. It ends with its last failure.
+Notebook 17. Lesson 11 has the formulas for the interval; here you apply them to a log. The log
+lists when ranks reported failures, in seconds since the job's start, in ascending order. It ends
+with the last failure.
 
-- One incident has many reports: a node that dies takes several ranks, and their neighbours report
-  time-outs. Reports less than `window` seconds after an incident's *first* report belong to it.
-- `incidents(reports, window)`: the times of the incidents' first reports.
-- `mtbf(reports, window)`: the mean time between incidents, counted from the job's start at 0 to the
-  last incident.
-- `interval(save, reports, window)`: the work between two checkpoints that Daly's formula gives.
-  With r = save / (2 · mtbf) it is √(2 · save · mtbf) · (1 + √r/3 + r/9) - save; but the mtbf itself
-  if r is 1 or more.
-
-A log is one sample: `spread(reports, window)` says how far the mtbf may be off, as the standard
-error of the mean of k gaps: their standard deviation (with k - 1) over √k, and infinity if k is 1.
+- One incident causes many reports: a node that dies takes several ranks with it, and their
+  neighbours report time-outs. All reports less than `window` seconds after an incident's *first*
+  report belong to that incident.
+- `incidents(reports, window)` returns the time of each incident's first report.
+- `mtbf(reports, window)` returns the mean time between incidents: the gaps run from the job's start
+  at 0 to the last incident.
+- `spread(reports, window)` says how far the mtbf may be off, because a log is only one sample. It
+  returns the standard error of the mean of the k gaps: their standard deviation (divide by k - 1)
+  divided by √k. If k is 1, it returns infinity.
+- `interval(save, reports, window)` returns the work between two checkpoints that Daly's formula
+  gives. With r = save / (2 · mtbf), this is √(2 · save · mtbf) · (1 + √r/3 + r/9) - save if r is
+  less than 1, and the mtbf itself otherwise.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -23,26 +25,26 @@ from collections.abc import Sequence
 
 
 def incidents(reports: Sequence[float], window: float) -> list[float]:
-    """When each incident was first reported."""
+    """Returns the time of each incident's first report."""
     raise NotImplementedError("interval: incidents")
 
 
 def mtbf(reports: Sequence[float], window: float) -> float:
-    """Mean seconds between incidents."""
+    """Returns the mean number of seconds between incidents."""
     raise NotImplementedError("interval: mtbf")
 
 
 def spread(reports: Sequence[float], window: float) -> float:
-    """The standard error of the mean."""
+    """Returns the standard error of the mean gap, or infinity for a single gap."""
     raise NotImplementedError("interval: spread")
 
 
 def interval(save: float, reports: Sequence[float], window: float) -> float:
-    """Seconds of work between two checkpoints.
+    """Returns the seconds of work between two checkpoints.
 
     Args:
-        save: how long a checkpoint holds up the work, in seconds.
-        reports: ascending, at least one.
-        window: seconds in which reports are of one incident.
+        save: seconds for which a checkpoint holds up the work.
+        reports: seconds, in ascending order; at least one.
+        window: how long reports belong to one incident, in seconds after its first.
     """
     raise NotImplementedError("interval: interval")

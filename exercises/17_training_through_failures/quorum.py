@@ -1,18 +1,22 @@
-"""quorum: who makes the next step, and with which batches.
+"""quorum: decide who takes the next step, and with which batches.
 
-Notebook 17. One place hears all ranks, decides, and tells them. Both functions are pure: equal
-arguments, equal decision, in whatever order dicts were filled. Read no clock; change no argument.
+Notebook 17. One place hears from all ranks, decides, and tells them. Both functions are pure: equal
+arguments give equal decisions, whatever the order in which dicts were filled. They read no clock
+and change no argument.
 
-`quorum(members, heartbeats, now, limits)`. A rank is alive if it was heard of at most
-`limits.silent` seconds ago, and got on with its work at most `limits.stuck` seconds ago.
-- More than half of `members` must be alive; else the answer is None. Ranks that are no members do
-  not help.
-- The step is the newest that a living member has; if none has any, None.
-- Present are the living members with that step, ascending. All other living ranks heal, whatever
-  step they have: in ascending order, each from the next of the present, round and round.
+`quorum(members, heartbeats, now, limits)`: a rank is alive if its last heartbeat came at most
+`limits.silent` seconds before `now` and it last made progress at most `limits.stuck` seconds before
+`now`.
+- More than half of `members` must be alive; otherwise the answer is None. Ranks that are not
+  members do not count towards this majority.
+- The step is the newest step of the living members. If all of theirs are None, the answer is None.
+- Present are the living members that have this step, in ascending order. All other living ranks
+  heal, whatever their own step. In ascending order, each of them gets the next present rank as its
+  source; after the last present rank comes the first again.
 
-`deal(todo, held, present)`. A present rank keeps the batch that it holds. Batches of all others go
-back. Then, in ascending order, each present rank without a batch gets the smallest in `todo`.
+`deal(todo, held, present)`: a present rank keeps the batch that it holds. The batches of all other
+ranks go back. Then, in ascending order, each present rank without a batch gets the smallest batch
+that is left, if there is one.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -22,7 +26,7 @@ from typing import NamedTuple
 
 
 class Heartbeat(NamedTuple):
-    """When a rank was heard of, when it last got on, and its step (None: it has no weights)."""
+    """When a rank was last heard from and last made progress, and its step; None: no weights."""
 
     time: float
     worked: float
@@ -30,14 +34,14 @@ class Heartbeat(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Seconds."""
+    """How old a heartbeat and a rank's progress may be, in seconds, both limits included."""
 
     silent: float
     stuck: float
 
 
 class Quorum(NamedTuple):
-    """The step to begin with, who has its weights, and who gets them from whom."""
+    """The step to begin with, who has its weights, and each healing rank with its source."""
 
     step: int
     present: list[int]
@@ -47,12 +51,12 @@ class Quorum(NamedTuple):
 def quorum(
     members: Sequence[int], heartbeats: Mapping[int, Heartbeat], now: float, limits: Limits
 ) -> Quorum | None:
-    """Who takes part in the next step, or None if all must wait.
+    """Returns who takes part in the next step, or None if all must wait.
 
     Args:
-        members: who took part in the last step that counted.
-        heartbeats: of every rank that was ever heard of.
-        now: seconds, on the clock of the heartbeats.
+        members: the ranks that took part in the last step that counted.
+        heartbeats: one for every rank that was ever heard from; a member may be missing.
+        now: the time in seconds, on the clock of the heartbeats.
         limits: see above.
     """
     raise NotImplementedError("quorum: quorum")
@@ -61,11 +65,11 @@ def quorum(
 def deal(
     todo: Sequence[int], held: Mapping[int, int], present: Sequence[int]
 ) -> tuple[list[int], dict[int, int]]:
-    """What is left to do, ascending, and which rank now holds which batch.
+    """Returns the batches that are left, ascending, and the batch that each rank now holds.
 
     Args:
-        todo: numbers of batches that nobody holds.
-        held: rank to batch, of the last attempt, if it did not count.
-        present: ascending.
+        todo: numbers of the batches that no rank holds, in any order.
+        held: the batch of each rank from the last attempt, if that did not count.
+        present: ranks, in ascending order.
     """
     raise NotImplementedError("quorum: deal")

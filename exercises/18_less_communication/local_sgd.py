@@ -1,18 +1,21 @@
-"""Local SGD: some steps on each rank alone, then the mean of the weights.
+"""Local SGD: each rank takes some steps alone, then all take the mean of their weights.
 
-Notebook 18. Every rank has a replica and data of its own. It trains with an optimizer of its own,
-without a word to the others, and every H steps all ranks meet:
+Notebook 18. Every rank has a replica of the model, its own data and its own optimizer. It trains
+without communication, and every H steps all ranks meet:
 
     weights  ←  mean of the weights over the group
 
 Rules
-- After construction all parameters have the values of index 0 of the group.
-- `step()` makes one step of the optimizer; after step H, 2H, 3H, ... it is followed by a meeting.
-- What a rank's optimizer remembers (momentum, Adam's moments) is neither sent nor changed.
-- Parameters stay the objects that they are. Those that need no gradient send nothing in a meeting.
-- A meeting sends 2(N-1)/N·S bytes, S those of the trained parameters. Nothing else is sent.
+- After construction, all parameters have the values of index 0 of the group, including parameters
+  that need no gradient.
+- `step()` takes one step of the optimizer. After step H, 2H, 3H, ... a meeting follows.
+- The state of a rank's optimizer (momentum, Adam's moments) is neither sent nor changed.
+- The parameters stay the same objects in the same memory. Those that need no gradient send nothing
+  in a meeting.
+- A meeting sends 2(N-1)/N·S bytes from each rank, where S is the size of the trained parameters.
+  After construction, nothing else is sent.
 
-Free to use: torch, and all of `course_lib.comm`. The group need not be the whole world.
+You may use torch and all of `course_lib.comm`. The group need not be the whole world.
 
 Your answer may use `comm` of `course_lib`.
 """
@@ -25,12 +28,12 @@ from course_lib.comm import Group, all_reduce, broadcast
 
 
 class LocalSGD:
-    """An optimizer whose ranks meet every so many steps.
+    """An optimizer whose ranks meet every few steps.
 
     Args:
-        optimizer: of this rank's replica; any of torch's.
+        optimizer: the optimizer of this rank's replica; any optimizer of torch.
         group: the ranks that meet.
-        every: H, at least 1.
+        every: H, the steps between two meetings; at least 1.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, group: Group, every: int) -> None:
@@ -38,9 +41,9 @@ class LocalSGD:
         raise NotImplementedError("local_sgd: begin with the weights of index 0")
 
     def step(self) -> None:
-        """One step alone, and a meeting if it is time."""
+        """Takes one step of this rank alone, and meets the others when a meeting is due."""
         raise NotImplementedError("local_sgd: step, and meet")
 
     def zero_grad(self, *args: Any) -> None:
-        """The optimizer's own."""
+        """Calls the optimizer's own `zero_grad`."""
         self.optimizer.zero_grad(*args)

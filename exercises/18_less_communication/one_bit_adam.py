@@ -1,22 +1,23 @@
-"""1-bit Adam: after a warm-up, Adam's first moment travels as signs.
+"""1-bit Adam: after a warm-up, Adam's first moment is sent as signs.
 
 Notebook 18. Error feedback needs an update that is linear in what is compressed, and Adam's is not:
-it divides by √v. So v is frozen after w steps, and from then on it is the first moment m that is
-compressed. Step t, with gradient g, and m and v zero before the first step:
+it divides by √v. So v is frozen after w steps, and from then on the first moment m is compressed.
+Step t, counted from 1, with gradient g, and with m and v zero before the first step:
 
     t ≤ w:  g ← mean of g over the ranks;   m ← β₁m + (1-β₁)g;   v ← β₂v + (1-β₂)g²
     t > w:  m ← feedback.mean(β₁m + (1-β₁)g);                     v stays
     always: p ← p - rate / (1-β₁ᵗ) · m / (√(v / (1-β₂ˢ)) + ε),  s = min(t, w)
 
 Rules
-- `feedback.mean(list of tensors, group)` is given (`ErrorFeedback(Sign())` of the library). It is
-  called once in each step after the warm-up, with the new moments of all parameters in order.
-- After the warm-up every rank has the same m, the mean that came back; only g is its own.
-- Gradients are this rank's own, and stay as they are. Parameters are changed in place.
-- A step of warm-up sends 2(N-1)/N·S bytes, S those of the gradients; later ones send the messages
-  alone.
+- `feedback.mean(list of tensors, group)` is given (`ErrorFeedback(Sign())` of the library); it
+  returns a list of means. Call it once in each step after the warm-up, with the new moments of all
+  parameters in order.
+- After the warm-up, m is the mean that `feedback` returned, the same on every rank; only g differs.
+- Gradients are this rank's own and are not changed. Parameters are changed in place.
+- A step of the warm-up sends 2(N-1)/N·S bytes from each rank, where S is the size of the gradients;
+  later steps send only the messages of `feedback`.
 
-Free to use: torch, and all of `course_lib.comm`.
+You may use torch and all of `course_lib.comm`.
 
 Your answer may use `comm` of `course_lib`.
 """
@@ -31,13 +32,13 @@ from course_lib.comm import Group, all_reduce
 
 
 class OneBitAdam:
-    """Adam over ranks that have gradients of their own.
+    """Adam for ranks that each have their own gradients.
 
     Args:
-        parameters: the same on every rank; each has a gradient in every step.
+        parameters: equal on every rank; each has a gradient in every step.
         group: the ranks.
         warmup: w, at least 1.
-        feedback: what the moments travel by.
+        feedback: sends the moments; see the rules.
         rate: the learning rate.
         betas: β₁ and β₂.
         eps: ε.
@@ -61,6 +62,6 @@ class OneBitAdam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update on all ranks."""
+        """Updates the parameters; collective."""
         self.steps += 1
         raise NotImplementedError("one_bit_adam: moments, and the update")

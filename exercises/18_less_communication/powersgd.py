@@ -1,8 +1,9 @@
-"""PowerSGD: a matrix travels as two thin ones.
+"""PowerSGD: a matrix is sent as two thin ones.
 
-Notebook 18. M [rows, columns] is about P·Qᵀ, where P [rows, r] is an orthonormal basis and
-Q = MᵀP. One step of power iteration improves the basis, starting from the Q of the step before, and
-both products are linear in M: so the ranks' P and Q can be averaged, and belong to the mean of M.
+Notebook 18. M [rows, columns] is approximated by P·Qᵀ, where P [rows, r] is an orthonormal basis
+and Q = MᵀP. Each step makes one step of power iteration, which begins with the Q of the previous
+step and improves the basis. Both products are linear in M, so the ranks can average P and Q, and
+the means belong to the mean of M.
 
     M = gradient + error            P = mean over the group of M·Q, made orthonormal
     own = Mᵀ·P                      Q = mean over the group of own
@@ -11,10 +12,10 @@ both products are linear in M: so the ranks' P and Q can be averaged, and belong
 Rules
 - `q` begins as it is given, the same on every rank, and is replaced in every step.
 - `error` is what this rank has not sent of its own M; before the first step it is zero.
-- Any orthonormal basis of the columns of the mean will do. All ranks must have the same one.
-- Two all-reduces in a step, of r·rows and of r·columns numbers. The gradient stays as it is.
+- Any orthonormal basis of the columns of the mean will do, but all ranks must have the same one.
+- Each step makes two all-reduces, of r·rows and of r·columns numbers. The gradient is not changed.
 
-Free to use: torch (`torch.linalg.qr` among it), and all of `course_lib.comm`.
+You may use torch (including `torch.linalg.qr`) and all of `course_lib.comm`.
 
 Your answer may use `comm` of `course_lib`.
 """
@@ -25,13 +26,13 @@ from course_lib.comm import Group, all_reduce
 
 
 class PowerSGD:
-    """Means of one matrix in low rank, with a memory.
+    """Averages one matrix in low rank, and keeps what was not sent.
 
     Args:
         q: [columns, r], the same on every rank.
 
     Attributes:
-        q: that of the last step.
+        q: the Q of the last step.
         error: [rows, columns], what this rank has not sent; None before the first step.
     """
 
@@ -40,10 +41,10 @@ class PowerSGD:
         self.error: torch.Tensor | None = None
 
     def mean(self, gradient: torch.Tensor, group: Group) -> torch.Tensor:
-        """About the mean over the group.
+        """Returns approximately the mean over the group; collective.
 
         Args:
-            gradient: this rank's, [rows, columns].
+            gradient: this rank's own, [rows, columns].
             group: the ranks.
 
         Returns:

@@ -1,4 +1,4 @@
-"""newton_schulz: all singular values of a matrix near 1, by products alone.
+"""newton_schulz: bring all singular values of a matrix near 1 with matrix products alone.
 
 Notebook 19, section 3. With the coefficients (a, b, c) below, one step is
 
@@ -6,14 +6,14 @@ Notebook 19, section 3. With the coefficients (a, b, c) below, one step is
 
 Rules
 
-- `matrix` has shape (rows, columns), in a floating dtype, and is not changed. The result has the
-  same shape and dtype, and so does every step's arithmetic.
-- X begins as the matrix divided by its Frobenius norm, or by 1e-7 if the norm is smaller: a matrix
-  of zeros stays one.
-- A is made for the shorter side. A matrix with more rows than columns is transposed first, and the
-  result is transposed back. All products together take at most steps·(4·r²·c + 2·r³) operations,
-  r the shorter and c the longer side.
-- `steps` may be 0.
+- `matrix` has shape (rows, columns) and a floating dtype, and is not changed. The result has the
+  same shape and dtype, and every step computes in this dtype.
+- X begins as the matrix divided by its Frobenius norm, or by 1e-7 if the norm is smaller, so that a
+  matrix of zeros stays zero.
+- A belongs to the shorter side: transpose a matrix with more rows than columns first, and transpose
+  the result back. All products together take at most steps·(4·r²·c + 2·r³) operations, where r is
+  the shorter and c the longer side.
+- `steps` may be 0. The result is then the matrix after its division by the norm.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -24,13 +24,13 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 def newton_schulz(matrix: torch.Tensor, steps: int = 5) -> torch.Tensor:
-    """Makes a matrix nearly orthogonal.
+    """Returns a matrix with the same singular vectors, made nearly orthogonal.
 
     Args:
         matrix: (rows, columns).
         steps: of the iteration.
 
     Returns:
-        The same directions, with singular values of about 1.
+        A new matrix whose singular values are about 1.
     """
     raise NotImplementedError("newton_schulz: write your answer here")

@@ -1,21 +1,26 @@
-"""owner_muon: each matrix whole on one owner, who makes its update for all.
+"""owner_muon: bring each matrix together on one owner, which computes its update for all ranks.
 
-Notebook 19, section 5. Every rank has a piece of each direction (momentum with its look ahead). The
-pieces go to the owners, the owners run Newton-Schulz, and pieces of the results come back.
+Notebook 19, section 5. Every rank has a piece of each matrix of directions (momentum with its
+look-ahead). The ranks send their pieces to the owners, the owners run Newton-Schulz, and every rank
+gets its pieces of the results back.
 
 Rules
 
-- `choose_owners` returns an owner, 0 to parts - 1, for each shape. An r × c matrix with r ≤ c costs
-  4·r²·c + 2·r³ operations a step. The busiest owner has at most what this rule gives him: the most
-  expensive matrix first, each to whoever has least so far.
+- `choose_owners` returns an owner, from 0 to parts - 1, for each shape. An r × c matrix with r ≤ c
+  costs 4·r²·c + 2·r³ operations per step. The busiest owner must have at most as many operations as
+  under this rule: take the most expensive matrix first, and give each to the owner with the least
+  so far.
 - `directions[n]` holds the elements of matrix n, in order of memory, from `cuts[n].ranges[i][0]` up
-  to `cuts[n].ranges[i][1]`, i = `group.index`. A piece has any shape, and may be empty.
-- `owner_muon` returns pieces of the results, with the same shapes. It changes nothing given.
-- It makes two all-to-alls, and sends only what an owner needs, and what he returns. Each rank
-  computes only the matrices that `choose_owners` gives him.
+  to but not including `cuts[n].ranges[i][1]`, where i = `group.index`. A piece has any shape, and
+  may be empty.
+- `owner_muon` returns the pieces of the results, with the shapes of `directions`. It does not
+  change its arguments.
+- It makes exactly two all-to-alls. They send the owners only the pieces that they need, and send
+  back only each rank's own pieces. Each rank computes only the matrices that `choose_owners` gives
+  it.
 
-`cuts[n].shape` is (rows, columns), `cuts[n].count(i)` the elements of index i. Allowed is
-`newton_schulz` of `course_lib.parallel`.
+`cuts[n].shape` is (rows, columns), and `cuts[n].count(i)` is the number of elements that index i
+has. You may use `newton_schulz` of `course_lib.parallel`.
 
 Your answer may use `comm`, `parallel.Cut`, `parallel.newton_schulz` and
 `parallel.newton_schulz_flops` of `course_lib`.
@@ -30,11 +35,11 @@ from course_lib.parallel import Cut, newton_schulz
 
 
 def choose_owners(shapes: Sequence[tuple[int, ...]], parts: int) -> list[int]:
-    """Divides matrices among owners.
+    """Divides the matrices among the owners; without communication.
 
     Args:
-        shapes: (rows, columns) of each.
-        parts: how many owners there are.
+        shapes: (rows, columns) of each matrix.
+        parts: the number of owners.
 
     Returns:
         The owner of each matrix, the same list on every rank.
@@ -45,13 +50,13 @@ def choose_owners(shapes: Sequence[tuple[int, ...]], parts: int) -> list[int]:
 def owner_muon(
     directions: Sequence[torch.Tensor], cuts: Sequence[Cut], group: Group, steps: int = 5
 ) -> list[torch.Tensor]:
-    """Makes cut matrices orthogonal.
+    """Makes matrices orthogonal that are cut over the ranks; collective.
 
     Args:
         directions: this rank's piece of each matrix.
-        cuts: how each is cut, the same on every rank.
+        cuts: how each matrix is cut; the same on every rank.
         group: the ranks that have the pieces.
-        steps: of Newton-Schulz.
+        steps: of the Newton-Schulz iteration.
 
     Returns:
         This rank's piece of each result.

@@ -1,17 +1,17 @@
-"""sharded_newton_schulz: the iteration on a matrix that nobody has whole.
+"""sharded_newton_schulz: Newton-Schulz on a matrix that no rank has whole.
 
-Notebook 19, section 5. A matrix is cut along one dimension, as tensor parallelism cuts weights. In
-X·Xᵀ the dimension of the columns is summed over, so parts of the columns give parts of a sum.
+Notebook 19, section 5. A matrix is cut along one dimension, as tensor parallelism cuts weights.
+X·Xᵀ sums over the columns, so each rank's columns give one term of that sum.
 
 Rules
 
 - `part` holds this rank's rows (`dim` = 0) or columns (`dim` = 1), in the order of the group's
-  indices. Parts have different sizes, and may be empty.
-- The result is this rank's part of `newton_schulz(whole, steps)`, in the same shape and dtype, even
-  where the side that is cut is the shorter one.
+  indices. The parts may have different sizes, and may be empty.
+- The result is this rank's part of `newton_schulz(whole, steps)`, with the shape and dtype of
+  `part`, even if the side that is cut is the shorter one.
 - The norm is that of the whole matrix, and at least 1e-7.
-- No rank gets anyone's part. A rank makes steps + 1 all-reduces: one number for the norm, and u × u
-  in each step, u being the side that is not cut.
+- No rank receives another rank's part. A rank makes exactly steps + 1 all-reduces: one of a single
+  number for the norm, and in each step one of a u × u matrix, where u is the side that is not cut.
 - `part` is not changed.
 
 Your answer may use `comm` and `parallel.newton_schulz` of `course_lib`.
@@ -27,11 +27,11 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 def sharded_newton_schulz(
     part: torch.Tensor, dim: int, group: Group, steps: int = 5
 ) -> torch.Tensor:
-    """Makes a cut matrix nearly orthogonal.
+    """Makes a matrix nearly orthogonal that is cut over the ranks; collective.
 
     Args:
         part: this rank's rows or columns.
-        dim: the dimension that is cut, 0 or 1.
+        dim: the dimension that is cut, 0 or 1; the same on every rank.
         group: the ranks that have the parts.
         steps: of the iteration.
 

@@ -1,8 +1,9 @@
-"""One scale for each block of a matrix, so that an outlier spoils its block and nothing else.
+"""One scale for each block of a matrix, so that an outlier spoils only its own block.
 
-Notebook 09. With one scale a tensor, number ≈ 8-bit number · scale, the largest number decides for
-all. One activation of 10,000 among thousands around 1, and e4m3 has three or four values left for
-the rest. So give each block of the matrix a scale of its own. Three ways are in use:
+Notebook 09. With one scale for the whole tensor, number ≈ 8-bit number · scale, the largest number
+decides for all. If one activation is 10,000 and thousands are around 1, e4m3 has only three or four
+values left for those thousands. So each block of the matrix gets its own scale. Three ways are in
+use:
 
     blocks of        for             scale               bytes for n numbers
     1 × 128          activations     float32             n + n/32       (DeepSeek-V3)
@@ -13,14 +14,15 @@ E8M0 is a float with 8 bits of exponent and nothing else: no sign, no mantissa, 
 such a scale is exact.
 
 Rules
-- `data` is e4m3 (largest number 448), in x's shape. `scale` has one number for each block, in
-  blocks' places: a matrix [⌈R/rows⌉, ⌈C/columns⌉]. Sizes need not be multiples: blocks at the lower
-  and the right end are then cut off, and look at nothing but the numbers that they have.
+- `data` is e4m3 (largest number 448), in x's shape. `scale` has one number for each block, at the
+  block's place: a matrix [⌈R/rows⌉, ⌈C/columns⌉]. The sizes need not be multiples of the block's:
+  blocks at the lower and right edges are then smaller, and their scales depend only on the numbers
+  that they contain.
 - `quantize`: scale = largest magnitude in the block / 448, in float32; divide by it, then cast.
 - `quantize_mx`: scale = 2^(e-8), where 2^e is the largest power of two that is not above the
-  block's largest magnitude, in `torch.float8_e8m0fnu`. The largest then lies from 256 to 512. What
-  is beyond 448 becomes 448, which is what the cast to e4m3 does.
-- A block of zeros stays zeros: 0/0 would be NaN. Any scale but 0 will do there.
+  block's largest magnitude, in `torch.float8_e8m0fnu`. The largest magnitude then lies between 256
+  and 512. The cast to e4m3 turns everything beyond 448 into 448.
+- A block of zeros stays zeros: 0/0 would be NaN, so its scale may be anything but 0.
 - x is a matrix of float32 or bf16 and need not be contiguous; compute in float32.
 
 `torch.nn.functional.pad` adds rows and columns of zeros, `unflatten` cuts a dim in two,
@@ -36,7 +38,7 @@ E8M0 = torch.float8_e8m0fnu
 
 
 def block_amax(x: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
-    """The largest magnitude in each block, float32 [⌈R/rows⌉, ⌈C/columns⌉].
+    """Returns the largest magnitude in each block, float32 [⌈R/rows⌉, ⌈C/columns⌉].
 
     Args:
         x: [R, C].
@@ -50,7 +52,7 @@ def block_amax(x: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
 
 
 def spread(scale: torch.Tensor, block: tuple[int, int], shape: torch.Size) -> torch.Tensor:
-    """Each scale repeated over the numbers of its block, float32 of the given shape [R, C]."""
+    """Repeats each scale over the numbers of its block; float32 of the given shape [R, C]."""
     # BEGIN SOLUTION: spread
     tall = scale.float().repeat_interleave(block[0], 0)[: shape[0]]
     return tall.repeat_interleave(block[1], 1)[:, : shape[1]]
@@ -58,7 +60,7 @@ def spread(scale: torch.Tensor, block: tuple[int, int], shape: torch.Size) -> to
 
 
 def quantize(x: torch.Tensor, block: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Makes a matrix 8-bit numbers, and a float32 scale for each block.
+    """Converts a matrix to 8-bit numbers, with a float32 scale for each block.
 
     Args:
         x: [R, C].
@@ -75,7 +77,7 @@ def quantize(x: torch.Tensor, block: tuple[int, int]) -> tuple[torch.Tensor, tor
 
 
 def quantize_mx(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Makes a matrix 8-bit numbers, and an E8M0 scale for each run of 32 in a row.
+    """Converts a matrix to 8-bit numbers, with an E8M0 scale for each 32 neighbours in a row.
 
     Args:
         x: [R, C].
@@ -91,7 +93,7 @@ def quantize_mx(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def dequantize(data: torch.Tensor, scale: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
-    """The float32 numbers that are meant, [R, C]; `scale` is float32 or E8M0."""
+    """Returns the numbers that they stand for, float32 [R, C]; `scale` is float32 or E8M0."""
     # BEGIN SOLUTION: dequantize
     return data.float() * spread(scale, block, data.shape)
     # END SOLUTION

@@ -1,28 +1,30 @@
-"""delayed_scaling: scale a tensor by what it was in the last steps, the same on every rank.
+"""delayed_scaling: scale a tensor by its magnitudes in the last steps, equally on every rank.
 
 Notebook 09. Before numbers become FP8 they are divided by a scale, so that the largest magnitude of
-the tensor, its *amax*, becomes the largest number of the format: 448 for e4m3. To know the amax one
-must read the whole tensor, and only then can one begin to write it in FP8. Delayed scaling saves
-that second reading: tensors change slowly from step to step, so the scale comes from the amaxes of
-the last steps, which are known beforehand. In the same pass in which it writes the FP8 numbers, the
-kernel finds the amax of this step, for the steps to come. A tensor that has grown is clipped once.
+the tensor, its *amax*, becomes the largest number of the format: 448 for e4m3. To find the amax, a
+kernel must read the whole tensor; then it must read the tensor again to write it in FP8. Delayed
+scaling saves one of the two passes: tensors change slowly from step to step, so the scale comes
+from the amaxes of the last steps, which are already known. While the kernel writes the FP8 numbers,
+it also finds the amax of this step, for later steps. A tensor that has grown is clipped once.
 
-Ranks that share a weight or sum products must scale alike, so they agree on the amaxes.
+Ranks that share a weight or sum their products must use the same scale, so they agree on the
+amaxes.
 
 Rules:
 
 - A scale *multiplies*: number = FP8 number · scale. It is a float: the largest amax of the last
-  `length` steps that are over, divided by LARGEST. If nothing larger than 0 is known yet, it is 1.
+  `length` completed steps, divided by LARGEST. If no amax larger than 0 is known yet, it is 1.
 - All calls of `quantize` for a tensor in one step (micro-batches) use the same scale. The tensor's
   amax in this step is the largest of all its calls on all ranks.
-- `quantize` divides in float32, clips to ±LARGEST and casts to e4m3. It leaves `x` as it is. `x`
+- `quantize` divides in float32, clips to ±LARGEST and casts to e4m3. It does not change `x`. `x`
   may be bf16, not contiguous, or empty: an expert without tokens.
-- `step` ends the step on all ranks, with one all-reduce for all tensors: 4 bytes a tensor. A rank
-  may not have used a tensor in this step; the others may have. An amax of 0 is an amax like others.
-- If a tensor had infinity or NaN in it on any rank, this step says nothing about its range, and its
-  history stays as it is, on all ranks. What `quantize` gives for such numbers is free here. Mind
+- `step` ends the step on all ranks, with one all-reduce for all tensors, 4 bytes for each. A rank
+  may not have used a tensor that other ranks did use in this step. An amax of 0 counts like any
+  other.
+- If a tensor contained infinity or NaN on any rank, this step says nothing about its range, and its
+  history does not change on any rank. `quantize` may return anything for such numbers. Keep in mind
   that comparisons with NaN are always false, in `max` as well.
-- Nothing else is sent. `course_lib.comm` is allowed.
+- Nothing else is sent. You may use `course_lib.comm`.
 """
 
 from collections import deque
@@ -40,8 +42,8 @@ class DelayedScaling:
 
     Args:
         names: of the tensors; the same on every rank, in the same order.
-        length: how many steps are remembered.
-        group: the ranks that must scale alike.
+        length: how many steps the history holds.
+        group: the ranks that must use the same scales.
     """
 
     def __init__(self, names: Sequence[str], length: int, group: Group) -> None:
@@ -50,18 +52,18 @@ class DelayedScaling:
         self.seen = dict.fromkeys(names, 0.0)  # the amaxes of this step so far, on this rank
 
     def scale(self, name: str) -> float:
-        """What a tensor is divided by in this step."""
+        """Returns the number that a tensor is divided by in this step."""
         # BEGIN SOLUTION: scale
         return max(self.history[name], default=0.0) / LARGEST or 1.0
         # END SOLUTION
 
     @torch.no_grad()
     def quantize(self, name: str, x: torch.Tensor) -> tuple[torch.Tensor, float]:
-        """A tensor in FP8, and its scale; remembers its amax.
+        """Converts a tensor to FP8, and records its amax; sends nothing.
 
         Args:
             name: which tensor this is.
-            x: floats of any shape, on every rank another part or batch.
+            x: floats of any shape; each rank has its own part or batch.
 
         Returns:
             The FP8 numbers, torch.float8_e4m3fn of the same shape, and the scale.
@@ -75,7 +77,7 @@ class DelayedScaling:
         # END SOLUTION
 
     def step(self) -> None:
-        """Ends a step: what was seen in it, on any rank, enters the histories."""
+        """Ends a step: adds the amaxes of all ranks to the histories; collective."""
         # BEGIN SOLUTION: step
         amaxes = torch.tensor([*self.seen.values()])
         all_reduce(amaxes, self.group, "max")

@@ -1,17 +1,19 @@
-"""NVFP4: four bits a number, a scale of one byte for each 16, and one float32 for the tensor.
+"""NVFP4: four bits per number, a one-byte scale for each 16, and one float32 for the tensor.
 
-Notebook 09. E2M1 has eight magnitudes. A number's code is a sign bit and the place of its magnitude
-among them. Two codes share a byte, the first of the pair in the lower half.
+Notebook 09. E2M1 has eight magnitudes. A number's code is its sign bit (bit 3) and the index of its
+magnitude among them (bits 0 to 2). Two codes share a byte, the first of the pair in the lower half.
 
 Rules
 - outer = amax / (448·6), float32, where amax is the largest magnitude in x. If x is all zeros, any
   positive number will do.
-- scale = the largest magnitude of each 16 neighbours in a row / 6 / outer, as e4m3, at least 2^-9.
+- scale = the largest magnitude of each 16 neighbours in a row, divided by 6 and by outer, as e4m3,
+  and at least 2^-9.
 - code = x / (scale·outer) rounded to the nearest magnitude, with x's sign. If two are equally near,
-  take the even place. What is beyond 6 becomes 6. Divide by the scale that you return.
+  take the even index. Everything beyond 6 becomes 6. Divide by the scale that you return, after its
+  rounding.
 - x is float32 or bf16 and need not be contiguous. Compute in float32.
 
-`torch.searchsorted` counts how many of some sorted numbers lie below each x.
+`torch.searchsorted(numbers, x)` counts for each x how many of the sorted numbers lie below it.
 """
 
 import torch
@@ -21,7 +23,7 @@ MAGNITUDES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])  # of E2M1, 
 
 
 def nvfp4_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Makes a matrix numbers of four bits, with scales.
+    """Converts a matrix to four-bit numbers with two levels of scales.
 
     Args:
         x: [R, C], where C is a multiple of 16.
@@ -45,7 +47,7 @@ def nvfp4_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.T
 
 
 def dequantize(codes: torch.Tensor, scale: torch.Tensor, outer: torch.Tensor) -> torch.Tensor:
-    """The numbers that are meant, float32 [R, C]."""
+    """Returns the numbers that codes and scales stand for, float32 [R, C]."""
     # BEGIN SOLUTION: dequantize
     code = torch.stack([codes % 16, codes // 16], -1).flatten(1).long()
     numbers = torch.cat([MAGNITUDES, -MAGNITUDES])[code]

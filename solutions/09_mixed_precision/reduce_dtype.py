@@ -1,17 +1,17 @@
 """reduce_dtype: average gradients over the ranks in a dtype of your choice, and know the error.
 
-Notebook 09. The dtype in which gradients are added up over the ranks need not be their own. Float32
-gradients that travel in bf16 have half the bytes. Bf16 gradients that travel in float32 have twice
-the bytes, and lose next to nothing on the way; what counts is one rounding, when the mean becomes
-bf16 again. So the reduce dtype is a choice between bytes and error, and both can be computed
-beforehand.
+Notebook 09. The dtype in which gradients are summed over the ranks need not be their own. Float32
+gradients that are sent in bf16 take half the bytes. Bf16 gradients that are sent in float32 take
+twice the bytes, and lose almost nothing in the sum; only the last rounding counts, when the mean
+becomes bf16 again. So the reduce dtype is a trade-off between bytes and error, and you can compute
+both beforehand.
 
 Rules for `reduce_mean`:
 
 - It returns the mean over the ranks in the gradient's own dtype and shape, in new memory; the given
-  gradient stays as it is. It may be a view that is not contiguous, a scalar or empty.
-- What goes over the wire is in the reduce dtype: 2(N-1)/N·S bytes a rank, for N ranks and S bytes
-  of gradients in that dtype. Use `course_lib.comm`; every rank takes part, whatever its gradient.
+  gradient does not change. The gradient may be a view that is not contiguous, a scalar or empty.
+- Everything is sent in the reduce dtype: 2(N-1)/N·S bytes per rank, for N ranks and S bytes of
+  gradients in that dtype. Use `course_lib.comm`; every rank takes part, whatever its gradient.
 - Divide by N before the sum: the largest fp16 number is 65504, and a sum gets there sooner than a
   mean. Divide in a dtype that has all numbers of both dtypes (`torch.promote_types` names it): then
   a gradient that is too large for fp16 is divided before it is cast, and a bf16 one after it is.
@@ -44,7 +44,7 @@ def reduce_mean(gradient: torch.Tensor, group: Group, dtype: torch.dtype) -> tor
     Args:
         gradient: this rank's, of a floating dtype; same shape and dtype on every rank.
         group: the ranks.
-        dtype: that is sent and summed in: bf16, fp16, float32 or float64.
+        dtype: the dtype to send and sum in: bf16, fp16, float32 or float64.
 
     Returns:
         The mean, in the gradient's dtype, the same on every rank.
@@ -58,10 +58,10 @@ def reduce_mean(gradient: torch.Tensor, group: Group, dtype: torch.dtype) -> tor
 
 
 def error_bound(gradients: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """How far the mean, summed in `dtype`, can be from the exact one.
+    """Returns how far the mean, summed in `dtype`, can be from the exact one.
 
     Args:
-        gradients: those of all ranks, of one shape.
+        gradients: those of all ranks, all of the same shape.
         dtype: as in `reduce_mean`.
 
     Returns:

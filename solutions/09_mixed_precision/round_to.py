@@ -5,7 +5,7 @@ two, from 2^e to 2^(e+1), it has 2^m of them, where m is the number of mantissa 
 evenly, 2^(e-m) apart. A computer that has no fp8 can still compute as if it had: round each float32
 to the nearest number of the format, and go on in float32.
 
-Of a format you are told four things:
+A format is described by four arguments:
 
     format   mantissa_bits   bias   largest       infinity
     bf16     7               127    3.39e38       True
@@ -15,17 +15,18 @@ Of a format you are told four things:
 
 Rules:
 
-- The nearest number of the format. If two are equally near, the one whose mantissa is even: its
-  last bit is 0. Counted in spacings that is the even integer, which is what `torch.round` takes.
+- Each number becomes the nearest number of the format. If two are equally near, it becomes the one
+  whose mantissa is even: its last bit is 0. Counted in spacings, that is the even integer, which
+  `torch.round` chooses too.
 - The smallest exponent e of a power of two with full precision is 1 - bias. Below 2^(1-bias) the
   numbers (subnormals) stay as far apart as just above it, 2^(1-bias-m), all the way down to 0.
-- What would be larger than `largest` *after* rounding becomes infinity if the format has one, and
-  else `largest`. The sign stays. Infinity itself is such a number.
-- NaN stays NaN. A zero, and what is rounded to zero, keeps its sign: -1e-30 becomes -0.0.
+- A number whose magnitude is larger than `largest` *after* rounding becomes infinity if the format
+  has one, and `largest` otherwise; the sign stays. The same holds for infinity itself.
+- NaN stays NaN. A zero, or a number that is rounded to zero, keeps its sign: -1e-30 becomes -0.0.
 - Your function must work for any four such numbers, so no `.to(torch.float8_e4m3fn)`.
 
-Everything else of torch is allowed, whole tensors at a time. float64 holds every number that comes
-up exactly: x, the spacing, and x counted in spacings. `torch.frexp` takes a number apart into a
+Everything else of torch is allowed, whole tensors at a time. float64 holds every number that occurs
+exactly: x, the spacing, and x counted in spacings. `torch.frexp` takes a number apart into a
 mantissa from 0.5 to 1 and an exponent; `torch.ldexp(t, n)` is t·2^n.
 """
 

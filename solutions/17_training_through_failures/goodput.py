@@ -1,19 +1,21 @@
-"""goodput: the share of the paid time that went into steps which are still there at the end.
+"""goodput: the share of the paid time that went into steps which count at the end.
 
-Notebook 17. A job's log is a list of (begin, end, what, step), in seconds, in any order. `what` is
-"step" for a step that was finished; everything else (save, wait, load, start, a step that a failure
-cut short) has another name, and its step is None. `ranks` is how many ranks the log is of: it holds
-the spans of all of them, each step number once for each attempt.
+Notebook 17. A job's log is a list of spans (begin, end, what, step), in seconds, in any order.
+`what` is "step" for a step that was finished, and `step` is its number. All other spans (save,
+wait, load, start, a step that a failure cut short) have other names, and their step is None. The
+log holds the spans of all `ranks` ranks, and each step number occurs once for each attempt at the
+step.
 
-- Useful is the time of finished steps. A job that goes back to a checkpoint makes steps again: of
-  the attempts of one step only the last, the one that ends last, is useful.
-- Spans that are no steps are paid for, not useful. So is time in which nothing was logged.
-- Paid is the time from the first begin to the last end, for every rank.
+- The time of finished steps is useful. A job that goes back to a checkpoint repeats steps: of all
+  attempts at one step, only the one that ends last is useful.
+- Spans that are not steps are paid for but not useful. The same holds for time in which nothing was
+  logged.
+- Every rank is paid for from the first begin in the log to the last end.
 
-`goodput` returns useful over paid, a number from 0 to 1. `lost` returns a dict: for each `what` in
-the log, and for "step", "repeated" (attempts of steps that were made again later) and "idle"
-(nothing logged), its share of the paid time; "step" is goodput. The shares add up to 1, if spans of
-one rank do not overlap.
+`goodput` returns the useful time divided by the paid time, a number from 0 to 1. `lost` returns a
+dict with shares of the paid time: one for each `what` in the log, and always "step", "repeated"
+(attempts at steps that were repeated later) and "idle" (nothing was logged). The share of "step" is
+the goodput. If the spans of one rank do not overlap, the shares add up to 1.
 """
 
 from collections.abc import Sequence
@@ -22,11 +24,11 @@ Span = tuple[float, float, str, int | None]
 
 
 def lost(log: Sequence[Span], ranks: int) -> dict[str, float]:
-    """Where the paid time went, as shares.
+    """Returns the shares of the paid time by name.
 
     Args:
-        log: not empty.
-        ranks: how many ranks it is of.
+        log: the spans; at least one.
+        ranks: how many ranks the log covers.
     """
     # BEGIN SOLUTION: lost
     paid = (max(end for _, end, _, _ in log) - min(begin for begin, *_ in log)) * ranks
@@ -44,7 +46,7 @@ def lost(log: Sequence[Span], ranks: int) -> dict[str, float]:
 
 
 def goodput(log: Sequence[Span], ranks: int) -> float:
-    """Useful time over paid time."""
+    """Returns the useful time divided by the paid time."""
     # BEGIN SOLUTION: goodput
     return lost(log, ranks)["step"]
     # END SOLUTION

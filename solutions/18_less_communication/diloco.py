@@ -1,20 +1,23 @@
-"""DiLoCo: how far the ranks have moved in H steps is the gradient of an outer optimizer.
+"""DiLoCo: the distance that the ranks have moved in H steps is the gradient of an outer optimizer.
 
-Notebook 18. The mean of weights is a step of its own kind: let θ be the weights where the ranks
-last met, and w theirs after H steps alone. Then θ - mean(w) points the way back, as a gradient
-does, and an optimizer can follow it:
+Notebook 18. Averaging weights can be seen as an optimizer step. Let θ be the weights at which the
+ranks last met, and w a rank's weights after H steps alone. Then θ - mean(w) points backwards, as a
+gradient does, and an optimizer can take a step with it:
 
     gradient of θ  =  mean over the group of (θ - w);   one step of the outer optimizer;   w ← θ
 
 Rules
-- After construction all ranks have the weights of index 0, and θ is a copy of them.
-- `outer(parameters)` makes the outer optimizer. Make it once, of θ: it remembers its momentum.
-- `step()` makes one step of `inner`; after step H, 2H, ... it is followed by an outer step, which
-  all ranks compute alike.
-- What `inner` remembers is neither sent nor changed. Parameters stay the objects that they are.
-- A meeting sends 2(N-1)/N·S bytes, S those of the weights. Nothing else is sent.
+- After construction, all ranks have the weights of index 0, and θ is a copy of them.
+- `outer(parameters)` makes the outer optimizer of a list of parameters. Call it once, with θ,
+  because the optimizer keeps its momentum.
+- `step()` takes one step of `inner`. After step H, 2H, ... an outer step follows, which all ranks
+  compute alike.
+- The state of `inner` is neither sent nor changed. The parameters stay the same objects in the same
+  memory.
+- A meeting sends 2(N-1)/N·S bytes from each rank, where S is the size of the weights. Nothing else
+  is sent.
 
-Free to use: torch, and all of `course_lib.comm`. All parameters are trained.
+All parameters are trained. You may use torch and all of `course_lib.comm`.
 """
 
 from collections.abc import Callable
@@ -29,10 +32,10 @@ class DiLoCo:
     """Local steps, and an outer optimizer that follows their mean.
 
     Args:
-        inner: optimizer of this rank's replica; any of torch's.
+        inner: the optimizer of this rank's replica; any optimizer of torch.
         group: the ranks that meet.
-        every: H, at least 1.
-        outer: makes the outer optimizer from a list of parameters.
+        every: H, the steps between two meetings; at least 1.
+        outer: makes the outer optimizer of a list of parameters.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class DiLoCo:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One step alone, and an outer step if it is time."""
+        """Takes one step of this rank alone, and an outer step when one is due."""
         # BEGIN SOLUTION: step, and meet
         self.inner.step()
         self.steps += 1

@@ -1,23 +1,24 @@
 """Error feedback: what a compressor drops is kept, and sent later.
 
-Notebook 18. A compressor C makes a short message of a vector, and the receiver takes D(C(v)) for v.
-What is lost need not be lost for good: each rank keeps it, and adds it to its next gradient g.
+Notebook 18. A compressor C makes a short message of a vector v, and the receiver uses D(C(v))
+instead of v. The rest need not be lost for good: each rank keeps it, and adds it to its next
+gradient g.
 
     owed = g + error;   error  ←  owed - D(C(owed));   result = mean over the ranks of D(C(owed))
 
-Over all steps the errors cancel: the sum of what was sent is the sum of the gradients, less the
+Over all steps the errors cancel: the sum of what a rank sent is the sum of its gradients, minus its
 last error.
 
 Rules
-- `compressor.compress(vector)` is a list of tensors, whose shapes depend on the vector's length
-  alone; `compressor.decompress(list, like)` is the vector that a receiver makes of it. `like` has
-  the vector's length and dtype.
-- `error` is this rank's own; before the first step it is zero. The gradient stays as it is.
-- Only messages travel: (N-1) times their bytes are sent by each rank. Two messages cannot be added
-  up, so they are gathered. All ranks add up in the order of the group, so that their results are
-  equal to the bit.
+- `compressor.compress(vector)` returns a list of tensors, whose shapes and dtypes depend only on
+  the vector's length. `compressor.decompress(list, like)` returns the vector that a receiver makes
+  of it; `like` is any vector of that length and dtype.
+- `error` is this rank's own; before the first step it is zero. The gradient is not changed.
+- Only messages are sent: each rank sends (N-1) times the bytes of its message. Compressed messages
+  cannot be summed, so they are gathered. All ranks add the decompressed vectors in the order of the
+  group, so that their results are equal bit for bit.
 
-Free to use: torch, and all of `course_lib.comm`; `all_gather(output, input, group)`.
+You may use torch and all of `course_lib.comm`, for example `all_gather(output, input, group)`.
 """
 
 from typing import Any
@@ -28,13 +29,13 @@ from course_lib.comm import Group, all_gather
 
 
 class ErrorFeedback:
-    """The mean of compressed gradients, with a memory.
+    """Averages compressed gradients, and keeps what was not sent.
 
     Args:
-        compressor: has `compress` and `decompress`.
+        compressor: has `compress` and `decompress`, as described above.
 
     Attributes:
-        error: what this rank has not sent so far; None or zeros before the first step.
+        error: what this rank has not sent so far, [n]; None or zeros before the first step.
     """
 
     def __init__(self, compressor: Any) -> None:
@@ -42,14 +43,14 @@ class ErrorFeedback:
         self.error: torch.Tensor | None = None
 
     def mean(self, gradient: torch.Tensor, group: Group) -> torch.Tensor:
-        """About the mean over the group.
+        """Returns approximately the mean over the group; collective.
 
         Args:
-            gradient: this rank's, [n].
+            gradient: this rank's own, [n].
             group: the ranks.
 
         Returns:
-            The mean of what arrives, [n].
+            The mean of the decompressed messages, [n], in a new tensor.
         """
         # BEGIN SOLUTION: compress what is owed, and keep what is not sent
         owed = gradient if self.error is None else gradient + self.error

@@ -1,22 +1,24 @@
-"""Streaming DiLoCo: fragments of the model meet one after the other, behind the next steps.
+"""Streaming DiLoCo: fragments of the model meet one after another, while training goes on.
 
-Notebook 18. DiLoCo sends all weights at once, and everybody waits. Here the parameters are dealt
-out to F fragments, which meet in turn. A meeting takes `delay` steps, in which training goes on:
+Notebook 18. DiLoCo sends all weights at once, and all ranks wait for it. Here the parameters are
+divided into F fragments, which meet in turn. A meeting takes `delay` steps, and training goes on
+meanwhile:
 
-- After step t, fragment f (0, 1, ...) *begins* to meet if (t - f·H//F) mod H = 0: the mean over the
-  group of θ - w, for its parameters, is on its way. All of it is what w is at that moment.
-- `delay` steps later, after that step, its θ make one outer step with that gradient. Then each of
-  its weights becomes keep · w + (1 - keep) · θ.
+- After step t, fragment f (0, 1, ...) *begins* to meet if (t - f·H//F) mod H = 0: it starts to
+  average θ - w over the group, for its parameters, with the values that w has at that moment.
+- The meeting *ends* `delay` steps later, after that step: the fragment's θ take one outer step with
+  that gradient. Then each of its weights becomes keep · w + (1 - keep) · θ.
 
 Rules
-- With delay 0 a meeting ends after the step in which it began.
-- Between the begin and the end nobody waits: `all_reduce(..., async_op=True)` returns a `Work`, and
-  `work.wait()` belongs to the end.
-- One outer optimizer for all θ, made once; a parameter whose `.grad` is None keeps its momentum.
-- If meetings end after the same step, the one that began first ends first; of those that began
-  together, the fragment with the smaller number.
+- Steps count from 1. With a delay of 0, a meeting ends after the step in which it began.
+- No rank waits between the beginning and the end: `all_reduce(..., async_op=True)` returns a
+  `Work`, and `work.wait()` belongs at the end.
+- There is one outer optimizer for all θ, made once; a parameter whose `.grad` is None keeps its
+  momentum.
+- If several meetings end after the same step, the one that began first ends first; of those that
+  began together, the fragment with the smaller number ends first.
 
-Given is DiLoCo's beginning. Free to use: torch, and all of `course_lib.comm`.
+The beginning, as in DiLoCo, is given. You may use torch and all of `course_lib.comm`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,16 +30,17 @@ from course_lib.comm import Group, Work, all_reduce, broadcast
 
 
 class StreamingDiLoCo:
-    """DiLoCo, a fragment at a time.
+    """DiLoCo, one fragment at a time.
 
     Args:
-        inner: optimizer of this rank's replica; any of torch's.
+        inner: the optimizer of this rank's replica; any optimizer of torch.
         group: the ranks that meet.
-        every: H, steps between two meetings of a fragment.
-        outer: makes the outer optimizer from a list of parameters.
-        fragments: numbers of parameters, in the order of `inner`; each is in one fragment.
-        delay: steps that a meeting takes, below H.
-        keep: share of this rank's own weights after a meeting.
+        every: H, the steps between two meetings of a fragment.
+        outer: makes the outer optimizer of a list of parameters.
+        fragments: for each fragment, the indices of its parameters in the order of `inner`; every
+            parameter is in exactly one fragment.
+        delay: the steps that a meeting takes; less than H.
+        keep: the share of this rank's own weights in the mix after a meeting.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class StreamingDiLoCo:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One step alone; begins the meetings that are due, and ends those that have had time."""
+        """Takes one step, begins the meetings that are due, and ends those whose delay is over."""
         self.inner.step()
         self.steps += 1
         # BEGIN SOLUTION: begin and end meetings

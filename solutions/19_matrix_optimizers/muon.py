@@ -1,19 +1,21 @@
-"""muon: which parameters it takes, and how large each update is.
+"""muon: choose the parameters for Muon, and scale its updates.
 
-Notebook 19, section 4. Muon is for matrices inside the network. A row of an embedding or of the
-output layer belongs to one token, and a norm's weight is a vector: these go to AdamW.
+Notebook 19, section 4. Muon is for matrices inside the network. Each row of an embedding or of the
+output layer belongs to one token, and a norm's weight is a vector, so these go to AdamW.
 
 Rules
 
-- `muon_parameters` returns two lists, (matrices, rest), in the order of `model.parameters()`. Only
-  parameters that require a gradient are in them, each once. `rest` has all that are not of two
-  dimensions, the weight of every `nn.Embedding`, and the weights of the modules in `ends`.
-- `step` leaves a parameter without a gradient as it is, and changes no gradient. For all others
+- `muon_parameters` returns two lists, (matrices, rest), in the order of `model.parameters()`. They
+  contain only parameters that require a gradient, each once. `rest` holds all parameters that do
+  not have two dimensions, the weight of every `nn.Embedding`, and all parameters of the modules in
+  `ends`.
+- `step` does not change a parameter without a gradient, and changes no gradient. For every other
+  parameter of shape (rows, columns) it computes
 
       M ← μ·M + G,   D = G + μ·M,   W ← (1 - lr·decay)·W - lr·√max(1, rows/columns)·O(D)
 
-  where M begins as zeros, and O is `newton_schulz` with the given steps. Weights stay the same
-  tensors. Of each matrix exactly one tensor is kept from step to step, M.
+  where M begins as zeros, and O is `newton_schulz` with the given steps. The weights are changed in
+  place. For each matrix, exactly one tensor is kept from step to step: M.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,14 +29,14 @@ from course_lib.parallel import newton_schulz
 def muon_parameters(
     model: nn.Module, ends: Sequence[nn.Module]
 ) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Divides a model's parameters.
+    """Divides a model's parameters between Muon and AdamW.
 
     Args:
         model: any module.
-        ends: modules whose weights are not Muon's, such as the output layer.
+        ends: modules whose parameters Muon must not get, such as the output layer.
 
     Returns:
-        Muon's parameters, and all others that are trained.
+        Muon's parameters, and all other parameters that are trained.
     """
     # BEGIN SOLUTION
     embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
@@ -50,13 +52,13 @@ def muon_parameters(
 
 
 class Muon:
-    """Momentum, made orthogonal, is the update of a matrix.
+    """Updates matrices by their momentum, made orthogonal.
 
     Args:
-        params: matrices.
+        params: matrices, such as the first list of `muon_parameters`.
         lr: the learning rate.
         momentum: μ.
-        weight_decay: decay.
+        weight_decay: decay in the formula above.
         steps: of Newton-Schulz.
     """
 
@@ -76,7 +78,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update of every matrix that has a gradient."""
+        """Updates every matrix that has a gradient."""
         # BEGIN SOLUTION
         for parameter, moment in zip(self.params, self.moments, strict=True):
             if parameter.grad is None:

@@ -1,21 +1,23 @@
-"""shampoo_blocks: Shampoo's two roots for each block, every block on one rank.
+"""shampoo_blocks: Shampoo's two roots for each block, and each block on one rank.
 
-Notebook 19, section 8. Shampoo multiplies a gradient from both sides with roots of sums over all
-steps. Roots of large matrices are expensive, so a matrix is cut into blocks.
+Notebook 19, section 8. Shampoo multiplies a gradient from both sides by roots of matrices that it
+has summed over all steps. Roots of large matrices are expensive, so the gradient is cut into
+blocks.
 
 Rules
 
-- Blocks have `block` rows and columns, at the lower and right edges fewer. They are numbered row of
-  blocks after row of blocks, and block k belongs to index k modulo N of the group.
-- Of its own blocks, and of no others, a rank keeps L and R, which begin as ε·1. For the gradient G
-  of a block, `update` does
+- Blocks have `block` rows and columns, or fewer at the lower and right edges. They are numbered
+  from left to right, one row of blocks after another, and block k belongs to index k modulo N of
+  the group.
+- A rank keeps L and R of its own blocks and of no others; they begin as ε·1. For the gradient G of
+  a block, `update` computes
 
-      L ← L + G·Gᵀ,   R ← R + Gᵀ·G,   and makes  L^(-1/4) · G · R^(-1/4) .
+      L ← L + G·Gᵀ,   R ← R + Gᵀ·G,   and the update  L^(-1/4) · G · R^(-1/4) .
 
-- `update` gets the same `gradient` on every rank, does not change it, and returns the updates of
-  all blocks, on every rank, as one tensor of the gradient's shape and dtype.
-- It makes one collective, and a rank sends at most (N-1) times the elements of the rank that has
-  most.
+- `update` gets the same `gradient` on every rank and does not change it. On every rank it returns
+  the updates of all blocks in a new tensor of the gradient's shape and dtype.
+- It makes one collective, and each rank sends at most (N-1) times the number of elements that the
+  rank with the most elements owns.
 """
 
 import torch
@@ -31,7 +33,7 @@ class ShampooBlocks:
         block: the largest side of a block.
         group: the ranks that share the blocks.
         epsilon: ε.
-        dtype: of gradients, L and R.
+        dtype: of the gradients, L and R.
     """
 
     def __init__(
@@ -59,13 +61,13 @@ class ShampooBlocks:
 
     @torch.no_grad()
     def update(self, gradient: torch.Tensor) -> torch.Tensor:
-        """One step's direction.
+        """Returns the direction of one step; collective.
 
         Args:
-            gradient: of the whole matrix, the same on every rank.
+            gradient: that of the whole matrix, the same on every rank.
 
         Returns:
-            The preconditioned gradient, whole, on every rank.
+            The whole preconditioned gradient, on every rank.
         """
         # BEGIN SOLUTION
         size, index = self.group.size, self.group.index
@@ -91,7 +93,7 @@ class ShampooBlocks:
 
 
 def inverse_root(matrix: torch.Tensor) -> torch.Tensor:
-    """The matrix to the power -1/4, for a symmetric one with eigenvalues above 0."""
+    """Returns the power -1/4 of a symmetric matrix whose eigenvalues are above 0."""
     # BEGIN SOLUTION
     values, vectors = torch.linalg.eigh(matrix)
     return (vectors * values**-0.25) @ vectors.T

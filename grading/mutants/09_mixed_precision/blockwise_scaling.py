@@ -7,13 +7,13 @@ WRONG = [
 -    return data.float() * spread(scale, block, data.shape)
 +    return data.float() / spread(scale, block, data.shape)
 '''),
-    Wrong("drops_the_end", ["one for each block", "also for those that are cut off"], '''
+    Wrong("drops_the_end", ["one for each block", "including the smaller ones at the edges"], '''
 -    padded = pad(x.float().abs(), (0, -x.shape[1] % columns, 0, -x.shape[0] % rows))
 +    high, wide = max(x.shape[0] // rows, 1), max(x.shape[1] // columns, 1)
 +    padded = x.float().abs()
 +    padded = pad(padded, (0, wide * columns - x.shape[1], 0, high * rows - x.shape[0]))
 @@
-     """Each scale repeated over the numbers of its block, float32 of the given shape [R, C]."""
+     """Repeats each scale over the numbers of its block; float32 of the given shape [R, C]."""
 +    scale = pad(scale.float()[None], (0, 1, 0, 1), mode="replicate")[0]
 '''),
     Wrong("mx_divides_by_finer", ["divided by amax/448", "not by the power of two"], '''
@@ -36,7 +36,7 @@ WRONG = [
 -    scale = torch.ldexp(torch.ones_like(amax), torch.frexp(amax).exponent - 1 - 8)
 +    scale = torch.exp2((amax / torch.finfo(E4M3).max).log2().ceil()).nan_to_num(1.0)
 '''),
-    Wrong("mx_scale_in_float32", ["the scale (MX)", "is another kind of thing"], '''
+    Wrong("mx_scale_in_float32", ["the scale (MX)", "has the wrong dtype or shape"], '''
 -    return (x.float() / spread(scale, (1, 32), x.shape)).to(E4M3), scale.to(E8M0)
 +    return (x.float() / spread(scale, (1, 32), x.shape)).to(E4M3), scale
 '''),
@@ -49,7 +49,7 @@ WRONG = [
      rows, columns = block
 +    x = x.view(-1).view(x.shape)
 '''),
-    Wrong("padded_with_ones", ["each scale", "over what it should be"], '''
+    Wrong("padded_with_ones", ["each scale", "divided by what it should be"], '''
 -    padded = pad(x.float().abs(), (0, -x.shape[1] % columns, 0, -x.shape[0] % rows))
 +    padded = pad(x.float().abs(), (0, -x.shape[1] % columns, 0, -x.shape[0] % rows), value=1.0)
 '''),
@@ -63,12 +63,12 @@ WRONG = [
 -    scale = torch.where(amax == 0, 1.0, amax / torch.finfo(E4M3).max)
 +    scale = torch.where(amax == 0, 1.0, torch.finfo(E4M3).max / amax)
 '''),
-    Wrong("squares_for_runs", ["the scale (1×128) is another kind of thing"], '''
+    Wrong("squares_for_runs", ["the scale (1×128) has the wrong dtype or shape"], '''
      """
 +    block = (128, 128)
      # BEGIN SOLUTION: quantize
 '''),
-    Wrong("transposed_blocks", ["the scale", "is another kind of thing"], '''
+    Wrong("transposed_blocks", ["the scale", "has the wrong dtype or shape"], '''
 -    rows, columns = block
 +    columns, rows = block
 @@

@@ -54,7 +54,7 @@ WRONG = [
 -                self.history[name].append(amax)
 +            self.history[name].append(amax)
 '''),
-    Wrong("inverted", ["inverted"], '''
+    Wrong("the scale is inverted", ["the scale is inverted"], '''
 -        return max(self.history[name], default=0.0) / LARGEST or 1.0
 +        top = max(self.history[name], default=0.0)
 +        return LARGEST / top if top else 1.0
@@ -102,7 +102,7 @@ WRONG = [
 -        return (x.float() / scale).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn), scale
 +        return (x.float() * scale).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn), scale
 '''),
-    Wrong("nan_lost", ["left an amax behind"], '''
+    Wrong("nan_lost", ["changed the history"], '''
 -        finite = amax < float("inf")  # false for NaN
 -        self.seen[name] = max(self.seen[name], amax if finite else float("inf"))
 +        self.seen[name] = max(self.seen[name], amax)
@@ -114,7 +114,7 @@ WRONG = [
 @@
 -            self.seen[name] = 0.0
 '''),
-    Wrong("of_this_step", ["the amax of this very step is in it"], '''
+    Wrong("of_this_step", ["the scale includes the amax of this step"], '''
 -        return max(self.history[name], default=0.0) / LARGEST or 1.0
 +        return max([*self.history[name], self.seen[name]]) / LARGEST or 1.0
 @@

@@ -13,7 +13,7 @@ WRONG = [
 @@
 -    clip()
 '''),
-    Wrong("counts_on", ["counted on after an overflow"], '''
+    Wrong("counts_on", ["continues after an overflow"], '''
 -        self.good = 0 if self.overflow else self.good + 1
 +        self.good += not self.overflow
 '''),
@@ -78,7 +78,7 @@ WRONG = [
 -                if not parameter.grad.isfinite().all():
 +                if parameter.grad.isnan().any() or (parameter.grad == torch.inf).any():
 '''),
-    Wrong("never_anew", ["counting does not begin again after the scale has grown"], '''
+    Wrong("never_anew", ["the count is not reset after the scale has grown"], '''
 -        elif self.good == self.interval:
 +        elif self.good >= self.interval:
 @@
@@ -108,7 +108,7 @@ WRONG = [
 +                    self.overflow = True
 +                    return
 '''),
-    Wrong("reduces_gradients", ["added up over the ranks"], '''
+    Wrong("reduces_gradients", ["summed over the ranks"], '''
              if parameter.grad is not None:
 +                all_reduce(parameter.grad, self.group)
 @@
@@ -130,7 +130,7 @@ WRONG = [
 @@
 -        all_reduce(flag, self.group, "max")
 '''),
-    Wrong("steps_with_zeros", ["made with zeros: AdamW moves the weights anyway"], '''
+    Wrong("steps_with_zeros", ["taken with zero gradients: AdamW changes the weights anyway"], '''
 -        if not self.overflow:
 -            optimizer.step()
 +        if self.overflow:
@@ -151,15 +151,15 @@ WRONG = [
     Wrong("update_forgotten", ["update() is missing"], '''
 -    scaler.update()
 '''),
-    Wrong("verdict_stays", ["no rank had an overflow in this update"], '''
+    Wrong("verdict_stays", ["although no rank had an overflow"], '''
 -        self.overflow = bool(flag)
 +        self.overflow = self.overflow or bool(flag)
 '''),
-    Wrong("large_is_infinite", ["that is large, but finite"], '''
+    Wrong("large_is_infinite", ["that is large but finite"], '''
 -                if not parameter.grad.isfinite().all():
 +                if not (parameter.grad.abs() < 1e20).all():
 '''),
-    Wrong("norm_is_infinite", ["that is large, but finite"], '''
+    Wrong("norm_is_infinite", ["that is large but finite"], '''
 -                if not parameter.grad.isfinite().all():
 +                if not parameter.grad.square().sum().isfinite():
 '''),

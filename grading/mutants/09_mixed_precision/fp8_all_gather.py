@@ -43,7 +43,7 @@ WRONG = [
 -    return data.view(E4M3), scale
 +    return (whole / scale).to(E4M3), scale
 '''),
-    Wrong("gathers_on_dim_1", ["the data (a matrix", "is another kind of thing"], '''
+    Wrong("gathers_on_dim_1", ["the data (a matrix", "has the wrong dtype or shape"], '''
 -    return data.view(E4M3), scale
 +    return torch.cat(data.chunk(group.size), -1).view(E4M3), scale
 '''),
@@ -70,7 +70,7 @@ WRONG = [
 -    all_reduce(amax, group, "max")
 +    all_reduce(amax, group, "avg")
 '''),
-    Wrong("own_scale", ["this rank's own scale", "nothing is agreed on", "beside rank 0's"], '''
+    Wrong("own_scale", ["this rank's own scale", "the ranks do not agree", "compared with rank 0's"], '''
 -    all_reduce(amax, group, "max")
 '''),
     Wrong("past_comm", ["was called past course_lib.comm"], '''
@@ -80,11 +80,11 @@ WRONG = [
 -    all_gather(data, mine, group)
 +    dist.all_gather_into_tensor(data, mine.contiguous(), group.handle)
 '''),
-    Wrong("returns_bytes", ["the data (a matrix", "is another kind of thing"], '''
+    Wrong("returns_bytes", ["the data (a matrix", "has the wrong dtype or shape"], '''
 -    return data.view(E4M3), scale
 +    return data, scale
 '''),
-    Wrong("row_scales", ["the scale (a matrix", "is another kind of thing"], '''
+    Wrong("row_scales", ["the scale (a matrix", "has the wrong dtype or shape"], '''
 -    amax = part.abs().amax()
 +    amax = part.abs().amax(-1, keepdim=True)
 '''),
@@ -99,7 +99,7 @@ WRONG = [
 -    return data.view(E4M3), scale
 +    return data.to(E4M3), scale
 '''),
-    Wrong("sum_of_amax", ["magnitudes were added up"], '''
+    Wrong("sum_of_amax", ["magnitudes were summed"], '''
 -    all_reduce(amax, group, "max")
 +    all_reduce(amax, group, "sum")
 '''),

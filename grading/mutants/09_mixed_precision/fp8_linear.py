@@ -25,7 +25,7 @@ WRONG = [
 -        db = grads[0].float().flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
 +        db = grads[0].float().flatten(0, -2).sum(0)
 '''),
-    Wrong("bias_gradient_mean", ["it is the mean over tokens"], '''
+    Wrong("bias_gradient_mean", ["this is the mean over tokens"], '''
 -        db = grads[0].float().flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
 +        db = grads[0].float().flatten(0, -2).mean(0) if ctx.needs_input_grad[2] else None
 '''),
@@ -34,19 +34,19 @@ WRONG = [
 -        return dx, dw, db
 +        return dx, dw, None
 '''),
-    Wrong("bias_gradient_of_8_bits", ["it is the sum of dy in 8 bits"], '''
+    Wrong("bias_gradient_of_8_bits", ["this is the sum of dy in 8 bits"], '''
 -        db = grads[0].float().flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
 +        db = dy.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
 '''),
-    Wrong("cast_without_scale", ["it is 1", "whatever the numbers are"], '''
+    Wrong("cast_without_scale", ["it is always 1", "whatever the numbers are"], '''
 -    scale = torch.where(amax == 0, 1.0, amax / torch.finfo(dtype).max)
 +    scale = torch.ones_like(amax)
 '''),
-    Wrong("data_stays_float", ["quantize's data is another kind of thing"], '''
+    Wrong("data_stays_float", ["quantize's data has the wrong dtype or shape"], '''
 -    return (x.float() / scale).to(dtype), scale
 +    return (x.float() / scale).to(dtype).float(), scale
 '''),
-    Wrong("flat_output", ["the output", "is another kind of thing"], '''
+    Wrong("flat_output", ["the output", "has the wrong dtype or shape"], '''
 -        q_x, scale_x = quantize(x, E4M3)
 +        q_x, scale_x = quantize(x.flatten(0, -2), E4M3)
 @@
@@ -61,7 +61,7 @@ WRONG = [
 -        dy = dequantize(*quantize(grads[0], E5M2))
 +        dy = dequantize(*quantize(grads[0], E4M3))
 '''),
-    Wrong("gradient_sums_in_bf16", ["the gradient of W", "the error is of 16 bits"], '''
+    Wrong("gradient_sums_in_bf16", ["the gradient of W", "this is the error of 16 bits"], '''
 -        dw = dy.flatten(0, -2).t() @ dequantize(q_x, scale_x).flatten(0, -2)
 +        rows = dequantize(q_x, scale_x).flatten(0, -2).bfloat16()
 +        dw = (dy.flatten(0, -2).t().bfloat16() @ rows).float()
@@ -119,7 +119,7 @@ WRONG = [
 +        scale_x = scale_w = torch.maximum(scale_x, scale_w)
 +        q_x, q_w = (x.float() / scale_x).to(E4M3), (weight.float() / scale_w).to(E4M3)
 '''),
-    Wrong("only_backward", ["the output", "this product was made of numbers as they were before"], '''
+    Wrong("only_backward", ["the output", "this product was computed from unquantized numbers"], '''
 -        y = dequantize(q_x, scale_x) @ dequantize(q_w, scale_w).t()
 +        y = x.float() @ weight.float().t()
 '''),
@@ -133,7 +133,7 @@ WRONG = [
 -        dw = dy.flatten(0, -2).t() @ dequantize(q_x, scale_x).flatten(0, -2)
 +        dw = dy.flatten(0, -2).t() @ dequantize(q_x, scale_x)
 '''),
-    Wrong("only_forward", ["the gradient of x", "the gradient of W", "none of 8 bits"], '''
+    Wrong("only_forward", ["the gradient of x", "the gradient of W", "unquantized numbers"], '''
 -        ctx.save_for_backward(q_x, scale_x, q_w, scale_w)
 +        ctx.save_for_backward(x, weight)
 @@
@@ -150,7 +150,7 @@ WRONG = [
 -        dw = dy.flatten(0, -2).t() @ dequantize(q_x, scale_x).flatten(0, -2)
 +        dw = torch.mm(dy.t(), dequantize(q_x, scale_x))
 '''),
-    Wrong("output_in_float32", ["the output (B×T×K", "x in bf16) is another kind of thing"], '''
+    Wrong("output_in_float32", ["the output (B×T×K", "x in bf16) has the wrong dtype or shape"], '''
 -        return y.to(x.dtype)
 +        return y
 '''),
@@ -160,18 +160,18 @@ WRONG = [
 +    scale = torch.where(amax == 0, 1.0, torch.finfo(dtype).max / amax)
 +    return (x.float() * scale).to(dtype), scale
 '''),
-    Wrong("scale_per_row", ["quantize's scale is another kind of thing"], '''
+    Wrong("scale_per_row", ["quantize's scale has the wrong dtype or shape"], '''
 -    amax = x.float().abs().amax()
 +    amax = x.float().abs().amax(-1, keepdim=True)
 '''),
-    Wrong("sums_in_bf16", ["the error is of 16 bits"], '''
+    Wrong("sums_in_bf16", ["this is the error of 16 bits"], '''
 -        y = dequantize(q_x, scale_x) @ dequantize(q_w, scale_w).t()
 +        y = (q_x.bfloat16() @ q_w.bfloat16().t()).float() * (scale_x * scale_w)
 @@
 -        dx = dy @ dequantize(q_w, scale_w)
 +        dx = (dy.bfloat16() @ dequantize(q_w, scale_w).bfloat16()).float()
 '''),
-    Wrong("weight_gradient_unquantized", ["the gradient of W", "none of 8 bits"], '''
+    Wrong("weight_gradient_unquantized", ["the gradient of W", "unquantized numbers"], '''
 -        ctx.save_for_backward(q_x, scale_x, q_w, scale_w)
 +        ctx.save_for_backward(x, q_w, scale_w)
 @@

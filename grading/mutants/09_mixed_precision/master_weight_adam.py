@@ -3,11 +3,11 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("begun_anew", ["begun again from the weight"], '''
+    Wrong("begun_anew", ["set back to the weight"], '''
              gradient, (beta1, beta2) = p.grad.float(), self.betas
 +            master.copy_(p)
 '''),
-    Wrong("decay_in_the_gradient", ["weight decay went into the gradient"], '''
+    Wrong("decay_in_the_gradient", ["weight decay was added to the gradient"], '''
 -            master.mul_(1 - self.lr * self.weight_decay)
 +            gradient = gradient + self.weight_decay * master
 '''),
@@ -57,13 +57,13 @@ WRONG = [
 -            p.copy_(master)
 +            p.data = master.to(p.dtype)
 '''),
-    Wrong("no_correction", ["not corrected for beginning at 0"], '''
+    Wrong("no_correction", ["the bias correction is missing"], '''
 -            true_mean = mean / (1 - beta1 ** self.steps[place])
 -            root = (square / (1 - beta2 ** self.steps[place])).sqrt() + self.eps
 +            true_mean = mean
 +            root = square.sqrt() + self.eps
 '''),
-    Wrong("one_count_for_all", ["it is each parameter's own"], '''
+    Wrong("one_count_for_all", ["each parameter has its own t"], '''
              if p.grad is None:
 +                self.steps[place] += 1
 '''),

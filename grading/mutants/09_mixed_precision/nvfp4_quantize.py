@@ -7,11 +7,11 @@ WRONG = [
 -    outer = amax.max().clamp(min=1e-30) / (448 * 6)
 +    outer = amax.max().clamp(min=1e-30) / 6
 '''),
-    Wrong("scale_a_power_of_two", ["a power of two", "as MX has it"], '''
+    Wrong("scale_a_power_of_two", ["a power of two", "as in MX"], '''
 -    scale = (amax / 6 / outer).clamp(2.0**-9, 448.0).to(E4M3)
 +    scale = (amax / 6 / outer).clamp(2.0**-9, 448.0).log2().floor().exp2().to(E4M3)
 '''),
-    Wrong("scale_of_zero", ["0 for a tiny block"], '''
+    Wrong("scale_of_zero", ["the scale of a tiny block is 0"], '''
 -    scale = (amax / 6 / outer).clamp(2.0**-9, 448.0).to(E4M3)
 +    scale = (amax / 6 / outer).clamp(max=448.0).to(E4M3)
 @@
@@ -30,7 +30,7 @@ WRONG = [
 -    return (low + 16 * high).to(torch.uint8), scale, outer
 +    return (high + 16 * low).to(torch.uint8), scale, outer
 '''),
-    Wrong("one_code_a_byte", ["codes is another kind of thing", "two in a byte"], '''
+    Wrong("one_code_a_byte", ["codes has the wrong dtype or shape", "two in a byte"], '''
 -    low, high = code.unflatten(1, (-1, 2)).unbind(-1)
 -    return (low + 16 * high).to(torch.uint8), scale, outer
 +    return code.to(torch.uint8), scale, outer

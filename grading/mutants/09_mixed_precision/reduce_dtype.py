@@ -204,7 +204,7 @@ WRONG = [
 +    terms = torch.stack([gradient.double() / ranks for gradient in gradients])
 +    return terms.abs().sum(0) * roundings / (1 - roundings)
 '''),
-    Wrong("of_the_sum", ["this is for the sum"], '''
+    Wrong("of_the_sum", ["this is the bound for the sum"], '''
 -    ranks, unit = len(gradients), torch.finfo(dtype).eps / 2
 -    size = torch.stack([gradient.double().abs() for gradient in gradients]).sum(0) / ranks
 -    return size * ranks * unit / (1 - ranks * unit)
@@ -247,7 +247,7 @@ WRONG = [
 +    terms = torch.stack([gradient.double() / ranks for gradient in gradients])
 +    return terms.abs().sum(0) * roundings / (1 - roundings)
 '''),
-    Wrong("ranks_do_not_count", ["the ranks do not count"], '''
+    Wrong("ranks_do_not_count", ["the number of ranks is ignored"], '''
 -    ranks, unit = len(gradients), torch.finfo(dtype).eps / 2
 -    size = torch.stack([gradient.double().abs() for gradient in gradients]).sum(0) / ranks
 -    return size * ranks * unit / (1 - ranks * unit)

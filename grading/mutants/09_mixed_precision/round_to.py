@@ -39,7 +39,7 @@ WRONG = [
 -    beyond = torch.full_like(wide, torch.inf if infinity else largest).copysign(wide)
 +    beyond = torch.full_like(wide, torch.inf).copysign(wide)
 '''),
-    Wrong("keeps_infinity", ["infinity itself stays"], '''
+    Wrong("keeps_infinity", ["infinity itself was kept"], '''
 -    return torch.where(rounded.abs() > largest, beyond, rounded).float()
 +    return torch.where((rounded.abs() > largest) & wide.isfinite(), beyond, rounded).float()
 '''),

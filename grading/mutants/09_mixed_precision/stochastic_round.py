@@ -7,7 +7,7 @@ WRONG = [
 -    rounded = torch.floor(wide / spacing + noise.double()) * spacing
 +    rounded = torch.round(wide / spacing) * spacing
 '''),
-    Wrong("round_for_floor", ["no neighbour of it"], '''
+    Wrong("round_for_floor", ["not its neighbour"], '''
 -    rounded = torch.floor(wide / spacing + noise.double()) * spacing
 +    rounded = torch.round(wide / spacing + noise.double()) * spacing
 '''),

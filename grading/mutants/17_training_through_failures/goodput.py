@@ -3,15 +3,15 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("every_attempt", ["a step that was made again is useful once"], '''
+    Wrong("every_attempt", ["a step that was repeated is useful only once"], '''
 -        name = "repeated" if what == "step" and last[step] != (end, begin) else what
 +        name = what
 '''),
-    Wrong("first_attempt", ["the last attempt of a step is the useful one"], '''
+    Wrong("first_attempt", ["the last attempt at a step is the useful one"], '''
 -        for begin, end, what, step in sorted(log, key=lambda s: s[1])
 +        for begin, end, what, step in sorted(log, key=lambda s: -s[1])
 '''),
-    Wrong("one_rank", ["every rank is paid for"], '''
+    Wrong("one_rank", ["the paid time counts every rank"], '''
 -    paid = (max(end for _, end, _, _ in log) - min(begin for begin, *_ in log)) * ranks
 +    paid = max(end for _, end, _, _ in log) - min(begin for begin, *_ in log)
 '''),
@@ -27,7 +27,7 @@ WRONG = [
 -    paid = (max(end for _, end, _, _ in log) - min(begin for begin, *_ in log)) * ranks
 +    paid = (log[-1][1] - log[0][0]) * ranks
 '''),
-    Wrong("repeated_is_idle", ["the names in lost", "where the rest went"], '''
+    Wrong("repeated_is_idle", ["the names in lost", "the shares of the paid time"], '''
 +    shares.pop("repeated")
      return {**shares, "idle": 1 - sum(shares.values())}
 '''),

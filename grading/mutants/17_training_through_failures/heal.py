@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("only_weights", ["the optimizer's states of the healed rank", "it did not come along"], '''
+    Wrong("only_weights", ["the optimizer's states of the healed rank", "it was not sent"], '''
 -        job.optimizer.load_state_dict(state["optimizer"])
 -        job.sampler.load_state_dict(state["sampler"])
 -        job.generator.set_state(state["generator"])
@@ -42,11 +42,11 @@ WRONG = [
 -        job.step = state["step"]
 +        job.step = state["step"] - 1
 '''),
-    Wrong("any_peer", ["it is of another peer"], '''
+    Wrong("any_peer", ["this is another peer's"], '''
 -    source = min(index for index, steps in peers.items() if steps == max(peers.values()))
 +    source = min(peers)
 '''),
-    Wrong("highest_peer", ["it is of another peer"], '''
+    Wrong("highest_peer", ["this is another peer's"], '''
 -    source = min(index for index, steps in peers.items() if steps == max(peers.values()))
 +    source = max(index for index, steps in peers.items() if steps == max(peers.values()))
 '''),
@@ -54,7 +54,7 @@ WRONG = [
          send(raw, rank, group)
 +        job.sampler.place += 1
 '''),
-    Wrong("all_wait", ["has nothing to do with it"], '''
+    Wrong("all_wait", ["neither the source nor heals"], '''
      source = min(index for index, steps in peers.items() if steps == max(peers.values()))
 +    for index in sorted({*range(group.size)} - {rank}):  # everybody reports to the new one
 +        if group.index == index:

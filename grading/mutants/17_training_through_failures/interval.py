@@ -20,7 +20,7 @@ WRONG = [
 -        if not found or time - found[-1] >= window:
 +        if not found or time - found[-1] > window:
 '''),
-    Wrong("from_the_first", ["the first gap begins with the job"], '''
+    Wrong("from_the_first", ["the first gap begins at the job's start"], '''
 -    return times[-1] / len(times)
 +    return (times[-1] - times[0]) / max(1, len(times) - 1) or 1.0
 '''),
@@ -28,7 +28,7 @@ WRONG = [
 -    return times[-1] / len(times)
 +    return sum(times) / len(times)
 '''),
-    Wrong("deviation", ["is not that of their mean"], '''
+    Wrong("deviation", ["not the standard error of their mean"], '''
 -    return math.sqrt(variance / len(gaps))
 +    return math.sqrt(variance)
 '''),
@@ -36,7 +36,7 @@ WRONG = [
 -    return math.sqrt(2 * save * mean) * (1 + math.sqrt(r) / 3 + r / 9) - save
 +    return math.sqrt(2 * save * mean)
 '''),
-    Wrong("cost_stays", ["ends with less the cost"], '''
+    Wrong("cost_stays", ["subtract the cost of a save"], '''
 -    return math.sqrt(2 * save * mean) * (1 + math.sqrt(r) / 3 + r / 9) - save
 +    return math.sqrt(2 * save * mean) * (1 + math.sqrt(r) / 3 + r / 9)
 '''),

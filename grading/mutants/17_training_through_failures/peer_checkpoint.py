@@ -3,13 +3,13 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("same_node", ["any one node may go"], '''
+    Wrong("same_node", ["any one node may fail"], '''
 -        self.to = (group.index + offset) % group.size
 -        self.source = (group.index - offset) % group.size
 +        self.to = (group.index + 1) % group.size
 +        self.source = (group.index - 1) % group.size
 '''),
-    Wrong("other_direction", ["any one node may go"], '''
+    Wrong("other_direction", ["any one node may fail"], '''
 -        self.to = (group.index + offset) % group.size
 -        self.source = (group.index - offset) % group.size
 +        self.to = (group.index - offset) % group.size
@@ -23,25 +23,25 @@ WRONG = [
 +            if self.to in lost:
 +                send(self.kept[slot], self.to, self.group)
 '''),
-    Wrong("not_copied", ["or the tensor itself was kept"], '''
+    Wrong("not_copied", ["or `copy` kept the tensor itself"], '''
 -        self.own[self.slot].copy_(shard)
 +        self.own[self.slot] = shard
 '''),
-    Wrong("one_slot", ["a save that was cut short"], '''
+    Wrong("one_slot", ["a save that was interrupted"], '''
 -        self.slot = self.steps.index(min(self.steps))
 +        self.slot = 0
 '''),
-    Wrong("newest_overwritten", ["a save that was cut short"], '''
+    Wrong("newest_overwritten", ["a save that was interrupted"], '''
 -        self.slot = self.steps.index(min(self.steps))
 +        self.slot = self.steps.index(max(self.steps))
 '''),
-    Wrong("whole_at_once", ["that save is not whole"], '''
+    Wrong("whole_at_once", ["that save is not complete"], '''
 -        self.steps[self.slot] = -1
          self.own[self.slot].copy_(shard)
          exchange(self.own[self.slot], self.to, self.kept[self.slot], self.source, self.group)
 +        self.steps[self.slot] = step
 '''),
-    Wrong("torn_under_its_old_step", ["a save that was cut short"], '''
+    Wrong("torn_under_its_old_step", ["a save that was interrupted"], '''
 -        self.slot = self.steps.index(min(self.steps))
 -        self.steps[self.slot] = -1
 +        self.slot = 0 if self.steps == [-1, -1] else self.steps.index(max(self.steps))
@@ -50,15 +50,15 @@ WRONG = [
 -        step = max(set.intersection(*left))
 +        step = max(set.union(*left))
 '''),
-    Wrong("asks_the_lost", ["any one node may go"], '''
+    Wrong("asks_the_lost", ["any one node may fail"], '''
 -        left = [set(both) for i, both in enumerate(said.view(-1, 2).tolist()) if i not in lost]
 +        left = [set(both) for i, both in enumerate(said.view(-1, 2).tolist())]
 '''),
-    Wrong("older_save", ["the newest whole save was given up"], '''
+    Wrong("older_save", ["the newest complete save was given up"], '''
 -        step = max(set.intersection(*left))
 +        step = min(set.intersection(*left) - {-1}, default=-1)
 '''),
-    Wrong("not_copied_again", ["and then the next node"], '''
+    Wrong("not_copied_again", ["another node fails afterwards"], '''
 -        self.copy(step, shard)
 -        self.seal(step)
 +        if self.group.index not in lost:

@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("frozen_counted", ["a rank that is silent is not there"], '''
+    Wrong("frozen_counted", ["a silent rank is not alive"], '''
 -        if now - heard.time <= limits.silent and now - heard.worked <= limits.stuck
 +        if now - heard.worked <= limits.stuck
 '''),
@@ -11,7 +11,7 @@ WRONG = [
 -        if now - heard.time <= limits.silent and now - heard.worked <= limits.stuck
 +        if now - heard.time <= limits.silent
 '''),
-    Wrong("two_quorums", ["after a cut both sides would go on"], '''
+    Wrong("two_quorums", ["after a split, both sides would go on"], '''
 -    if 2 * len(stayed) <= len(members):
 -        return None
 '''),
@@ -19,19 +19,19 @@ WRONG = [
 -    if 2 * len(stayed) <= len(members):
 +    if 2 * len(stayed) < len(members):
 '''),
-    Wrong("strangers_help", ["ranks that are no members do not help"], '''
+    Wrong("strangers_help", ["ranks that are not members do not count"], '''
 -    if 2 * len(stayed) <= len(members):
 +    if 2 * len(living) <= len(members):
 '''),
-    Wrong("strangers_present", ["a rank that is no member has weights"], '''
+    Wrong("strangers_present", ["weights of a rank that is not a member"], '''
 -    steps = {rank: step for rank in stayed if (step := heartbeats[rank].step) is not None}
 +    steps = {rank: step for rank in living if (step := heartbeats[rank].step) is not None}
 '''),
-    Wrong("behind_is_present", ["who is behind"], '''
+    Wrong("behind_is_present", ["a rank that is behind"], '''
 -    present = [rank for rank, step in steps.items() if step == newest]
 +    present = stayed
 '''),
-    Wrong("one_source", ["sources are taken in turn"], '''
+    Wrong("one_source", ["the present ranks take turns as sources"], '''
 -    healing = {rank: present[i % len(present)] for i, rank in enumerate(others)}
 +    healing = {rank: present[0] for rank in others}
 '''),
@@ -51,11 +51,11 @@ WRONG = [
 -        if now - heard.time <= limits.silent and now - heard.worked <= limits.stuck
 +        if now - heard.time < limits.silent and now - heard.worked < limits.stuck
 '''),
-    Wrong("lost_batch", ["the batch that the lost rank held is lost"], '''
+    Wrong("lost_batch", ["the batch that the lost rank held is missing"], '''
 -    left = sorted([*todo, *(batch for rank, batch in held.items() if rank not in present)])
 +    left = sorted(todo)
 '''),
-    Wrong("lost_batch_last", ["the smallest first"], '''
+    Wrong("lost_batch_last", ["the smallest batch goes first"], '''
 -    left = sorted([*todo, *(batch for rank, batch in held.items() if rank not in present)])
 +    left = [*todo, *(batch for rank, batch in held.items() if rank not in present)]
 '''),
@@ -65,7 +65,7 @@ WRONG = [
 +    kept: dict[int, int] = {}
 +    left = sorted([*todo, *held.values()])
 '''),
-    Wrong("lost_rank_counted", ["what is left, and who holds what"], '''
+    Wrong("lost_rank_counted", ["the batches left, and those that each rank holds"], '''
 -    kept = {rank: batch for rank, batch in held.items() if rank in present}
 -    left = sorted([*todo, *(batch for rank, batch in held.items() if rank not in present)])
 +    kept = dict(held)

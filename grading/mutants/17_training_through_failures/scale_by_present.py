@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("worlds_size", ["divided by the world's size"], '''
+    Wrong("worlds_size", ["divided by the group's size"], '''
 -    tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
 +    tensor.copy_(mine[:-1].view(tensor.shape) / group.size)
 '''),
@@ -12,11 +12,11 @@ WRONG = [
      if present:
 -        mine[:-1] = tensor.reshape(-1)
 '''),
-    Wrong("absent_counted", ["divided by the world's size"], '''
+    Wrong("absent_counted", ["divided by the group's size"], '''
 -        mine[-1] = 1.0
 +    mine[-1] = 1.0
 '''),
-    Wrong("times_zero", ["what an absent rank holds must not matter"], '''
+    Wrong("times_zero", ["an absent rank's values must not matter"], '''
      if present:
 -        mine[:-1] = tensor.reshape(-1)
          mine[-1] = 1.0
@@ -44,7 +44,7 @@ WRONG = [
 -    tensor.copy_(mine[:-1].view(tensor.shape) / max(count, 1))
 +    tensor = mine[:-1].view(tensor.shape) / max(count, 1)
 '''),
-    Wrong("counts_itself", ["what is returned"], '''
+    Wrong("counts_itself", ["the number that is returned"], '''
 -    return count
 +    return int(present)
 '''),

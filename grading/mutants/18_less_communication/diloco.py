@@ -3,15 +3,15 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("wrong_way", ["goes the wrong way"], '''
+    Wrong("wrong_way", ["in the wrong direction"], '''
 -            anchor.grad = anchor - parameter
 +            anchor.grad = parameter - anchor
 '''),
-    Wrong("sum_not_mean", ["the differences are added up"], '''
+    Wrong("sum_not_mean", ["the sum of the differences"], '''
 -            all_reduce(anchor.grad, self.group, "avg")
 +            all_reduce(anchor.grad, self.group)
 '''),
-    Wrong("outer_made_in_each_meeting", ["forgotten its momentum"], '''
+    Wrong("outer_made_in_each_meeting", ["lost its momentum"], '''
          self.outer = outer(self.anchors)
 +        self.make_outer = outer
 @@
@@ -19,13 +19,13 @@ WRONG = [
 +        self.outer = self.make_outer(self.anchors)
 +        self.outer.step()
 '''),
-    Wrong("outer_step_on_averaged_weights", ["made from the mean of the weights"], '''
+    Wrong("outer_step_on_averaged_weights", ["began at the mean of the weights"], '''
 -        self.outer.step()
 +        for anchor in self.anchors:
 +            anchor.sub_(anchor.grad)
 +        self.outer.step()
 '''),
-    Wrong("local_sgd", ["the outer optimizer makes the step"], '''
+    Wrong("local_sgd", ["the outer optimizer takes the step"], '''
 -            anchor.grad = anchor - parameter
 -            all_reduce(anchor.grad, self.group, "avg")
 -        self.outer.step()
@@ -33,7 +33,7 @@ WRONG = [
 -            parameter.copy_(anchor)
 +            all_reduce(parameter, self.group, "avg")
 '''),
-    Wrong("averages_moments", ["the inner moments were averaged"], '''
+    Wrong("averages_moments", ["the inner optimizers' moments were averaged"], '''
          self.outer.step()
 +        for parameter in self.parameters:
 +            for value in self.inner.state[parameter].values():
@@ -66,7 +66,7 @@ WRONG = [
 -            parameter.copy_(anchor)
 +        pass
 '''),
-    Wrong("own_gradient_alone", ["nothing is sent, though it is time"], '''
+    Wrong("own_gradient_alone", ["nothing is sent, although a meeting is due"], '''
 -            all_reduce(anchor.grad, self.group, "avg")
 '''),
     Wrong("meets_too_early", ["after steps 1, H + 1"], '''

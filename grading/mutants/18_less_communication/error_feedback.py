@@ -11,7 +11,7 @@ WRONG = [
 -        return total / group.size
 +        return total
 '''),
-    Wrong("feedback_of_the_mean", ["the error is taken from the mean"], '''
+    Wrong("feedback_of_the_mean", ["the error was computed from the mean"], '''
 -        self.error = owed - self.compressor.decompress(parts, owed)
 @@
 -        return total / group.size
@@ -22,7 +22,7 @@ WRONG = [
 -        self.error = owed - self.compressor.decompress(parts, owed)
 +        self.error = gradient - self.compressor.decompress(parts, owed)
 '''),
-    Wrong("keeps_what_was_sent", ["it is sent twice"], '''
+    Wrong("keeps_what_was_sent", ["so that is sent twice"], '''
 -        self.error = owed - self.compressor.decompress(parts, owed)
 +        self.error = owed.clone()
 '''),
@@ -30,7 +30,7 @@ WRONG = [
 -        owed = gradient if self.error is None else gradient + self.error
 +        owed = gradient if self.error is None else gradient - self.error
 '''),
-    Wrong("compresses_the_mean", ["summed first and then compressed"], '''
+    Wrong("compresses_the_mean", ["averaged first and then compressed"], '''
 -from course_lib.comm import Group, all_gather
 +from course_lib.comm import Group, all_gather, all_reduce
 @@

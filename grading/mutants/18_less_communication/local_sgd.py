@@ -15,7 +15,7 @@ WRONG = [
 +                all_reduce(parameter.grad, self.group, "avg")
 +        self.optimizer.step()
 '''),
-    Wrong("averages_moments", ["was averaged: it follows this rank's gradients", "stays with its rank"], '''
+    Wrong("averages_moments", ["was averaged: it must follow this rank's own gradients", "each rank keeps its own"], '''
                      all_reduce(parameter.detach(), self.group, "avg")
 +                    for value in self.optimizer.state[parameter].values():
 +                        if torch.is_tensor(value) and value.dim():
@@ -39,7 +39,7 @@ WRONG = [
 -        for parameter in self.parameters:
 -            broadcast(parameter.detach(), 0, group)
 '''),
-    Wrong("frozen_begins_apart", ["it was not broadcast: replicas begin equal"], '''
+    Wrong("frozen_begins_apart", ["it was not broadcast: replicas must begin equal"], '''
 -            broadcast(parameter.detach(), 0, group)
 +            if parameter.requires_grad:
 +                broadcast(parameter.detach(), 0, group)
@@ -53,7 +53,7 @@ WRONG = [
 -        if self.steps % self.every == 0:
 +        if self.steps % 1 == 0:
 '''),
-    Wrong("matrices_alone", ["only matrices met"], '''
+    Wrong("matrices_alone", ["only matrices were averaged"], '''
 -                if parameter.requires_grad:
 +                if parameter.requires_grad and parameter.dim() == 2:
 '''),

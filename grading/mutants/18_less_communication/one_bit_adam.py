@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("second_moment_goes_on", ["it is frozen"], '''
+    Wrong("second_moment_goes_on", ["it must be frozen"], '''
          else:
 +            for v, g in zip(self.second, gradients, strict=True):
 +                v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
@@ -11,7 +11,7 @@ WRONG = [
 -        seen = min(self.steps, self.warmup)
 +        seen = self.steps
 '''),
-    Wrong("compresses_gradients", ["it is the first moment that travels"], '''
+    Wrong("compresses_gradients", ["compress the first moment instead"], '''
 -            self.first = self.feedback.mean(new, self.group)
 +            sent = self.feedback.mean(gradients, self.group)
 +            self.first = [beta1 * m + (1 - beta1) * g for m, g in zip(self.first, sent, strict=True)]
@@ -27,11 +27,11 @@ WRONG = [
 +            self.feedback.mean(new, self.group)
 +            self.first = new
 '''),
-    Wrong("correction_goes_on", ["it is that of step w"], '''
+    Wrong("correction_goes_on", ["keep that of step w"], '''
 -        seen = min(self.steps, self.warmup)
 +        seen = self.steps
 '''),
-    Wrong("warm_for_a_step_more", ["a step too long"], '''
+    Wrong("warm_for_a_step_more", ["one step too long"], '''
 -        if self.steps <= self.warmup:
 -            for gradient in gradients:
 +        if self.steps <= self.warmup + 1:

@@ -7,14 +7,14 @@ WRONG = [
 -        self.error = matrix - p @ own.T
 +        self.error = torch.zeros_like(matrix)
 '''),
-    Wrong("feedback_of_the_mean", ["the error is taken from the mean"], '''
+    Wrong("feedback_of_the_mean", ["the error was computed from the mean"], '''
 -        self.error = matrix - p @ own.T
 @@
 -        return p @ self.q.T
 +        self.error = matrix - p @ self.q.T
 +        return p @ self.q.T
 '''),
-    Wrong("products_are_averaged", ["or averaged products", "whole matrices are reduced"], '''
+    Wrong("products_are_averaged", ["or averaged the products", "whole matrices are reduced"], '''
 -        all_reduce(p, group, "avg")
 @@
 -        self.q = own.clone()
@@ -35,7 +35,7 @@ WRONG = [
     Wrong("no_basis", ["P is not orthonormal"], '''
 -        p = torch.linalg.qr(p).Q
 '''),
-    Wrong("cold_start", ["Q begins as at the start"], '''
+    Wrong("cold_start", ["Q is the initial one"], '''
 -        self.q = own.clone()
 -        all_reduce(self.q, group, "avg")
 -        return p @ self.q.T

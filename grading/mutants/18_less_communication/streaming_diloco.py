@@ -7,20 +7,20 @@ WRONG = [
 -            if (self.steps - number * self.every // len(self.fragments)) % self.every == 0:
 +            if self.steps % self.every == 0:
 '''),
-    Wrong("looks_late", ["it is that of its begin"], '''
+    Wrong("looks_late", ["take it when the meeting begins"], '''
              for n, way in zip(fragment, ways, strict=True):
 +                way = (self.anchors[n] - self.parameters[n]).detach()
 +                all_reduce(way, self.group, "avg")
 '''),
-    Wrong("no_share", ["the share is not counted"], '''
+    Wrong("no_share", ["`keep` is ignored"], '''
 -                self.parameters[n].lerp_(self.anchors[n], 1 - self.keep)
 +                self.parameters[n].copy_(self.anchors[n])
 '''),
-    Wrong("share_turned", ["the wrong way round"], '''
+    Wrong("share_turned", ["the shares are swapped"], '''
 -                self.parameters[n].lerp_(self.anchors[n], 1 - self.keep)
 +                self.parameters[n].lerp_(self.anchors[n], self.keep)
 '''),
-    Wrong("waits_at_once", ["waited for too early"], '''
+    Wrong("waits_at_once", ["it waits too early"], '''
                  works = [all_reduce(way, self.group, "avg", async_op=True) for way in ways]
 +                for work in works:
 +                    work.wait()
@@ -28,7 +28,7 @@ WRONG = [
     Wrong("others_move_too", ["the weights after step"], '''
 -            self.outer.zero_grad()
 '''),
-    Wrong("outer_made_in_each_meeting", ["forgotten its momentum"], '''
+    Wrong("outer_made_in_each_meeting", ["lost its momentum"], '''
          self.outer = outer(self.anchors)
 +        self.make = outer
 @@
@@ -36,7 +36,7 @@ WRONG = [
 +            self.outer = self.make(self.anchors)
 +            self.outer.step()
 '''),
-    Wrong("wrong_way", ["goes the wrong way"], '''
+    Wrong("wrong_way", ["in the wrong direction"], '''
 -                ways = [(self.anchors[n] - self.parameters[n]).detach() for n in fragment]
 +                ways = [(self.parameters[n] - self.anchors[n]).detach() for n in fragment]
 '''),
@@ -44,7 +44,7 @@ WRONG = [
 -                self.under_way.append((self.steps + self.delay, fragment, ways, works))
 +                self.under_way.append((self.steps + self.delay + 1, fragment, ways, works))
 '''),
-    Wrong("sum_not_mean", ["the differences are added up"], '''
+    Wrong("sum_not_mean", ["the sum of the differences"], '''
 -                works = [all_reduce(way, self.group, "avg", async_op=True) for way in ways]
 +                works = [all_reduce(way, self.group, async_op=True) for way in ways]
 '''),

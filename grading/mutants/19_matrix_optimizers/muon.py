@@ -23,7 +23,7 @@ WRONG = [
 -            scale = max(1.0, rows / columns) ** 0.5
 +            scale = 1.0
 '''),
-    Wrong("transposed_scale", ["rows and columns are exchanged"], '''
+    Wrong("transposed_scale", ["rows and columns are swapped"], '''
 -            scale = max(1.0, rows / columns) ** 0.5
 +            scale = max(1.0, columns / rows) ** 0.5
 '''),
@@ -31,7 +31,7 @@ WRONG = [
 -            scale = max(1.0, rows / columns) ** 0.5
 +            scale = (rows / columns) ** 0.5
 '''),
-    Wrong("no_nesterov", ["Nesterov's look ahead is missing"], '''
+    Wrong("no_nesterov", ["Nesterov's look-ahead is missing"], '''
 -            direction = parameter.grad + self.momentum * moment
 +            direction = moment
 '''),
@@ -49,7 +49,7 @@ WRONG = [
 -            direction = parameter.grad + self.momentum * moment
 +            direction = parameter.grad.add_(moment, alpha=self.momentum)
 '''),
-    Wrong("decay_inside", ["weight decay went into the direction"], '''
+    Wrong("decay_inside", ["weight decay was added to the direction"], '''
 -            parameter.mul_(1 - self.lr * self.weight_decay)
 +            direction = direction + self.weight_decay * parameter
 '''),

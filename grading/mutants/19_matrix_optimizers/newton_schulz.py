@@ -15,7 +15,7 @@ WRONG = [
 -    a, b, c = COEFFICIENTS
 +    a, b, c = 1.5, -0.5, 0.0
 '''),
-    Wrong("gram_not_squared", ["A stands where A·A should"], '''
+    Wrong("gram_not_squared", ["A is used in place of A·A"], '''
 -        x = a * x + (b * gram + c * gram @ gram) @ x
 +        x = a * x + (b * gram + c * gram) @ x
 '''),
@@ -23,7 +23,7 @@ WRONG = [
 -    for _ in range(steps):
 +    for _ in range(1, steps):
 '''),
-    Wrong("never_transposed", ["the Gram matrix is that of the longer side"], '''
+    Wrong("never_transposed", ["this is the Gram matrix of the longer side"], '''
 -    tall = x.shape[0] > x.shape[1]
 +    tall = False
 '''),

@@ -10,7 +10,7 @@ WRONG = [
 +        return [newton_schulz(r, steps).view(-1) if r.numel() else r.view(-1) for r in rows]
 +    owners = choose_owners([cut.shape for cut in cuts], group.size)
 '''),
-    Wrong("owners_by_count", ["dealt out by count"], '''
+    Wrong("owners_by_count", ["balanced by count"], '''
 -    for number in sorted(range(len(costs)), key=lambda n: -costs[n]):
 -        owner = load.index(min(load))
 +    for number in range(len(costs)):
@@ -28,7 +28,7 @@ WRONG = [
 -    for number in sorted(range(len(costs)), key=lambda n: -costs[n]):
 +    for number in sorted(range(len(costs)), key=lambda n: costs[n]):
 '''),
-    Wrong("gathered_everywhere", ["every rank was sent every matrix"], '''
+    Wrong("gathered_everywhere", ["every matrix was sent to every rank"], '''
 +    mine = order
 +    going = [sum(d.numel() for d in directions)] * group.size
      coming = [sum(cuts[n].count(index) for n in mine) for index in range(group.size)]
@@ -54,7 +54,7 @@ WRONG = [
 -    places = [(n, slice(*cuts[n].ranges[i])) for i in range(group.size) for n in mine]
 +    places = [(n, slice(*cuts[n].ranges[i])) for n in mine for i in range(group.size)]
 '''),
-    Wrong("computes_all", ["it makes the updates of other owners"], '''
+    Wrong("computes_all", ["it also computes updates of other owners"], '''
      made = {n: newton_schulz(whole[n].view(shapes[n]), steps).flatten() for n in mine}
 +    for cut in cuts:
 +        newton_schulz(sent.new_ones(cut.shape), steps)

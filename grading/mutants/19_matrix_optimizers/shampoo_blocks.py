@@ -7,17 +7,17 @@ WRONG = [
 -    return (vectors * values**-0.25) @ vectors.T
 +    return (vectors * values**-0.5) @ vectors.T
 '''),
-    Wrong("elements_to_the_power", ["each element to the power"], '''
+    Wrong("elements_to_the_power", ["the power -1/4 of each element"], '''
 -    return (vectors * values**-0.25) @ vectors.T
 +    return matrix.abs() ** -0.25
 '''),
-    Wrong("last_step_alone", ["they add up"], '''
+    Wrong("last_step_alone", ["sum them over the steps"], '''
 -            left += part @ part.T
 -            right += part.T @ part
 +            left = part @ part.T + 1e-3 * torch.eye(len(part)).double()
 +            right = part.T @ part + 1e-3 * torch.eye(part.shape[1]).double()
 '''),
-    Wrong("used_before_added", ["after they were used"], '''
+    Wrong("used_before_added", ["were used before this step's gradient was added"], '''
 -            left += part @ part.T
 -            right += part.T @ part
              made = inverse_root(left) @ part @ inverse_root(right)
@@ -47,7 +47,7 @@ WRONG = [
 +        rows[index] = mine
 +        all_reduce(rows, self.group)
 '''),
-    Wrong("no_epsilon", ["ε is not where L and R begin"], '''
+    Wrong("no_epsilon", ["L and R do not begin as ε·1"], '''
 -            [epsilon * torch.eye(side.stop - side.start, dtype=dtype) for side in sides]
 +            [1e-12 * torch.eye(side.stop - side.start, dtype=dtype) for side in sides]
 '''),

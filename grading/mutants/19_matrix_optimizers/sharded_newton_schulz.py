@@ -3,22 +3,22 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("each_part_alone", ["Newton-Schulz saw this part alone"], '''
+    Wrong("each_part_alone", ["Newton-Schulz ran on this part alone"], '''
 -    all_reduce(square, group)
 @@
 -        all_reduce(gram, group)
 '''),
-    Wrong("gram_not_reduced", ["the Gram matrices were not added up"], '''
+    Wrong("gram_not_reduced", ["the Gram matrices were not summed"], '''
 -        all_reduce(gram, group)
 '''),
-    Wrong("mean_of_grams", ["they add up"], '''
+    Wrong("mean_of_grams", ["this is the mean of the Gram matrices"], '''
 -        all_reduce(gram, group)
 +        all_reduce(gram, group, "avg")
 '''),
     Wrong("own_norm", ["the norm is that of this part alone"], '''
 -    all_reduce(square, group)
 '''),
-    Wrong("not_divided", ["it was not divided by the norm"], '''
+    Wrong("not_divided", ["the matrix was not divided by its norm"], '''
 -    x = x / square.sqrt().clamp(min=1e-7)
 '''),
     Wrong("rows_as_columns", ["the part of a matrix"], '''

@@ -19,9 +19,9 @@ EXERCISE = Exercise(
     defines=("quantize", "quantize_mx", "dequantize"),
     library=(),
     hints=(
-        "Two steps are the same in all three ways: from numbers to one magnitude a block, and from "
-        "one scale a block back to one a number. Write those first. Rows and columns of zeros at "
-        "the ends make every block whole, and never are the largest.",
+        "All three ways share two steps: from the numbers to one magnitude per block, and from "
+        "one scale per block back to one per number. Write those first. If you pad with rows and "
+        "columns of zeros, every block is complete, and a zero is never the largest magnitude.",
         "`block_amax`: `pad(x.float().abs(), (0, -C % columns, 0, -R % rows))`, then `unflatten` "
         "both dims into (blocks, size) and take `amax` over the two sizes. `spread`: "
         "`repeat_interleave` along both dims, and cut to the shape.",
@@ -150,7 +150,7 @@ def _found(run: Run) -> dict[str, dict[str, Any]]:
             got["scale"],
             scale,
             f"the scale ({name})",
-            "one for each block, also for those that are cut off",
+            "one for each block, including the smaller ones at the edges",
         )
     return found
 
@@ -162,7 +162,7 @@ def _formed(run: Run, value: Any, like: torch.Tensor, what: str, cause: str) -> 
     there = form(value) if isinstance(value, torch.Tensor) else describe(value)
     run.true(
         there == form(like),
-        f"{what} is another kind of thing",
+        f"{what} has the wrong dtype or shape",
         expected=form(like),
         measured=there,
         cause=cause,
@@ -189,7 +189,7 @@ def _compare(run: Run, names: list[str]) -> None:
         run.close(
             got["scale"].float() / scale.float(),
             torch.ones(scale.shape),
-            f"each scale, over what it should be ({name})",
+            f"each scale, divided by what it should be ({name})",
             terms=2,
             likely={why: other[1].float() / scale.float() for why, other in wrong.items()},
         )
@@ -200,16 +200,18 @@ def _compare(run: Run, names: list[str]) -> None:
             likely={
                 "cast without a scale": x.float().to(E4M3).float(),
                 **{why: other[0].float() for why, other in wrong.items()},
-                "the scales are right, but numbers were divided by others": got["data"].float(),
+                "the scales are right, but the numbers were divided by different ones": got[
+                    "data"
+                ].float(),
             },
         )
 
 
 @check(
-    "1×128: a scale for each run of 128 in a row",
+    "1×128: a scale for each 128 neighbours in a row",
     points=3,
     code="P",
-    diagnosis="the largest magnitude of each run, over 448",
+    diagnosis="the largest magnitude of the 128, divided by 448",
 )
 def check_runs(run: Run) -> None:
     """P: scale and data; runs that are cut off, bf16, not contiguous."""
@@ -220,7 +222,7 @@ def check_runs(run: Run) -> None:
     "128×128: a scale for each square",
     points=3,
     code="P",
-    diagnosis="the largest magnitude of each square, over 448",
+    diagnosis="the largest magnitude of each square, divided by 448",
 )
 def check_squares(run: Run) -> None:
     """P: scale and data; squares that are cut off, and one that is all there is."""
@@ -263,7 +265,7 @@ def check_dequantize(run: Run) -> None:
 
 
 @check(
-    "an outlier spoils its block and nothing else",
+    "an outlier spoils only its own block",
     points=3,
     code="E",
     diagnosis="a number's scale depends on its own block alone",
@@ -290,7 +292,7 @@ def check_outlier(run: Run) -> None:
     "blocks of zeros",
     points=2,
     code="E",
-    diagnosis="0/0 is NaN: such a block needs another scale than 0, for instance 1",
+    diagnosis="0/0 is NaN: such a block needs a scale that is not 0, for instance 1",
 )
 def check_zeros(run: Run) -> None:
     """E: nothing becomes NaN."""

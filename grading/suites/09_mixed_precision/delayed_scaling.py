@@ -18,11 +18,11 @@ EXERCISE = Exercise(
     order=6,
     defines=("DelayedScaling",),
     hints=(
-        "Which of the two, `history` or `seen`, may `scale` look at? What does a rank send for a "
-        "tensor that it has not used, and what for one with NaN in it?",
-        "`quantize` raises `seen[name]` to the tensor's amax, infinity if that is not finite. "
-        "`step` puts all of `seen` into one tensor, in the order of the names, and takes the "
-        "maximum over the ranks.",
+        "Which of the two may `scale` read, `history` or `seen`? What does a rank send for a "
+        "tensor that it has not used, and what for one that contains NaN?",
+        "`quantize` raises `seen[name]` to the tensor's amax, or to infinity if the amax is not "
+        "finite. `step` puts all of `seen` into one tensor, in the order of the names, and takes "
+        "the maximum over the ranks.",
         'After `all_reduce(amaxes, group, "max")`, append each amax that is below infinity to its '
         "history, and set `seen` to 0. The scale is `max(history, default=0.0) / LARGEST`, or 1.0 "
         "if that is 0.",
@@ -106,14 +106,14 @@ def scales(peaks: Peaks, rank: int, how: str = "") -> list[list[float]]:
 
 CAUSES = {
     "this rank's own amax: take the largest over all ranks": "local",
-    "the amax of this very step is in it: that is not known yet": "now",
+    "the scale includes the amax of this step, which is not known yet": "now",
     "amaxes older than `length` steps still count, in the history or in `seen`": "forever",
     "only the last step counts: take the largest of the history": "last",
     "the history is one step too short": "short",
     "the mean over ranks, not the largest": "mean",
-    "inverted: a scale multiplies the FP8 numbers": "inverted",
+    "the scale is inverted: it multiplies the FP8 numbers": "inverted",
     "only the last call in a step counts: micro-batches are one step": "call",
-    "a step with infinity or NaN on one rank left an amax behind": "lost",
+    "a step with infinity or NaN on one rank changed the history": "lost",
 }
 
 
@@ -185,7 +185,7 @@ def cause(peaks: Peaks, rank: int, found: list[list[list[float]]]) -> str:
 
 
 @check(
-    "the scale of the steps before, the same on every rank",
+    "the scale comes from the previous steps and is the same on every rank",
     points=5,
     code="E",
     diagnosis="the largest amax of the history, over all ranks, divided by 448",
@@ -245,7 +245,7 @@ def _fp8(x: torch.Tensor) -> torch.Tensor:
     "infinity, NaN, and ranks that did not use a tensor",
     points=4,
     code="E",
-    diagnosis="every rank sends something for every tensor; NaN must not get lost",
+    diagnosis="every rank sends a number for every tensor, and NaN must not get lost",
 )
 def check_rough(run: Run) -> None:
     """E: an overflow on one rank leaves the histories of all as they are."""
@@ -254,7 +254,7 @@ def check_rough(run: Run) -> None:
 
 
 @check(
-    "one all-reduce of 4 bytes a tensor, in step",
+    "`step` makes one all-reduce of 4 bytes per tensor",
     points=3,
     code="B",
     diagnosis="all amaxes in one tensor; `quantize` sends nothing",

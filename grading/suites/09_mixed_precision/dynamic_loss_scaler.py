@@ -20,10 +20,11 @@ EXERCISE = Exercise(
     defines=("DynamicLossScaler", "train_update"),
     own=("torch.amp.GradScaler",),
     hints=(
-        "Which of the methods can know alone what to do, and which needs to hear from the other "
-        "ranks? Every rank must ask, also one without any gradient, and one that has overflowed.",
-        "In `unscale`, `flag = torch.zeros(())` becomes 1 if some `grad.isfinite().all()` is false;"
-        ' then `all_reduce(flag, group, "max")`. `step` and `update` look at that verdict only.',
+        "Which of the methods can decide without the other ranks, and which one needs to hear "
+        "from them? Every rank must take part, including one without any gradient and one that "
+        "has overflowed.",
+        "In `unscale`, `flag = torch.zeros(())` becomes 1 if some `grad.isfinite().all()` is "
+        'false; then `all_reduce(flag, group, "max")`. `step` and `update` use only that verdict.',
         "`update`: after an overflow `scale *= backoff` and `good = 0`; else `good += 1`, and at "
         "`interval` `scale *= growth` and `good = 0`. `train_update`: zero_grad, backward, "
         "unscale, clip, step, update.",
@@ -195,7 +196,7 @@ def make_and_run(run: Run, world: int, train: bool, **more: Any) -> tuple[Case, 
 
 
 @check(
-    "unscale gives the gradients of the true loss, in place",
+    "unscale turns the gradients into those of the true loss, in place",
     points=3,
     code="E",
     diagnosis="`scale_loss` multiplies by the scale, `unscale` divides by it",
@@ -221,8 +222,8 @@ def check_unscale(run: Run) -> None:
                             g / scale for g in given
                         ],
                         "multiplied by the scale again": [g * scale**2 for g in given],
-                        "added up over the ranks: gradients stay each rank's own": total,
-                        "averaged over the ranks: gradients stay each rank's own": [
+                        "summed over the ranks: each rank keeps its own gradients": total,
+                        "averaged over the ranks: each rank keeps its own gradients": [
                             g / world for g in total
                         ],
                     },
@@ -231,7 +232,7 @@ def check_unscale(run: Run) -> None:
                     found[number]["stayed"],
                     "a gradient's memory was replaced",
                     rank=rank,
-                    cause="the bucket still has the old numbers: divide in place",
+                    cause="the bucket still holds the old numbers: divide in place",
                 )
 
 
@@ -282,7 +283,7 @@ def _check_near(run: Run) -> None:
                 f"an update was skipped in which a {dtype} gradient is {512 * large:g}",
                 rank=rank,
                 expected="the step, and the scale as it was",
-                cause="that is large, but finite: ask `isfinite` for each number, not a limit, and "
+                cause="that is large but finite: use `isfinite` for each number, not a limit and "
                 "not the norm, whose squares overflow",
             )
 
@@ -290,7 +291,7 @@ def _check_near(run: Run) -> None:
 def _why(case: Case, number: int, rank: int, steps: list[int]) -> str:
     """Why the optimizer was called, or not, in an update, where it is the wrong one."""
     if not case.bad[number]:
-        return "skipped, and no rank had an overflow in this update"
+        return "the update was skipped, although no rank had an overflow"
     if 0 in steps and not case.own[rank][number]:
         return "this rank decided alone: the overflow is on another one"
     return f"{OVERFLOWS[number][2]} in a gradient led no rank to skip"
@@ -300,7 +301,7 @@ def _why(case: Case, number: int, rank: int, steps: list[int]) -> str:
     "the scale falls after an overflow and grows after good updates",
     points=4,
     code="E",
-    diagnosis="`update` goes by the verdict of all ranks; it counts good updates",
+    diagnosis="`update` uses the verdict of all ranks, and counts good updates",
     in_part=True,
 )
 def check_scale(run: Run) -> None:
@@ -311,10 +312,10 @@ def check_scale(run: Run) -> None:
             slip, first = Slips(case.bad), case.first
             run.equal([float(update["scale"]) for update in found], scales(first, slip),
                       "the scale after each update", rank=rank, likely={
-                "good updates are counted on after an overflow: they must be in a row":
+                "the count of good updates continues after an overflow: they must be in a row":
                     scales(first, slip._replace(keep=True)),
                 "one good update too late": scales(first, slip._replace(late=1)),
-                "counting does not begin again after the scale has grown":
+                "the count is not reset after the scale has grown":
                     scales(first, slip._replace(again=False)),
                 "the scale does not fall after an overflow":
                     scales(first, slip._replace(lower=False)),
@@ -336,7 +337,8 @@ def check_train(run: Run) -> None:
                     "clipped before they were unscaled: the limit is for true gradients": "clipped",
                     "clipped and used while they are scaled": "scaled",
                     "not clipped": "long",
-                    "a skipped step was made with zeros: AdamW moves the weights anyway": "zeros",
+                    "a skipped step was taken with zero gradients: AdamW changes the weights "
+                    "anyway": "zeros",
                     "gradients of the last update are still there: zero them first": "kept",
                 }.items()})  # fmt: skip
             run.equal(
@@ -373,7 +375,7 @@ def check_empty(run: Run) -> None:
 
 
 @check(
-    "one small all-reduce an update",
+    "one small all-reduce per update",
     points=2,
     code="B",
     diagnosis="one number for all parameters, in unscale() and nowhere else",

@@ -14,18 +14,18 @@ from course_lib.trace import wire_bytes
 EXERCISE = Exercise(
     name="fp8_all_gather",
     lesson="09_mixed_precision",
-    title="A weight gathered in one byte a number",
+    title="A weight gathered in one byte per number",
     core=False,
     minutes=20,
     order=10,
     hints=(
         "What must every rank know before it may quantize its part? It is one number, and each "
         "rank knows a candidate for it.",
-        "`amax = shard.detach().float().abs().amax()`, then `all_reduce(amax, group, 'max')`: now "
-        "all have the same scale, amax / 448, or 1 where amax is 0. Every rank takes part, also "
-        "one whose part is all zeros: others wait for it.",
+        "`amax = shard.detach().float().abs().amax()`, then `all_reduce(amax, group, 'max')`: "
+        "now all have the same scale, amax / 448, or 1 where amax is 0. Every rank takes part, "
+        "even if its part is all zeros: the others wait for it.",
         "`mine = (part / scale).to(torch.float8_e4m3fn).view(torch.uint8)`, gathered into "
-        "`mine.new_empty(group.size * len(mine), *mine.shape[1:])`, and that `.view` as e4m3.",
+        "`mine.new_empty(group.size * len(mine), *mine.shape[1:])`, and then `.view` as e4m3.",
     ),
 )
 
@@ -121,7 +121,7 @@ def _formed(
     there = form(value) if isinstance(value, torch.Tensor) else describe(value)
     run.true(
         there == wanted,
-        f"{what} is another kind of thing",
+        f"{what} has the wrong dtype or shape",
         rank=rank,
         expected=wanted,
         measured=there,
@@ -145,18 +145,18 @@ def _compare(run: Run, names: list[str]) -> None:
                 "the scale is inverted: largest magnitude / 448": 1 / scale,
                 "the largest number was taken, not the largest magnitude": whole.max().float()
                 / 448,
-                "magnitudes were added up: agree on the largest": torch.stack(own).sum(),
+                "magnitudes were summed: agree on the largest": torch.stack(own).sum(),
                 "magnitudes were averaged: agree on the largest": torch.stack(own).mean(),
                 "57344 is the largest number of e5m2: e4m3's is 448": scale_of(whole, E5M2),
             },
         )
         data = got["data"].float()
         run.close(data, whole_bits, f"the data ({what})", rank=rank, likely={
-            "each part was divided by its own scale: all divide by the one that is returned":
+            "each part was divided by its own scale: divide all by the one that is returned":
                 torch.cat([coded(part, by) for part, by in zip(parts, own, strict=True)]),
             "multiplied by the scale: number = data · scale": coded(whole, 1 / scale),
             "cast without a scale": coded(whole, torch.ones(())),
-            "the parts are in another order": torch.cat(
+            "the parts are in the wrong order": torch.cat(
                 [coded(part, scale) for part in parts[::-1]]),
         })  # fmt: skip
         run.true(got["kept"], f"the shard was changed ({what})", rank=rank)
@@ -172,7 +172,7 @@ def _compare(run: Run, names: list[str]) -> None:
     "the 8-bit whole and its scale, on 1, 3 and 4 ranks",
     points=5,
     code="E",
-    diagnosis="the largest magnitude on any rank, over 448; all divide by that",
+    diagnosis="the scale is the largest magnitude on any rank divided by 448; all ranks use it",
 )
 def check_whole(run: Run) -> None:
     """E: bit for bit; a matrix, a flat piece in bf16; parameters that are not contiguous."""
@@ -191,11 +191,13 @@ def check_same(run: Run) -> None:
     first: dict[str, Any] = {}
     for what, _, rank, got in _each(run, FULL):
         first = got if rank == 0 else first
-        run.equal(got["scale"], first["scale"], f"the scale ({what}), beside rank 0's,", rank=rank)
+        run.equal(
+            got["scale"], first["scale"], f"the scale ({what}), compared with rank 0's,", rank=rank
+        )
         run.equal(
             got["data"].view(torch.uint8),
             first["data"].view(torch.uint8),
-            f"the bytes of the data ({what}), beside rank 0's,",
+            f"the bytes of the data ({what}), compared with rank 0's,",
             rank=rank,
         )
 
@@ -227,7 +229,7 @@ def check_zeros(run: Run) -> None:
 
 
 @check(
-    "one byte a number, and 4 bytes to agree",
+    "one byte per number, and 4 bytes to agree",
     points=4,
     code="B",
     diagnosis="quantize before the all-gather; all-reduce one float32",
@@ -246,8 +248,8 @@ def check_bytes(run: Run) -> None:
             op="all_gather",
             what="bytes sent by all-gathers",
             likely={
-                "float32 is gathered: four bytes a number, quantize first": 4 * count,
-                "16 bits are gathered: two bytes a number, quantize first": 2 * count,
+                "float32 is gathered, four bytes per number: quantize first": 4 * count,
+                "16 bits are gathered, two bytes per number: quantize first": 2 * count,
                 "the weights are gathered as they are: quantize first": whole,
                 "scales are gathered too: agree on one by an all-reduce": count
                 + 4 * len(seen) * (world - 1),
@@ -259,7 +261,7 @@ def check_bytes(run: Run) -> None:
             op="all_reduce",
             what="bytes sent by all-reduces",
             likely={
-                "nothing is agreed on: each rank has a scale of its own": 0,
+                "the ranks do not agree: each has its own scale": 0,
                 "8 bytes: one float32 is enough": [2 * sent for sent in agree],
             },
         )

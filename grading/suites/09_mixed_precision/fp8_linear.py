@@ -20,13 +20,13 @@ EXERCISE = Exercise(
     library=(),
     hints=(
         "Three tensors become 8-bit numbers, each once: x and W in forward, dy in backward. Each "
-        "of them enters two products. Which is the one tensor that never becomes 8 bits?",
+        "of them enters two products. Which tensor is never quantized?",
         "`quantize`: `amax = x.float().abs().amax()`, the scale is amax / torch.finfo(dtype).max, "
         "or 1 where amax is 0 (`torch.where`). Divide by it, then cast. Forward saves what "
         "`quantize` gave for x and W, so that backward dequantizes the same numbers.",
-        "`dy = dequantize(*quantize(grads[0], E5M2))`; dx is `dy @ W`, of any number of dims; for "
-        "dW make both matrices of tokens: `dy.flatten(0, -2).t() @ x.flatten(0, -2)`. The bias's "
-        "gradient is `grads[0].float().flatten(0, -2).sum(0)`, if there is a bias.",
+        "`dy = dequantize(*quantize(grads[0], E5M2))`; dx is `dy @ W`, for any number of dims; "
+        "for dW, flatten both to matrices of tokens: `dy.flatten(0, -2).t() @ x.flatten(0, -2)`. "
+        "The bias's gradient is `grads[0].float().flatten(0, -2).sum(0)`, if there is a bias.",
     ),
 )
 
@@ -40,7 +40,7 @@ Kinds = dict[str, "torch.dtype | None"]
 RIGHT: Kinds = {"x": E4M3, "W": E4M3, "dy": E5M2, "x again": E4M3, "W again": E4M3}
 SLIPS: dict[str, Kinds] = {
     "the gradient is in e4m3, which has too little range for it: e5m2": {"dy": E4M3},
-    "this product was made of numbers as they were before, none of 8 bits":
+    "this product was computed from unquantized numbers":
         {"x": None, "W": None, "dy": None, "x again": None, "W again": None},
     "dy was not quantized": {"dy": None},
     "x was not quantized": {"x": None, "x again": None},
@@ -180,7 +180,7 @@ def likely(case: Case, name: str, actual: Any, wanted: torch.Tensor) -> dict[str
     of_x, of_w = scale_of(case["x"], E4M3), scale_of(case["W"], E4M3)
     none, forward = torch.ones(()), set(RIGHT) - {"dy"}
     slips = {
-        "cast without a scale: what is small is lost":
+        "cast without a scale: small numbers are lost":
             dict.fromkeys(RIGHT, none) if name == "y" else {"dy": none},
         "one scale for all tensors: each needs its own":
             dict.fromkeys(forward, torch.maximum(of_x, of_w)),
@@ -193,7 +193,7 @@ def likely(case: Case, name: str, actual: Any, wanted: torch.Tensor) -> dict[str
     if isinstance(actual, torch.Tensor) and actual.shape == wanted.shape:
         error = (actual.double() - wanted.double()).abs().max() / wanted.double().abs().max()
         if error < 2**-7:
-            known["the error is of 16 bits: products and sums are made in float32"] = actual
+            known["this is the error of 16 bits: multiply and sum in float32"] = actual
     return known
 
 
@@ -246,7 +246,7 @@ def check_quantize(run: Run) -> None:
                 "57344 is the largest number of e5m2: this is e4m3, use the dtype's": scale_of(
                     x, E5M2
                 ),
-                "it is 1, whatever the numbers are": torch.ones(()),
+                "it is always 1, whatever the numbers are": torch.ones(()),
             },
         )
         run.close(got["data"].float(), (x.t().float() / scale).to(dtype).float(),
@@ -265,7 +265,7 @@ def _formed(run: Run, value: Any, what: str, dtype: torch.dtype, shape: torch.Si
     there = form(value) if is_tensor else describe(value)
     run.true(
         there == wanted,
-        f"{what} is another kind of thing",
+        f"{what} has the wrong dtype or shape",
         expected=f"a tensor {wanted}",
         measured=f"a tensor {there}" if is_tensor else there,
     )
@@ -308,7 +308,7 @@ def check_weight_gradient(run: Run) -> None:
     "the gradient of the bias: the sum of dy itself",
     points=2,
     code="E",
-    diagnosis="the bias takes no part in products: sum dy over all tokens",
+    diagnosis="the bias takes part in no product: sum dy over all tokens",
 )
 def check_bias_gradient(run: Run) -> None:
     """E: of the same layers."""
@@ -319,9 +319,9 @@ def check_bias_gradient(run: Run) -> None:
             terms = 64 if wanted.dtype == torch.float32 else 2
             run.close(found.get("b"), wanted, f"the gradient of the bias ({form})", terms=terms,
                       likely={
-                "it is the sum of dy in 8 bits: nothing asks for that here":
+                "this is the sum of dy in 8 bits: sum dy itself":
                     coded(dy, E5M2, None).flatten(0, -2).sum(0).to(wanted.dtype),
-                "it is the mean over tokens: the bias is added to each of them, so sum":
+                "this is the mean over tokens: the bias is added to each of them, so take the sum":
                     dy.double().flatten(0, -2).mean(0).to(wanted.dtype),
             })  # fmt: skip
 

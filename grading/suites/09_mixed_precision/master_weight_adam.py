@@ -20,8 +20,8 @@ EXERCISE = Exercise(
     library=(),
     own=("torch.optim.Adam", "torch.optim.AdamW"),
     hints=(
-        "What is rounded to bf16, and what must never be? The weight is only a rounded picture of "
-        "the master; nothing is read back from it.",
+        "What is rounded to bf16, and what must never be? The weight is only a rounded copy of "
+        "the master, and never read back.",
         "`masters = [p.detach().float() for p in parameters]`, means and squares are zeros like "
         "them. In `step` begin with `gradient = p.grad.float()`, and end with `p.copy_(master)` "
         "and `p.grad = None`.",
@@ -133,12 +133,12 @@ def check_masters(run: Run) -> None:
     """E: eight updates; bf16 and fp16; a parameter that has no gradient in some of them."""
     start, rows, found = _case(run)
     slips = {
-        "the mean and the square are not corrected for beginning at 0": "biased",
-        "weight decay went into the gradient: it is taken off the master": "L2",
-        "t counts all steps: it is each parameter's own": "global",
-        "the square was taken in 16 bits: make the gradient float32 first": "narrow",
-        "the master was rounded: only the weight is": "weights",
-        "the master was begun again from the weight: it must keep what the weight lost": "again",
+        "the bias correction is missing: mean and square begin at 0": "biased",
+        "weight decay was added to the gradient: subtract it from the master": "L2",
+        "t counts all steps: each parameter has its own t": "global",
+        "the square was taken in 16 bits: convert the gradient to float32 first": "narrow",
+        "the master was rounded: round only the weight": "weights",
+        "the master was set back to the weight: it must keep what rounding removes": "again",
     }
     wanted = updated(start, rows, OPTIONS)
     for name in ("squares", "means", "masters"):
@@ -155,7 +155,7 @@ def check_masters(run: Run) -> None:
 
 
 @check(
-    "the weights are the masters, rounded",
+    "the weights are the rounded masters",
     points=3,
     code="E",
     diagnosis="`p.copy_(master)` at the end, in place",
@@ -182,7 +182,7 @@ def check_weights(run: Run) -> None:
     "updates below one bf16 step survive",
     points=3,
     code="E",
-    diagnosis="the master keeps what the weight cannot show yet",
+    diagnosis="the master keeps what the weight cannot represent yet",
 )
 def check_small(run: Run) -> None:
     """E: 40 updates of 0.0002 from 1.0, where bf16 has steps of 0.004."""
@@ -199,10 +199,10 @@ def check_small(run: Run) -> None:
 
 
 @check(
-    "16 bytes a parameter: 12 are the optimizer's, gradients are freed",
+    "16 bytes per parameter: 12 for the optimizer, and gradients are freed",
     points=3,
     code="M",
-    diagnosis="a master, a mean and a square of 4 bytes; no gradient stays",
+    diagnosis="keep a master, a mean and a square of 4 bytes each, and no gradient",
 )
 def check_bytes(run: Run) -> None:
     """M: all tensors that the optimizer holds after a step, but the parameters."""
@@ -222,5 +222,5 @@ def check_bytes(run: Run) -> None:
         run.true(
             update["freed"],
             "a gradient is still there after step()",
-            cause="set `p.grad` to None: two bytes a parameter",
+            cause="set `p.grad` to None: it takes two bytes per parameter",
         )

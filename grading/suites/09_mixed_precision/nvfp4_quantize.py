@@ -18,11 +18,13 @@ EXERCISE = Exercise(
     defines=("nvfp4_quantize", "dequantize"),
     library=(),
     hints=(
-        "Four steps: one number for the tensor, one a block, one place among eight magnitudes a "
-        "number, two places a byte. `x.float().unflatten(1, (-1, 16))` makes the blocks.",
-        "Halfway between two magnitudes is a border. `torch.searchsorted(borders, small.abs())` "
-        "counts the borders below, which is the place; with `right=True` a number on a border "
-        "comes out one higher. Take whichever is even; elsewhere both are the same.",
+        "There are four steps: one number for the tensor, one for each block, one index among "
+        "eight magnitudes for each number, and two codes in each byte. `x.float().unflatten(1, "
+        "(-1, 16))` makes the blocks.",
+        "Halfway between two magnitudes lies a border. `torch.searchsorted(borders, "
+        "small.abs())` counts the borders below, which is the index; with `right=True`, the "
+        "index of a number on a border is one higher. Take whichever is even; elsewhere both are "
+        "the same.",
         "`outer = amax.max().clamp(min=1e-30) / 2688`, `scale = (amax / 6 / outer).clamp(2.0**-9, "
         "448).to(torch.float8_e4m3fn)`, `code = place + 8 * small.signbit()`, and the byte is "
         "`code[:, ::2] + 16 * code[:, 1::2]`, as uint8.",
@@ -126,7 +128,8 @@ def _cases(run: Run) -> dict[str, torch.Tensor]:
     return {
         "a matrix": clear(x), "bf16": clear(x.bfloat16()),
         "numbers half-way between two": ties, "a block of zeros": clear(zeros),
-        "blocks that are tiny beside the largest": clear(tiny), "all zeros": torch.zeros(2, 32),
+        "blocks that are tiny compared with the largest": clear(tiny),
+        "all zeros": torch.zeros(2, 32),
     }  # fmt: skip
 
 
@@ -139,7 +142,7 @@ def _found(run: Run) -> dict[str, dict[str, Any]]:
         for part, like in wanted.items():
             run.true(
                 _form(got[part]) == _form(like),
-                f"{part} is another kind of thing ({name})",
+                f"{part} has the wrong dtype or shape ({name})",
                 expected=_form(like),
                 measured=_form(got[part]),
                 cause="codes: two in a byte; scales: one for each 16 numbers, one byte; outer: one",
@@ -153,7 +156,7 @@ def _form(value: Any) -> str:
     return f"a tensor {str(value.dtype).removeprefix('torch.')}, {tuple(value.shape)}"
 
 
-PLAIN = ("a matrix", "bf16", "blocks that are tiny beside the largest")
+PLAIN = ("a matrix", "bf16", "blocks that are tiny compared with the largest")
 
 
 @check(
@@ -196,9 +199,10 @@ def check_scales(run: Run) -> None:
             f"the scales ({name})",
             likely={
                 "without the outer scale": (scale.float() * outer).clamp(2.0**-9, 448).to(E4M3),
-                "a power of two, as MX has it": coded(got["x"], "power")[1].float(),
+                "a power of two, as in MX": coded(got["x"], "power")[1].float(),
                 "one scale for all blocks": torch.full(scale.shape, 448.0),
-                "0 for a tiny block: at least 2^-9, or its numbers are divided by 0":
+                "the scale of a tiny block is 0: it must be at least 2^-9, or its numbers are "
+                "divided by 0":
                     torch.where(scale.float() == 2.0**-9, 0.0, scale.float()),
             },
         )  # fmt: skip
@@ -208,7 +212,8 @@ def check_scales(run: Run) -> None:
     "codes: the nearest of eight magnitudes, two in a byte",
     points=5,
     code="E",
-    diagnosis="sign in bit 3, the magnitude's place below it; the first number in the low half",
+    diagnosis="the sign is bit 3, the magnitude's index is below it, and the first number is in "
+    "the low half",
 )
 def check_codes(run: Run) -> None:
     """E: byte for byte, with the scales that must be returned."""
@@ -223,8 +228,8 @@ def check_codes(run: Run) -> None:
         guesses = {
             "the halves of the byte are swapped: the first number has the low one": "swapped",
             "divided by the scale before it was rounded to E4M3": "unrounded",
-            "ties go up: of two equally near the even place is taken": "up",
-            "ties go down: of two equally near the even place is taken": "down",
+            "ties go up: if two are equally near, take the even index": "up",
+            "ties go down: if two are equally near, take the even index": "down",
         }
         signless = codes & 0x77
         said = {why: coded(x, how)[0] for why, how in guesses.items()}
@@ -251,7 +256,7 @@ def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
     "dequantize: number = magnitude · scale · outer",
     points=3,
     code="E",
-    diagnosis="undo the byte, look up the magnitude, repeat each scale 16 times",
+    diagnosis="unpack the byte, look up the magnitude, and repeat each scale 16 times",
 )
 def check_dequantize(run: Run) -> None:
     """E: from the learner's own codes and scales."""

@@ -18,9 +18,10 @@ EXERCISE = Exercise(
     order=4,
     defines=("reduce_mean", "error_bound"),
     hints=(
-        "Four steps: to the wide dtype and divided, to the reduce dtype, reduced, back to the "
-        "gradient's dtype. Which of them make a new tensor if all dtypes are the same? For the "
-        "bound: how often is the first term rounded if the terms are added one after another?",
+        "There are four steps: divide in the wide dtype, cast to the reduce dtype, reduce, cast "
+        "back to the gradient's dtype. Which of them make a new tensor if all dtypes are the "
+        "same? For the bound: how often is the first term rounded if the terms are added one "
+        "after another?",
         "`wide = torch.promote_types(gradient.dtype, dtype)`, `share = (gradient.to(wide) / "
         "group.size).to(dtype)`: the division makes new memory. A term is rounded once on its way "
         "into the reduce dtype, and then in N-1 additions at most.",
@@ -130,7 +131,7 @@ def same_form(run: Run, found: Any, like: torch.Tensor, what: str, rank: int) ->
     nothing = "nothing is returned" if found is None else ""
     run.true(
         isinstance(found, torch.Tensor),
-        f"{what} is no tensor",
+        f"{what} is not a tensor",
         rank=rank,
         measured=describe(found),
         cause=nothing,
@@ -323,21 +324,21 @@ def why_bound(found: torch.Tensor, rows: Row, dtype: torch.dtype) -> str:
     """Which known wrong bound this is."""
     count, u, terms = len(rows), unit(dtype), size(rows)
     known = {
-        "relative to the mean: terms that cancel leave their errors behind":
+        "this bound is relative to the mean: terms that cancel still leave their errors":
             count * u * exact(rows).abs(),
-        "the ranks do not count: each addition is one more rounding": u * terms,
+        "the number of ranks is ignored: each addition is one more rounding": u * terms,
         "the cast is not counted: a term is rounded before it is added": (count - 1) * u * terms,
         "eps is twice the unit roundoff": 2 * count * u * terms,
-        "this is for the sum: the terms are the N-th parts of the gradients":
+        "this is the bound for the sum: the terms are the gradients divided by N":
             count * u * terms * count,
-        "the gradient's unit roundoff: what counts is the reduce dtype's":
+        "this uses the gradient's unit roundoff: use that of the reduce dtype":
             count * unit(rows[0].dtype) * terms,
     }  # fmt: skip
     return next((why for why, of in known.items() if torch.allclose(found, of, 4e-2, 1e-12)), "")
 
 
 @check(
-    "the bound holds for real reductions, and is near",
+    "the bound holds for real reductions, and is not too loose",
     points=5,
     code="E",
     diagnosis="N roundings of each term, relative to the terms' magnitudes",

@@ -164,7 +164,7 @@ def _formed(run: Run, rounded: Any, x: torch.Tensor, name: str) -> torch.Tensor:
     good = good and rounded.shape == x.shape
     run.true(
         good,
-        f"round_to gives another kind of thing for {name}",
+        f"round_to returns the wrong dtype or shape for {name}",
         expected=f"a tensor float32, {tuple(x.shape)}",
         measured=describe(rounded),
         cause="only the numbers change: the dtype stays float32, the shape x's",
@@ -229,15 +229,15 @@ def slips(x: torch.Tensor, form: Format) -> dict[str, torch.Tensor]:
         "truncation: the rest is cut off instead of rounded":
             looked_up(x, form, lambda code, part: part > 1),
         "always rounded away from zero": looked_up(x, form, lambda code, part: part > 0),
-        "ties go away from zero: of two equally near the even one is taken":
+        "ties go away from zero: if two are equally near, take the even one":
             looked_up(x, form, lambda code, part: part >= 0.5),
-        "ties go towards zero: of two equally near the even one is taken":
+        "ties go towards zero: if two are equally near, take the even one":
             looked_up(x, form, lambda code, part: part > 0.5),
         "one bit too few: the leading one is not among the mantissa bits": looked_up(x, less),
         "one bit too many: the spacing is 2^(e-m), with 2^e ≤ |x|": looked_up(x, more),
-        "rounded twice, to bf16 first: the second one does not know the true number":
+        "rounded twice, to bf16 first: the second rounding no longer sees the true number":
             expected(x.bfloat16().float(), form),
-        "rounded twice, to fp16 first: the second one does not know the true number":
+        "rounded twice, to fp16 first: the second rounding no longer sees the true number":
             expected(x.half().float(), form),
     }  # fmt: skip
 
@@ -302,9 +302,10 @@ def overflows(x: torch.Tensor, form: Format) -> dict[str, torch.Tensor]:
         "infinity, in a format that has none: such a format saturates":
             torch.where(over, endless, right),
         "saturated, in a format that has infinity": torch.where(over, limit, right),
-        "compared with `largest` before rounding: what is rounded to it is not too large":
+        "compared with `largest` before rounding: a number that rounds to `largest` is not too "
+        "large":
             endless if form.infinity else limit,
-        "infinity itself stays, in a format that has none": torch.where(x.isinf(), x, right),
+        "infinity itself was kept, in a format that has none": torch.where(x.isinf(), x, right),
         "the sign is lost": torch.where(over, right.abs(), right),
         "NaN, in a format that has no infinity: it saturates": torch.where(over, torch.nan, right),
     }  # fmt: skip
@@ -342,7 +343,7 @@ def check_special(run: Run) -> None:
     "formats that torch has no dtype for",
     points=2,
     code="E",
-    diagnosis="nothing but the four numbers may decide",
+    diagnosis="only the four numbers may decide",
 )
 def check_six_bits(run: Run) -> None:
     """E: e3m2 and e2m3 of six bits, against a table of all their numbers."""

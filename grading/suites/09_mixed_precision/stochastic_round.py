@@ -11,16 +11,16 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 EXERCISE = Exercise(
     name="stochastic_round",
     lesson="09_mixed_precision",
-    title="Right on average: stochastic rounding",
+    title="Stochastic rounding: right on average",
     core=False,
     minutes=20,
     order=9,
     library=(),
     hints=(
-        "Count x in spacings, as in `round_to`. The count lies between two integers. What must be "
-        "added to it before `floor`, so that the upper integer comes out with probability p?",
-        "If the count is k + p and u is even on [0, 1), then k + p + u reaches k + 1 where "
-        "u ≥ 1 - p, and that is a share p of all u. `floor` works for negative numbers as well.",
+        "Count x in spacings, as in `round_to`. The count lies between two integers. What must "
+        "you add to it before `floor` to get the upper integer with probability p?",
+        "If the count is k + p and u is uniform on [0, 1), then k + p + u reaches k + 1 if u ≥ 1 "
+        "- p, which holds for a fraction p of all u. `floor` works for negative numbers as well.",
         "`wide = x.double().clamp(-largest, largest)`, the spacing as in `round_to`, then "
         "`torch.floor(wide / spacing + noise.double()) * spacing`, `copysign(x)`, `.float()`.",
     ),
@@ -130,7 +130,7 @@ def _formed(run: Run, rounded: Any, shape: tuple[int, ...], what: str) -> torch.
     good = isinstance(rounded, torch.Tensor) and rounded.dtype == torch.float32
     run.true(
         good and tuple(rounded.shape) == shape,
-        f"{what}: another kind of thing",
+        f"{what}: the wrong dtype or shape",
         expected=f"a tensor float32, {shape}",
         measured=describe(rounded),
         cause="only the numbers change: the dtype stays float32, the shape x's",
@@ -149,7 +149,7 @@ def _only_neighbours(run: Run, kind: str, causes: dict[str, Any]) -> None:
             continue
         draw, at = (int(place) for place in wrong.nonzero()[0])
         run.fail(
-            f"{name}: {x[at]:.6g} becomes what is no neighbour of it",
+            f"{name}: {x[at]:.6g} becomes a number that is not its neighbour",
             expected=f"{low[at]:.6g} or {high[at]:.6g}",
             measured=f"{rounded[draw, at]:.6g}",
             cause=next((why for why, holds in causes.items() if holds(x, rounded, form)), ""),
@@ -172,7 +172,7 @@ def _right_mean(run: Run, kind: str) -> None:
             "always down: the noise has no effect": torch.zeros_like(share),
             "up with probability 1 - p instead of p": 1 - share,
             "half a spacing too high: `round` already adds a half": (share + 0.5).clamp(max=1.5),
-            "p is a share of the magnitude: for negative numbers up is towards zero":
+            "p is a fraction of the magnitude: for negative numbers, up is towards zero":
                 torch.where(x > 0, share, 1 - share),
             "up with probability one half, wherever the number lies": torch.full_like(share, 0.5),
         }  # fmt: skip
@@ -216,10 +216,11 @@ def check_neighbours(run: Run) -> None:
 
 
 @check(
-    "on average the number itself",
+    "the average is the number itself",
     points=5,
     code="E",
-    diagnosis="up with probability p, the share of the way from the lower to the upper neighbour",
+    diagnosis="up with probability p, the fraction of the way from the lower to the upper "
+    "neighbour",
 )
 def check_mean(run: Run) -> None:
     """E: a thousand evenly spread values of the noise for each number."""
@@ -227,7 +228,7 @@ def check_mean(run: Run) -> None:
 
 
 @check(
-    "subnormals: the spacing stays, and so does the mean",
+    "subnormals: the spacing stays, and the average is right",
     points=3,
     code="E",
     diagnosis="below 2^(1-bias) the spacing stays 2^(1-bias-m)",

@@ -10,19 +10,19 @@ from course_lib.grade.suite import Exercise, Run, check
 EXERCISE = Exercise(
     name="goodput",
     lesson="17_training_through_failures",
-    title="What is paid for, and what is kept",
+    title="Useful time and paid time",
     core=False,
     minutes=20,
     order=5,
     defines=("goodput", "lost"),
     library=(),
     hints=(
-        "Which attempt of a step is the useful one? Find it for every step first; then go through "
-        "the log once.",
+        "Which attempt at a step is the useful one? First find it for every step; then go "
+        "through the log once.",
         "A dict from step to its last (end, begin), made from the finished steps in the order of "
-        "their ends. Everything else that is called `step` was repeated.",
-        "paid = (last end - first begin) · ranks; each span adds (end - begin) / paid to its name; "
-        "`idle` is what is missing to 1.",
+        "their ends. All other spans named `step` were repeated.",
+        "paid = (last end - first begin) · ranks; each span adds (end - begin) / paid to its "
+        "name; `idle` is 1 minus the sum of the others.",
     ),
 )
 
@@ -93,9 +93,9 @@ def compare(run: Run, key: str) -> None:
             what = f"log {number + 1}, {len(log)} spans of {ranks} ranks"
             if key == "goodput":
                 run.close(found[key], right["step"], f"the goodput of {what}", rank=rank, likely={
-                    "a step that was made again is useful once": every["step"],
-                    "the last attempt of a step is the useful one": first["step"],
-                    "every rank is paid for all the time": right["step"] * ranks,
+                    "a step that was repeated is useful only once": every["step"],
+                    "the last attempt at a step is the useful one": first["step"],
+                    "the paid time counts every rank": right["step"] * ranks,
                     "idle time is paid for": right["step"] / max(1e-9, 1 - right["idle"]),
                 })  # fmt: skip
                 continue
@@ -105,13 +105,23 @@ def compare(run: Run, key: str) -> None:
                           terms=100)  # fmt: skip
 
 
-@check("goodput", points=5, code="E", diagnosis="last attempts, over the paid time of all ranks")
+@check(
+    "goodput",
+    points=5,
+    code="E",
+    diagnosis="the time of last attempts, divided by the paid time of all ranks",
+)
 def check_goodput(run: Run) -> None:
     """E: by hand and by chance."""
     compare(run, "goodput")
 
 
-@check("where the rest went", points=4, code="E", diagnosis="shares of the paid time by name")
+@check(
+    "the shares of the paid time",
+    points=4,
+    code="E",
+    diagnosis="one share for each name in the log, and for step, repeated and idle",
+)
 def check_lost(run: Run) -> None:
     """E: the same logs."""
     compare(run, "lost")

@@ -12,16 +12,16 @@ from course_lib.grade.suite import Exercise, Run, check
 EXERCISE = Exercise(
     name="heal",
     lesson="17_training_through_failures",
-    title="All that a step depends on, from a living peer",
+    title="The complete state from a living peer",
     core=True,
     minutes=30,
     order=2,
     library=("comm.Group", "comm.send", "comm.recv"),
     hints=(
-        "What would have to be saved on a disk, so that the job could go on exactly (lesson 11)? "
-        "The same goes over the wire. Who knows its size?",
-        "The source packs five states into a dict, the dict with `torch.save` into memory, and "
-        "sends first the number of bytes, then the bytes. Only two members do anything at all.",
+        "What must a checkpoint on disk hold for the job to continue exactly (lesson 11)? Send "
+        "the same over the wire. Which member knows its size?",
+        "The source puts the five states into a dict, writes it to memory with `torch.save`, and "
+        "sends first the number of bytes and then the bytes. Only two members do anything at all.",
         "`raw = torch.frombuffer(bytearray(memory.getvalue()), dtype=torch.uint8)` is a tensor of "
         "the bytes; `torch.load(io.BytesIO(raw.numpy().tobytes()))` is the dict again. Then call "
         "`load_state_dict` three times, `generator.set_state`, and set `step`.",
@@ -146,11 +146,12 @@ def compare(run: Run, names: tuple[str, ...], when: str = "at_once") -> None:
             run.equal(
                 result.outputs[rank][when][name],
                 right[name],
-                f"{name} of the healed rank {'after two steps more' if extra else ''}".strip(),
+                f"{name} of the healed rank {'after two more steps' if extra else ''}".strip(),
                 rank=rank,
                 likely={
-                    "it is that of the new job: it did not come along": new[name],
-                    "it is of another peer: all comes from one, the lowest of the newest":
+                    "this is still the new job's: it was not sent": new[name],
+                    "this is another peer's: everything comes from the lowest index with the "
+                    "most steps":
                         other[name],
                 },
             )  # fmt: skip
@@ -177,14 +178,19 @@ def check_rest(run: Run) -> None:
     compare(run, ("the sampler", "the generator", "step"))
 
 
-@check("two steps later it is still the same", points=3, code="E",
-       diagnosis="something that the next step depends on did not come along")  # fmt: skip
+@check("two steps later it is still identical", points=3, code="E",
+       diagnosis="something that the next step depends on was not sent")  # fmt: skip
 def check_later(run: Run) -> None:
     """E: the steps of the peer."""
     compare(run, ("weights and buffers", "the optimizer's states"), "later")
 
 
-@check("the others go on", points=3, code="B", diagnosis="two members talk; the rest do nothing")
+@check(
+    "the others continue undisturbed",
+    points=3,
+    code="B",
+    diagnosis="two members communicate; the others do nothing",
+)
 def check_others(run: Run) -> None:
     """B: bystanders send and receive nothing, and no peer's job changes."""
     for rank, source, peers, seeds, result in rooms(run):
@@ -195,5 +201,5 @@ def check_others(run: Run) -> None:
         for index, ledger in enumerate(result.ledgers):
             calls = [event.op for event in ledger.events if event.parent < 0]
             if index not in (rank, source):
-                run.equal(calls, [], "the calls of a member that has nothing to do with it",
+                run.equal(calls, [], "the calls of a member that is neither the source nor heals",
                           rank=index)  # fmt: skip

@@ -17,12 +17,13 @@ EXERCISE = Exercise(
     defines=("incidents", "mtbf", "spread", "interval"),
     library=(),
     hints=(
-        "The window begins with the first report of an incident, and is not prolonged by the "
-        "reports in it.",
+        "The window begins with the first report of an incident, and later reports do not "
+        "prolong it.",
         "Go through the reports and keep one if it comes `window` seconds or more after the last "
-        "that you have kept. The job's start, 0, is where the first gap begins, and no incident.",
-        "mtbf = last incident / number of incidents. For the standard error: gaps of [0, *times], "
-        "the sum of squared distances from their mean / (k - 1), divided by k, and the root of it.",
+        "one that you kept. The first gap begins at the job's start, 0, which is not an incident.",
+        "mtbf = last incident / number of incidents. For the standard error: take the gaps of "
+        "[0, *times], divide the sum of their squared distances from the mean by k - 1 and by k, "
+        "and take the root.",
     ),
 )
 
@@ -111,7 +112,7 @@ def compare(run: Run, key: str) -> None:
                 run.close(found[key], mean, f"the mean time between failures {what}", rank=rank,
                           likely={
                     "every report counts as an incident": all_of,
-                    "the first gap begins with the job": (times[-1] - times[0])
+                    "the first gap begins at the job's start": (times[-1] - times[0])
                     / max(1, len(times) - 1),
                     "this is the mean of the times, not of the gaps": sum(times) / len(times),
                 })  # fmt: skip
@@ -121,32 +122,46 @@ def compare(run: Run, key: str) -> None:
                 k = len(times)
                 right = error(times)
                 run.close(found[key], right, f"the spread {what}", rank=rank, terms=200, likely={
-                    "the standard deviation of the gaps is not that of their mean":
+                    "this is the standard deviation of the gaps, not the standard error of their "
+                    "mean":
                         right * math.sqrt(k),
-                    "divide the squares by k - 1": right * math.sqrt((k - 1) / k),
+                    "divide the sum of the squares by k - 1": right * math.sqrt((k - 1) / k),
                 })  # fmt: skip
             else:
                 run.close(found[key], daly(save, mean), f"the interval {what}", rank=rank,
                           likely={
                     "this is Young's interval": math.sqrt(2 * save * mean),
                     "every report counts as an incident": daly(save, all_of),
-                    "Daly's formula ends with less the cost of a save": daly(save, mean) + save,
+                    "subtract the cost of a save at the end of Daly's formula":
+                        daly(save, mean) + save,
                 })  # fmt: skip
 
 
-@check("incidents out of reports", points=3, code="E", diagnosis="one for each window")
+@check(
+    "which reports are new incidents",
+    points=3,
+    code="E",
+    diagnosis="the first report after each window has ended",
+)
 def check_incidents(run: Run) -> None:
     """E: bursts, and reports at the end of a window."""
     compare(run, "incidents")
 
 
-@check("the mean time between failures", points=2, code="E", diagnosis="from the job's start on")
+@check(
+    "the mean time between failures",
+    points=2,
+    code="E",
+    diagnosis="the gaps begin at the job's start",
+)
 def check_mtbf(run: Run) -> None:
     """E: the same logs."""
     compare(run, "mtbf")
 
 
-@check("how far it may be off", points=2, code="E", diagnosis="the standard error of the mean")
+@check(
+    "how far the mtbf may be off", points=2, code="E", diagnosis="the standard error of the mean"
+)
 def check_spread(run: Run) -> None:
     """E: the same logs; one gap says nothing."""
     compare(run, "spread")

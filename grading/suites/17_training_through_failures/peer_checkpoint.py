@@ -17,13 +17,14 @@ EXERCISE = Exercise(
     order=4,
     defines=("PeerCheckpoint",),
     hints=(
-        "Two slots, each with an own shard, a copy and a step. Which of them may `copy` write to, "
-        "and what must its step say until `seal`?",
-        "The slot with the lower step is written to; its step is -1 until it is sealed. In "
-        "`restore` all gather each other's two steps. The answer is the largest that is on all who "
-        "are left.",
-        "A lost rank receives from its partner, (index + offset) % N; whoever keeps a lost rank's "
-        "copy, member (index - offset) % N, sends it. Then all `copy` and `seal` again.",
+        "There are two slots, each with the rank's own shard, a copy and a step. Which of them "
+        "may `copy` write to, and what must its step be until `seal`?",
+        "Write to the slot with the lower step; its step is -1 until it is sealed. In `restore`, "
+        "all ranks gather each other's two steps. The answer is the largest step that all "
+        "surviving ranks have.",
+        "A lost rank receives from its partner, (index + offset) % N. A surviving rank sends its "
+        "copy if member (index - offset) % N is lost. Then all ranks call `copy` and `seal` "
+        "again.",
     ),
 )
 
@@ -49,20 +50,20 @@ class Story(NamedTuple):
 
 
 NODES = (
-    Story("node 1 goes", 4, 2, ("all", "all"), (((2, 3), 1),)),
-    Story("node 0 goes", 4, 2, ("all",), (((0, 1), 0),)),
-    Story("one rank of three goes", 3, 1, ("all", "all", "all"), (((2,), 2),)),
+    Story("node 1 fails", 4, 2, ("all", "all"), (((2, 3), 1),)),
+    Story("node 0 fails", 4, 2, ("all",), (((0, 1), 0),)),
+    Story("one rank of three fails", 3, 1, ("all", "all", "all"), (((2,), 2),)),
     Story("neighbours are on one node", 4, 3, ("all", "all"), (((1,), 1),)),
 )
 TORN = (
-    Story("a node goes in the middle of a save", 4, 2, ("all", "all", "none"), (((0, 1), 1),)),
+    Story("a node fails in the middle of a save", 4, 2, ("all", "all", "none"), (((0, 1), 1),)),
     Story("only rank 0 has sealed", 4, 2, ("all", (0,)), (((2, 3), 0),)),
     Story("rank 0 has not sealed", 4, 2, ("all", "all", (1, 2, 3)), (((2, 3), 1),)),
-    Story("nobody has sealed the second", 3, 1, ("all", "none"), (((1,), 0),)),
+    Story("no rank has sealed the second save", 3, 1, ("all", "none"), (((1,), 0),)),
 )
 AGAIN = (
-    Story("one node after the other", 4, 2, ("all", "all"), (((2, 3), 1), ((0, 1), 1))),
-    Story("nobody is lost: all go back", 3, 2, ("all", "all", "none"), (((), 1), ((0,), 1))),
+    Story("one node fails after another", 4, 2, ("all", "all"), (((2, 3), 1), ((0, 1), 1))),
+    Story("no rank is lost, but all go back", 3, 2, ("all", "all", "none"), (((), 1), ((0,), 1))),
 )
 
 
@@ -114,15 +115,15 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
             for (gone, save), (step, shard) in zip(story.lost, output["found"], strict=True):
                 what = f"{story.name}, ranks {list(gone)} are lost"
                 likely = {
-                    "that save is not whole: not all who are left have sealed it":
+                    "that save is not complete: some surviving ranks have not sealed it":
                         10 * len(story.saves),
-                    "the newest whole save was given up too early": 10 * save,
+                    "the newest complete save was given up too early": 10 * save,
                 }  # fmt: skip
                 run.equal(step, 10 * save + 10, f"{what}: the step", rank=rank, likely=likely)
                 slips = {
-                    "a save holds what training made of the tensor later: copy it":
+                    "the save has the values that training wrote later: copy the tensor":
                         torch.full((SIZE,), -1.0),
-                    "nothing was filled in, or the tensor itself was kept in `copy`":
+                    "`shard` was not filled, or `copy` kept the tensor itself":
                         torch.full((SIZE,), -2.0),
                 }  # fmt: skip
                 for other in range(story.world):
@@ -134,30 +135,35 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
                 run.equal(shard, shards[rank][save], f"{what}: the shard", rank=rank, likely=slips)
 
 
-@check("any one node may go", points=5, code="E", in_part=True,
-       diagnosis="the copy lies `offset` further, and comes back from there")  # fmt: skip
+@check("any one node may fail", points=5, code="E", in_part=True,
+       diagnosis="the copy is `offset` ranks away, and comes back from there")  # fmt: skip
 def check_nodes(run: Run) -> None:
     """E: four ranks on two nodes, three on three, an offset that is not 1."""
     tell(run, NODES)
 
 
-@check("a save that was cut short", points=5, code="E",
-       diagnosis="only what all who are left have sealed is whole")  # fmt: skip
+@check("a save that was interrupted", points=5, code="E",
+       diagnosis="only a save that all surviving ranks have sealed is complete")  # fmt: skip
 def check_torn(run: Run) -> None:
     """E: failures between `copy` and `seal`, and between two ranks' `seal`."""
     tell(run, TORN)
 
 
-@check("and then the next node", points=3, code="E",
+@check("another node fails afterwards", points=3, code="E",
        diagnosis="after a restore each shard is on two nodes again")  # fmt: skip
 def check_again(run: Run) -> None:
     """E: a second loss right after the first."""
     tell(run, AGAIN)
 
 
-@check("each shard is sent once", points=2, code="B", diagnosis="S bytes a rank, to one partner")
+@check(
+    "each shard is sent once",
+    points=2,
+    code="B",
+    diagnosis="each rank sends S bytes, to one partner",
+)
 def check_bytes(run: Run) -> None:
     """B: S bytes from every rank, to the partner."""
     shard = run.random(500, torch.float32)
     result = run(drive_bytes, {"offset": 2, "shard": shard}, world=4)
-    run.bytes(result, shard.nbytes, likely={"everybody got everything": 3 * shard.nbytes})
+    run.bytes(result, shard.nbytes, likely={"every rank received every shard": 3 * shard.nbytes})

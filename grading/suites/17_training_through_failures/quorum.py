@@ -10,21 +10,21 @@ from course_lib.grade.suite import Exercise, Run, check
 EXERCISE = Exercise(
     name="quorum",
     lesson="17_training_through_failures",
-    title="Who makes the next step",
+    title="Who takes the next step",
     core=True,
     minutes=30,
     order=1,
     defines=("quorum", "deal"),
     library=(),
     hints=(
-        "Three questions, one after the other: who is alive? Are these enough of the members? Who "
-        "of the living members has the newest step?",
-        "`living` is sorted and holds ranks of all kinds; `stayed` those of them that are members. "
-        "Compare twice the length of `stayed` with the number of members. Only `stayed` can be "
-        "present; everybody else in `living` heals.",
-        "With `others` for those who heal, in ascending order, the source of the i-th is "
+        "Answer three questions in turn. Which ranks are alive? Are more than half of the "
+        "members among them? Which living members have the newest step?",
+        "Let `living` be the sorted list of all living ranks, and `stayed` the members among "
+        "them. Compare twice the length of `stayed` with the number of members. Only ranks in "
+        "`stayed` can be present; all others in `living` heal.",
+        "If `others` are the ranks that heal, in ascending order, the source of the i-th is "
         "`present[i % len(present)]`. In `deal`, put the batches of absent ranks back and sort "
-        "before you give any out.",
+        "before you hand any out.",
     ),
 )
 
@@ -153,16 +153,18 @@ HEAL = [
     case("0123", (1, 7), (3, 7), (0, None), (2, None), (8, None), (9, 3)),
 ]
 SLIPS = {
-    "a rank that is silent is not there: killed, frozen or cut off": Slip(silent=False),
-    "a rank whose work hangs sends heartbeats all the same": Slip(stuck=False),
-    "half is not more than half: both halves of a cut would go on": Slip(majority="equal"),
-    "ranks that are no members do not help to a majority": Slip(majority="helped"),
-    "after a cut both sides would go on: more than half of the members must be alive": Slip(
+    "a silent rank is not alive: it was killed, frozen or cut off": Slip(silent=False),
+    "a rank whose work hangs still sends heartbeats": Slip(stuck=False),
+    "half is not more than half: after a network split, both halves would go on": Slip(
+        majority="equal"
+    ),
+    "ranks that are not members do not count towards the majority": Slip(majority="helped"),
+    "after a split, both sides would go on: more than half of the members must be alive": Slip(
         majority="any"
     ),
-    "a rank that is no member has weights that nobody knows: it heals": Slip(strangers=True),
-    "who is behind, or has no weights, is not present": Slip(all_present=True),
-    "sources are taken in turn": Slip(source="first"),
+    "nobody knows the weights of a rank that is not a member: it heals": Slip(strangers=True),
+    "a rank that is behind, or has no weights, is not present": Slip(all_present=True),
+    "the present ranks take turns as sources": Slip(source="first"),
 }
 
 
@@ -186,7 +188,7 @@ def compare(run: Run, cases: list[Case]) -> None:
                 )
 
 
-@check("who is alive", points=3, code="E", diagnosis="two limits, both up to and including them")
+@check("who is alive", points=3, code="E", diagnosis="there are two limits, and both are inclusive")
 def check_alive(run: Run) -> None:
     """E: silent, stuck, and never heard of."""
     compare(run, ALIVE)
@@ -198,14 +200,19 @@ def check_cut(run: Run) -> None:
     compare(run, CUT)
 
 
-@check("who has the newest weights, and who heals from whom", points=4, code="E",
+@check("the newest weights, and the source of each healing rank", points=4, code="E",
        diagnosis="only members are present; the others heal in turn")  # fmt: skip
 def check_heal(run: Run) -> None:
     """E: late, new and returning ranks."""
     compare(run, HEAL)
 
 
-@check("any room", points=3, code="E", diagnosis="the same rules, in rooms drawn at random")
+@check(
+    "random cases",
+    points=3,
+    code="E",
+    diagnosis="the same rules, with members and heartbeats drawn at random",
+)
 def check_chance(run: Run) -> None:
     """E: hidden cases."""
     compare(run, by_chance(run, 60))
@@ -220,7 +227,7 @@ DEALS: list[tuple[list[int], list[tuple[int, int]], list[int], str]] = [
 
 
 @check("the batch of a lost rank", points=4, code="E",
-       diagnosis="it goes back, and is dealt out again: neither counted nor lost")  # fmt: skip
+       diagnosis="it goes back and is dealt out again: it is neither counted nor lost")  # fmt: skip
 def check_deal(run: Run) -> None:
     """E: batches that are kept, given back and dealt out."""
     given = [[todo, dict(held), present] for todo, held, present, _ in DEALS]
@@ -231,8 +238,8 @@ def check_deal(run: Run) -> None:
             slips = {}
             for why, pool in (
                 ("", sorted([*todo, *free])),
-                ("the batch that the lost rank held is lost", sorted(todo)),
-                ("the smallest first: sort before you deal", [*todo, *free]),
+                ("the batch that the lost rank held is missing", sorted(todo)),
+                ("the smallest batch goes first: sort before you deal", [*todo, *free]),
             ):
                 now, left = dict(kept), list(pool)
                 for r in present:
@@ -244,6 +251,6 @@ def check_deal(run: Run) -> None:
             afresh = sorted([*todo, *(b for _, b in held)])
             dealt = [list(pair) for pair in zip(present, afresh, strict=False)]
             new = [afresh[len(present) :], dealt, True]
-            slips["a present rank keeps its batch: it has its gradient already"] = new
-            run.equal(found, right, f"{what}: what is left, and who holds what", rank=rank,
-                      likely=slips)  # fmt: skip
+            slips["a present rank keeps its batch: it already has its gradient"] = new
+            run.equal(found, right, f"{what}: the batches left, and those that each rank holds",
+                      rank=rank, likely=slips)  # fmt: skip

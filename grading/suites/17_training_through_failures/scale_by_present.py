@@ -16,12 +16,13 @@ EXERCISE = Exercise(
     minutes=15,
     order=3,
     hints=(
-        "Which two sums, over all ranks, do you need for the mean of some? What does an absent "
-        "rank add to each?",
+        "Which two sums over all ranks give the mean of some of them? What does an absent rank "
+        "add to each sum?",
         "An absent rank sends zeros instead of its tensor, and 0 instead of 1 for the count. It "
-        "makes the same calls. (Times 0 would not do: 0 · NaN is NaN.)",
+        "makes the same calls. (Multiplying by 0 is not enough: 0 · NaN is NaN.)",
         "Make `mine = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)`; if present, fill it "
-        "with the tensor and a 1; one all-reduce; divide by `max(count, 1)`; `tensor.copy_(...)`.",
+        "with the tensor and a 1. Make one all-reduce, divide by `max(count, 1)`, and use "
+        "`tensor.copy_(...)`.",
     ),
 )
 
@@ -75,9 +76,10 @@ def compare(run: Run, rooms: Any, junk: float | None = None) -> None:
             every = torch.stack(tensors).sum(0)
             what = f"the mean of {len(here)} of {size} ranks"
             likely = {
-                "divided by the world's size: absent ranks count below the line": total / size,
+                "divided by the group's size: absent ranks must not count in the divisor": total
+                / size,
                 "absent ranks count in the sum": every / max(len(here), 1),
-                "this is the plain mean: who is present was not asked": every / size,
+                "this is the mean over all ranks: `present` is ignored": every / size,
                 "this is the sum: it is not divided": total,
                 "this is the rank's own tensor": tensors[rank],
             }
@@ -86,14 +88,16 @@ def compare(run: Run, rooms: Any, junk: float | None = None) -> None:
                 junk is None or not isinstance(mean, torch.Tensor) or bool(mean.isfinite().all()),
                 f"{what} is not finite",
                 rank=rank,
-                cause="what an absent rank holds must not matter: 0 · NaN is NaN",
+                cause="an absent rank's values must not matter: 0 · NaN is NaN",
             )
             run.close(mean, total / max(len(here), 1), what, rank=rank, likely=likely)
-            run.equal(found["count"], len(here), f"what is returned, for {what}", rank=rank)
+            run.equal(
+                found["count"], len(here), f"the number that is returned with {what}", rank=rank
+            )
 
 
-@check("all present, some, one", points=5, code="E", in_part=True,
-       diagnosis="sum over those present, divided by how many these are")  # fmt: skip
+@check("all, some, or one rank present", points=5, code="E", in_part=True,
+       diagnosis="the sum over the present ranks, divided by their number")  # fmt: skip
 def check_means(run: Run) -> None:
     """E: three and two ranks, in float64."""
     compare(run, ROOMS[:4])
@@ -108,13 +112,13 @@ def check_junk(run: Run) -> None:
     compare(run, ROOMS[1:4], torch.inf)
 
 
-@check("nobody is present", points=2, code="E", diagnosis="zeros, and a count of 0")
+@check("no rank is present", points=2, code="E", diagnosis="zeros, and a count of 0")
 def check_nobody(run: Run) -> None:
     """E: no division by zero."""
     compare(run, ROOMS[4:])
 
 
-@check("dtype and strides", points=2, code="E", diagnosis="in place, whatever the tensor's memory")
+@check("dtype and strides", points=2, code="E", diagnosis="in place, whatever the tensor's strides")
 def check_form(run: Run) -> None:
     """E: float32, and a transposed tensor."""
     rooms = (1, 0, 1)
@@ -126,7 +130,12 @@ def check_form(run: Run) -> None:
                       f"the mean of transposed tensors in {dtype}", rank=rank)  # fmt: skip
 
 
-@check("what is sent", points=2, code="B", diagnosis="one all-reduce of the tensor, and a number")
+@check(
+    "what is sent",
+    points=2,
+    code="B",
+    diagnosis="one all-reduce of the tensor, and one of a number",
+)
 def check_bytes(run: Run) -> None:
     """B: 2(N-1)/N of the tensor and of one number, at most."""
     tensor, room = run.random((40, 30)), (1, 0, 1)

@@ -21,12 +21,12 @@ EXERCISE = Exercise(
     order=2,
     defines=("DiLoCo",),
     hints=(
-        "There are two lists of weights: those that this rank trains, and θ, where all last met. "
-        "Which of the two does the outer optimizer update? And which way does an optimizer go, "
-        "with the gradient or against it?",
+        "There are two lists of weights: those that this rank trains, and θ, at which all ranks "
+        "last met. Which of the two does the outer optimizer update? And does an optimizer go "
+        "along the gradient or against it?",
         "θ is a list of `nn.Parameter(p.detach().clone())`, made after the broadcast, and "
-        "`outer(θ)` is made once. In a meeting each θ gets `.grad = θ - p`, all-reduced to the "
-        "mean; then the outer step; then `p.copy_(θ)`.",
+        "`outer(θ)` is made once. In a meeting, each θ gets `.grad = θ - p`, all-reduced to the "
+        "mean. Then take the outer step, and then `p.copy_(θ)`.",
         "Under `torch.no_grad()`: `anchor.grad = anchor - parameter`, "
         '`all_reduce(anchor.grad, self.group, "avg")` for each pair, `self.outer.step()`, and '
         "`parameter.copy_(anchor)` for each pair.",
@@ -36,14 +36,14 @@ EXERCISE = Exercise(
 WORLD, EVERY = 3, 2
 WAYS = (("AdamW", "Nesterov"), ("SGD", "Nesterov"), ("SGD", "mean"), ("AdamW", "Adam"))
 KNOWN = {
-    "the outer step goes the wrong way: the gradient is θ - w, not w - θ": "sign",
-    "the differences are added up: take their mean": "sum of ways",
-    "the outer optimizer has forgotten its momentum: make it once": "forgets",
-    "the outer step was made from the mean of the weights: it starts at θ": "twice",
-    "the ranks took the mean of their weights: the outer optimizer makes the step": "plain mean",
-    "the inner moments were averaged: they stay with their rank": "moments",
-    "what the inner optimizer remembers was thrown away": "reset",
-    "the ranks meet after steps 1, H + 1, ...: it is after steps H, 2H, ...": "early",
+    "the outer step goes in the wrong direction: the gradient is θ - w, not w - θ": "sign",
+    "this is the sum of the differences: take their mean": "sum of ways",
+    "the outer optimizer has lost its momentum: make it only once": "forgets",
+    "the outer step began at the mean of the weights: it must begin at θ": "twice",
+    "the ranks took the mean of their weights: the outer optimizer takes the step": "plain mean",
+    "the inner optimizers' moments were averaged: each rank keeps its own": "moments",
+    "the state of the inner optimizer was thrown away": "reset",
+    "the ranks meet after steps 1, H + 1, ...: they must meet after steps H, 2H, ...": "early",
 }
 
 
@@ -88,10 +88,10 @@ def _trained(run: Run) -> tuple[workers.Job, Any]:
 
 
 @check(
-    "weights after every step, with Nesterov's momentum, plain averaging and Adam outside",
+    "weights after every step, with three outer optimizers",
     points=8,
     code="E",
-    diagnosis="θ moves by the outer optimizer, whose gradient is the mean of θ - w",
+    diagnosis="the outer optimizer moves θ, with the mean of θ - w as its gradient",
     in_part=True,
 )
 def check_weights(run: Run) -> None:
@@ -112,8 +112,8 @@ def check_weights(run: Run) -> None:
                 run.close(
                     found["weights"][step],
                     right[step][rank],
-                    f"the weights after step {step + 1} of {inner} in {outer}, "
-                    f"which meet every {EVERY}",
+                    f"the weights after step {step + 1} of {inner} in {outer}, with a meeting "
+                    f"every {EVERY} steps",
                     rank=rank,
                     likely={why: steps[step] for why, steps in likely.items()},
                 )
@@ -121,15 +121,15 @@ def check_weights(run: Run) -> None:
                 found["stayed"],
                 "the parameters have moved to other memory",
                 rank=rank,
-                cause="somebody may hold them: write into them",
+                cause="others may refer to them: write into them",
             )
 
 
 @check(
-    "what the inner optimizer remembers stays with its rank",
+    "each rank keeps the state of its inner optimizer",
     points=2,
     code="E",
-    diagnosis="a meeting changes weights, and nothing else",
+    diagnosis="a meeting changes the weights and nothing else",
 )
 def check_moments(run: Run) -> None:
     """E: first moments at the end."""
@@ -146,10 +146,10 @@ def check_moments(run: Run) -> None:
 
 
 @check(
-    "2(N-1)/N·S bytes in a meeting, none between",
+    "2(N-1)/N·S bytes in a meeting, and none in between",
     points=3,
     code="B",
-    diagnosis="send the differences once; every rank makes the outer step by itself",
+    diagnosis="send the differences once; every rank takes the outer step itself",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
@@ -167,14 +167,14 @@ def check_bytes(run: Run) -> None:
                 run.equal(
                     sent,
                     fair[0] if meets else 0,
-                    f"bytes sent in step {step}, where the ranks meet every {EVERY}",
+                    f"bytes sent in step {step}, with a meeting every {EVERY} steps",
                     rank=rank,
                     likely={
-                        "half as many: float32 on the wire": fair[0] // 2,
+                        "half as many: they were sent in float32": fair[0] // 2,
                         "they meet in every step": -1 if meets else fair[0],
-                        "twice as many: weights and differences, or the result is sent again": 2
-                        * fair[0],
-                        "nothing is sent, though it is time": 0 if meets else -1,
+                        "twice as many: both weights and differences are sent, or the result is "
+                        "sent again": 2 * fair[0],
+                        "nothing is sent, although a meeting is due": 0 if meets else -1,
                     },
                 )
 

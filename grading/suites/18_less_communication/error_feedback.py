@@ -19,11 +19,11 @@ EXERCISE = Exercise(
     order=3,
     defines=("ErrorFeedback",),
     hints=(
-        "Write the sum over three steps by hand: what was sent, and what was not. Which difference "
-        "must a rank keep, so that the next message can bring it? It needs no other rank for that.",
-        "`parts = compress(owed)`; `decompress(parts, owed)` is what arrives of this rank's own, "
-        "and `owed` less that is the error. A gathered tensor of shape [N, *part.shape] has index "
-        "i's part at i.",
+        "Write down the sum over three steps: what was sent, and what was not. Which difference "
+        "must a rank keep so that the next message can carry it? It needs no other rank for that.",
+        "`parts = compress(owed)`; `decompress(parts, owed)` is what the others receive from "
+        "this rank, and `owed` minus that is the error. A gathered tensor of shape [N, "
+        "*part.shape] has the part of index i at position i.",
         "For each part `all_gather(part.new_empty(group.size, *part.shape), part, group)`; then "
         "add `decompress([whole[i] for whole in gathered], owed)` over i in order, and divide by "
         "`group.size`.",
@@ -32,13 +32,13 @@ EXERCISE = Exercise(
 
 WORLD, STEPS = 3, 5
 KNOWN = {
-    "nothing is fed back: add the error of the step before": "none",
+    "nothing is fed back: add the error of the previous step": "none",
     "this is the sum over the ranks: divide by the group's size": "sum",
-    "the error is taken from the mean: it is what this rank did not send": "of the mean",
-    "the error is the gradient less what was sent, so older errors are lost": "gradient alone",
-    "all that was owed is kept, also what was sent: it is sent twice": "everything",
-    "the error is subtracted: it is still owed": "subtracted",
-    "gradients are summed first and then compressed: messages travel, gradients do not":
+    "the error was computed from the mean: it is what this rank did not send": "of the mean",
+    "the error is the gradient minus what was sent, so older errors are lost": "gradient alone",
+    "the error still contains what was sent, so that is sent twice": "everything",
+    "the error is subtracted: it is still owed, so add it": "subtracted",
+    "the gradients are averaged first and then compressed: only messages may be sent":
         "sum first",
 }  # fmt: skip
 
@@ -69,10 +69,10 @@ def _fed(run: Run) -> tuple[list[list[torch.Tensor]], Any]:
 
 
 @check(
-    "the mean of what arrives, in every step and with every compressor",
+    "the mean of the messages, in every step and with every compressor",
     points=6,
     code="E",
-    diagnosis="each rank sends its gradient with what it still owes, compressed",
+    diagnosis="each rank compresses and sends its gradient plus what it still owes",
     in_part=True,
 )
 def check_means(run: Run) -> None:
@@ -94,8 +94,8 @@ def check_means(run: Run) -> None:
                 )
                 run.true(
                     torch.equal(found["means"][step], result.outputs[0][name]["means"][step]),
-                    f"the mean of step {step + 1} with {name} differs from index 0's in its last "
-                    "bits",
+                    f"the mean of step {step + 1} with {name} differs from that of index 0 in its "
+                    "last bits",
                     rank=rank,
                     cause="add up in the order of the group on every rank",
                 )
@@ -103,15 +103,15 @@ def check_means(run: Run) -> None:
                 found["untouched"],
                 "the gradient was changed",
                 rank=rank,
-                cause="what is owed is a tensor of its own",
+                cause="put what is owed into a new tensor",
             )
 
 
 @check(
-    "what was sent and what is owed add up to all gradients",
+    "what was sent and the error add up to all gradients",
     points=4,
     code="E",
-    diagnosis="the error is what this rank owed less what the others take for its message",
+    diagnosis="the error is what this rank owed minus its own decompressed message",
 )
 def check_errors(run: Run) -> None:
     """E: after every step, on each rank by itself."""
@@ -134,7 +134,7 @@ def check_errors(run: Run) -> None:
 
 
 @check(
-    "messages travel, and nothing else",
+    "only messages are sent",
     points=3,
     code="B",
     diagnosis="all-gather each part of the message once",
@@ -151,7 +151,8 @@ def check_bytes(run: Run) -> None:
         likely={
             "nothing is sent": 0,
             "whole vectors are gathered: send messages": (WORLD - 1) * whole,
-            "messages and errors are sent: errors stay": (WORLD - 1) * (message + whole),
+            "messages and errors are sent: errors stay on their rank": (WORLD - 1)
+            * (message + whole),
             "every message is sent twice": 2 * (WORLD - 1) * message,
         },
     )

@@ -21,12 +21,13 @@ EXERCISE = Exercise(
     order=1,
     defines=("LocalSGD",),
     hints=(
-        "Between two meetings this is training on one process. What must be equal at the start, so "
-        "that the mean of the weights makes sense? And what is it that a meeting changes: weights, "
-        "gradients, or what the optimizer remembers?",
-        "Count the steps. The parameters are those of `optimizer.param_groups`; "
-        "`broadcast(parameter.detach(), 0, group)` at the start, and in a meeting "
-        '`all_reduce(parameter.detach(), group, "avg")`, which both write into the parameter.',
+        "Between two meetings this is training on one process. What must be equal at the start "
+        "for the mean of the weights to make sense? And what does a meeting change: weights, "
+        "gradients, or the optimizer's state?",
+        "Count the steps. The parameters are in `optimizer.param_groups`. Call "
+        "`broadcast(parameter.detach(), 0, group)` at the start, and "
+        '`all_reduce(parameter.detach(), group, "avg")` in a meeting; both write into the '
+        "parameter.",
         "`self.optimizer.step()`, `self.steps += 1`, and `if self.steps % self.every == 0:` the "
         "all-reduce for each parameter that requires a gradient.",
     ),
@@ -34,13 +35,13 @@ EXERCISE = Exercise(
 
 WORLD, EVERY = 3, 3
 KNOWN = {
-    "gradients are averaged in every step: that is DDP; only weights meet": "gradients",
-    "this is the sum of the weights: a meeting takes their mean": "sum",
-    "the ranks meet after steps 1, H + 1, ...: it is after steps H, 2H, ...": "early",
-    "the replicas began with different weights: index 0's are everybody's": "own start",
-    "what the optimizers remember was averaged too: it stays with its rank": "moments",
-    "what the optimizer remembers was thrown away in the meeting": "reset",
-    "only matrices met: vectors take part, too": "matrices",
+    "gradients are averaged in every step: that is DDP; average weights instead": "gradients",
+    "this is the sum of the weights: take their mean": "sum",
+    "the ranks meet after steps 1, H + 1, ...: they must meet after steps H, 2H, ...": "early",
+    "the replicas began with different weights: all begin with those of index 0": "own start",
+    "the optimizers' states were averaged too: each rank keeps its own": "moments",
+    "the optimizer's state was thrown away in the meeting": "reset",
+    "only matrices were averaged: average vectors too": "matrices",
 }
 
 
@@ -93,7 +94,8 @@ def _trained(run: Run) -> tuple[workers.Job, list[torch.Tensor], Any]:
     "weights after every step, with SGD and with AdamW",
     points=6,
     code="E",
-    diagnosis="step alone; after every H-th step each weight becomes its mean over the group",
+    diagnosis="take each step alone; after every H-th step, each weight becomes its mean over "
+    "the group",
     in_part=True,
 )
 def check_weights(run: Run) -> None:
@@ -109,7 +111,8 @@ def check_weights(run: Run) -> None:
                 run.close(
                     found[step],
                     right[step][rank],
-                    f"the weights after step {step + 1} of {name}, which meets every {EVERY}",
+                    f"the weights after step {step + 1} of {name}, with a meeting every {EVERY} "
+                    "steps",
                     rank=rank,
                     likely={why: steps[step] for why, steps in likely.items()},
                 )
@@ -117,15 +120,15 @@ def check_weights(run: Run) -> None:
                 result.outputs[rank][name]["stayed"],
                 "the parameters have moved to other memory",
                 rank=rank,
-                cause="somebody may hold them: write into them",
+                cause="others may refer to them: write into them",
             )
 
 
 @check(
-    "frozen parameters begin equal, and what an optimizer remembers stays with its rank",
+    "frozen parameters begin equal, and each rank keeps its optimizer's state",
     points=3,
     code="E",
-    diagnosis="a meeting is about weights alone",
+    diagnosis="a meeting averages only weights",
 )
 def check_state(run: Run) -> None:
     """E: first moments at the end, and a parameter without a gradient."""
@@ -139,22 +142,24 @@ def check_state(run: Run) -> None:
                 right[rank],
                 f"the first moment of {name} after the last step",
                 rank=rank,
-                likely={"it was averaged: it follows this rank's gradients": averaged[rank]},
+                likely={
+                    "it was averaged: it must follow this rank's own gradients": averaged[rank]
+                },
             )
             run.close(
                 result.outputs[rank][name]["frozen"],
                 frozen[0],
                 "a frozen parameter",
                 rank=rank,
-                likely={"it was not broadcast: replicas begin equal": frozen[rank]},
+                likely={"it was not broadcast: replicas must begin equal": frozen[rank]},
             )
 
 
 @check(
-    "2(N-1)/N·S bytes in a meeting, none between",
+    "2(N-1)/N·S bytes in a meeting, and none in between",
     points=3,
     code="B",
-    diagnosis="all-reduce the trained parameters, and nothing else, after every H-th step",
+    diagnosis="after every H-th step, all-reduce the trained parameters and nothing else",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
@@ -175,15 +180,15 @@ def check_bytes(run: Run) -> None:
                 run.equal(
                     sent,
                     fair[0] if meets else 0,
-                    f"bytes sent in step {step}, where the ranks meet every {EVERY}",
+                    f"bytes sent in step {step}, with a meeting every {EVERY} steps",
                     rank=rank,
                     likely={
-                        "half as many: float32 on the wire": fair[0] // 2,
+                        "half as many: they were sent in float32": fair[0] // 2,
                         "the frozen parameter is sent as well": stray,
                         "they meet in every step": -1 if meets else fair[0],
-                        "twice as many: moments are sent, or gradients as well": 2 * fair[0],
+                        "twice as many: moments or gradients are sent as well": 2 * fair[0],
                         "three times as many: both of Adam's moments are sent": 3 * fair[0],
-                        "nothing is sent, though it is time": 0 if meets else -1,
+                        "nothing is sent, although a meeting is due": 0 if meets else -1,
                     },
                 )
 

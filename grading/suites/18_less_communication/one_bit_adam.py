@@ -21,26 +21,26 @@ EXERCISE = Exercise(
     order=6,
     defines=("OneBitAdam",),
     hints=(
-        "Two kinds of step. In which of them are gradients averaged, and in which is it moments "
-        "that travel? Which of the two moments may a compressed step change?",
-        "Copy the gradients before you average them. After the warm-up the new first moments, "
-        "made with this rank's own gradient, go through `feedback.mean(list, group)`, and what "
-        "comes back is the first moment from then on.",
-        "`new = [b1 * m + (1 - b1) * g ...]`; in the warm-up `self.first = new` and v moves, else "
-        "`self.first = self.feedback.mean(new, self.group)`. Then the update, with "
-        "`min(steps, warmup)` in the correction of v.",
+        "There are two kinds of step. In which of them are gradients averaged, and in which are "
+        "moments sent? Which of the two moments may a compressed step change?",
+        "Copy the gradients before you average them. After the warm-up, compute the new first "
+        "moments from this rank's own gradients and pass them through `feedback.mean(list, "
+        "group)`. What it returns is the first moment from then on.",
+        "`new = [b1 * m + (1 - b1) * g ...]`; in the warm-up, `self.first = new` and v changes; "
+        "afterwards, `self.first = self.feedback.mean(new, self.group)`. Then comes the update, "
+        "with `min(steps, warmup)` in the correction of v.",
     ),
 )
 
 WORLD, STEPS, WARMUP, RATE, BETAS, EPS = 3, 7, 3, 0.1, (0.8, 0.95), 1e-8
 SHAPES = ((3, 4), (5,))
 KNOWN = {
-    "the second moment goes on after the warm-up: it is frozen": "thaws",
-    "gradients are compressed: it is the first moment that travels": "gradients",
-    "nothing is compressed: the exact mean was taken": "exact",
-    "this rank's own first moment is kept, not the mean that came back": "own moment",
-    "the correction of the second moment goes on: it is that of step w": "correction",
-    "the warm-up is a step too long: step w is its last": "long",
+    "the second moment changes after the warm-up: it must be frozen": "thaws",
+    "gradients are compressed: compress the first moment instead": "gradients",
+    "nothing is compressed: this is the exact mean": "exact",
+    "this rank's own first moment is kept: keep the mean that `feedback` returned": "own moment",
+    "the second moment's correction changes after the warm-up: keep that of step w": "correction",
+    "the warm-up is one step too long: step w is its last": "long",
 }
 
 
@@ -130,10 +130,11 @@ def _trained(run: Run) -> tuple[list[torch.Tensor], list[list[list[torch.Tensor]
 
 
 @check(
-    "weights after every step, warm and compressed",
+    "weights after every step, in the warm-up and after it",
     points=7,
     code="E",
-    diagnosis="averaged gradients while it is warm; then the first moment, by the feedback's mean",
+    diagnosis="average the gradients in the warm-up, and send the first moment through "
+    "`feedback` after it",
     in_part=True,
 )
 def check_weights(run: Run) -> None:
@@ -165,15 +166,15 @@ def check_weights(run: Run) -> None:
             found["untouched"],
             "the gradients were changed",
             rank=rank,
-            cause="average copies of them",
+            cause="average copies of the gradients",
         )
 
 
 @check(
-    "whole gradients in the warm-up, then bits",
+    "gradients in the warm-up, then only messages",
     points=4,
     code="B",
-    diagnosis="an all-reduce of the gradients, then the feedback's messages alone",
+    diagnosis="all-reduce the gradients in the warm-up; later send only the messages of `feedback`",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
@@ -197,7 +198,7 @@ def check_bytes(run: Run) -> None:
                 f"bytes sent in step {step}; the warm-up has {WARMUP}",
                 rank=rank,
                 likely={
-                    "gradients are averaged as well: after the warm-up messages alone travel":
+                    "gradients are averaged as well: after the warm-up only messages may be sent":
                         message + fair[0],
                     "whole tensors are sent after the warm-up": fair[0],
                     "messages are sent in the warm-up": message,

@@ -19,11 +19,11 @@ EXERCISE = Exercise(
     order=4,
     defines=("PowerSGD",),
     hints=(
-        "M·Q is linear in M. So what is the mean of the ranks' M·Q? And is the same true of what "
-        "`qr` makes of it?",
-        "First the mean of M·Q, then `torch.linalg.qr(p).Q` on every rank: equal numbers in, equal "
-        "numbers out. Q needs no basis. Keep this rank's own MᵀP before it is averaged: the error "
-        "is made from it.",
+        "M·Q is linear in M. So what is the mean of the ranks' M·Q? And does the same hold after "
+        "`qr`?",
+        "First take the mean of M·Q, then `torch.linalg.qr(p).Q` on every rank: equal inputs "
+        "give equal results. Q need not be orthonormal. Keep a copy of this rank's own MᵀP "
+        "before it is averaged: you need it for the error.",
         '`all_reduce(p, group, "avg")`, `p = torch.linalg.qr(p).Q`, `own = matrix.T @ p`, '
         "`self.error = matrix - p @ own.T`, `self.q` = a copy of `own`, averaged; return "
         "`p @ self.q.T`.",
@@ -32,17 +32,18 @@ EXERCISE = Exercise(
 
 WORLD, STEPS = 3, 5
 KNOWN = {
-    "nothing is fed back: add the error of the step before": "none",
+    "nothing is fed back: add the error of the previous step": "none",
     "this is the sum over the ranks: take means": "sum",
-    "P is not orthonormal: P·PᵀM is no projection then": "no basis",
-    "every rank made P orthonormal before the mean, or averaged products: average M·Q first":
+    "P is not orthonormal, so P·PᵀM is not a projection": "no basis",
+    "each rank made its own P orthonormal before the mean, or averaged the products: average M·Q "
+    "first":
         "own bases",
-    "Q begins as at the start in every step: go on from the last one": "cold",
+    "Q is the initial one in every step: begin with that of the previous step": "cold",
 }  # fmt: skip
 OF_ERRORS = {
-    "the error is taken from the mean: it is what this rank did not send": "of the mean",
+    "the error was computed from the mean: it is what this rank did not send": "of the mean",
     "there is no error": "none",
-    "every rank has a basis of its own: P is the same everywhere": "own bases",
+    "every rank has its own basis: P must be the same on all ranks": "own bases",
 }
 
 
@@ -75,7 +76,8 @@ def _thin(run: Run) -> tuple[list[list[torch.Tensor]], torch.Tensor, Any]:
     "P·Qᵀ of the mean, in every step",
     points=6,
     code="E",
-    diagnosis="the mean of M·Q, made orthonormal, is P; the mean of MᵀP is Q and starts the next",
+    diagnosis="P is the mean of M·Q, made orthonormal; Q is the mean of MᵀP, and the next step "
+    "begins with it",
     in_part=True,
 )
 def check_means(run: Run) -> None:
@@ -99,7 +101,7 @@ def check_means(run: Run) -> None:
             found["untouched"],
             "the gradient was changed",
             rank=rank,
-            cause="M is a tensor of its own",
+            cause="put M into a new tensor",
         )
 
 
@@ -107,7 +109,8 @@ def check_means(run: Run) -> None:
     "the error is what this rank did not send",
     points=4,
     code="E",
-    diagnosis="M less P times this rank's own MᵀP: nothing of it lies in the columns of P",
+    diagnosis="M minus P times the transpose of this rank's own MᵀP, which is orthogonal to the "
+    "columns of P",
 )
 def check_errors(run: Run) -> None:
     """E: after every step, on each rank by itself."""
@@ -130,7 +133,7 @@ def check_errors(run: Run) -> None:
 
 
 @check(
-    "two all-reduces of thin matrices in a step",
+    "two all-reduces of thin matrices in each step",
     points=3,
     code="B",
     diagnosis="r·rows numbers, then r·columns",
@@ -156,6 +159,6 @@ def check_bytes(run: Run) -> None:
             "Q is not averaged": sent(thin[0]),
             "whole matrices are reduced": sent(rows * columns),
             "whole matrices are reduced as well": sent(*thin, rows * columns),
-            "half as many: float32 on the wire": [n // 2 for n in sent(*thin)],
+            "half as many: they were sent in float32": [n // 2 for n in sent(*thin)],
         },
     )

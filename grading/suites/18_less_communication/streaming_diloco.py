@@ -23,25 +23,26 @@ EXERCISE = Exercise(
     hints=(
         "Write down, for H = 4, two fragments and a delay of 2, after which steps each fragment "
         "begins and ends. What must a meeting remember between the two?",
-        "Keep a list of what is under way: when it is due, which fragment, the differences, and "
-        "the `Work` of each. The differences are new tensors, so that training goes on without "
-        "changing them. Take from the front of the list while its first is due.",
-        "At the end of a meeting: wait, `anchor.grad = way` for its fragment, `outer.step()`, "
-        "`outer.zero_grad()` so that the others' momentum stays, and "
-        "`parameter.lerp_(anchor, 1 - keep)`.",
+        "Keep a list of the meetings under way: when each is due, which fragment it is, the "
+        "differences, and their `Work`. Store the differences in new tensors, so that training "
+        "does not change them. While the first meeting in the list is due, take it out and end "
+        "it.",
+        "At the end of a meeting, wait, set `anchor.grad` for its fragment to the averaged "
+        "differences, and call `outer.step()` and `outer.zero_grad()`, so that the other "
+        "fragments' momentum stays. Then call `parameter.lerp_(anchor, 1 - keep)`.",
     ),
 )
 
 WORLD, EVERY, FRAGMENTS = 3, 4, ((0, 3), (2, 1))
 WAYS = ((0, 0.0), (1, 0.5), (3, 0.25))  # delay and share
 KNOWN = {
-    "all fragments meet after the same step: fragment f is f·H/F steps later": "in phase",
-    "the difference was taken when the meeting ended: it is that of its begin": "late look",
-    "the share is not counted: keep · w + (1 - keep) · θ": "no share",
-    "the share is the wrong way round: keep is the share of w": "share turned",
-    "the outer optimizer has forgotten its momentum: make it once": "forgets",
-    "the outer step goes the wrong way: the gradient is θ - w": "sign",
-    "the differences are added up: take their mean": "sum of ways",
+    "all fragments meet after the same step: fragment f must meet f·H//F steps later": "in phase",
+    "the difference was taken when the meeting ended: take it when the meeting begins": "late look",
+    "`keep` is ignored: the weights become keep · w + (1 - keep) · θ": "no share",
+    "the shares are swapped: `keep` is the share of w": "share turned",
+    "the outer optimizer has lost its momentum: make it only once": "forgets",
+    "the outer step goes in the wrong direction: the gradient is θ - w": "sign",
+    "this is the sum of the differences: take their mean": "sum of ways",
 }
 
 
@@ -83,11 +84,11 @@ def _trained(run: Run) -> tuple[workers.Job, Any]:
 
 
 @check(
-    "weights after every step, with three delays and shares",
+    "weights after every step, with three delays and three values of keep",
     points=8,
     code="E",
-    diagnosis="each fragment begins in its own phase, with what the weights are then, and takes "
-    "its outer step `delay` steps later",
+    diagnosis="each fragment begins after its own step, with the weights of that moment, and "
+    "takes its outer step `delay` steps later",
     in_part=True,
 )
 def check_weights(run: Run) -> None:
@@ -115,8 +116,7 @@ def check_weights(run: Run) -> None:
                 run.close(
                     found[step],
                     right[step][rank],
-                    f"the weights after step {step + 1}, with a delay of {delay} and a share of "
-                    f"{keep}",
+                    f"the weights after step {step + 1}, with a delay of {delay} and keep = {keep}",
                     rank=rank,
                     likely={why: steps[step] for why, steps in likely.items()},
                 )
@@ -153,14 +153,14 @@ def check_bytes(run: Run) -> None:
                     rank=rank,
                     likely={
                         "all fragments meet at once": sum(_sent(n, rank) for n in every),
-                        "nothing is sent, though a fragment is due": 0 if counts else -1,
-                        "half as many: float32 on the wire": fair[0] // 2,
+                        "nothing is sent, although a fragment is due": 0 if counts else -1,
+                        "half as many: they were sent in float32": fair[0] // 2,
                     },
                 )
 
 
 @check(
-    "nobody waits for a meeting before its end",
+    "no rank waits for a meeting before its end",
     points=3,
     code="O",
     diagnosis="begin with async_op=True, and wait `delay` steps later",
@@ -183,8 +183,8 @@ def check_order(run: Run) -> None:
                     f"whether a call is under way after step {step}, with a delay of {delay}",
                     rank=rank,
                     likely={
-                        "it was waited for too early: the mean travels while steps are made": False,
-                        "it was begun too early, or is waited for too late": True,
+                        "it waits too early: training must go on during the all-reduce": False,
+                        "the meeting began too early, or the wait comes too late": True,
                     },
                 )
 

@@ -14,7 +14,7 @@ from course_lib.parallel import newton_schulz
 EXERCISE = Exercise(
     name="muon",
     lesson="19_matrix_optimizers",
-    title="Muon on one device: whose matrices, which scale",
+    title="Muon on one device: parameters and scale",
     core=True,
     minutes=25,
     order=2,
@@ -22,14 +22,15 @@ EXERCISE = Exercise(
     library=("parallel.newton_schulz",),
     own=("torch.optim.Muon",),
     hints=(
-        "Two parameters of the same shape may need different optimizers: a linear layer's weight "
-        "and an embedding's. So shapes alone do not decide; walk through the modules.",
-        "Collect the ids of what lies outside first: parameters of embeddings and of `ends`. Then "
-        "go through `model.parameters()`, which names a shared parameter once. In `step`, G is "
-        "never written to: `direction = G + momentum * M` makes a new tensor.",
+        "Two parameters of the same shape may need different optimizers, such as the weights of "
+        "a linear layer and of an embedding. So shapes alone do not decide; go through the "
+        "modules.",
+        "First collect the ids of the parameters that Muon must not get: those of embeddings and "
+        "of `ends`. Then go through `model.parameters()`, which yields a shared parameter once. "
+        "In `step`, never write to G: `direction = G + momentum * M` makes a new tensor.",
         "`moment.mul_(mu).add_(grad)`; `scale = max(1, rows / columns) ** 0.5`, where a linear "
-        "layer's weight has (outputs, inputs); `w.mul_(1 - lr * decay)`, then `w.add_(O, alpha=-lr "
-        "* scale)`. Leave out parameters whose `grad` is None.",
+        "layer's weight has (outputs, inputs); `w.mul_(1 - lr * decay)`, then `w.add_(O, "
+        "alpha=-lr * scale)`. Skip parameters whose `grad` is None.",
     ),
 )
 
@@ -141,16 +142,16 @@ def updated(
 
 SLIPS = {
     "the scale for the shape is missing": "none",
-    "rows and columns are exchanged in the scale": "transposed",
+    "rows and columns are swapped in the scale": "transposed",
     "the scale is below 1 for a wide matrix: max(1, rows/columns)": "below",
-    "the scale is the one by rms, not the task's": "rms",
+    "this is the scale that matches AdamW's RMS, not the one in the task": "rms",
     "the square root of the scale is missing": "root",
-    "Nesterov's look ahead is missing: G + μ·M, not M": "plain",
-    "momentum is a running mean: the task adds G whole": "mean",
-    "the gradient was made orthogonal, then averaged: momentum comes first": "first",
+    "Nesterov's look-ahead is missing: D is G + μ·M, not M": "plain",
+    "momentum is a running mean: the task adds all of G": "mean",
+    "the gradient was made orthogonal and then averaged: momentum comes first": "first",
     "weight decay is missing": "undecayed",
-    "weight decay was not multiplied by the rate": "whole",
-    "weight decay went into the direction: it is taken off the weight": "inside",
+    "weight decay was not multiplied by the learning rate": "whole",
+    "weight decay was added to the direction: it must shrink the weight instead": "inside",
 }
 
 
@@ -170,7 +171,7 @@ def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], dict[str, Any]]:
     "matrices inside the network, and everything else",
     points=4,
     code="E",
-    diagnosis="a shape of two dimensions is not enough: where is the parameter used?",
+    diagnosis="two dimensions are not enough: it also matters where the parameter is used",
 )
 def check_parameters(run: Run) -> None:
     """E: embeddings, an output layer, norms, a convolution, shared and frozen weights."""
@@ -183,7 +184,7 @@ def check_parameters(run: Run) -> None:
                 "tokens.weight": "an embedding's rows belong to tokens",
                 "places.weight": "an embedding's rows belong to positions",
                 "output.weight": "the output layer is one of `ends`",
-                "patches.weight": "three dimensions are no matrix",
+                "patches.weight": "a tensor of three dimensions is not a matrix",
             }.get(name, "it is frozen" if "frozen" in name else "it is a vector")
             run.true(name in inside, f"Muon was given {name}", cause=cause)
         run.equal(matrices, inside, "Muon's list")
@@ -207,7 +208,7 @@ def check_parameters(run: Run) -> None:
     "the update, for wide, tall and square matrices",
     points=6,
     code="E",
-    diagnosis="the two formulas of the task, one after the other",
+    diagnosis="the formulas of the task, in their order",
 )
 def check_update(run: Run) -> None:
     """E: four updates in float64, one matrix without a gradient in two of them."""
@@ -222,16 +223,18 @@ def check_update(run: Run) -> None:
 
 
 @check(
-    "one tensor of state for each matrix, and nothing else is touched",
+    "one tensor of state for each matrix, and nothing else is changed",
     points=2,
     code="M",
-    diagnosis="keep M alone; change weights in place, and gradients not at all",
+    diagnosis="keep only M, change weights in place, and do not change gradients",
 )
 def check_state(run: Run) -> None:
     """M: elements kept between steps; gradients and places of weights."""
     start, _, found = _case(run)
-    run.true(found["untouched"], "a gradient has changed", cause="make the direction a new tensor")
-    run.true(found["stayed"], "a weight has moved", cause="change it in place")
+    run.true(
+        found["untouched"], "a gradient has changed", cause="write the direction to a new tensor"
+    )
+    run.true(found["stayed"], "a weight has moved to other memory", cause="change it in place")
     run.at_most(
         found["kept"],
         sum(w.numel() for w in start),

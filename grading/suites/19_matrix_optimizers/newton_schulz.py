@@ -20,10 +20,10 @@ EXERCISE = Exercise(
     hints=(
         "What does one step do to a matrix that has only one element? Try 0.1, then 0.9. Why must "
         "the largest singular value not be above 1 at the beginning?",
-        "The norm of all elements is at least the largest singular value, so divide by it. Of the "
-        "two products X·Xᵀ and Xᵀ·X take the smaller one: transpose a tall matrix first.",
-        "`gram = x @ x.T`, then `x = a * x + (b * gram + c * gram @ gram) @ x`, in a loop. Keep in "
-        "a variable whether you transposed.",
+        "The Frobenius norm is at least the largest singular value, so divide by it. Of the two "
+        "products X·Xᵀ and Xᵀ·X, take the smaller one: transpose a tall matrix first.",
+        "`gram = x @ x.T`, then `x = a * x + (b * gram + c * gram @ gram) @ x`, in a loop. "
+        "Remember in a variable whether you transposed.",
     ),
 )
 
@@ -60,11 +60,11 @@ def through(matrix: torch.Tensor, steps: int, how: str = "") -> torch.Tensor:
 
 
 SLIPS = {
-    "not divided by its norm: large singular values run away": "none",
-    "divided by the largest singular value: the rule is the norm of all elements": "spectral",
+    "the matrix was not divided by its norm, so large singular values diverge": "none",
+    "divided by the largest singular value: divide by the Frobenius norm instead": "spectral",
     "the coefficients are those of the cubic iteration": "cubic",
-    "A stands where A·A should": "square",
-    "singular values are exactly 1: the iteration was not made": "exact",
+    "A is used in place of A·A": "square",
+    "all singular values are exactly 1: compute the iteration instead": "exact",
 }
 
 
@@ -79,7 +79,7 @@ def _compare(run: Run, matrices: Matrices, steps: int, terms: int = 60) -> Any:
         if isinstance(made, torch.Tensor) and made.shape == matrix.T.shape != matrix.shape:
             run.fail(
                 f"a matrix of shape {tuple(matrix.shape)} came back as {tuple(made.shape)}",
-                cause="it was transposed, and not transposed back",
+                cause="it was transposed but not transposed back",
             )
         what = f"{steps} steps for a matrix of shape {tuple(matrix.shape)}"
         run.close(made, through(matrix, steps).to(matrix.dtype), what, likely=likely, terms=terms)
@@ -93,7 +93,7 @@ def _shapes(run: Run) -> list[tuple[int, int]]:
 
 
 @check(
-    "the iteration, on wide, square and tall matrices",
+    "the iteration on wide, square and tall matrices",
     points=4,
     code="E",
     diagnosis="divide by the norm, then a·X + (b·A + c·A·A)·X in each step",
@@ -105,7 +105,7 @@ def check_values(run: Run) -> None:
         _compare(run, matrices, steps)
 
 
-@check("its size does not count, and no step at all", points=2, code="E")
+@check("matrices of any scale, and zero steps", points=2, code="E")
 def check_scale(run: Run) -> None:
     """E: very large and very small matrices; steps = 0."""
     matrix = run.random((4, 7))
@@ -127,17 +127,17 @@ def check_zeros(run: Run) -> None:
     run.close(
         found[0],
         zeros,
-        "what came of zeros",
+        "the result for a matrix of zeros",
         likely={"0/0 is NaN: divide by at least 1e-7": zeros / 0},
     )
     run.true(
         bool((found[1].abs() < 0.1).all()),
-        "elements of 1e-12 became an update of full size",
+        "a matrix with elements of 1e-12 became an update of full size",
         cause="divide by at least 1e-7",
     )
 
 
-@check("dtype stays, and what is given", points=2, code="E")
+@check("the dtype is kept, and the input is not changed", points=2, code="E")
 def check_dtype(run: Run) -> None:
     """E: float32; the argument is looked at afterwards."""
     found = _compare(run, [run.random((4, 9), torch.float32)], 3, terms=400)
@@ -145,10 +145,10 @@ def check_dtype(run: Run) -> None:
 
 
 @check(
-    "the shorter side's Gram matrix: no operation too many",
+    "no more operations than the rule allows",
     points=2,
     code="M",
-    diagnosis="transpose a tall matrix first; A·A costs less than A·(A·X)",
+    diagnosis="use the Gram matrix of the shorter side; A·A costs less than A·(A·X)",
 )
 def check_operations(run: Run) -> None:
     """M: multiplications and additions, counted by torch."""
@@ -160,5 +160,5 @@ def check_operations(run: Run) -> None:
             operations,
             limit,
             f"the operations for a matrix of {shape}",
-            cause="the Gram matrix is that of the longer side",
+            cause="this is the Gram matrix of the longer side: transpose first",
         )

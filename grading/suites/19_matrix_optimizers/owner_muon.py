@@ -15,22 +15,23 @@ from course_lib.parallel import choose_owners as by_cost
 EXERCISE = Exercise(
     name="owner_muon",
     lesson="19_matrix_optimizers",
-    title="One owner for each matrix: there, Newton-Schulz, and back",
+    title="One owner for each matrix",
     core=True,
     minutes=50,
     order=3,
     defines=("choose_owners", "owner_muon"),
     library=("comm", "parallel.Cut", "parallel.newton_schulz", "parallel.newton_schulz_flops"),
     hints=(
-        "All ranks know all cuts, so all of them know who has what, who needs what, and how many "
-        "elements come from whom: no counts have to be sent.",
-        "What goes to one owner must lie together: order the matrices by owner. What arrives lies "
-        "by sender, then by matrix; write each part to its range of the flat whole matrix. The way "
-        "back is the same list of places, and both lists of sizes change roles.",
-        "`going[j] = sum(directions[n].numel() for n in owned[j])`, `coming[i] = sum(cuts[n]"
-        ".count(i) for n in mine)`. `all_to_all(arrived, sent, group, coming, going)`, and back "
-        "`all_to_all(home, back, group, going, coming)`. Without matrices of its own a rank still "
-        "makes both calls, with tensors of no elements.",
+        "All ranks know all cuts. So every rank can compute which pieces each rank has and "
+        "needs, and how many elements it gets from each: no counts have to be sent.",
+        "All pieces for one owner must lie together, so order the matrices by owner. What an "
+        "owner receives is ordered by sender, then by matrix; write each piece to its range of "
+        "the flat whole matrix. On the way back, use the same list of places, and swap the two "
+        "lists of sizes.",
+        "`going[j] = sum(directions[n].numel() for n in owned[j])`, `coming[i] = "
+        "sum(cuts[n].count(i) for n in mine)`. Call `all_to_all(arrived, sent, group, coming, "
+        "going)`, and for the way back `all_to_all(home, back, group, going, coming)`. A rank "
+        "that owns no matrix still makes both calls, with empty tensors.",
     ),
 )
 
@@ -129,12 +130,13 @@ def _compare(run: Run, case: Case, steps: int = 5) -> Any:
                 rank=rank,
                 terms=100,
                 likely={
-                    "the update of a piece is not the piece of the update: Newton-Schulz saw this "
-                    "piece alone": newton_schulz(row, steps).view(-1) if len(mine) else mine,
-                    "it came back as it was sent": mine,
-                    "the pieces were put together in another order":
+                    "Newton-Schulz ran on this piece alone: the update of a piece is not the "
+                    "piece of the update":
+                        newton_schulz(row, steps).view(-1) if len(mine) else mine,
+                    "the piece came back as it was sent": mine,
+                    "the pieces were put together in the wrong order":
                         piece(newton_schulz(mixed, steps), bounds),
-                    "it was given elements at another place": whole.reshape(-1)[: len(mine)],
+                    "these are other elements of the matrix": whole.reshape(-1)[: len(mine)],
                 },
             )  # fmt: skip
         run.true(found["kept"], "a direction that was given has changed", rank=rank)
@@ -150,10 +152,10 @@ def loads(shapes: Sequence[Shape], owners: Sequence[int], parts: int) -> list[in
 
 
 @check(
-    "each rank has its pieces of one process's results",
+    "each rank gets its pieces of the single-process results",
     points=6,
     code="E",
-    diagnosis="whole matrices at their owners; ranges say where a piece lies",
+    diagnosis="owners need whole matrices; the ranges say where each piece lies",
     in_part=True,
 )
 def check_values(run: Run) -> None:
@@ -172,10 +174,10 @@ def check_alone(run: Run) -> None:
 
 
 @check(
-    "more ranks than matrices: who owns nothing takes part",
+    "more ranks than matrices: a rank that owns none still takes part",
     points=2,
     code="H",
-    diagnosis="both all-to-alls are for all ranks, also with tensors of no elements",
+    diagnosis="all ranks make both all-to-alls, if necessary with empty tensors",
 )
 def check_idle(run: Run) -> None:
     """H: two matrices on 4 ranks; a matrix of which a rank has nothing."""
@@ -183,10 +185,10 @@ def check_idle(run: Run) -> None:
 
 
 @check(
-    "the busiest owner has little more than the others",
+    "the owners' operations are balanced",
     points=4,
     code="M",
-    diagnosis="count operations, not matrices; the most expensive first",
+    diagnosis="count operations, not matrices, and begin with the most expensive",
 )
 def check_balance(run: Run) -> None:
     """M: lists of shapes in which the number of matrices or of elements misleads."""
@@ -204,13 +206,16 @@ def check_balance(run: Run) -> None:
     run.equal(found.outputs[1], found.outputs[0], "the owners on rank 1")
     for (shapes, parts), owners in zip(questions, found.outputs[0], strict=True):
         fits = len(owners) == len(shapes) and set(owners) <= set(range(parts))
-        run.true(fits, f"{owners} are no owners of {len(shapes)} matrices in {parts} parts")
+        run.true(
+            fits, f"{owners} is not a list of owners for {len(shapes)} matrices and {parts} parts"
+        )
         best = max(loads(shapes, by_cost([newton_schulz_flops(s) for s in shapes], parts), parts))
         even = [n % parts for n in range(len(shapes))]
         elements = by_cost([r * c for r, c in shapes], parts)
         cause = {
-            tuple(even): "dealt out by count: one large matrix costs more than many small ones",
-            tuple(elements): "balanced by elements: operations grow with r²·c",
+            tuple(even): "the matrices are balanced by count: one large matrix costs more than "
+            "many small ones",
+            tuple(elements): "the matrices are balanced by elements: operations grow with r²·c",
         }.get(tuple(owners), "")
         load = max(loads(shapes, owners, parts))
         if not cause and len(set(owners)) == 1 < min(parts, len(shapes)):
@@ -219,10 +224,11 @@ def check_balance(run: Run) -> None:
 
 
 @check(
-    "two all-to-alls, and nothing that nobody needs",
+    "two all-to-alls, and no unnecessary elements",
     points=3,
     code="B",
-    diagnosis="pieces go to one owner, and results to those whose pieces they are",
+    diagnosis="send each piece only to its owner, and each result only to the rank that has the "
+    "piece",
 )
 def check_bytes(run: Run) -> None:
     """B: calls and bytes of every rank, from the ledger."""
@@ -239,7 +245,9 @@ def check_bytes(run: Run) -> None:
         wanted.append(8 * (there + back))
         everywhere.append(8 * 2 * sum(own))  # to both others
     run.bytes(
-        result, wanted, likely={"every rank was sent every matrix: one owner needs it": everywhere}
+        result,
+        wanted,
+        likely={"every matrix was sent to every rank: only its owner needs it": everywhere},
     )
     for rank, ledger in enumerate(result.ledgers):
         calls = [event.op for event in ledger.calls()]
@@ -256,7 +264,7 @@ def check_bytes(run: Run) -> None:
     "each matrix is computed once",
     points=2,
     code="M",
-    diagnosis="Newton-Schulz for one's own matrices only",
+    diagnosis="each rank runs Newton-Schulz only for its own matrices",
 )
 def check_operations(run: Run) -> None:
     """M: operations of each rank, counted by torch."""
@@ -270,5 +278,5 @@ def check_operations(run: Run) -> None:
             limit,
             "the operations of this rank",
             rank=rank,
-            cause="it makes the updates of other owners, too",
+            cause="it also computes updates of other owners",
         )

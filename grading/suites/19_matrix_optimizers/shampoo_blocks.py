@@ -11,19 +11,19 @@ from course_lib.grade.suite import Exercise, Run, check
 EXERCISE = Exercise(
     name="shampoo_blocks",
     lesson="19_matrix_optimizers",
-    title="Shampoo in blocks, dealt out to ranks",
+    title="Shampoo in blocks over the ranks",
     core=False,
     minutes=35,
     order=5,
     defines=("ShampooBlocks", "inverse_root"),
     hints=(
-        "Which rank needs L and R of a block? What does every rank need, and how can each of them "
-        "compute, without a message, which blocks the others have and how large they are?",
-        "Power -1/4 of a symmetric matrix: the same eigenvectors, eigenvalues to that power "
-        "(`torch.linalg.eigh`). For the exchange pad each rank's flat updates to those of the rank "
-        "with most; one all-gather.",
-        "Keep the list of (row slice, column slice) of all blocks; `blocks[i::N]` are those of "
-        "index i. After the all-gather, row i has the updates of these, one after the other.",
+        "Which rank needs L and R of a block? What does every rank need? And how can it compute, "
+        "without a message, which blocks the others have and how large they are?",
+        "The power -1/4 of a symmetric matrix has the same eigenvectors, and its eigenvalues are "
+        "raised to that power (`torch.linalg.eigh`). For the exchange, pad each rank's flat "
+        "updates to the length of the longest, and make one all-gather.",
+        "Keep a list with (row slice, column slice) of all blocks; `blocks[i::N]` are those of "
+        "index i. After the all-gather, row i holds their updates one after another.",
     ),
 )
 
@@ -103,11 +103,11 @@ def one_process(
 
 
 SLIPS = {
-    "the matrix was not cut: L and R are those of a block": "whole",
-    "L and R are those of the last step alone: they add up": "last",
-    "L and R got this step's gradient after they were used": "before",
-    "the power is -1/2: there are two roots, of -1/4 each": "half",
-    "the power is 1/4: it is -1/4": "plus",
+    "the matrix was not cut: L and R belong to single blocks": "whole",
+    "L and R are those of the last step alone: sum them over the steps": "last",
+    "L and R were used before this step's gradient was added": "before",
+    "the power is -1/2: each of the two roots has the power -1/4": "half",
+    "the power is 1/4: it must be -1/4": "plus",
     "R is missing": "left",
 }
 
@@ -119,7 +119,7 @@ def _compare(run: Run, shape: tuple[int, int], block: int, world: int, steps: in
     result = run(drive, inputs, world=world)
     wanted = one_process(gradients, block)
     wrong = {why: one_process(gradients, block, how) for why, how in SLIPS.items()}
-    wrong["ε is not where L and R begin"] = one_process(gradients, block, first=1e-12)
+    wrong["L and R do not begin as ε·1"] = one_process(gradients, block, first=1e-12)
     for rank, found in enumerate(result.outputs):
         for step, update in enumerate(wanted):
             run.close(
@@ -141,8 +141,8 @@ def check_root(run: Run) -> None:
     matrix = half @ half.T + torch.eye(5).double()
     likely = {
         "the power is -1/2": root(matrix, -0.5),
-        "the power is 1/4: it is -1/4": root(matrix, 0.25),
-        "each element to the power -1/4, not the matrix": matrix.abs() ** -0.25,
+        "the power is 1/4: it must be -1/4": root(matrix, 0.25),
+        "this is the power -1/4 of each element, not of the matrix": matrix.abs() ** -0.25,
     }
     found = run(drive_root, {"matrix": matrix}).outputs[0]
     run.close(found, root(matrix, -0.25), "the root", likely=likely, terms=10_000)
@@ -152,7 +152,7 @@ def check_root(run: Run) -> None:
     "updates of three steps, in blocks of unequal sizes",
     points=5,
     code="E",
-    diagnosis="the three formulas of the task, block by block",
+    diagnosis="apply the three formulas of the task to each block",
     in_part=True,
 )
 def check_updates(run: Run) -> None:
@@ -168,10 +168,10 @@ def check_few(run: Run) -> None:
 
 
 @check(
-    "L and R of one's own blocks, and of no others",
+    "a rank keeps L and R of its own blocks only",
     points=3,
     code="M",
-    diagnosis="keep the sums of blocks k with k % N equal to the index",
+    diagnosis="keep the sums of the blocks k with k % N equal to the rank's index",
 )
 def check_state(run: Run) -> None:
     """M: elements that each rank keeps between steps."""
@@ -191,10 +191,10 @@ def check_state(run: Run) -> None:
 
 
 @check(
-    "one collective, each update sent to others once",
+    "one collective, and each update is sent to the others once",
     points=3,
     code="B",
-    diagnosis="an all-gather of updates, padded to those of the rank with most",
+    diagnosis="all-gather the updates, padded to the length of the longest",
 )
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger."""
@@ -207,12 +207,12 @@ def check_bytes(run: Run) -> None:
         calls = len(ledger.calls())
         run.equal(
             calls, 3, "the number of collectives in three steps", rank=rank,
-            likely={"one for each block": 3 * len(counts)},
+            likely={"one collective for each block": 3 * len(counts)},
         )  # fmt: skip
         run.at_most(
             ledger.sent(),
             3 * 2 * 8 * most,
             "bytes sent in three steps",
             rank=rank,
-            cause="an all-reduce of whole matrices sends zeros, too: gather the updates",
+            cause="an all-reduce of whole matrices sends zeros as well: gather the updates",
         )

@@ -12,19 +12,20 @@ from course_lib.parallel import newton_schulz
 EXERCISE = Exercise(
     name="sharded_newton_schulz",
     lesson="19_matrix_optimizers",
-    title="Newton-Schulz on a shard: only Gram matrices travel",
+    title="Newton-Schulz on a shard: send only Gram matrices",
     core=False,
     minutes=20,
     order=4,
     library=("comm", "parallel.newton_schulz"),
     hints=(
-        "Write X as [X₀ X₁ X₂], three blocks of columns. What is X·Xᵀ, in terms of the blocks? And "
-        "which part of P·X does a rank need P for?",
-        "X·Xᵀ = Σ Xᵢ·Xᵢᵀ: each rank makes its product, and one all-reduce adds them up. The "
-        "polynomial of the Gram matrix is then the same on every rank, and multiplies each part by "
-        "itself. The norm is a sum of squares.",
-        "Rows that are cut are the columns of the transpose: begin with `part.T if dim == 0 else "
-        "part`. Transposed, the whole matrix may be tall; the iteration does not mind.",
+        "Write X as [X₀ X₁ X₂], three blocks of columns. What is X·Xᵀ in terms of the blocks? "
+        "And if P is a matrix that every rank has, which part of P·X can each rank compute alone?",
+        "X·Xᵀ = Σ Xᵢ·Xᵢᵀ: each rank computes its product, and one all-reduce sums them. The "
+        "polynomial of the Gram matrix is then the same on every rank, and each rank multiplies "
+        "its own part by it. The squared norm is a sum over the ranks.",
+        "If the rows are cut, they are the columns of the transpose: begin with `part.T if dim "
+        "== 0 else part`. The whole matrix may then be tall, but the iteration gives the same "
+        "result.",
     ),
 )
 
@@ -79,13 +80,14 @@ def _compare(
             rank=rank,
             terms=terms,
             likely={
-                "Newton-Schulz saw this part alone: its Gram matrix is only a term of the sum":
+                "Newton-Schulz ran on this part alone: its Gram matrix is only one term of the "
+                "sum":
                     newton_schulz(parts[rank], steps) if parts[rank].numel() else parts[rank],
-                "the Gram matrices were not added up": alone(parts[rank], norm, dim, steps),
-                "the mean of the Gram matrices was taken: they add up": mean[rank],
-                "the norm is that of this part alone, another number on each rank":
+                "the Gram matrices were not summed": alone(parts[rank], norm, dim, steps),
+                "this is the mean of the Gram matrices: take their sum": mean[rank],
+                "the norm is that of this part alone, so it differs from rank to rank":
                     uneven[rank],
-                "it was not divided by the norm": raw[rank],
+                "the matrix was not divided by its norm": raw[rank],
             } if world > 1 else {},
         )  # fmt: skip
         run.true(found["kept"], "the part that was given has changed", rank=rank)
@@ -98,7 +100,7 @@ def _sizes(run: Run, world: int, least: int = 1) -> list[int]:
 
 
 @check(
-    "parts of rows and of columns, the longer side cut",
+    "parts of rows and of columns, with the longer side cut",
     points=5,
     code="E",
     diagnosis="the Gram matrix of the side that is not cut is a sum over the ranks",
@@ -113,10 +115,10 @@ def check_values(run: Run) -> None:
 
 
 @check(
-    "the shorter side cut, an empty part, one rank, one step",
+    "the shorter side cut, an empty part, a single rank, a single step",
     points=3,
     code="E",
-    diagnosis="the same formula, whichever side is longer",
+    diagnosis="the formula is the same, whichever side is longer",
 )
 def check_shapes(run: Run) -> None:
     """E: a cut along the rows of a wide matrix, and what else there is."""
@@ -128,10 +130,10 @@ def check_shapes(run: Run) -> None:
 
 
 @check(
-    "zeros on one rank, and on all",
+    "zeros on one rank, and on all ranks",
     points=2,
     code="E",
-    diagnosis="divide by the whole matrix's norm, or by 1e-7",
+    diagnosis="divide by the norm of the whole matrix, or by 1e-7",
 )
 def check_zeros(run: Run) -> None:
     """E: a part without a gradient; a matrix of zeros."""
@@ -161,7 +163,7 @@ def check_bytes(run: Run) -> None:
                 "the list of collectives, with their bytes,",
                 rank=rank,
                 likely={
-                    "the Gram matrix is that of the side that is cut":
+                    "this is the Gram matrix of the side that is cut: use the other one":
                         [("all_reduce", 8), *[("all_reduce", 8 * 225)] * 5],
                 },
             )  # fmt: skip
