@@ -16,9 +16,11 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     import atexit
 
     from course_lib.grade.magic import GradeMagics
+    from course_lib.ranks.magic.first_line import refuse_below_the_first_line
     from course_lib.ranks.magic.magic import RanksMagics
 
     ranks = RanksMagics(shell)
     shell.register_magics(ranks, GradeMagics(shell, ranks.server))
+    refuse_below_the_first_line(shell, ("ranks", "torchrun", "grade"))
     shell.push(ranks.names())
     atexit.register(ranks.close)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import json
 import os
 import sys
@@ -48,6 +49,9 @@ TOO_MANY_HINTS = "That was the last hint; the lesson's notebook has the idea ste
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code and never raises."""
     args = argparse.Namespace()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a ★ that a terminal has not becomes a question
+            stream.reconfigure(errors="replace")
     try:
         args = _parser().parse_args(argv)
         code: int = args.do(args)

@@ -1,8 +1,8 @@
 """The one room that knows both a model and a parallelism."""
 
+from course_lib.trace.readers.steps import read_steps as read_log
 from course_lib.train.command.check import ConfigError, check
 from course_lib.train.command.config import RunConfig
-from course_lib.train.command.log import read_log
 from course_lib.train.command.problems import find_problems
 from course_lib.train.copies import tensor_copies
 from course_lib.train.grad_norm import clip_grad_norm_nd, grad_norm_nd

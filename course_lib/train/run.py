@@ -27,11 +27,13 @@ import torch
 from course_lib.comm import Group
 from course_lib.comm.start import start_from_environment
 from course_lib.trace import Refusal
+from course_lib.trace.hangs.lost import lost_peer
 from course_lib.train.command.agent import end_with_agent
 from course_lib.train.command.check import check, refuse_without_room
 from course_lib.train.command.config import RunConfig
+from course_lib.train.command.folder import last_checkpoint
 from course_lib.train.command.full_disk import full_disk
-from course_lib.train.command.launch import launch
+from course_lib.train.command.launch import SIGNALLED, launch
 from course_lib.train.command.other_tools.deepspeed import read_deepspeed
 from course_lib.train.command.other_tools.print_as import PRINT_AS
 from course_lib.train.loop import train
@@ -126,7 +128,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(PRINT_AS[asked.print_as](config))
         return 0
     if asked.launch and world is None and not asked.check:
-        return launch([word for word in words if word != "--launch"], config.world)
+        return _launched([word for word in words if word != "--launch"], config)
     if asked.check or (world is None and config.world > 1):
         print(f"this run is possible on {config.world} ranks:\n{config.command()}")
         start = "start it with that line, or with --launch: each rank is a process"
@@ -136,8 +138,26 @@ def main(words: Sequence[str] | None = None) -> int:
     except Refusal as error:
         return _refuse(str(error), rank, 2)
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
-    with start_from_environment() as group:
-        return _train(config, group)
+    try:
+        with start_from_environment() as group:
+            return _train(config, group)
+    except KeyboardInterrupt:  # the terminal sends it to every process: torchrun says so once
+        return 130
+    except RuntimeError as error:
+        if not lost_peer(str(error)):
+            raise
+        print(f"rank {rank} has lost its connection to a rank that ended", file=sys.stderr)
+        return 1
+
+
+def _launched(words: Sequence[str], config: RunConfig) -> int:
+    """Runs the command on ranks of this machine; says what can be gone on from if it was ended."""
+    code = launch(words, config.world)
+    saved = last_checkpoint(Path(config.folder)) if code > SIGNALLED and config.folder else 0
+    if saved:
+        again = f"the checkpoint of step {saved} is whole: start the same line with --resume"
+        print(again, file=sys.stderr, flush=True)
+    return code
 
 
 def _train(config: RunConfig, group: Group) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -293,6 +294,17 @@ def test_the_command_as_a_process(tmp_path: Path, untouched: Path) -> None:
     assert "Nothing is written yet" in done.stdout
     assert done.stderr == ""
     assert json.loads((tmp_path / "card.json").read_text())["status"] == "not_written"
+
+
+def test_a_terminal_without_stars(tmp_path: Path) -> None:
+    """In a locale of ASCII alone the list stays a list."""
+    done = subprocess.run(
+        [sys.executable, "-m", "course_lib.grade.cli", "list"],
+        cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.startswith("? 00_ranks")
 
 
 def test_half_an_answer_gets_its_points(tmp_path: Path) -> None:

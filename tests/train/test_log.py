@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
 
-from course_lib.train.command.log import JsonLines, TensorBoard, read_log
+from course_lib.train import read_log
+from course_lib.train.command.log import JsonLines, TensorBoard
 from course_lib.train.command.progress import Progress
 
 
@@ -28,6 +30,18 @@ def test_lines_of_steps_made_again_go(tmp_path: Path) -> None:
     again.add(row(3, 2.0))
     again.close()
     assert read_log(path) == [row(1), row(2), row(3, 2.0)]
+
+
+def test_lines_that_are_no_rows_take_no_others_along(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    whole = "".join(f"{json.dumps(row(step))}\n" for step in (1, 2, 3))
+    path.write_bytes(b'\xff\xfe\n3\n[1]\n{}\n{"step": null}\n' + whole.encode() + b"\0" * 9)
+    assert read_log(path) == [row(1), row(2), row(3)]
+    log = JsonLines(path, 2)
+    assert log.cut == 1
+    log.close()
+    assert read_log(path) == [row(1), row(2)]
+    assert read_log(tmp_path / "none.jsonl") == []
 
 
 def test_progress_in_a_terminal_and_in_a_file() -> None:

@@ -12,6 +12,7 @@ from course_lib.comm.matching import Deadlock, Difference
 from course_lib.grade import faults
 from course_lib.grade.faults import Fault
 from course_lib.ranks.pool import autopsy
+from course_lib.trace.hangs.lost import lost_peer
 
 if TYPE_CHECKING:
     from course_lib.grade.judge.view import RankView
@@ -81,7 +82,7 @@ def of_ended(ranks: Sequence[RankView], path: str) -> Fault:
         if view.answer.get("tampering"):
             return _tampering(view)
     found = [_of_rank(view) for view in ranks if view.state in ("raised", "killed")]
-    origin = [fault for fault in found if not autopsy.LOST.search(fault.message)] or found
+    origin = [fault for fault in found if not lost_peer(fault.message)] or found
     first = min(origin, key=lambda fault: FIRST.index(fault.kind))
     same = [f for f in origin if (f.kind, f.line) == (first.kind, first.line)]
     merged = _merged(same, first, len(ranks))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -14,6 +13,7 @@ from course_lib.plot.player.figure import as_picture, new_figure, style
 from course_lib.plot.player.picture import Picture
 from course_lib.plot.player.style import CURVE_COLORS
 from course_lib.trace import Refusal
+from course_lib.trace.readers.steps import read_steps
 
 Rows = Sequence[Mapping[str, Any]]
 LOG = "log.jsonl"
@@ -44,23 +44,12 @@ def read_runs(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
     short = len(set(names)) == len(names)
     found = {}
     for folder, name in zip(folders, names, strict=True):
-        rows = _rows(folder / LOG)
+        rows = read_steps(folder / LOG)
         if not rows:
             why = "the training command writes one with --folder"
             raise Refusal(f"the curves of {folder}", f"no step in {folder / LOG}", why)
         found[name if short else str(folder)] = rows
     return found
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a log; a last line that is being written is left out."""
-    rows = []
-    for line in path.read_text().splitlines() if path.is_file() else ():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
 
 
 def run_curves(runs: Mapping[str, Rows]) -> list[Picture]:
@@ -75,7 +64,8 @@ def run_curves(runs: Mapping[str, Rows]) -> list[Picture]:
 
 def _points(rows: Rows, name: str) -> list[tuple[float, float]]:
     """Step and number, where there is a finite one."""
-    return [(row["step"], row[name]) for row in rows if name in row and isfinite(row[name])]
+    numbers = [(row["step"], row.get(name)) for row in rows]
+    return [(step, y) for step, y in numbers if isinstance(y, int | float) and isfinite(y)]
 
 
 def _picture(name: str, words: str, curves: Mapping[str, list[tuple[float, float]]]) -> Picture:

@@ -109,7 +109,11 @@ class RanksMagics(Magics):
 
     def output(self, rank: int) -> str:
         """All that one rank printed in the last cell."""
-        return self._last.output.get(rank, bytearray()).decode("utf-8", "replace")
+        printed = self._last.output
+        if rank not in printed:
+            there = names(sorted(printed)) if printed else "no ranks"
+            raise RanksFailed(f"output({rank!r}): the last cell ran on {there}")
+        return printed[rank].decode("utf-8", "replace")
 
     def timeline(self) -> Timeline:
         """The ledgers of the last `%%ranks` cell that was run with `--ledger`."""
@@ -133,10 +137,23 @@ class RanksMagics(Magics):
         cluster: str = "",
         equal: str = "",
     ) -> list[Any]:
-        """Calls `function(group, *args)` on fresh or simulated ranks; the results in rank order."""
+        """Calls `function(group, *args)` on fresh or simulated ranks; the results in rank order.
+
+        What the ranks print is shown, as that of a cell.
+        """
         where = {"hosts": hosts, "mbit": mbit, "cluster": cluster, "equal": equal}
+        shown = LiveText()
+
+        def watch(outcome: Outcome) -> None:
+            self._last = outcome
+            running = any(report["state"] == "running" for report in outcome.reports.values())
+            text = _so_far(outcome) if running else text_of(outcome.output)
+            (shown.update if running else shown.finish)(text)
+
         return self._or_story(
-            lambda: run_on_ranks(function, world_size, *args, server=self.server(), **where)
+            lambda: run_on_ranks(
+                function, world_size, *args, server=self.server(), watch=watch, **where
+            )
         )
 
     def live_or_recorded(

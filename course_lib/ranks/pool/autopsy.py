@@ -6,14 +6,13 @@ Everything here is a function of reports (`where.report` of each rank), so it is
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-Report = dict[str, Any]
+from course_lib.trace.hangs.lost import lost_peer as is_lost
 
-LOST = re.compile("Connection (closed|reset|refused)|Broken pipe|Connect timeout")
+Report = dict[str, Any]
 
 IDLE_WAKEUPS = 200  # per second: gloo's own thread looks around 100 times a second while idle
 
@@ -105,7 +104,7 @@ def _place(report: Report) -> str:
 
 def lost_peer(report: Report) -> bool:
     """Whether a rank failed only because another one had ended."""
-    return report["state"] == "raised" and bool(LOST.search(report.get("error", "")))
+    return report["state"] == "raised" and is_lost(report.get("error", ""))
 
 
 def call_name(report: Report) -> str:

@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -151,9 +152,13 @@ class by_value:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        module = sys.modules.get(getattr(function, "__module__", "") or "")
+        while isinstance(function, partial):
+            function = function.func
+        name = getattr(function, "__module__", "") or ""
+        module = sys.modules.get(name)
         path = getattr(module, "__file__", None) or ""
-        ours = "site-packages" in path or f"{os.sep}course_lib{os.sep}" in path
+        known = name.partition(".")[0] in sys.stdlib_module_names
+        ours = known or "site-packages" in path or f"{os.sep}course_lib{os.sep}" in path
         is_main = module is None or module.__name__ == "__main__"
         self.module = module if path and not ours and not is_main else None
 

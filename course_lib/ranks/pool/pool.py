@@ -48,9 +48,19 @@ class Pool(Team):
         return self._work(message, ranks, timeout, watch=watch)
 
     def run(
-        self, function: Callable[..., Any], *args: Any, timeout: float | None = None
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        timeout: float | None = None,
+        watch: Callable[[Outcome], None] | None = None,
     ) -> list[Any]:
         """Calls `function(group, *args)` on every rank; `group` is the group of all ranks.
+
+        Args:
+            function: any function.
+            args: further arguments, the same on every rank.
+            timeout: seconds after which it is stopped; None for no limit.
+            watch: called now and then with the outcome so far, and with all of it at the end.
 
         Returns:
             What it returned, in rank order.
@@ -60,7 +70,10 @@ class Pool(Team):
         """
         everyone = set(range(self.world_size))
         with by_value(function):
-            outcome = self._work({"do": "call"}, everyone, timeout, value=(function, args))
+            value = function, args
+            outcome = self._work({"do": "call"}, everyone, timeout, value=value, watch=watch)
+        if watch is not None:
+            watch(outcome)
         if outcome.verdict:
             raise RanksError(outcome)
         return [outcome.values[rank] for rank in range(self.world_size)]
@@ -77,8 +90,11 @@ class Pool(Team):
 
         Raises:
             RanksError: it does not exist there, or cannot be sent.
-            Refusal: no such rank.
+            Refusal: no such rank, or a name that is none.
         """
+        if not isinstance(name, str) or not name.strip():
+            why = "a name is text, as in pull('loss')"
+            raise Refusal(f"the value of {name!r} in the ranks", "no name", why)
         ranks = self._those(None if rank is None else [rank], "a value")
         outcome = self._work({"do": "pull", "name": name}, ranks, None)
         if outcome.verdict:

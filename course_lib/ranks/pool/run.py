@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from course_lib.ranks.pool.outcome import Outcome
 from course_lib.ranks.pool.pool import Pool
 from course_lib.ranks.start.forkserver import ForkServer
 
@@ -19,6 +20,7 @@ def run_on_ranks(
     mbit: float | None = None,
     cluster: str = "",
     equal: str = "",
+    watch: Callable[[Outcome], None] | None = None,
 ) -> list[Any]:
     """Calls `function(group, *args)` on `world_size` fresh ranks and returns the results.
 
@@ -33,6 +35,8 @@ def run_on_ranks(
         cluster: as `64x8xH100`, to simulate the ranks on such a cluster, in this process and on
             tensors without data (see `course_lib.cluster.simulate`).
         equal: there, which ranks do the same, as `pp8 dp8* tp8*`.
+        watch: called now and then with the outcome so far, and with all of it at the end: what
+            the ranks have printed is in it, and is shown nowhere else.
 
     Returns:
         The results in rank order.
@@ -47,4 +51,4 @@ def run_on_ranks(
         found = simulate(function, world_size, *args, cluster=cluster, equal=equal)
         return [found.value(rank) for rank in range(world_size)]
     with Pool(world_size, server, hosts=hosts, mbit=mbit) as pool:
-        return pool.run(function, *args, timeout=timeout)
+        return pool.run(function, *args, timeout=timeout, watch=watch)

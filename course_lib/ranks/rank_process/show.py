@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import base64
 import sys
 import traceback
@@ -11,10 +12,14 @@ from typing import Any
 
 import cloudpickle
 
+OURS = ("worker.py", "shell.py", "keyboard.py", "source.py")
+DEBUGGER = ("bdb.py", "cmd.py", "pdb.py")
 # Frames of these files are not the reader's: who parses, runs and records a cell, and packs its
 # values.
 HIDDEN = (
-    *(str(Path(__file__).with_name(name)) for name in ("worker.py", "shell.py")),
+    *(str(Path(__file__).with_name(name)) for name in OURS),
+    *(str(Path(ast.__file__).with_name(name)) for name in DEBUGGER),
+    str(Path(asyncio.__file__).parent),
     str(Path(__file__).parents[1] / "pool" / "pack.py"),
     str(Path(__file__).parents[2] / "spmd" / "record.py"),
     str(Path(cloudpickle.__file__).parent),

@@ -23,9 +23,11 @@ from course_lib.comm import Group, Work
 from course_lib.comm.start import choose_backend, choose_device
 from course_lib.ranks.pool.pack import Packed, load_object
 from course_lib.ranks.rank_process import show, where
+from course_lib.ranks.rank_process.keyboard import take_keyboard
 from course_lib.ranks.rank_process.last_words import LastWords
 from course_lib.ranks.rank_process.rendezvous import meet, refuse_second
 from course_lib.ranks.rank_process.shell import Shell
+from course_lib.ranks.rank_process.source import run_source
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.spmd.record import Recorder
 from course_lib.trace import Ledger, Refusal, Witness, flight_log
@@ -97,6 +99,7 @@ class Worker:
         """Makes Python's output streams write to the pipe at once, whole lines at a time."""
         for name, fd in OUTPUTS:
             setattr(sys, name, self._stream(name, fd))
+        take_keyboard()
 
     def _stream(self, name: str, fd: int) -> io.TextIOWrapper:
         raw = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
@@ -172,15 +175,9 @@ class Worker:
         self._finished(ledger=ledger, types=types, prints=self.witness.look())
 
     def _run(self, source: str, name: str) -> None:
-        tree = ast.parse(source, name)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        # `dont_inherit`: this file's own `from __future__` must not change what a cell means.
-        exec(compile(tree, name, "exec", dont_inherit=True), self.module.__dict__)
-        if isinstance(last, ast.Expr) and not source.rstrip().endswith(";"):
-            code = compile(ast.Expression(last.value), name, "eval", dont_inherit=True)
-            value = eval(code, self.module.__dict__)
-            if value is not None and not isinstance(value, Work):
-                self.display(value)
+        value = run_source(source, name, self.module.__dict__)
+        if value is not None and not isinstance(value, Work):
+            self.display(value)
 
     def _names(self, source: str) -> dict[str, Any]:
         """The variables that a cell speaks of, in its order."""

@@ -22,6 +22,7 @@ from course_lib.ranks.start.spares import Spare, Spares
 from course_lib.ranks.system.descend import die_with_parent, kill_family, strays, subreaper
 from course_lib.ranks.system.processes import LINUX
 from course_lib.ranks.system.scratch import sweep
+from course_lib.ranks.system.semaphores import name_semaphores, remove_semaphores
 
 LAST_SECONDS = 2.0  # for a server to end what it has started; its owner waits a little longer
 
@@ -58,9 +59,11 @@ class Server:
                 else:
                     self.serve(source)
             self.reap()
-        for pid in self.own():
+        own = self.own()
+        for pid in own:
             kill_family(pid)
         kill_family(0)
+        remove_semaphores(own)
 
     def tend(self, spares: Spares) -> list[Spare]:
         """Keeps the stock full and the owner informed; returns those that may say something."""
@@ -150,6 +153,7 @@ class Server:
         if ended:
             for pid in strays(self.own(), ended):
                 kill_family(pid)
+            remove_semaphores(ended)
 
     def tell(self, client: Channel, message: dict[str, Any]) -> None:
         """Sends a message to a client, unless it is gone."""
@@ -163,6 +167,7 @@ def begin(message: dict[str, Any], fds: list[int]) -> NoReturn:
     code = 1
     try:
         os.setsid()
+        name_semaphores()
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)

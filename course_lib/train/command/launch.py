@@ -9,13 +9,16 @@ has said why. With --launch, this process is the agent: the rank's words are the
 
 from __future__ import annotations
 
+import logging
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Sequence
 
 RUNNER = "torch.distributed.run"
-FAILED = "ChildFailedError"
+FAILED, ENDED = "ChildFailedError", "SignalException"
+SIGNALLED = 128  # and the signal's number: the exit code of what a signal has ended, as in a shell
 
 
 def launch(words: Sequence[str], world: int) -> int:
@@ -26,9 +29,9 @@ def launch(words: Sequence[str], world: int) -> int:
         world: how many.
 
     Returns:
-        The exit code of the first rank that failed; 0 if none did.
+        The exit code of the first rank that failed, or that of a signal; 0 if all ended well.
     """
-    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # the agent's own log repeats the exit codes
+    logging.disable(logging.ERROR)  # the agent's own log repeats the exit codes
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     before = sys.argv
     sys.argv = [RUNNER, "--standalone", f"--nproc-per-node={world}", "-m", "course_lib.train.run"]
@@ -36,10 +39,21 @@ def launch(words: Sequence[str], world: int) -> int:
     try:
         runpy.run_module(RUNNER, run_name="__main__", alter_sys=True)
     except Exception as error:
+        if type(error).__name__ == ENDED:
+            return _ended_by("the run", error.sigval)  # type: ignore[attr-defined]
         if type(error).__name__ != FAILED:
             raise
         _, failure = error.get_first_failure()  # type: ignore[attr-defined]
-        return abs(int(failure.exitcode))
+        if failure.exitcode < 0:
+            return _ended_by(f"rank {failure.local_rank}", -failure.exitcode)
+        return int(failure.exitcode)
     finally:
         sys.argv = before
     return 0
+
+
+def _ended_by(what: str, number: int) -> int:
+    """Says which signal has ended it, and returns the exit code."""
+    name = signal.Signals(number).name
+    print(f"{what} was ended by {name}", file=sys.stderr, flush=True)
+    return SIGNALLED + number

@@ -12,6 +12,8 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
+from course_lib.trace.readers.steps import read_steps
+
 
 class Log(Protocol):
     """Takes the numbers of a step."""
@@ -37,7 +39,7 @@ class JsonLines:
     """
 
     def __init__(self, path: Path, after: int) -> None:
-        there = read_log(path) if path.exists() else []
+        there = read_steps(path)
         kept = [row for row in there if row["step"] <= after]
         self.cut = len(there) - len(kept)
         lines = "".join(f"{json.dumps(row)}\n" for row in kept)
@@ -54,17 +56,6 @@ class JsonLines:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The rows of a log; a last line that was cut off by a crash is left out."""
-    rows = []
-    for line in path.read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
 
 
 class TensorBoard:

@@ -424,3 +424,23 @@ def test_a_folder_for_temporary_files_that_is_gone(kernel: Any) -> None:
     answer = kernel.run("%%torchrun 2\nprint('early')")
     kernel.run("tempfile.tempdir = None")
     assert answer.text.startswith("asked: run a script under torchrun in /nowhere")
+
+
+def test_what_a_call_on_ranks_prints_is_shown(kernel: Any) -> None:
+    cell = "def speak(group):\n    print('here', group.rank)\nrun_on_ranks(speak, 2)"
+    answer = kernel.run(cell)
+    assert "rank 0 │ here 0\nrank 1 │ here 1" in answer.text
+    assert kernel.run("output(1)").text == "'here 1\\n'"
+    assert "ran on ranks 0 and 1" in kernel.run("output(9)").text
+    assert "here 0" in kernel.run(cell.replace("print(", "1 / print(")).text, "before it failed"
+
+
+@pytest.mark.parametrize("magic", ["ranks", "torchrun", "grade"])
+def test_a_magic_below_the_first_line_is_told_where_to_stand(kernel: Any, magic: str) -> None:
+    answer = kernel.run(f"a = 1\n%%{magic} 2\nprint(a)")
+    assert f"%%{magic} is for a whole cell" in answer.text
+
+
+@pytest.mark.parametrize("name", ["3", "''", "None"])
+def test_a_value_without_a_name(kernel: Any, name: str) -> None:
+    assert "a name is text, as in pull('loss')" in kernel.run(f"pull({name})").text

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -81,6 +83,12 @@ def test_functions_go_by_value_with_what_they_need(pool: Pool) -> None:
 
 def helper() -> str:
     return "of this module"
+
+
+def test_a_partial_function_takes_no_library_along(pool: Pool) -> None:
+    """`functools.partial` says that it is of `functools`, which ranks have already."""
+    assert pool.run(partial(lambda factor, group: factor * group.rank, 3)) == [0, 3]
+    assert pool.run(attrgetter("size")) == [2, 2]
 
 
 def test_an_error_on_one_rank(pool: Pool) -> None:
