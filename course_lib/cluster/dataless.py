@@ -18,8 +18,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from course_lib.trace import Refusal
@@ -31,8 +30,11 @@ ASKS = (
     "_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "_unique2",
     "unique_dim", "unique_consecutive", "allclose", "bincount",
 )  # fmt: skip
+SAID = {"_local_scalar_dense": "one number, as .item(), float() and if take it"}
 TOPK = torch.ops.aten.topk.default
 DRAWS = (torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default)
+FLAGS = (torch.bool, torch.uint8)
+SEEDED = torch.Tag.nondeterministic_seeded
 Watch = Callable[[Any, Any, Any], None]
 
 
@@ -58,6 +60,7 @@ class Dataless(TorchDispatchMode):
         super().__init__()
         self._watch, self._load = watch, load
         self._forms: dict[Any, Form] = {}
+        self._random = torch.default_generator.get_state()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -82,11 +85,11 @@ class Dataless(TorchDispatchMode):
         if func is TOPK:
             return self._chosen(args, options)
         _refuse_values(func, args, tensors)
-        return self._computed(func, args, _on(META, options), tensors)
+        return self._computed(func, args, on_device(META, options), tensors)
 
     def _made(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
         """A new tensor of nothing: of floats without data, of integers with."""
-        there = _on(META, {"device": META, **options})
+        there = on_device(META, {"device": META, **options})
         key = _key(func, args, there)
         form = self._forms.get(key)
         result = func(*args, **there) if form is None else _empty(form)
@@ -117,10 +120,22 @@ class Dataless(TorchDispatchMode):
 
     def _known(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
         """An operation on numbers that are known; the host does it."""
-        result = func(*args, **_on(CPU, options))
+        with self.own_draws() if SEEDED in func.tags else nullcontext():
+            result = func(*args, **on_device(CPU, options))
         if isinstance(result, torch.Tensor):
             self._watch(None, (), result)
         return result
+
+    @contextmanager
+    def own_draws(self) -> Iterator[None]:
+        """In the block random numbers are this rank's own, whoever else has drawn meanwhile."""
+        others = torch.default_generator.get_state()
+        torch.default_generator.set_state(self._random)
+        try:
+            yield
+        finally:
+            self._random = torch.default_generator.get_state()
+            torch.default_generator.set_state(others)
 
     def _computed(
         self, func: Any, args: Any, options: dict[str, Any], tensors: list[torch.Tensor]
@@ -143,67 +158,6 @@ class Dataless(TorchDispatchMode):
         return result
 
 
-@contextmanager
-def above_operations() -> Iterator[None]:
-    """What is decided above the operations, in the block and on simulated ranks alone.
-
-    These are numbers that are written down, fused attention, and autocast. A `TorchFunctionMode`
-    would do the same, and make every look at a tensor's shape as slow as an operation.
-    """
-    tensor, as_tensor = torch.tensor, torch.as_tensor
-    attention, autocast = F.scaled_dot_product_attention, torch.autocast
-
-    def written(make: Any) -> Any:
-        def call(*args: Any, **options: Any) -> Any:
-            return _written(make(*args, **_on(CPU, options))) if _here() else make(*args, **options)
-
-        return call
-
-    def attended(*args: Any, **options: Any) -> torch.Tensor:
-        fused = _here() and args and args[0].is_meta
-        return _attended(attention, args, options) if fused else attention(*args, **options)
-
-    def cast(device_type: str, *args: Any, **options: Any) -> Any:
-        if not _here() or device_type != META.type:
-            return autocast(device_type, *args, **options)
-        if options.get("enabled", True):
-            raise Refusal(
-                "autocast", "tensors without data", "it has no rules for them: convert with .to()"
-            )
-        return nullcontext()
-
-    torch.tensor, torch.as_tensor = written(tensor), written(as_tensor)
-    F.scaled_dot_product_attention = attended
-    torch.autocast = torch.amp.autocast = cast  # type: ignore[misc, assignment]
-    try:
-        yield
-    finally:
-        torch.tensor, torch.as_tensor = tensor, as_tensor
-        F.scaled_dot_product_attention = attention
-        torch.autocast = torch.amp.autocast = autocast  # type: ignore[misc]
-
-
-def _here() -> bool:
-    """Whether this thread is a simulated rank's; others may run beside it in a notebook."""
-    return any(isinstance(mode, Dataless) for mode in _get_current_dispatch_mode_stack())
-
-
-def _written(result: torch.Tensor) -> torch.Tensor:
-    """One number is known, of whatever type; of many floats only the form."""
-    return result.to(META) if result.dim() and result.is_floating_point() else result
-
-
-def _attended(func: Any, args: Any, options: dict[str, Any]) -> torch.Tensor:
-    """The CPU's fused kernel where it would be used; without a device torch writes it out."""
-    plain = len(args) == 3 and args[0].dim() == 4 and options.keys() <= {"is_causal", "scale"}
-    if not plain:
-        return func(*args, **options)
-    result: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        *args, 0.0, bool(options.get("is_causal")), scale=options.get("scale")
-    )[0]
-    return result
-
-
 def tensors_in(values: Any) -> Iterator[torch.Tensor]:
     """The tensors among an operation's arguments, also those in lists."""
     for value in values:
@@ -220,7 +174,7 @@ def without_data(tree: Any) -> Any:
     )
 
 
-def _on(device: torch.device, options: Mapping[str, Any]) -> dict[str, Any]:
+def on_device(device: torch.device, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of an operation there; nothing is drawn where there is no data."""
     changed = {"device": device} | ({"generator": None} if device == META else {})
     return {k: v if v is None else changed.get(k, v) for k, v in options.items()}
@@ -241,7 +195,7 @@ def _numbers(indices: Any) -> Any:
         return indices
     found: list[Any] = []
     for index in indices:
-        flags = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
+        flags = isinstance(index, torch.Tensor) and index.dtype in FLAGS
         found += index.nonzero(as_tuple=True) if flags and not index.is_meta else [index]
     return found
 
@@ -275,16 +229,28 @@ def _is_view(func: Any, result: Any) -> bool:
     return not func._schema.is_mutable and isinstance(result, torch.Tensor)
 
 
+def refuse_values(what: str, tensor: torch.Tensor) -> None:
+    """Says that a program cannot have the values of a tensor without data.
+
+    Raises:
+        Refusal: always.
+    """
+    raise Refusal(
+        f"{what}: that needs the values of a tensor of shape {tuple(tensor.shape)}",
+        "simulated ranks, whose floats have no values",
+        "what a program decides by values, as by .item(), cannot be simulated: take the number "
+        "from the shapes, or set it",
+    )
+
+
 def _refuse_values(func: Any, args: Any, tensors: list[torch.Tensor]) -> None:
     name = func._schema.name.partition("::")[2]
     if name in ASKS:
-        shape = tuple(next(t for t in tensors if t.is_meta).shape)
-        raise Refusal(
-            f"{name.lstrip('_')}, which needs the values of a tensor of shape {shape}",
-            "simulated ranks, whose floats have no values",
-            "what a program decides by values, as by .item(), cannot be simulated: take the number "
-            "from the shapes, or set it",
-        )
+        refuse_values(SAID.get(name, name), next(t for t in tensors if t.is_meta))
+    if name == "index":
+        for flags in tensors_in(args[1]):
+            if flags.is_meta and flags.dtype in FLAGS:
+                refuse_values("elements that flags choose", flags)
     into = [a for a in args[:1] if func._schema.is_mutable and isinstance(a, torch.Tensor)]
     if name.endswith("_") and into and not into[0].is_meta:
         raise Refusal(

@@ -33,6 +33,8 @@ from course_lib.comm.matching import Meeting, Post, find_deadlock
 from course_lib.trace import Ledger, Refusal
 
 PEEK = 1e-6  # virtual seconds that a look at a call takes, so that who looks again and again ends
+LONGER = 0.01  # of the time for which a rank has only looked: so long is its next look
+LOOKS = 10_000  # in vain, while nobody begins or ends a call: then looking is waiting
 STACK = 64 << 20  # bytes of a thread: a backward through many blocks is deep
 GRACE = 3.0  # seconds for all programs to end in, when the simulation has
 KNOCK = 0.02  # seconds between two times that a program which computes is told so
@@ -96,6 +98,7 @@ class Rank:
         self.value: Any = None
         self.error: BaseException | None = None
         self.thread: threading.Thread | None = None
+        self.looks_since = self.looked = 0.0  # its first look of those that follow each other, last
 
     def clock(self) -> float:
         """Virtual seconds since the beginning."""
@@ -105,8 +108,9 @@ class Rank:
 class Handle:
     """A call of one rank."""
 
-    def __init__(self, engine: Engine, rank: Rank, call: Call) -> None:
+    def __init__(self, engine: Engine, rank: Rank, call: Call, *data: torch.Tensor) -> None:
         self._engine, self._rank, self._call = engine, rank, call
+        self._data = data  # a network's handle keeps what it reads and writes
 
     def wait(self, _limit: object = None) -> None:
         """Returns in the moment, of virtual time, when the call has ended."""
@@ -140,6 +144,7 @@ class Engine:
         self._ready: list[tuple[float, int]] = []
         self._back: SimpleQueue[None] = SimpleQueue()
         self._stopping = False
+        self._in_vain = 0  # looks of all ranks since a call began or ended
 
     # --- turns -----------------------------------------------------------------------------------
     def run(self, program: Callable[[Rank], Any]) -> None:
@@ -254,12 +259,19 @@ class Engine:
             alarm = Call(None)
             self.wires.start(self.wires.price("barrier", [rank.number], 0), rank.now, alarm.done)
             alarm.then.append(lambda _: self._wake(alarm))
-            self.wait(rank, alarm)
-        over = call.end is not None and call.end <= rank.now
-        rank.now += 0.0 if over else PEEK
-        return over
+            self.wait(rank, call if self._in_vain > LOOKS else alarm)
+        if call.end is not None and call.end <= rank.now:
+            return True
+        self._in_vain += 1
+        if rank.now > rank.looked:
+            rank.looks_since = rank.now
+        rank.now += max(PEEK, LONGER * (rank.now - rank.looks_since))
+        rank.looked = rank.now
+        return False
 
     def _wake(self, call: Call) -> None:
+        if call.meeting is not None:
+            self._in_vain = 0
         for rank in call.waiters:
             heapq.heappush(self._ready, (rank.now, rank.number))
 
@@ -268,7 +280,8 @@ class Engine:
         """See `comm.simulated_transport.Fabric.post`."""
         rank = self.ranks[post.rank]
         call = self._meetings.post(post, rank.now, payload, output, input)
-        return Handle(self, rank, call)
+        self._in_vain = 0
+        return Handle(self, rank, call, output, input)
 
     def split(self, rank: int, parts: Sequence[Sequence[int]]) -> int:
         """See `comm.simulated_transport.Fabric.split`."""

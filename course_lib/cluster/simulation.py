@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from course_lib.cluster.dataless import META, Dataless, above_operations, without_data
+from course_lib.cluster.above import above_operations
+from course_lib.cluster.dataless import META, Dataless, without_data
 from course_lib.cluster.engine import Deadlocked, Engine, Failed, Rank
 from course_lib.cluster.fold import Fold
 from course_lib.cluster.memory import Memory, OutOfMemory, in_words, watched

@@ -132,18 +132,22 @@ def tokens_of_ranks(length: int, cp: int) -> list[int]:
     return [pieces[rank] + pieces[-1 - rank] for rank in range(cp)]
 
 
-def uneven_batch(batch: int, layout: Layout, parts: int) -> Refusal | None:
+def uneven_batch(
+    batch: int, layout: Layout, micro_batches: int = 1, *, size: int = 1
+) -> Refusal | None:
     """Why a batch cannot be cut evenly; None if it can.
 
     Args:
         batch: sequences of a step.
         layout: whose ranks of dp and ep share it.
-        parts: micro-batches of each of these, or sequences in each micro-batch.
+        micro_batches: of each of these.
+        size: sequences in each micro-batch.
     """
     ranks = layout.dp * layout.ep
-    if batch % (ranks * parts) == 0:
+    if batch % (ranks * micro_batches * size) == 0:
         return None
-    each = f" with {parts} micro-batches each" if parts > 1 else ""
+    each = f" with {micro_batches} micro-batches each" if micro_batches > 1 else ""
+    each += f" in micro-batches of {size}" if size > 1 else ""
     return Refusal(
         f"a batch of {batch} sequences",
         f"{ranks} ranks (dp × ep){each}",

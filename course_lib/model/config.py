@@ -27,6 +27,10 @@ class MoEConfig:
         z: weight of the router's z-loss; 0 leaves it out.
         bias_rate: how far an update moves the router's bias, which balances without a loss
             (DeepSeek-V3's γ, 0.001 there); 0 for no bias.
+        shared: experts that every token uses besides; planned with, and not trained here.
+        dense: first blocks that have an ordinary network instead; as `shared`.
+        dense_ffn: width inside their networks.
+        nodes: on how many nodes at most the experts of a token are; 0 sets no limit.
 
     Raises:
         Refusal: a token cannot use so many experts, or no token fits into them.
@@ -38,6 +42,10 @@ class MoEConfig:
     balance: float = 0.01
     z: float = 0.001
     bias_rate: float = 0.0
+    shared: int = 0
+    dense: int = 0
+    dense_ffn: int = 0
+    nodes: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= self.experts:
@@ -52,6 +60,28 @@ class MoEConfig:
                 "a capacity without room for any",
                 "the factor is above 0, and None drops nothing",
             )
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Attention through latent vectors (MLA): what a head needs is made of one narrow vector.
+
+    Source: DeepSeek-AI, "DeepSeek-V2" (2024), section 2.1. It is planned with, and not trained
+    here.
+
+    Attributes:
+        queries: width of the vector that all queries of a token are made of.
+        keys: of the vector that its keys and values are made of.
+        plain: width of the part of a query and a key that knows no positions.
+        turned: of the part that rotary embedding turns, in a key the same for all heads.
+        values: width of a head's values.
+    """
+
+    queries: int
+    keys: int
+    plain: int
+    turned: int
+    values: int
 
 
 @dataclass(frozen=True)
@@ -72,6 +102,7 @@ class ModelConfig:
         rope_base: base of the rotary embedding's wavelengths.
         moe: a mixture of experts, each of inner width F, in place of every feed-forward network.
         norm_epsilon: what RMSNorm adds to the mean square.
+        latent: attention through latent vectors in place of the ordinary one.
 
     Raises:
         Refusal: the sizes do not fit together.
@@ -89,6 +120,7 @@ class ModelConfig:
     rope_base: float = 10_000.0
     moe: MoEConfig | None = None
     norm_epsilon: float = 1e-5
+    latent: LatentAttention | None = None
 
     def __post_init__(self) -> None:
         sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocabulary", "sequence")
@@ -112,3 +144,23 @@ class ModelConfig:
     def head_width(self) -> int:
         """Width of one head, D/H."""
         return self.hidden // self.heads
+
+    @property
+    def query_width(self) -> int:
+        """Width of one head's queries and keys."""
+        return self.latent.plain + self.latent.turned if self.latent else self.head_width
+
+    @property
+    def value_width(self) -> int:
+        """Width of one head's values."""
+        return self.latent.values if self.latent else self.head_width
+
+    @property
+    def key_value_width(self) -> int:
+        """Width of a token's keys and values, of all heads together."""
+        return self.kv_heads * (self.query_width + self.value_width)
+
+    @property
+    def score_width(self) -> float:
+        """Numbers of a head in each of the two products inside attention, on average."""
+        return (self.query_width + self.value_width) / 2

@@ -9,6 +9,8 @@ The production version also counts what kernels save and what the allocator wast
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from course_lib.model.config import ModelConfig
 
 
@@ -20,18 +22,53 @@ def block_parameters(config: ModelConfig, *, active: bool = False) -> int:
         active: count only the experts that one token uses.
     """
     c = config
-    attention = 2 * c.hidden * c.hidden + 2 * c.hidden * c.kv_heads * c.head_width
     ffn = (3 if c.gated else 2) * c.hidden * c.ffn
     if c.moe is not None:
-        ffn = ffn * (c.moe.top_k if active else c.moe.experts) + c.hidden * c.moe.experts
-    return attention + ffn + 2 * c.hidden
+        used = c.moe.shared + (c.moe.top_k if active else c.moe.experts)
+        ffn = ffn * used + c.hidden * c.moe.experts
+    return attention_parameters(c) + ffn + 2 * c.hidden
+
+
+def attention_parameters(config: ModelConfig) -> int:
+    """Parameters of one block's attention: its four matrices; of latent attention five, two norms.
+
+    Those of latent attention are on the way down to the two vectors, and from them up to the heads.
+    """
+    c, way = config, config.latent
+    if way is None:
+        return 2 * c.hidden * c.hidden + 2 * c.hidden * c.kv_heads * c.head_width
+    return latent_down(c) + c.heads * latent_up(c)
+
+
+def latent_down(config: ModelConfig) -> int:
+    """Parameters that make the latent vectors of a token, which every rank of tp does."""
+    way = config.latent
+    assert way is not None
+    return config.hidden * (way.queries + way.keys + way.turned) + way.queries + way.keys
+
+
+def latent_up(config: ModelConfig) -> int:
+    """Parameters of one head: its query, key and value out of the vectors, and its way out."""
+    way = config.latent
+    assert way is not None
+    key_value = way.keys * (way.plain + way.values)
+    return way.queries * config.query_width + key_value + way.values * config.hidden
 
 
 def parameter_count(config: ModelConfig, *, active: bool = False) -> int:
     """All parameters, or those that one token uses; a tied output layer is counted once."""
     embeddings = config.vocabulary * config.hidden * (1 if config.tied else 2)
     blocks = config.layers * block_parameters(config, active=active)
-    return blocks + config.hidden + embeddings
+    return blocks + _dense_instead(config, active) + config.hidden + embeddings
+
+
+def _dense_instead(config: ModelConfig, active: bool) -> int:
+    """By how many parameters the first blocks differ that have no experts."""
+    moe = config.moe
+    if moe is None or not moe.dense:
+        return 0
+    plain = replace(config, ffn=moe.dense_ffn, moe=None)
+    return moe.dense * (block_parameters(plain) - block_parameters(config, active=active))
 
 
 def flops_per_token(config: ModelConfig, sequence: int | None = None) -> int:
@@ -43,7 +80,8 @@ def flops_per_token(config: ModelConfig, sequence: int | None = None) -> int:
     c = config
     length = sequence or c.sequence
     matrices = c.layers * (block_parameters(c, active=True) - 2 * c.hidden)
-    return 6 * (matrices + c.vocabulary * c.hidden) + 6 * c.layers * c.hidden * length
+    scores = int(c.layers * c.heads * c.score_width) * length
+    return 6 * (matrices + c.vocabulary * c.hidden) + 6 * scores
 
 
 def stage_costs(config: ModelConfig) -> list[float]:
@@ -51,8 +89,7 @@ def stage_costs(config: ModelConfig) -> list[float]:
 
     Two for each weight in a product; the embedding is a look-up and costs nothing.
     """
-    key_value = 2 * config.kv_heads * config.head_width
-    attention = config.hidden * (2 * config.hidden + key_value) + config.sequence * config.hidden
+    attention = attention_parameters(config) + config.sequence * config.heads * config.score_width
     ffn = config.hidden * config.ffn * (3 if config.gated else 2)
     return [
         0.0,

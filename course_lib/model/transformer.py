@@ -21,6 +21,7 @@ from torch import nn
 from course_lib.model.config import ModelConfig
 from course_lib.model.feed_forward import FeedForward
 from course_lib.model.moe import MoE
+from course_lib.trace import Refusal
 
 
 class RMSNorm(nn.Module):
@@ -136,6 +137,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
         super().__init__()
+        _check_can_be_built(config)
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.hidden)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -201,3 +203,12 @@ def generate(
         new = torch.multinomial(logits_V.softmax(-1), 1, generator=generator)
         tokens = torch.cat([tokens, new[None]], 1)
     return bytes(tokens[0].tolist())
+
+
+def _check_can_be_built(config: ModelConfig) -> None:
+    if config.latent or (config.moe and (config.moe.shared or config.moe.dense)):
+        raise Refusal(
+            "a model with latent attention, shared experts or first dense blocks",
+            "blocks of grouped-query attention and equal experts",
+            "such a model can be planned with, not built: leave these fields out",
+        )

@@ -90,7 +90,7 @@ def test_calls_and_memory_are_those_of_real_ranks(
         for what in ("calls", "spans", "booked"):
             assert mine[what] == real[rank][what], (rank, what)
         memory = simulated.memories[rank]
-        # Not understood yet: up to 4.6 % apart. Perhaps since ranks in one process share a garbage
-        # collector, which frees circles at other times.
-        assert memory.peak == pytest.approx(real[rank]["peak"], rel=0.05)
+        # Where all is computed again, real ranks themselves differ by 3 % from run to run.
+        close = 0.05 if options.get("recompute") == "full" else 0.01
+        assert memory.peak == pytest.approx(real[rank]["peak"], rel=close)
         assert sum(memory.at_peak.values()) == pytest.approx(memory.peak, rel=0.02)

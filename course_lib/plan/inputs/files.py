@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from course_lib.model.config import ModelConfig, MoEConfig
+from course_lib.model.config import LatentAttention, ModelConfig, MoEConfig
 from course_lib.plan.inputs.hardware import GB, NODES, TERA, Gpu, Link, Node
 from course_lib.trace import Refusal
 
@@ -31,9 +31,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "rope_base": ("rope_theta",),
 }
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 UNKNOWN = {
-    "kv_lora_rank": "attention through latent vectors (MLA)",
-    "n_shared_experts": "experts that every token uses",
     "shared_expert_intermediate_size": "an expert that every token uses",
     "encoder_layers": "an encoder",
 }
@@ -83,8 +82,12 @@ def _ours(found: dict[str, Any], path: Path) -> ModelConfig:
         raise Refusal(
             f"the model of {path}", ", ".join(extra), f"it has {', '.join(sorted(known))}"
         )
-    moe = found.get("moe")
-    return ModelConfig(**(found | {"moe": MoEConfig(**moe) if moe else None}))
+    moe, latent = found.get("moe"), found.get("latent")
+    parts = {
+        "moe": MoEConfig(**moe) if moe else None,
+        "latent": LatentAttention(**latent) if latent else None,
+    }
+    return ModelConfig(**(found | parts))
 
 
 def _theirs(found: dict[str, Any], path: Path) -> ModelConfig:
@@ -100,14 +103,51 @@ def _theirs(found: dict[str, Any], path: Path) -> ModelConfig:
         raise Refusal(f"the model of {path}", f"no {', '.join(missing)}", why)
     values.setdefault("kv_heads", values["heads"])
     values.setdefault("ffn", 4 * values["hidden"])
+    values["latent"] = _latent(found, path)
     width = found.get("head_dim") or values["hidden"] // values["heads"]
+    width = values["hidden"] // values["heads"] if values["latent"] else width
     if width * values["heads"] != values["hidden"]:
         why = "here the heads share the model's width"
         raise Refusal(f"the model of {path}", f"heads of {width}", why)
-    experts = next((found[name] for name in EXPERTS if found.get(name)), 0)
-    if experts:
-        values["moe"] = MoEConfig(experts=experts, top_k=found.get("num_experts_per_tok", 2))
+    values["moe"] = _experts(found, path)
+    # A module that predicts a further token (MTP) is a block, and shares embedding and head.
+    values["layers"] += found.get("num_nextn_predict_layers") or 0
     return ModelConfig(**values)
+
+
+def _latent(found: dict[str, Any], path: Path) -> LatentAttention | None:
+    if not found.get("kv_lora_rank"):
+        return None
+    if missing := [name for name in LATENT if not found.get(name)]:
+        raise Refusal(
+            f"the model of {path}",
+            f"kv_lora_rank without {', '.join(missing)}",
+            "attention through latent vectors has a width for each of them",
+        )
+    return LatentAttention(*(found[name] for name in LATENT))
+
+
+def _experts(found: dict[str, Any], path: Path) -> MoEConfig | None:
+    """A mixture as Mixtral's, Qwen's or DeepSeek's; what kind of scores its router has is free."""
+    experts = next((found[name] for name in EXPERTS if found.get(name)), 0)
+    shared = found.get("n_shared_experts") or 0
+    if not experts and shared:
+        raise Refusal(
+            f"the model of {path}",
+            f"n_shared_experts {shared}",
+            "experts that every token uses are beside others, of which it names no number",
+        )
+    if not experts:
+        return None
+    dense, groups = found.get("first_k_dense_replace") or 0, found.get("n_group") or 1
+    return MoEConfig(
+        experts=experts,
+        top_k=found.get("num_experts_per_tok", 2),
+        shared=shared,
+        dense=dense,
+        dense_ffn=found["intermediate_size"] if dense else 0,
+        nodes=found["topk_group"] if groups > 1 else 0,
+    )
 
 
 # --- machines ------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ millions short, within the digits that are given here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from course_lib.model.config import ModelConfig, MoEConfig
+from course_lib.model.config import LatentAttention, ModelConfig, MoEConfig
 from course_lib.trace import Refusal
 
 
@@ -75,6 +75,14 @@ def _llama(
     )
 
 
+def _deepseek() -> ModelConfig:
+    """DeepSeek-V3, without the module that predicts a further token (one more block)."""
+    shape = _llama(61, 7168, 128, 128, 2048, 129280, 4096)
+    moe = MoEConfig(experts=256, top_k=8, shared=1, dense=3, dense_ffn=18432, nodes=4)
+    latent = LatentAttention(queries=1536, keys=512, plain=128, turned=64, values=128)
+    return replace(shape, moe=moe, latent=latent)
+
+
 _SC21 = 'Narayanan et al., "Megatron-LM" (2021), table 1'
 _LLAMA1 = 'Touvron et al., "LLaMA" (2023), table 2'
 _LLAMA2 = 'Touvron et al., "Llama 2" (2023), and the published weights'
@@ -119,6 +127,9 @@ MODELS: Mapping[str, Known] = MappingProxyType(
         "mixtral-8x22b": Known(
             _llama(56, 6144, 48, 8, 16384, 32768, 65536, 1e6, MoEConfig(experts=8, top_k=2)),
             "141", "Mistral AI, announcement of Mixtral 8x22B (2024), and the published weights",
+        ),
+        "deepseek-v3": Known(
+            _deepseek(), "671.03", 'DeepSeek-AI, "DeepSeek-V3" (2024), section 4.2, and the weights'
         ),
     }
 )  # fmt: skip

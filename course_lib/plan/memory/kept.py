@@ -75,7 +75,7 @@ def logits_bytes(share: Share) -> float:
 
 def _choices(config: ModelConfig) -> int:
     """How many networks each token goes through."""
-    return config.moe.top_k if config.moe else 1
+    return config.moe.top_k + config.moe.shared if config.moe else 1
 
 
 # --- fused kernels -------------------------------------------------------------------------------
@@ -92,8 +92,11 @@ def _fused(config: ModelConfig, layout: Layout, share: Share, recipe: Recipe) ->
     width, item, fed = config.hidden, recipe.activation, recipe.product_input
     # Around each of the two regions: a norm's input, the product's input, a mask.
     around = 2 * share.outside * width * (item + fed + (1 if recipe.dropout else 0))
-    channels = (share.heads + 2 * share.kv_heads) * config.head_width
-    output = share.heads * config.head_width
+    channels = share.heads * config.query_width
+    channels += share.kv_heads * (config.query_width + config.value_width)
+    if config.latent:  # what queries, keys and values are made of, before its norm and after
+        channels += 2 * (config.latent.queries + config.latent.keys)
+    output = share.heads * config.value_width
     # Attention's output feeds a product: kept once if that takes it as it is.
     attention = share.token_count * (channels * item + output * (item + (fed if fed < item else 0)))
     rest = _core(config, share, recipe) + _fused_ffn(config, share, recipe)
@@ -106,7 +109,8 @@ def _fused_ffn(config: ModelConfig, share: Share, recipe: Recipe) -> float:
         return share.token_count * inner
     # Each choice of a token has a row of its own: into the expert, and out of it.
     row = config.hidden * (recipe.product_input + recipe.activation) + inner
-    return share.token_count * (config.moe.top_k * row + 8 * config.moe.experts)
+    shared = config.moe.shared * inner
+    return share.token_count * (config.moe.top_k * row + shared + 8 * config.moe.experts)
 
 
 def _fused_gradients(config: ModelConfig, share: Share, recipe: Recipe) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from course_lib.layout import Layout, misfits, tokens_of_ranks
 from course_lib.model.config import ModelConfig
+from course_lib.model.formulas import latent_down, latent_up
 
 
 @dataclass(frozen=True)
@@ -90,14 +91,17 @@ class Counts:
 
 def block_counts(config: ModelConfig, share: Share) -> Counts:
     """Parameters of one block on a rank."""
-    width, inner = config.hidden, config.head_width
-    attention = width * inner * (2 * share.heads + 2 * share.kv_heads)
+    width = config.hidden
+    if config.latent:
+        attention = latent_down(config) + share.heads * latent_up(config)
+    else:
+        attention = width * config.head_width * (2 * share.heads + 2 * share.kv_heads)
     network = (3 if config.gated else 2) * width * share.ffn
     norms = 2 * width
     if config.moe is None:
         return Counts(attention + network + norms)
     router = width * config.moe.experts
-    return Counts(attention + router + norms, network * share.experts)
+    return Counts(attention + router + norms + network * config.moe.shared, network * share.experts)
 
 
 def end_counts(config: ModelConfig, share: Share, *, first: bool, last: bool) -> Counts:

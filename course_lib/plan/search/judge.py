@@ -12,15 +12,25 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from course_lib.layout import RECOMPUTE, Layout
 from course_lib.plan.memory.memory import Memory
-from course_lib.plan.search.planner import Choice, Plan, Problem, breaks_a_rule
+from course_lib.plan.search.planner import (
+    Choice,
+    Plan,
+    Problem,
+    best_of,
+    breaks_a_rule,
+    ways_of,
+)
 from course_lib.schedule import KINDS
 from course_lib.trace import Refusal
 
 AXES = ("pp", "dp", "ep", "cp", "tp")
 NUMBERS = (*AXES, "zero", "chunks", "mbs")
+WRAPPERS = {"ddp": 0, "fsdp": 3}  # words that say ZeRO's stage, perhaps with the replicas
+SAME = {"vpp": "chunks", "vp": "chunks"}
 SCHEDULES = {kind.word: name for name, kind in KINDS.items() if kind.word}
 
 
@@ -47,7 +57,7 @@ class Verdict:
         """Two lines."""
         said = f"Your layout, {words_of(self.layout)}: "
         if self.why_not:
-            said += f"not possible. {self.why_not}"
+            said += f"not possible: {self.why_not}"
         elif self.memory:
             said += f"{self.seconds:.3g} s per step, {self.memory.total / 1e9:.1f} GB"
         if self.nearest is None:
@@ -88,31 +98,29 @@ def parse_layout(words: Sequence[str], problem: Problem) -> Layout:
     """A layout from words as `tp8 pp4 dp16 zero1 mbs2 interleaved chunks4 full`.
 
     Replicas that are not said are what is left of the GPUs. Micro-batches come from the batch.
+    Large letters, commas, `=` and other programs' words (`fsdp`, `ddp`, `vpp4`) are understood.
 
     Args:
         words: degrees with their axis, a schedule, and what is computed again.
         problem: the cluster and the batch.
 
     Raises:
-        Refusal: an unknown word.
+        Refusal: an unknown word, a field that is said twice, or chunks that a schedule has not.
     """
-    numbers: dict[str, int] = {}
-    said: dict[str, str] = {}
-    for word in words:
-        found = re.fullmatch(r"([a-z]+)=?(\d{1,9})", word.lower())
-        if found and found[1] in NUMBERS and (int(found[2]) or found[1] == "zero"):
-            numbers[found[1]] = int(found[2])
-        elif word in RECOMPUTE:
-            said["recompute"] = word
-        elif word in SCHEDULES:
-            said["schedule"] = SCHEDULES[word]
-        else:
-            known = f"{', '.join(NUMBERS)} with a number, {', '.join((*RECOMPUTE, *SCHEDULES))}"
-            raise Refusal(f"the word {word!r} in a layout", known, "write it as tp8 pp4 dp16 zero1")
-    size = numbers.pop("mbs", 1)
-    others = math.prod(numbers.get(axis, 1) for axis in AXES if axis != "dp")
-    numbers.setdefault("dp", max(1, problem.cluster.count // others))
-    layout = Layout(**numbers, **said, micro_batch_size=size)  # type: ignore[arg-type]
+    said: dict[str, Any] = {}
+    for word in re.split(r"[\s,]+", " ".join(words).strip()):
+        for name, value in _meant(word).items():
+            if name in said:
+                raise Refusal(
+                    f"the word {word!r} in a layout",
+                    f"{name} {said[name]} was said before",
+                    "each is said once",
+                )
+            said[name] = value
+    size = said.pop("mbs", 1)
+    others = math.prod(said.get(axis, 1) for axis in AXES if axis != "dp")
+    said.setdefault("dp", max(1, problem.cluster.count // others))
+    layout = Layout(**_with_chunks(said), micro_batch_size=size)
     even = problem.config.moe is None and problem.config.sequence % (2 * layout.cp * layout.tp) == 0
     return replace(
         layout,
@@ -120,6 +128,43 @@ def parse_layout(words: Sequence[str], problem: Problem) -> Layout:
         sequence=layout.tp > 1 and even,
         precision=problem.precision,
     )
+
+
+def _meant(word: str) -> dict[str, Any]:
+    """Fields of a layout, and `mbs`, that one word sets."""
+    small = word.lower()
+    if small in RECOMPUTE:
+        return {"recompute": small}
+    if small in SCHEDULES:
+        return {"schedule": SCHEDULES[small]}
+    found = re.fullmatch(r"([a-z]+)[=_-]?(\d{1,9})?", small)
+    name, number = found.groups() if found else ("", None)
+    if name in WRAPPERS:
+        return {"zero": WRAPPERS[name]} | ({"dp": int(number)} if number else {})
+    name = SAME.get(name, name)
+    if name not in NUMBERS or number is None or not _can_be(name, int(number)):
+        known = f"{', '.join(NUMBERS)} with a number, {', '.join((*RECOMPUTE, *SCHEDULES))}"
+        raise Refusal(f"the word {word!r} in a layout", known, "write it as tp8 pp4 dp16 zero1")
+    return {name: int(number)}
+
+
+def _can_be(name: str, number: int) -> bool:
+    return number <= 3 if name == "zero" else number > 0
+
+
+def _with_chunks(said: dict[str, Any]) -> dict[str, Any]:
+    """As many chunks as the schedule has on a rank; of the interleaved two, if nothing is said."""
+    chunks = said.get("chunks")
+    name = said.get("schedule", "interleaved 1F1B" if (chunks or 1) > 1 else "1F1B")
+    if said.get("pp", 1) == 1 and (chunks or "schedule" in said):
+        raise Refusal(
+            f"{name} in {chunks or 1} chunks", "no pp in the layout", "a pipeline has pp2 or more"
+        )
+    has = KINDS[name].chunks or max(2, chunks or 2)
+    if chunks not in (None, has):
+        why = f"{KINDS[name].word} has {has} on each rank; interleaved has as many as are asked for"
+        raise Refusal(f"{chunks} chunks", name, why)
+    return said | {"schedule": name, "chunks": has}
 
 
 def judge(problem: Problem, layout: Layout, plan: Plan) -> Verdict:
@@ -135,7 +180,8 @@ def judge(problem: Problem, layout: Layout, plan: Plan) -> Verdict:
     if memory and memory.total > problem.room:
         why = f"it does not fit: {memory.total / 1e9:.1f} GB of {problem.room / 1e9:.1f}"
     seconds = None if why else problem.seconds(problem.config, layout)
-    better = [c for c in plan.choices if seconds is None or c.seconds < 0.99 * seconds]
+    known = [*plan.choices, *_same_degrees(problem, layout)]
+    better = [c for c in known if seconds is None or c.seconds < 0.99 * seconds]
     nearest = min(better, key=lambda c: (distance(c.layout, layout), c.seconds), default=None)
     return Verdict(layout, why, memory, seconds, nearest)
 
@@ -147,8 +193,21 @@ def distance(one: Layout, two: Layout) -> float:
     return doubled + 0.1 * sum(getattr(one, name) != getattr(two, name) for name in rest)
 
 
-def _against(problem: Problem, layout: Layout) -> str:
+def _same_degrees(problem: Problem, layout: Layout) -> list[Choice]:
+    """The fastest that fits of the layouts with the same degrees; nothing if none can be."""
+    if _against(problem, layout, degrees_alone=True):
+        return []
+    ways = sorted(ways_of(problem, layout), key=problem.rough)
+    return [best_of(problem, ways[:2])] if ways else []
+
+
+def _against(problem: Problem, layout: Layout, *, degrees_alone: bool = False) -> str:
     """Why it cannot be, before memory is asked; empty if nothing speaks against it."""
-    if layout.gpus != problem.cluster.count:
-        return f"it needs {layout.gpus} GPUs, and there are {problem.cluster.count}"
-    return breaks_a_rule(problem, layout)
+    count, replica = problem.cluster.count, layout.gpus // layout.dp
+    if replica > count:
+        return f"a replica takes {replica} GPUs, and there are {count}"
+    if count % replica:
+        return f"a replica takes {replica} GPUs, which do not divide {count}"
+    if layout.gpus != count:
+        return f"it takes {layout.gpus} GPUs, and there are {count}: dp{count // replica} takes all"
+    return "" if degrees_alone else breaks_a_rule(problem, layout)

@@ -151,10 +151,10 @@ def plan(problem: Problem, keep: int = 8) -> Plan:
         if why:
             refused.append(Refused(degrees, why))
         else:
-            found.append(sorted(_ways(problem, degrees), key=problem.rough))
+            found.append(sorted(ways_of(problem, degrees), key=problem.rough))
     found.sort(key=lambda ways: problem.rough(ways[0]))
     found = _folded(found)
-    choices = [_best_of(problem, ways[:2]) for ways in found[:keep]]
+    choices = [best_of(problem, ways[:2]) for ways in found[:keep]]
     choices.sort(key=lambda choice: choice.seconds)
     for ways in found[keep:]:
         slow = problem.rough(ways[0]) / choices[0].seconds
@@ -176,7 +176,7 @@ def _folded(found: Iterable[list[Layout]]) -> list[list[Layout]]:
     return list(kept.values())
 
 
-def _best_of(problem: Problem, ways: Iterable[Layout]) -> Choice:
+def best_of(problem: Problem, ways: Iterable[Layout]) -> Choice:
     """The fastest of some layouts."""
     tried = [Choice(one, problem.memory(one), problem.seconds(problem.config, one)) for one in ways]
     return min(tried, key=lambda choice: choice.seconds)
@@ -222,14 +222,14 @@ def _with_batch(problem: Problem, degrees: Layout, size: int = 1) -> Layout:
 # --- what cannot be ------------------------------------------------------------------------------
 def breaks_a_rule(problem: Problem, layout: Layout) -> str:
     """Why a layout is ruled out before anything is predicted; empty if it is not."""
-    config, node = problem.config, problem.cluster.node
+    config, node = problem.config, min(problem.cluster.node, problem.cluster.count)
     if layout.tp > node:
         return f"tp {layout.tp} exceeds a node of {node} GPUs: it communicates twice in every block"
     if node % layout.tp:
         return f"tp {layout.tp} does not divide a node of {node}: a group would lie on two"
     for refusal in misfits(config, layout):
         return refusal.why
-    if uneven := uneven_batch(problem.batch, layout, layout.micro_batch_size):
+    if uneven := uneven_batch(problem.batch, layout, size=layout.micro_batch_size):
         return uneven.why
     if layout.micro_batches < layout.pp:
         return f"{layout.micro_batches} micro-batches leave some of {layout.pp} stages idle"
@@ -259,7 +259,7 @@ def _zero_stages(layout: Layout) -> tuple[int, ...]:
 
 
 # --- what is better ------------------------------------------------------------------------------
-def _ways(problem: Problem, degrees: Layout) -> Iterator[Layout]:
+def ways_of(problem: Problem, degrees: Layout) -> Iterator[Layout]:
     """Every layout with these degrees that fits."""
     for (schedule, chunks), zero, recompute in product(
         _schedules(problem, degrees), _zero_stages(degrees), RECOMPUTE

@@ -87,14 +87,13 @@ def token_count(config: ModelConfig, layout: Layout) -> float:
 def _matrices(config: ModelConfig, layout: Layout) -> tuple[Product, ...]:
     """The products of a block with a weight in each."""
     c, t, n = config, layout.tp, token_count(config, layout)
-    keys = 2 * c.kv_heads * c.head_width
-    attention = (
-        Product(n, c.hidden, (c.hidden + keys) / t),
-        Product(n, c.hidden / t, c.hidden),
-    )
+    attention = _projections(c, n, t)
     wide = (2 if c.gated else 1) * c.ffn / t
     if c.moe is None:
         return (*attention, Product(n, c.hidden, wide), Product(n, c.ffn / t, c.hidden))
+    if c.moe.shared:
+        every = c.moe.shared
+        attention += (Product(n, c.hidden, every * wide), Product(n, every * c.ffn / t, c.hidden))
     here = c.moe.experts / layout.ep
     rows = n * c.moe.top_k / here  # as many tokens come from other ranks as go to them
     return (
@@ -102,6 +101,21 @@ def _matrices(config: ModelConfig, layout: Layout) -> tuple[Product, ...]:
         Product(n, c.hidden, c.moe.experts),
         Product(rows, c.hidden, wide, here),
         Product(rows, c.ffn / t, c.hidden, here),
+    )
+
+
+def _projections(c: ModelConfig, n: float, tp: int) -> tuple[Product, ...]:
+    """Attention's products with weights; of latent ones each rank of tp makes the vectors."""
+    way = c.latent
+    if way is None:
+        return Product(n, c.hidden, (c.hidden + c.key_value_width) / tp), Product(
+            n, c.hidden / tp, c.hidden
+        )
+    return (
+        Product(n, c.hidden, way.queries + way.keys + way.turned),
+        Product(n, way.queries, c.heads * c.query_width / tp),
+        Product(n, way.keys, c.heads * (way.plain + way.values) / tp),
+        Product(n, c.heads * way.values / tp, c.hidden),
     )
 
 
@@ -119,7 +133,7 @@ def _core(config: ModelConfig, layout: Layout, software: Software) -> tuple[Work
     """
     scores, d = _scores(config, layout), config.head_width
     if software.recipe.flash:
-        flops = 4 * scores * d / 2
+        flops = 4 * scores * config.score_width / 2
         return Work(attention=flops), Work(attention=2.5 * flops, backward=True)
     heads = layout.micro_batch_size * config.heads / layout.tp
     rows = token_count(config, layout) / layout.micro_batch_size
@@ -143,8 +157,8 @@ def _between(config: ModelConfig, layout: Layout, software: Software) -> tuple[f
     """
     c, n = config, token_count(config, layout)
     stream = n * c.hidden / (layout.tp if layout.sequence else 1)
-    inner = n * c.ffn / layout.tp * (c.moe.top_k if c.moe else 1)
-    turned = n * (c.hidden + c.kv_heads * c.head_width) / layout.tp if c.gated else 0
+    inner = n * c.ffn / layout.tp * (c.moe.top_k + c.moe.shared if c.moe else 1)
+    turned = n * (c.heads + c.kv_heads) * c.query_width / layout.tp if c.gated else 0
     copied = (
         0 if software.recipe.flash else n * 2 * (c.hidden + c.kv_heads * c.head_width) / layout.tp
     )

@@ -53,7 +53,7 @@ def ring_attention(
     if layout.cp == 1:
         return 0.0
     group = span(layout.cp, layout.tp, cluster)
-    width = 2 * config.kv_heads * config.head_width / layout.tp
+    width = config.key_value_width / layout.tp
     part = passes * token_count(config, layout) * width * WIDTH
     hop = seconds("send", part, group, cluster)
     return (layout.cp - 1) * max(0.0, hop - compute / layout.cp)
@@ -63,9 +63,18 @@ def expert_exchange(config: ModelConfig, layout: Layout, cluster: Cluster) -> fl
     """Seconds of one of the two all-to-alls of a block with experts."""
     if config.moe is None or layout.ep == 1:
         return 0.0
-    payload = token_count(config, layout) * config.moe.top_k * config.hidden * WIDTH
+    payload = token_count(config, layout) * config.hidden * WIDTH
     group = span(layout.ep, layout.tp * layout.cp, cluster)
-    return seconds("all_to_all", payload, group, cluster)
+    near = seconds("all_to_all", payload * config.moe.top_k, group, cluster)
+    nodes = min(config.moe.nodes, config.moe.top_k, group.nodes)
+    if group.nodes == 1 or not nodes:
+        return near
+    # A token leaves once for each node that it goes to, and is handed on inside (DeepSeek-AI,
+    # "DeepSeek-V3", 2024, section 3.2.2); both links are busy at once.
+    each = cluster.leaving(group.local) / group.local
+    far = payload * nodes * (group.nodes - 1) / group.nodes / each
+    inside = payload * config.moe.top_k / cluster.inside.among(group.local)
+    return min(near, (group.nodes - 1) * cluster.between.alpha + max(far, inside))
 
 
 def stage_message(config: ModelConfig, layout: Layout, cluster: Cluster) -> float:

@@ -22,7 +22,7 @@ def matrices(config: ModelConfig) -> float:
 
 def attention(config: ModelConfig) -> float:
     """Forward FLOPs of a sequence inside attention, all T×T of them."""
-    return 4.0 * config.layers * config.hidden * config.sequence**2
+    return 4.0 * config.layers * config.heads * config.score_width * config.sequence**2
 
 
 def logits(config: ModelConfig) -> float:

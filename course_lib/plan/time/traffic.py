@@ -75,7 +75,7 @@ def _others(ranks: int) -> float:
 
 def _ring(config: ModelConfig, layout: Layout) -> float:
     """Keys and values of a rank: they go round once forward, and twice backward, with gradients."""
-    return 2 * config.kv_heads * config.head_width / layout.tp * token_count(config, layout) * WIDTH
+    return config.key_value_width / layout.tp * token_count(config, layout) * WIDTH
 
 
 def _choices(config: ModelConfig) -> int:

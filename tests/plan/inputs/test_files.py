@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from course_lib.model import ModelConfig, MoEConfig
+from course_lib.model import ModelConfig, MoEConfig, Transformer, parameter_count
 from course_lib.plan.inputs.files import read_config, read_node
 from course_lib.plan.inputs.hardware import NODES
 from course_lib.plan.inputs.models import model
@@ -18,6 +18,19 @@ LLAMA: dict[str, Any] = {
     "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
     "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
     "max_position_embeddings": 8192, "tie_word_embeddings": False, "rope_theta": 500000.0,
+}  # fmt: skip
+
+
+# Of DeepSeek-V3 (deepseek-ai/DeepSeek-V3, config.json).
+DEEPSEEK: dict[str, Any] = {
+    "model_type": "deepseek_v3", "num_hidden_layers": 61, "hidden_size": 7168,
+    "num_attention_heads": 128, "num_key_value_heads": 128, "intermediate_size": 18432,
+    "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_experts_per_tok": 8, "n_group": 8, "topk_group": 4, "first_k_dense_replace": 3,
+    "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "scoring_func": "sigmoid", "vocab_size": 129280,
+    "max_position_embeddings": 163840, "num_nextn_predict_layers": 1, "rope_theta": 10000,
+    "tie_word_embeddings": False,
 }  # fmt: skip
 
 
@@ -36,6 +49,23 @@ def test_our_own_comes_back(tmp_path: Path) -> None:
     assert read_config(written(tmp_path, asdict(config))) == config
 
 
+def test_deepseek_v3_has_its_parameters(tmp_path: Path) -> None:
+    """671 billion, 37 of which a token uses (DeepSeek-AI, "DeepSeek-V3", 2024, abstract).
+
+    The weights are 671,026,419,200 without the module for a further token: all but the biases of
+    58 routers are counted here.
+    """
+    config = read_config(written(tmp_path, DEEPSEEK | {"num_nextn_predict_layers": 0}))
+    assert parameter_count(config) + 58 * 256 == 671_026_419_200
+    assert parameter_count(config, active=True) / 1e9 == pytest.approx(37.5, abs=0.1)
+    assert config.moe and config.moe.nodes == 4
+    further = read_config(written(tmp_path, DEEPSEEK))
+    assert further.layers == 62
+    assert read_config(written(tmp_path, asdict(further))) == further
+    with pytest.raises(ValueError, match="not built"):
+        Transformer(config)
+
+
 def test_mixtures_and_gpt2(tmp_path: Path) -> None:
     mixtral = LLAMA | {"num_local_experts": 8, "num_experts_per_tok": 2}
     assert read_config(written(tmp_path, mixtral)).moe == MoEConfig(8, 2)
@@ -49,6 +79,7 @@ def test_mixtures_and_gpt2(tmp_path: Path) -> None:
     [
         ({"kv_lora_rank": 512}, "latent"),
         ({"n_shared_experts": 1}, "every token uses"),
+        ({"shared_expert_intermediate_size": 5632}, "every token uses"),
         ({"num_hidden_layers": None}, "no layers"),
         ({"head_dim": 256}, "heads of 256"),
         ({"layers": 3}, "model_type"),

@@ -38,7 +38,55 @@ def test_replicas_are_what_is_left(asked: Problem) -> None:
     assert parse_layout(["tp=8", "dp=1"], asked).gpus == 8
 
 
-@pytest.mark.parametrize("word", ["xp3", "tp0", "tp", "fast", "tp-2"])
+@pytest.mark.parametrize(
+    ("asked_as", "same"),
+    [
+        ("TP8,DP2,ZeRO1", "tp8 dp2 zero1"),
+        ("tp2 pp2 Interleaved", "tp2 pp2 interleaved chunks2"),
+        ("pp2 vpp4", "pp2 interleaved chunks4"),
+        ("pp2 1F1B", "pp2 1f1b"),
+        ("fsdp16 full", "dp16 zero3 full"),
+        ("ddp tp-2", "dp8 tp2"),
+        ("pp2 zb-v", "pp2 zb-v chunks2"),
+    ],
+)
+def test_what_people_write_is_understood(asked_as: str, same: str, asked: Problem) -> None:
+    assert parse_layout([asked_as], asked) == parse_layout(same.split(), asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("tp8 tp4", "tp 8 was said before"),
+        ("fsdp dp2 ddp", "zero 3 was said before"),
+        ("pp2 1f1b chunks4", "1f1b has 1 on each rank"),
+        ("tp8 interleaved", "pp2 or more"),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused(words: str, why: str, asked: Problem) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_layout(words.split(), asked)
+
+
+def test_the_nearest_may_be_the_same_degrees_used_better(asked: Problem, found: Plan) -> None:
+    """Of 16 GPUs with replicas of two nothing else is wrong than that the optimizer is whole."""
+    verdict = judge(asked, parse_layout(["dp8", "tp2"], asked), found)
+    assert "does not fit" in verdict.why_not and verdict.nearest
+    near = verdict.nearest.layout
+    assert (near.dp, near.tp) == (8, 2) and near.zero
+
+
+def test_a_small_cluster_is_a_node() -> None:
+    small = problem("llama2-7b", "4xH100", 8)
+    assert (
+        "does not divide a node"
+        not in judge(small, parse_layout(["tp3"], small), Plan((), ())).why_not
+    )
+    three = problem("llama2-7b", "3xH100", 9)
+    assert "whole heads" in judge(three, parse_layout(["tp3"], three), Plan((), ())).why_not
+
+
+@pytest.mark.parametrize("word", ["xp3", "tp0", "tp", "fast", "tp--2", "zero4"])
 def test_an_unknown_word_is_refused(word: str, asked: Problem) -> None:
     with pytest.raises(ValueError, match="tp8 pp4 dp16 zero1"):
         parse_layout([word], asked)
@@ -60,7 +108,10 @@ def test_a_layout_is_judged_and_the_nearest_better_one_is_named(
     ("words", "why"),
     [
         ("tp16", "exceeds a node"),
-        ("tp8 dp3", "needs 24 GPUs"),
+        ("tp8 dp3", "24 GPUs, and there are 16: dp2 takes all"),
+        ("tp3", "a replica takes 3 GPUs, which do not divide 16"),
+        ("tp8 pp4", "a replica takes 32 GPUs, and there are 16"),
+        ("tp8 mbs3", "in micro-batches of 3"),
         ("tp1 pp1", "does not fit"),
         ("pp16 dp1 mbs8", "leave some of 16 stages idle"),
     ],
