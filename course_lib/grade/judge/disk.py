@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-LEAST = 1 << 16  # bytes: a hundred thousand empty files cost a disk, and whoever removes them, too
+LEAST = 1 << 20  # bytes: removing ten thousand empty folders can take a disk a minute
 
 
 def bytes_below(folder: str, enough: int) -> int:
