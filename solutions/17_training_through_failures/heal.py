@@ -6,9 +6,9 @@ is, so that all next steps are the same.
 
 - `peers` says how many steps each living member has made: {index: steps}. The source is the lowest
   index of those that have made the most. Everything comes from it alone.
-- A job has `model` (parameters and buffers), `optimizer` (its states do not exist before its first
-  step), `sampler` (with `state_dict` and `load_state_dict`), `generator` (a torch.Generator that
-  dropout draws from) and `step`, an int. The next step depends on all five.
+- A job has `model` (the parameters and buffers in its `state_dict`), `optimizer` (its states do not
+  exist before its first step), `sampler` (with `state_dict` and `load_state_dict`), `generator` (a
+  torch.Generator that dropout draws from) and `step`, an int. The next step depends on all five.
 - The source goes on as if nothing had happened: no number of its job changes. All other members
   send and receive nothing, for they are busy with the next step.
 - No files. Nobody but the source knows how large its state is.

@@ -46,6 +46,10 @@ WRONG = [
 -    source = min(index for index, steps in peers.items() if steps == max(peers.values()))
 +    source = min(peers)
 '''),
+    Wrong("first_in_the_dict", ["it is of another peer"], '''
+-    source = min(index for index, steps in peers.items() if steps == max(peers.values()))
++    source = max(peers, key=lambda index: peers[index])
+'''),
     Wrong("highest_peer", ["it is of another peer"], '''
 -    source = min(index for index, steps in peers.items() if steps == max(peers.values()))
 +    source = max(index for index, steps in peers.items() if steps == max(peers.values()))
