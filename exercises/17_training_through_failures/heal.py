@@ -7,10 +7,10 @@ source's bit for bit, so that all later steps are the same.
 - `peers` maps the index of each living member to the number of steps that it has made. The source
   is the lowest index among those that have made the most steps. Everything comes from the source
   alone.
-- A job has five attributes, and the next step depends on all of them: `model` (parameters and
-  buffers), `optimizer` (its states do not exist before its first step), `sampler` (with
-  `state_dict` and `load_state_dict`), `generator` (a torch.Generator that dropout draws from) and
-  `step`, an int.
+- A job has five attributes, and the next step depends on all of them: `model` (the parameters and
+  buffers in its `state_dict`), `optimizer` (its states do not exist before its first step),
+  `sampler` (with `state_dict` and `load_state_dict`), `generator` (a torch.Generator that dropout
+  draws from) and `step`, an int.
 - The source continues as if nothing had happened: nothing in its job changes. All other members
   send and receive nothing, because they are busy with the next step.
 - Use no files. Only the source knows how large its state is.

@@ -66,7 +66,7 @@ WRONG = [
 -        types[name] = made
 +        types[name] = made or "V"
 '''),
-    Wrong("names_what_was_read", ["Lost('y') for y", "Lost('a')"], '''
+    Wrong("names_what_was_read", ["Lost('a')", "Lost takes the name of the line's result"], '''
 -            raise Lost(name)
 +            raise Lost(arguments[0])
 '''),
@@ -74,7 +74,7 @@ WRONG = [
 -        types[name] = made
 +        types.setdefault(name, made)
 '''),
-    Wrong("changes_what_was_given", ["`given`, after the call,"], '''
+    Wrong("changes_what_was_given", ["`given`, after the call,", "begin with a copy"], '''
 -    types = dict(given)
 +    types: dict[str, str] = given  # type: ignore[assignment]
 '''),

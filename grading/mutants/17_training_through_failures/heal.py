@@ -46,6 +46,10 @@ WRONG = [
 -    source = min(index for index, steps in peers.items() if steps == max(peers.values()))
 +    source = min(peers)
 '''),
+    Wrong("first_in_the_dict", ["this is another peer's"], '''
+-    source = min(index for index, steps in peers.items() if steps == max(peers.values()))
++    source = max(peers, key=lambda index: peers[index])
+'''),
     Wrong("highest_peer", ["this is another peer's"], '''
 -    source = min(index for index, steps in peers.items() if steps == max(peers.values()))
 +    source = max(index for index, steps in peers.items() if steps == max(peers.values()))

@@ -105,7 +105,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         (["--gpus", "8"], "found: no number and GPU with an x between them"),
         (["--gpus", "8xP100"], "found: A100-40, A100-80, H100"),
         (["--global-batch", "0"], "asked: 0 sequences of 2048"),
-        (["--seq", "0"], "asked: 1536 sequences of 0 tokens"),
+        (["--seq", "0"], "found: sequence = 0"),
         (["--precision", "int4"], "found: fp32, fp16, bf16, fp8"),
     ],
 )
