@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,38 @@ def test_progress_in_a_terminal_and_in_a_file() -> None:
     assert len(lines) == 21 and lines[10].startswith("█" * 12 + "·" * 12)
     assert lines[-1] == "█" * 24 + " step 20/20  loss 0.050\n"
     assert len(file.getvalue().splitlines()) == 10 and "\r" not in file.getvalue()
+
+
+class Gone(io.StringIO):
+    """A pipe whose reader has ended."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_a_run_goes_on_when_nobody_reads_its_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(4, Gone())
+    for step in range(1, 5):
+        progress.add(row(step))
+    progress.close()
+    said = capsys.readouterr().err
+    assert said.count("cannot be shown any more") == 1 and "the run goes on" in said
+
+
+def test_progress_without_a_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    progress = Progress(4)
+    progress.add(row(1))
+    progress.close()
+
+
+def test_a_log_that_was_removed_is_no_log(tmp_path: Path) -> None:
+    log = JsonLines(tmp_path / "log.jsonl", 0)
+    log.add(row(1))
+    (tmp_path / "log.jsonl").unlink()
+    with pytest.raises(FileNotFoundError, match="was removed"):
+        log.add(row(2))
+    log.close()
 
 
 def test_tensorboard_has_the_same_numbers(tmp_path: Path) -> None:

@@ -109,10 +109,8 @@ class RanksMagics(Magics):
 
     def output(self, rank: int) -> str:
         """All that one rank printed in the last cell."""
-        printed = self._last.output
-        if rank not in printed:
-            there = names(sorted(printed)) if printed else "no ranks"
-            raise RanksFailed(f"output({rank!r}): the last cell ran on {there}")
+        if rank not in (printed := self._last.output):
+            raise RanksFailed(f"output({rank!r}): the last cell ran on {names(printed)}")
         return printed[rank].decode("utf-8", "replace")
 
     def timeline(self) -> Timeline:
@@ -146,9 +144,8 @@ class RanksMagics(Magics):
 
         def watch(outcome: Outcome) -> None:
             self._last = outcome
-            running = any(report["state"] == "running" for report in outcome.reports.values())
-            text = _so_far(outcome) if running else text_of(outcome.output)
-            (shown.update if running else shown.finish)(text)
+            ended = all(report["state"] != "running" for report in outcome.reports.values())
+            shown.finish(text_of(outcome.output)) if ended else shown.update(_so_far(outcome))
 
         return self._or_story(
             lambda: run_on_ranks(
@@ -236,10 +233,13 @@ class RanksMagics(Magics):
     def torchrun(self, line: str, cell: str) -> None:
         """`%%torchrun [N] [--timeout S]`: runs the cell as a script under the real torchrun."""
         asked = _asked(torchrun_parser(), line)
-        result = self._or_story(lambda: torchrun.run(cell, asked.world_size, asked.timeout))
-        text = text_of(result.output)
-        if text:
-            display({"text/plain": text}, raw=True)
+        shown = LiveText()
+
+        def watch(output: dict[int, bytes]) -> None:
+            shown.update(text_of(output, 0, 30) or torchrun.STARTS)
+
+        result = self._or_story(lambda: torchrun.run(cell, asked.world_size, asked.timeout, watch))
+        shown.finish(text_of(result.output))
         if result.failure:
             raise RanksFailed(result.failure)
 

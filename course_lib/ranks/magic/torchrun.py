@@ -8,7 +8,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from course_lib.ranks.pool.outcome import ending
@@ -21,6 +25,9 @@ from course_lib.ranks.system.scratch import scratch_folder
 from course_lib.trace import Refusal
 
 HOST = "127.0.0.1"  # or torchrun looks the machine's name up, which may have no answer for minutes
+STARTS = "torchrun starts the processes; each imports torch"  # until one of them prints
+RAISED = "1"  # the exit code of a rank that says itself what it has raised
+LOOK = 0.5  # seconds between two looks at what was printed
 SCARCE = 1 << 16  # bytes free on a disk that is called full
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -38,20 +45,26 @@ class TorchrunResult:
     failure: str
 
 
-def run(source: str, world_size: int, timeout: float | None = None) -> TorchrunResult:
+def run(
+    source: str,
+    world_size: int,
+    timeout: float | None = None,
+    watch: Callable[[dict[int, bytes]], None] = lambda output: None,
+) -> TorchrunResult:
     """Runs `source` on `world_size` fresh processes, exactly as `torchrun script.py` would.
 
     Args:
         source: the script.
         world_size: processes on this machine.
         timeout: seconds after which everything is killed; None for no limit.
+        watch: called twice a second with what each rank has printed so far.
 
     Raises:
         Refusal: there is no room for the script.
     """
     try:
         with held(), scratch_folder() as folder:
-            return _run(folder, source, world_size, timeout)
+            return _run(folder, source, world_size, timeout, watch)
     except OSError as error:
         raise Refusal(
             f"run a script under torchrun in {tempfile.gettempdir()}",
@@ -60,7 +73,13 @@ def run(source: str, world_size: int, timeout: float | None = None) -> TorchrunR
         ) from None
 
 
-def _run(folder: Path, source: str, world_size: int, timeout: float | None) -> TorchrunResult:
+def _run(
+    folder: Path,
+    source: str,
+    world_size: int,
+    timeout: float | None,
+    watch: Callable[[dict[int, bytes]], None],
+) -> TorchrunResult:
     script, logs, agent = folder / "script.py", folder / "logs", folder / "agent.log"
     script.write_text(source)
     command = [
@@ -68,16 +87,23 @@ def _run(folder: Path, source: str, world_size: int, timeout: float | None) -> T
         f"--nproc-per-node={world_size}", f"--log-dir={logs}", "--redirects=3", str(script),
     ]  # fmt: skip
     guard, channel = guarded(command, agent, _environment())
-    status, failure = _wait(guard, channel, timeout)
-    output = {rank: _printed(logs, rank) for rank in range(world_size)}
+
+    def printed() -> dict[int, bytes]:
+        return {rank: _printed(logs, rank) for rank in range(world_size)}
+
+    status, failure = _wait(guard, channel, timeout, lambda: watch(printed()))
+    output = printed()
     if shutil.disk_usage(folder).free < SCARCE:
         failure = f"{failure or 'torchrun has ended'}; the folder for temporary files is full: "
         failure += "what the ranks printed is not all here"
     elif status:
         said = agent.read_text(errors="replace")
-        failure = f"torchrun {ending(status)}{_killed(said)}: see the ranks' output above"
-        if not any(output.values()):
-            failure += "\n" + said[-2000:]
+        ended = _ended(said)
+        failure = f"torchrun {ending(status)}{ended}"
+        if any(output.values()):
+            failure += ": see the ranks' output above"
+        elif not ended:
+            failure += f", and no rank has printed anything\n{said[-2000:]}"
     return TorchrunResult(output, failure)
 
 
@@ -90,16 +116,22 @@ def _environment() -> dict[str, str]:
 
 
 def _wait(
-    guard: subprocess.Popen[bytes], channel: Channel, timeout: float | None
+    guard: subprocess.Popen[bytes],
+    channel: Channel,
+    timeout: float | None,
+    look: Callable[[], None],
 ) -> tuple[int, str]:
     """Waits for torchrun; ends it, and its ranks, when time is up or on an interrupt.
 
     Returns:
         Its exit code, or minus the signal that ended it; and why it has none, if it has not.
     """
+    deadline = inf if timeout is None else time.monotonic() + timeout
     try:
-        return channel.receive(timeout)[0]["status"], ""
-    except TimeoutError:
+        while (left := deadline - time.monotonic()) > 0:
+            with suppress(TimeoutError):
+                return channel.receive(min(left, LOOK))[0]["status"], ""
+            look()
         return 0, f"torchrun was ended after {timeout:g} s"
     except KeyboardInterrupt:
         return 0, "Interrupted."
@@ -112,10 +144,11 @@ def _wait(
     return 0, f"torchrun was ended, since its guard {ending(guard.returncode)}"
 
 
-def _killed(log: str) -> str:
-    """Which ranks a signal ended, as torchrun's agent has noted it; "" if none."""
-    found = re.findall(r"rank\s*: (\d+) \(local.*\n\s*exitcode\s*: -(\d+) ", log)
-    each = [f"rank {rank} {ending(-int(number))}" for rank, number in sorted(set(found))]
+def _ended(log: str) -> str:
+    """How ranks ended that no exception of theirs did, as torchrun's agent notes it; "" if none."""
+    found = re.findall(r"rank\s*: (\d+) \(local.*\n\s*exitcode\s*: (-?\d+) ", log)
+    ends = sorted({(int(rank), int(code)) for rank, code in found if code != RAISED})
+    each = [f"rank {rank} {ending(code)}" for rank, code in ends]
     return f" ({'; '.join(each)})" if each else ""
 
 

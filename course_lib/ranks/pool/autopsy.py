@@ -284,6 +284,8 @@ def _state_of(rank: int, waiting: Mapping[int, Report], gone: Mapping[int, Repor
 def names(ranks: Any) -> str:
     """`rank 2`, `ranks 0, 1 and 3`, `ranks 0–5`: how a set of ranks is written everywhere."""
     order = sorted(ranks)
+    if not order:
+        return "no ranks"
     if len(order) == 1:
         return f"rank {order[0]}"
     if len(order) > 2 and order == list(range(order[0], order[-1] + 1)):

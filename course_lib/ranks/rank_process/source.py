@@ -54,3 +54,16 @@ async def _in_a_loop(parts: Sequence[CodeType], names: dict[str, Any]) -> Any:
         if _waits(part):
             value = await value
     return value
+
+
+def named_in(source: str, known: dict[str, Any]) -> dict[str, Any]:
+    """The variables that a cell speaks of, in its order.
+
+    Args:
+        source: of the cell.
+        known: all variables.
+    """
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
+    nodes.sort(key=lambda node: (node.lineno, node.col_offset))
+    names = dict.fromkeys(node.id for node in nodes)
+    return {name: known[name] for name in names if name in known}

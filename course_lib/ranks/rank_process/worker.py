@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import gc
 import io
@@ -27,7 +26,7 @@ from course_lib.ranks.rank_process.keyboard import take_keyboard
 from course_lib.ranks.rank_process.last_words import LastWords
 from course_lib.ranks.rank_process.rendezvous import meet, refuse_second
 from course_lib.ranks.rank_process.shell import Shell
-from course_lib.ranks.rank_process.source import run_source
+from course_lib.ranks.rank_process.source import named_in, run_source
 from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.spmd.record import Recorder
 from course_lib.trace import Ledger, Refusal, Witness, flight_log
@@ -148,7 +147,14 @@ class Worker:
             except ChannelClosed:
                 os._exit(0)
             except BaseException as error:  # also SystemExit: a cell must not end the rank
-                self._reply_error(error)
+                self._tell(error)
+
+    def _tell(self, error: BaseException) -> None:
+        try:
+            self._reply_error(error)
+        except OSError:  # the cell has closed the channel's file number, of which all else is told
+            os.write(1, b"The cell has closed file numbers that its rank needs.\n")
+            os._exit(1)
 
     def _carry_out(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Does one thing; it is not busy any more when an error leaves this function."""
@@ -171,21 +177,13 @@ class Worker:
             self._run(source, name)
         show.show_figures()
         ledger = self.ledger.to_dict(since) if message.get("ledger") else None
-        types = record.to_dict(self._names(source), name) if record else None
+        types = record.to_dict(named_in(source, self.module.__dict__), name) if record else None
         self._finished(ledger=ledger, types=types, prints=self.witness.look())
 
     def _run(self, source: str, name: str) -> None:
         value = run_source(source, name, self.module.__dict__)
         if value is not None and not isinstance(value, Work):
             self.display(value)
-
-    def _names(self, source: str) -> dict[str, Any]:
-        """The variables that a cell speaks of, in its order."""
-        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
-        nodes.sort(key=lambda node: (node.lineno, node.col_offset))
-        names = dict.fromkeys(node.id for node in nodes)
-        known = self.module.__dict__
-        return {name: known[name] for name in names if name in known}
 
     def do_call(self, message: dict[str, Any], raw: bytes, fds: list[int]) -> None:
         """Calls a function with the group of all ranks, and sends back what it returns."""

@@ -8,7 +8,9 @@ The production version (Weights & Biases, MLflow) sends them to a server.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,7 +51,13 @@ class JsonLines:
         self._file = path.open("a")
 
     def add(self, row: dict[str, Any]) -> None:
-        """Writes a line, which is on its way to the disk when this returns."""
+        """Writes a line, which is on its way to the disk when this returns.
+
+        Raises:
+            OSError: the disk is full, or the file is not there any more.
+        """
+        if os.fstat(self._file.fileno()).st_nlink == 0:  # what is written would go nowhere
+            raise FileNotFoundError(errno.ENOENT, "the file was removed while the run wrote it")
         self._file.write(f"{json.dumps(row)}\n")
         self._file.flush()
 

@@ -7,7 +7,9 @@ The production version (tqdm) also knows how wide the terminal is.
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import Any, TextIO
 
 
@@ -23,8 +25,9 @@ class Progress:
     WIDTH = 24
 
     def __init__(self, steps: int, out: TextIO | None = None, *, anew: bool | None = None) -> None:
+        # None: a process may be started with its standard output closed.
         self.steps, self.out = steps, sys.stdout if out is None else out
-        self.anew = self.out.isatty() if anew is None else anew
+        self.anew = self.out is not None and self.out.isatty() if anew is None else anew
         self._lines = 0
         self._seconds = self._made = 0.0
 
@@ -35,10 +38,25 @@ class Progress:
         if self.anew:
             full = step * self.WIDTH // self.steps
             bar = "█" * full + "·" * (self.WIDTH - full)
-            print(f"\r{bar} {text}{self._rest(row)}", end="", file=self.out, flush=True)
+            self._say(f"\r{bar} {text}{self._rest(row)}")
         elif step * 10 // self.steps > self._lines:
             self._lines = step * 10 // self.steps
-            print(text, file=self.out, flush=True)
+            self._say(f"{text}\n")
+
+    def _say(self, text: str) -> None:
+        """Shows a text, until nobody can read it: a run does not end with its reader."""
+        if self.out is None:
+            return
+        try:
+            self.out.write(text)
+            self.out.flush()
+        except (OSError, ValueError) as error:
+            if self.out is sys.stdout:  # or what waits in it fails again at the end of the process
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self.out = None
+            said = f"the progress cannot be shown any more ({error}); the run goes on"
+            with suppress(OSError, ValueError):
+                print(said, file=sys.stderr, flush=True)
 
     def _rest(self, row: dict[str, Any]) -> str:
         """How fast it is, and how long it will take; nothing where no step was timed."""
@@ -54,4 +72,4 @@ class Progress:
     def close(self) -> None:
         """Ends the line."""
         if self.anew:
-            print(file=self.out, flush=True)
+            self._say("\n")

@@ -444,3 +444,25 @@ def test_a_magic_below_the_first_line_is_told_where_to_stand(kernel: Any, magic:
 @pytest.mark.parametrize("name", ["3", "''", "None"])
 def test_a_value_without_a_name(kernel: Any, name: str) -> None:
     assert "a name is text, as in pull('loss')" in kernel.run(f"pull({name})").text
+
+
+def test_a_torchrun_cell_shows_what_is_printed_while_it_runs(kernel: Any) -> None:
+    cell = "%%torchrun 2\nimport time\nprint('begun')\ntime.sleep(4)\nprint('done')"
+    answer = kernel.run(cell)
+    shown = [
+        content["data"]["text/plain"] for _, _, content in answer.messages if "data" in content
+    ]
+    assert shown[-1] == "ranks 0–1 │ begun\nranks 0–1 │ done", answer.text
+    assert "ranks 0–1 │ begun" in shown[:-1], "it came only at the end"
+
+
+def test_a_torchrun_cell_says_with_which_code_a_rank_ended(kernel: Any) -> None:
+    answer = kernel.run("%%torchrun 2\nimport os, sys\nsys.exit(3 * (os.environ['RANK'] == '1'))")
+    assert answer.text.strip() == "torchrun exited with code 1 (rank 1 exited with code 3)"
+
+
+def test_closed_file_numbers_are_told_in_a_line(kernel: Any) -> None:
+    answer = kernel.run("%%ranks 4\nimport os\nos.closerange(3, 64)")
+    assert "closed file numbers that its rank needs" in answer.text
+    assert "worker.py" not in answer.text
+    works_again(kernel)
