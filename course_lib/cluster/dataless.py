@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +35,6 @@ SAID = {"_local_scalar_dense": "one number, as .item(), float() and if take it"}
 TOPK = torch.ops.aten.topk.default
 DRAWS = (torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default)
 FLAGS = (torch.bool, torch.uint8)
-SEEDED = torch.Tag.nondeterministic_seeded
 Watch = Callable[[Any, Any, Any], None]
 
 
@@ -120,7 +120,7 @@ class Dataless(TorchDispatchMode):
 
     def _known(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
         """An operation on numbers that are known; the host does it."""
-        with self.own_draws() if SEEDED in func.tags else nullcontext():
+        with self.own_draws() if _draws(func) else nullcontext():
             result = func(*args, **on_device(CPU, options))
         if isinstance(result, torch.Tensor):
             self._watch(None, (), result)
@@ -156,6 +156,12 @@ class Dataless(TorchDispatchMode):
         if new or not _is_view(func, result):
             self._watch(func, args, result)
         return result
+
+
+@cache
+def _draws(func: Any) -> bool:
+    """Whether an operation draws random numbers; to look among its tags takes microseconds."""
+    return torch.Tag.nondeterministic_seeded in func.tags
 
 
 def tensors_in(values: Any) -> Iterator[torch.Tensor]:

@@ -237,7 +237,8 @@ def _long(case: Case, words: set[str]) -> list[Advice]:
     if moving <= limit or cluster.count == 1 or "offload" in words:
         return []
     taken = f"takes {moving / 1e9:.0f} GB, {found.logits / 1e9:.0f} of them logits in fp32"
-    why = f"one sequence of {case.config.sequence:,} tokens {taken}; {limit / 1e9:.0f} GB are left"
+    left = f"{limit / 1e9:.0f} GB are left" if limit > 0 else "nothing is left"
+    why = f"one sequence of {case.config.sequence:,} tokens {taken}; {left}"
     again = Advice("recomputation", "the GB above already assume that every block is recomputed")
     return [Advice("CP", why)] + ([] if "recomputation" in words else [again])
 
