@@ -32,9 +32,9 @@ Rules
   the ranks have after the line.
 - If it follows by none of them, the true value is lost: a sum or a gather is missing, or there is
   one too many. Raise `Lost(name)`, with the name of the result, at the first such line.
-- A V is no error. Whatever is computed from a V, alone or with other tensors, is V; that includes
-  chunk. Only a collective (the last three) ends this: what it computes from a V is the new true
-  value, and the result gets the type by which that value follows.
+- A V is not an error. Whatever is computed from a V, alone or with other tensors, is V; that
+  includes chunk. Only a collective (the last three) ends this: what it computes from a V is the new
+  true value, and the result gets the type by which that value follows.
 - The shapes of all arguments fit. `given` must not be changed.
 """
 

@@ -84,7 +84,7 @@ WRONG = [
 -            if place + reach < group.size:
 +            if place + reach <= group.size:
 '''),
-    Wrong("powers_of_two_only", ["no power of two", "no message came to this rank"], '''
+    Wrong("powers_of_two_only", ["is not a power of two", "no message came to this rank"], '''
 -    while reach < group.size:
 +    for _ in range(group.size.bit_length() - 1):
 '''),

@@ -123,7 +123,7 @@ def _wide(row: torch.Tensor) -> torch.Tensor:
 
 
 @check(
-    "forwards: one after the other, rounded each time",
+    "forwards: one after another, rounded each time",
     points=2,
     code="E",
     diagnosis="begin with x[0] and add x[1], x[2], ... as tensors of x's dtype",

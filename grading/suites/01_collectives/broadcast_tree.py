@@ -71,7 +71,7 @@ def likely(rows: list[torch.Tensor], rank: int, source: int) -> dict[str, torch.
     place, power = (rank - source) % size, 1 << (size.bit_length() - 1)
     unchanged = "the tensor was not changed: no message came to this rank, or not into this tensor"
     if place >= power:
-        unchanged += f"; {size} ranks are no power of two, so the last round is not full"
+        unchanged += f"; {size} is not a power of two, so the last round is not full"
     elif rank == 0:
         unchanged = "rank 0 kept its own tensor: count places from the source"
     known = {} if rank == source else {unchanged: rows[rank]}
