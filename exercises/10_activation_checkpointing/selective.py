@@ -9,7 +9,7 @@ transformer block of hidden size h, with s tokens in each of b sequences, does
 
 So keep the results of the products with weights, and compute all else again: softmax, norms and
 element-wise operations are nearly free, and attention's scores, s² of them for each head, are a lot
-of memory for few operations. What that costs is s/(6h + s) of a forward instead of a whole one.
+of memory for few operations. That costs s/(6h + s) of a forward instead of a whole one.
 
     way = Selective(keep_products)
     for block in blocks:
@@ -18,36 +18,36 @@ of memory for few operations. What that costs is s/(6h + s) of a forward instead
     way.overhead                      operations computed again / operations of the forward
 
 What runs a block again is given: PyTorch's `checkpoint(fn, *args, use_reentrant=False,
-context_fn=contexts)`. It forgets what the block saves, and restores random numbers and autocast for
-the second run. `contexts()`, called once for each call of a block, returns two contexts: the first
-is on while the block runs, the second while the same call runs again.
+context_fn=contexts)`. It drops what the block saves, and restores random numbers and autocast for
+the second run. It calls `contexts()` once for each call of a block, and gets two contexts: the
+first is active while the block runs, the second while the same call runs again.
 
-Yours: the policy and both contexts. They are dispatch modes: while one is on, each operation of
-torch comes to its `__torch_dispatch__(func, types, args, kwargs)` instead of being run. `func` is
-what autograd calls at the end: a linear layer becomes `aten.addmm.default` (`aten.mm.default`
-without bias), softmax `aten._softmax.default`, attention's products `aten.bmm.default`, the same
-object each time: compare with `==` or `in`. `func(*args, **(kwargs or {}))` runs it. What the
-method returns is what the caller gets as the operation's result.
+You write the policy and both contexts. The contexts are dispatch modes: while one is active, torch
+passes each operation to its `__torch_dispatch__(func, types, args, kwargs)` instead of running it.
+`func` is the low-level operation that autograd finally calls: a linear layer becomes
+`aten.addmm.default` (`aten.mm.default` without bias), softmax `aten._softmax.default`, attention's
+products `aten.bmm.default`, the same object each time: compare with `==` or `in`. `func(*args,
+**(kwargs or {}))` runs it. The caller gets what the method returns as the operation's result.
 
 Rules
-- `policy(func)` says whether an operation's result is kept. Such an operation has one tensor as its
-  result, and draws no random numbers. It runs once; all others of the block run once in forward and
-  once more in backward.
-- Both runs are the same: the n-th kept operation of the second is the n-th of the first. One
-  operation occurs many times, and often with the same shapes. There are many calls of one `way`,
-  also of the same block, and backward comes to the last of them first.
-- What you keep is what the operation returned, whatever the block does with it later: `h.relu_()`
-  changes `h` itself. Nor may it be the tensor that autograd is about to build the graph on: that
-  graph leads to what runs the block again, and from there to you, and such a circle never dies.
-  A clone is neither. (It costs no memory: the original is soon forgotten.)
-- Held between forward and backward are the blocks' inputs and the kept results. After the backward
-  nothing of either run is held, although `way` and the output may live on.
-- `overhead` counts products only, as `flops` does: those that the second runs computed, over those
-  of the first runs, for all calls so far. The products of backward itself count for neither.
+- `policy(func)` says whether to keep an operation's result. Such an operation returns one tensor
+  and draws no random numbers. It runs once; all other operations of the block run once in forward
+  and once more in backward.
+- Both runs are the same: the n-th kept operation of the second is the n-th of the first. The same
+  operation occurs many times, often with the same shapes. A `way` is called many times, also with
+  the same block, and backward reaches the last call first.
+- Keep what the operation returned, whatever the block does with it later: `h.relu_()` changes `h`
+  itself. And do not keep the very tensor on which autograd builds the graph: that graph refers to
+  the function that runs the block again, which refers to your queue, and such a cycle is never
+  freed. A clone avoids both. (It costs no memory, because the original is soon dropped.)
+- Between forward and backward, only the blocks' inputs and the kept results are held. After the
+  backward, nothing of either run is held, even if `way` and the output still exist.
+- `overhead` counts only products, as `flops` does: those that the second runs computed, divided by
+  those of the first runs, for all calls so far. The products of backward itself count for neither.
 
 PyTorch's `create_selective_checkpoint_contexts` makes two such modes, and `course_lib.recompute`
-has them as `selective`. Instead of copying, both notice by the version counter that a kept result
-was changed in place, and refuse.
+has them as `selective`. Neither makes copies: the version counter shows them when a kept result was
+changed in place, and then they raise an error.
 
 Your answer may use `recompute.Recompute` of `course_lib`; of torch everything but
 `torch.utils.checkpoint.create_selective_checkpoint_contexts`.
@@ -64,13 +64,13 @@ from torch.utils.flop_counter import flop_registry
 
 
 def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Multiplications and additions, if the operation is a product of matrices; 0 for others."""
+    """Counts multiplications and additions if the operation is a matrix product; 0 for others."""
     formula = flop_registry.get(func._overloadpacket)
     return int(formula(*args, **(kwargs or {}), out_val=result)) if formula else 0
 
 
 def keep_products(func: Any) -> bool:
-    """The policy of the paper: products with weights are kept, and nothing of attention.
+    """The paper's policy: keep products with weights, and nothing of attention.
 
     Args:
         func: an operation, such as `torch.ops.aten.mm.default`.
@@ -93,17 +93,17 @@ class Selective:
         self.policy, self.first, self.again = policy, 0, 0
 
     def __call__(self, fn: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
-        """`fn(*args)`, of which inputs and kept results are held until backward."""
+        """Returns `fn(*args)`, and holds only its inputs and kept results until backward."""
         raise NotImplementedError("selective: two contexts for each call")
 
     @property
     def overhead(self) -> float:
-        """Products computed again, as a part of those of the forward; after the backward."""
+        """Products computed again, divided by those of the forward; read it after the backward."""
         return self.again / self.first
 
 
 class Keep(TorchDispatchMode):
-    """On in a first run: runs every operation, and keeps the results that the policy asks for."""
+    """Active in a first run: runs every operation, and keeps what the policy asks for."""
 
     def __init__(self, way: Selective, kept: deque[torch.Tensor]) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Keep(TorchDispatchMode):
 
 
 class Replay(TorchDispatchMode):
-    """On in a second run: gives back what was kept, and runs all other operations."""
+    """Active in a second run: returns what was kept, and runs all other operations."""
 
     def __init__(self, way: Selective, kept: deque[torch.Tensor]) -> None:
         super().__init__()

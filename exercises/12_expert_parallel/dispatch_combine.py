@@ -7,33 +7,38 @@ all-to-alls with uneven parts bring tokens and experts together:
     rows by expert → all-to-all → rows of my experts → experts → all-to-all → weighted sum at home
 
 A row is one choice of one token: a token with k experts is sent k times. dispatch puts this rank's
-T·k rows in the order of experts, so that the rows for one rank lie together. Nobody knows yet how
-many rows come from where, so counts go first. What arrives lies by sender; experts want it by
-expert, so it is sorted once more. combine undoes all of it, step by step, in reverse.
+T·k rows in the order of experts, so that the rows for one rank lie together. No rank knows yet how
+many rows come from which rank, so the counts are sent first. The rows that arrive are ordered by
+sender; the experts need them by expert, so they are sorted once more. combine undoes all of this
+step by step, in reverse.
 
 Rules
 - Rank i of the group (`group.index`) has the `sizes[i]` experts after those of the ranks before it:
-  sizes [2, 3] put experts 0 and 1 on the first rank, and 2, 3, 4 on the second. Each has some.
-- `chosen_TK[t, j]` is the number, 0 to E-1, of token t's j-th expert. A token's k are different.
-- `dispatch` returns (rows, loads, route). `rows`: [R, D], what this rank's experts compute, all
-  rows of its first expert, then those of the next; the order within one expert is up to you.
-  `loads`: a list, how many rows each of this rank's experts has. They add up to R.
-- `route` is whatever `combine` needs to know; the Route below is a proposal, and not looked at.
+  sizes [2, 3] put experts 0 and 1 on the first rank, and 2, 3, 4 on the second. Each member has at
+  least one.
+- `chosen_TK[t, j]` is the number, 0 to E-1, of token t's j-th expert. The k experts of a token are
+  different.
+- `dispatch` returns (rows, loads, route). `rows`, [R, D], are the inputs of this rank's experts:
+  all rows of its first expert, then those of the next; the order within one expert is up to you.
+  `loads` is a list with the number of rows of each of this rank's experts; they add up to R.
+- `route` is whatever `combine` needs to know; the Route below is a suggestion, and is not checked.
 - `combine` takes the experts' outputs in the order of `rows`, and returns y of shape [T, D]: y[t]
   is the sum over j of weights_TK[t, j] times the output of expert chosen_TK[t, j] for token t.
-- Weights are applied at home, after the way back. They do not travel, so that their gradients need
-  no way back either.
-- T differs from rank to rank, and may be 0; so may R. Every rank calls every collective anyway.
-- Gradients flow to tokens, weights, and through the rows to the experts. Nothing is averaged.
-- `x_TD` and `chosen_TK` may be not contiguous; nothing given is changed.
-- On the wire is one all-to-all of counts (int64, E minus the sizes of one's own) in dispatch, and
-  in each of dispatch and combine one all-to-all of rows. Rows for oneself cost nothing. The
-  backward costs the same again, without the counts.
+- Weights are applied at home, after the outputs have come back. They are not sent, so their
+  gradients need not be sent either.
+- T differs from rank to rank, and may be 0; so may R. Every rank calls every collective in any
+  case.
+- Gradients flow to the tokens, to the weights, and through the rows to the experts. Nothing is
+  averaged.
+- `x_TD` and `chosen_TK` need not be contiguous; no argument is changed.
+- dispatch makes one all-to-all of counts (int64; a rank sends those of all experts that it does not
+  hold), and dispatch and combine make one all-to-all of rows each. Rows that stay on their rank
+  cost nothing. The backward costs the same again, without the counts.
 
-Allowed is all of `course_lib.comm`. `all_to_all(output, input, group, output_sizes, input_sizes)`
-sends parts of `input` along dim 0 and fills `output`; sizes are lists, the rows of each member.
-`exchange_in_group(rows, output_sizes, input_sizes, group)` returns what came, and gradients flow
-back through it.
+You may use all of `course_lib.comm`. `all_to_all(output, input, group, output_sizes, input_sizes)`
+sends parts of `input` along dim 0 and fills `output`; the sizes are lists with the number of rows
+for each member. `exchange_in_group(rows, output_sizes, input_sizes, group)` returns the rows that
+came, and gradients flow back through it.
 
 Your answer may use `comm` of `course_lib`.
 """
@@ -81,12 +86,12 @@ def dispatch(
 def combine(
     rows_RD: torch.Tensor, route: Route, weights_TK: torch.Tensor, group: Group
 ) -> torch.Tensor:
-    """Brings the experts' outputs home, and adds them up there.
+    """Brings the experts' outputs home, and sums them there; collective.
 
     Args:
         rows_RD: [R, D], the outputs of this rank's experts, in the order of dispatch's rows.
         route: what dispatch returned.
-        weights_TK: [T, k], of the outputs in each token's sum.
+        weights_TK: [T, k], the weights of the outputs in each token's sum.
         group: the ranks that share the experts.
 
     Returns:

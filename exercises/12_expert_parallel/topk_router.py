@@ -1,10 +1,11 @@
-"""The router: which k of E experts a token goes to, with what weight, and what keeps them busy.
+"""The router: choose k of E experts for each token, weigh them, and keep all experts busy.
 
 Notebook 12. A mixture of experts has E networks in place of one, and each token is computed by k of
 them. A small matrix chooses: its row e, times the token, is the logit of expert e. The softmax of a
 token's E logits are its scores. The k experts with the highest scores compute the token, and their
-outputs are added up with weights. Choosing has no gradient; the weights have one, and it is all the
-router learns from. Left alone, it soon sends everything to a few experts. Two losses are added:
+outputs are added up with weights. The choice has no gradient; the weights have one, and the router
+learns from it alone. Without help, the router soon sends everything to a few experts. Two losses
+are added:
 
     balance = E · sum over e of f_e · P_e
         f_e: the share of all T·k choices that fell on expert e. A count, without a gradient.
@@ -15,17 +16,17 @@ router learns from. Left alone, it soon sends everything to a few experts. Two l
 
 Rules
 - Everything is computed in float32, or in float64 where the token or the matrix is float64: bf16
-  cannot tell two near logits from each other. So convert before the product, not after. Convert
-  the counts too: whole numbers divided by whole numbers are float32.
+  cannot distinguish two close logits. So convert before the product, not after. Convert the counts
+  too: integers divided by integers give float32.
 - `chosen`: k different experts of each token, best first, int64. Which of equal scores comes first
   is up to you.
-- `weights`: the chosen experts' scores, divided by their sum, so that they add up to 1. But for
-  k = 1 the score as it is: divided by itself it would always be 1, and nothing could be learned.
-- Logits may be large: exp(1000) is infinite, so build on functions that know how to avoid it.
+- `weights`: the chosen experts' scores, divided by their sum, so that they add up to 1. For k = 1,
+  it is the score itself: divided by itself it would always be 1, and the router could not learn.
+- Logits may be large, and exp(1000) is infinite, so use functions that avoid the overflow.
 - T may be 0: a rank may have no tokens. Both losses are then 0, and their gradients are zeros.
-- k may be E. `x_TD` may be not contiguous, and neither argument is changed.
+- k may be E. `x_TD` need not be contiguous, and neither argument is changed.
 
-Allowed is all of torch, `torch.nn.functional` included. It is one process: nothing is sent.
+You may use all of torch, including `torch.nn.functional`. Nothing is sent.
 
 Your answer may use nothing of `course_lib`.
 """
@@ -36,11 +37,11 @@ import torch
 
 
 class Routing(NamedTuple):
-    """What the router says of T tokens.
+    """The router's result for T tokens.
 
     Attributes:
         chosen: [T, k], numbers of the experts, int64.
-        weights: [T, k], of their outputs, float32 or float64.
+        weights: [T, k], the weights of their outputs, float32 or float64.
         balance: the load-balancing loss, no dims.
         z: the z-loss, no dims.
     """

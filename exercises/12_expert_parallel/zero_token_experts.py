@@ -1,35 +1,38 @@
-"""Experts without a token: gradients are zeros, and nobody leaves the collectives early.
+"""Experts without a token: gradients are zeros, and every rank makes every collective.
 
-Notebook 12. Experts are spread over the ranks of a group, and tokens travel to theirs and back:
+Notebook 12. Experts are spread over the ranks of a group, and tokens are sent to their experts and
+back:
 
     x ──> exchange ──> the experts of this rank ──> exchange ──> weighted outputs, back home
 
-The router decides, so it happens in any step that an expert gets no token, that all experts of a
-rank get none, or that a rank has no tokens of its own. It is tempting to leave work out then, and
-each way to do so stops the training:
+The router decides, so in any step an expert may get no token, all experts of a rank may get none,
+or a rank may have no tokens of its own. It is tempting to skip work then, but each way of doing so
+breaks the training:
 
-- A rank that leaves out an exchange because it has no rows makes all others wait for it.
-- An expert that is not run has `grad` None. An optimizer passes over it, while momentum and weight
-  decay go on for its replicas elsewhere; and a sum of gradients that passes over None hangs.
-- If no expert of a rank is run, its second exchange has an input without a graph. Autograd then
-  has no backward to run there, and the others wait in theirs: it hangs one step later.
+- A rank that skips an exchange because it has no rows makes all others wait for it.
+- An expert that is not run has `grad` None. The optimizer skips it, while momentum and weight decay
+  continue for its replicas on other ranks; and a sum of gradients that skips None hangs.
+- If no expert of a rank is run, its second exchange has an input without a graph. Autograd then has
+  no backward to run there, and the other ranks wait in theirs: the training hangs in backward.
 
-The cure is to do nothing special. A linear layer runs on a tensor of shape [0, D], its gradients
-are zeros, and an exchange of no rows is an exchange.
+The solution is to do nothing special. A linear layer runs on a tensor of shape [0, D], its
+gradients are zeros, and an exchange of no rows is an exchange.
 
 Rules
 - Each rank has E/N experts: `experts` are those of this rank, in order; number i of the group's
   experts is on the member with index i // (E/N). Each token goes to one expert.
 - Every rank calls both exchanges in forward; their backwards call two more. Together with the
-  counts in `plan` that makes 5 all-to-alls on every rank, in every step. Send rows to those who
-  need them and to nobody else: no padding, no dummy rows on the wire.
-- After a backward each parameter that requires a gradient has one, zeros if no token came. As
-  always, a backward adds to the gradient that is there. Frozen parameters keep `grad` None.
-- `sum_gradients`: a parameter whose gradient is None on this rank takes part with zeros, since it
-  may have one elsewhere; then it has the sum, as all others do. Frozen ones are left out.
-- Ranks count by `group.index`; the group need not be the whole world. T differs from rank to rank.
+  counts in `plan` that makes 5 all-to-alls on every rank, in every step. Send rows only to the
+  ranks that need them, without padding or dummy rows.
+- After a backward, each parameter that requires a gradient has one, with zeros if no token came. As
+  always, a backward adds to an existing gradient. Frozen parameters keep `grad` None.
+- `sum_gradients`: a parameter whose gradient is None on this rank takes part with zeros, because it
+  may have one elsewhere; afterwards it has the sum, like all others. Frozen parameters are left
+  out.
+- Ranks are numbered by `group.index`; the group need not be the whole world. T differs from rank to
+  rank.
 
-Free to use: all of `course_lib.comm`, `plan` below, and `exchange_in_group(rows, coming, going,
+You may use all of `course_lib.comm`, `plan` below, and `exchange_in_group(rows, coming, going,
 group)`. It sends rows along dim 0 (`going[j]` of them to member j), returns those that come
 (`coming[i]` from member i), and its backward sends gradients back the same way.
 
@@ -49,7 +52,7 @@ class Route(NamedTuple):
     """How the tokens of one layer and one batch travel.
 
     Attributes:
-        order: [T], this rank's tokens, sorted by their expert: so they are sent.
+        order: [T], this rank's tokens, sorted by their expert, in the order in which they are sent.
         going: how many go to each member.
         coming: how many come from each.
         by_expert: [R], the places of the rows among those that came, sorted by expert.
@@ -64,7 +67,7 @@ class Route(NamedTuple):
 
 
 def plan(chosen_T: torch.Tensor, own: int, group: Group) -> Route:
-    """Counts what goes where, and learns from the others what comes: one all-to-all.
+    """Counts the rows to send, and learns how many come, with one all-to-all.
 
     Args:
         chosen_T: number of each token's expert; may be empty.
@@ -91,12 +94,12 @@ def moe_layer(
     experts: Sequence[nn.Module],
     group: Group,
 ) -> torch.Tensor:
-    """Each token's expert, wherever it is, applied to the token, times its weight.
+    """Applies each token's expert, on whichever rank it is, times the token's weight; collective.
 
     Args:
         x_TD: this rank's tokens; T may be 0.
         chosen_T: number of each token's expert among the E of the group.
-        weight_T: factors of the outputs.
+        weight_T: the factor of each token's output.
         experts: those of this rank, which map [R, D] to [R, D].
         group: the ranks that share the experts.
 

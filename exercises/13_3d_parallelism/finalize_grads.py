@@ -1,12 +1,12 @@
-"""finalize_grads: which gradients are added up over which axis of a mesh, and divided by what.
+"""finalize_grads: sum each gradient over the right axes of a mesh, and divide by the right number.
 
-Notebook 13. After the backwards of a step, each rank of a mesh pp × dp × ep × cp × tp has gradients
-of what this rank has seen. What is trained is the loss of the whole batch. D = dp · ep · cp ranks
-have different tokens, and the backward of each was one of
+Notebook 13. After the backwards of a step, each rank of a mesh pp × dp × ep × cp × tp has the
+gradients from its own tokens, but the loss to train is that of the whole batch. D = dp · ep · cp
+ranks have different tokens, and each of them ran backward from
 
     D · (sum of the losses of the rank's own tokens) / (number of tokens of the whole batch)
 
-so that the batch's loss is the *mean* of these D losses. Two ranks that differ in one axis alone:
+so that the batch's loss is the *mean* of these D losses. Two ranks that differ in only one axis:
 
     dp, cp   have other tokens of the batch, and the same parameters
     ep       have other tokens, and other experts; all other parameters are the same. Tokens travel
@@ -25,22 +25,22 @@ There are four kinds of parameters:
     tied     embedding and output layer in one: one weight (this rank's part of it) which the first
              and the last stage of pp both have, and use. Its gradient is the sum of both uses
 
-First write the rule, `reduce_plan`: for one kind, a list of reductions, each of which adds up over
-the ranks that differ in the named axes alone, and then divides by a number. It needs nothing but
-sizes, so it can be tried on twelve meshes of 8 ranks without any process. Then `finalize_grads`
-does what the plans say, with real collectives.
+First write the rule, `reduce_plan`: it returns for one kind a list of reductions. Each reduction
+sums over the ranks that differ only in the named axes, and then divides by a number. The rule needs
+only sizes, so it can be checked on twelve meshes of 8 ranks without starting a process. Then
+`finalize_grads` does what the plans say, with real collectives.
 
 Rules
-- After the call every parameter that requires a gradient has that of the whole batch's loss, on
-  every rank that has it. Frozen parameters keep None.
-- A gradient that is None counts as zeros, and takes part: another rank may have one.
-- Each gradient travels once for each reduction that it needs, in its own dtype: S bytes over N
-  ranks are 2(N-1)/N·S bytes sent. It may be one all-reduce a parameter.
+- After the call, every parameter that requires a gradient has the gradient of the whole batch's
+  loss, on every rank that has the parameter. Frozen parameters keep None.
+- A gradient that is None counts as zeros and takes part, because another rank may have one.
+- Each gradient is sent once for each reduction that it needs, in its own dtype: for S bytes over N
+  ranks, that is 2(N-1)/N·S bytes. One all-reduce per parameter is allowed.
 
-Free to use: all of `course_lib.comm`. `mesh[axes]` is this rank's group along some axes, and
-`mesh.sizes` the sizes of all five. Groups on single axes, on dp × ep × cp and on dp × cp have been
-made; any other is made when it is first asked for, and then all ranks of the mesh must ask.
-`all_reduce(tensor, group)` sums in place; in a group of one it changes nothing.
+You may use all of `course_lib.comm`. `mesh[axes]` is this rank's group along some axes, and
+`mesh.sizes` the sizes of all five. Groups on single axes, on dp × ep × cp and on dp × cp exist
+already; any other is made when it is first asked for, and then all ranks of the mesh must ask for
+it. `all_reduce(tensor, group)` sums in place; in a group of one it changes nothing.
 
 Your answer may use `comm` of `course_lib`.
 """
@@ -57,7 +57,7 @@ ENDS = ("ends",)  # in the place of axes: the first and the last index of pp, an
 
 
 class Reduction(NamedTuple):
-    """Add up over the ranks that differ in these axes alone, then divide."""
+    """Sums over the ranks that differ only in these axes, then divides."""
 
     axes: tuple[str, ...]  # of dp, ep, cp, tp; or ENDS
     divisor: int
@@ -71,7 +71,7 @@ class Held(NamedTuple):
 
 
 def reduce_plan(kind: str, sizes: Mapping[str, int], sequence: bool) -> list[Reduction]:
-    """What makes a gradient that of the whole batch's loss.
+    """Returns the reductions that make a gradient that of the whole batch's loss.
 
     Args:
         kind: of the parameter.
@@ -79,20 +79,20 @@ def reduce_plan(kind: str, sizes: Mapping[str, int], sequence: bool) -> list[Red
         sequence: whether there is sequence parallelism over tp.
 
     Returns:
-        Reductions, one after the other. Axes of size 1 may be named, and ENDS where there is one
-        stage: they change nothing.
+        The reductions, in order. They may name axes of size 1, and ENDS if there is only one stage:
+        these change nothing.
     """
     raise NotImplementedError("finalize_grads: who has another part of this gradient?")
 
 
 def finalize_grads(held: Sequence[Held], mesh: Mesh, ends: Group | None, sequence: bool) -> None:
-    """Makes this rank's gradients those of the whole batch's loss, in place; after backward.
+    """Turns this rank's gradients into those of the whole batch's loss, in place; collective.
 
     Args:
-        held: this rank's parameters; ranks that share some have those in the same order.
-        mesh: who is where.
-        ends: the two ranks that have the same tied weight, on the first and the last stage; None
-            on other stages, and where there is only one stage.
+        held: this rank's parameters; ranks that share some have them in the same order.
+        mesh: this rank's mesh.
+        ends: the two ranks that have the same tied weight, on the first and the last stage; None on
+            other stages, and if there is only one stage.
         sequence: as for `reduce_plan`.
     """
     raise NotImplementedError("finalize_grads: do what the plans say")

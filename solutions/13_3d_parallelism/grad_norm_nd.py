@@ -1,9 +1,9 @@
-"""grad_norm_nd: the norm of all gradients, when no rank has them all and some are on several.
+"""grad_norm_nd: the norm of all gradients, if no rank has them all and some are on several ranks.
 
 Notebook 13. Clipping needs one number: the norm of the gradients of the *whole* model, as one long
-vector. On a mesh of pp × dp × tp the model is in parts. Other stages are on other ranks of pp, and
-each rank of tp has its own columns of a matrix. But some parts are on several ranks, with the same
-gradient, which is final (summed or averaged over all that it must be):
+vector. On a mesh of pp × dp × tp, the model is divided into parts. Each rank of pp has its own
+stage, and each rank of tp its own columns of a matrix. But some parts are on several ranks, with
+the same gradient. Every gradient is already final (summed or averaged as it must be):
 
     what                                       same on      ranks that have the same part
     a matrix that tp cuts                      dp           dp
@@ -12,27 +12,27 @@ gradient, which is final (summed or averaged over all that it must be):
     ZeRO's shard of a norm's weight            tp           tp
     a tied embedding that tp cuts              dp, ends     dp × 2; dp if pp is 1
 
-The last one is at both *ends* of the pipeline: on the first and on the last rank of pp, nowhere
-between. If pp is 1 these are one rank, which lists it once.
+The last one is at both *ends* of the pipeline: on the first and the last rank of pp, and not in
+between. If pp is 1, both are the same rank, which lists it once.
 
-Each element of the model must count once: with c ranks that have the same, either each of them adds
-1/c of its square, or one of them adds it and the others nothing.
+Each element of the model must count once: if c ranks have it, either each of them adds 1/c of its
+square, or one adds all of it and the others nothing.
 
 Write two functions:
-1. `grad_norm_nd(parts, mesh)`: the 2-norm of all gradients of the model, float64, no dim, on the
-   CPU, the same on every rank. No gradient is changed.
-2. `clip_grad_norm_nd(parts, mesh, max_norm)`: multiplies every gradient, in place, by
-   min(1, max_norm / (norm + 1e-6)), and returns the norm that was there before.
+1. `grad_norm_nd(parts, mesh)`: the 2-norm of all gradients of the model, a float64 tensor without
+dims on the CPU, the same on every rank. No gradient is changed.
+2. `clip_grad_norm_nd(parts, mesh, max_norm)`: multiplies every gradient, in place, by min(1,
+   max_norm / (norm + 1e-6)), and returns the norm before that.
 
 Rules
-- Squares are computed and added up in float64, whatever the gradient's dtype: the square of 300 is
-  beyond float16. Gradients keep their dtype and their memory (they may be views of a bucket).
+- Compute and sum the squares in float64, whatever the gradient's dtype: the square of 300 is beyond
+  float16. Gradients keep their dtype and their memory (they may be views of a bucket).
 - A part whose gradient is None is left out. A rank may have no gradients, or no parts at all; it
-  needs the norm as the others do.
-- Gradients do not travel: only numbers of 8 bytes do, and one all-reduce of one of them is enough.
-  Allowed are three, as if for one axis after the other, however many parts there are.
+  still needs the norm.
+- Gradients are not sent: only numbers of 8 bytes are, and a single all-reduce of one number is
+  enough. At most three are allowed, for example one for each axis, however many parts there are.
 
-Free to use: all of `course_lib.comm`. `all_reduce(tensor, group, op="sum")` works in place;
+You may use all of `course_lib.comm`. `all_reduce(tensor, group, op="sum")` works in place;
 `mesh.world` is the group of all ranks and `mesh["tp"]` this rank's group on an axis, with `size`,
 `index`, `next`, ...
 """
@@ -48,7 +48,7 @@ from course_lib.comm import Mesh, all_reduce
 
 
 class Part(NamedTuple):
-    """A parameter, or a part of one, as this rank has it.
+    """A parameter of this rank, or its part of one.
 
     Attributes:
         parameter: its `grad` is final.
@@ -63,10 +63,10 @@ class Part(NamedTuple):
 
 @torch.no_grad()
 def grad_norm_nd(parts: Sequence[Part], mesh: Mesh) -> torch.Tensor:
-    """The 2-norm of all gradients together, as if one process had them. Called by every rank.
+    """Returns the 2-norm of all gradients together, as if one process had them; collective.
 
     Args:
-        parts: what this rank has, each part once.
+        parts: this rank's parts, each once.
         mesh: with the axes pp, dp and tp.
     """
     # BEGIN SOLUTION: every element once
@@ -84,12 +84,12 @@ def grad_norm_nd(parts: Sequence[Part], mesh: Mesh) -> torch.Tensor:
 
 @torch.no_grad()
 def clip_grad_norm_nd(parts: Sequence[Part], mesh: Mesh, max_norm: float) -> torch.Tensor:
-    """Makes all gradients shorter, in place, if their norm is above `max_norm`.
+    """Scales all gradients down, in place, if their norm is above `max_norm`; collective.
 
     Args:
         parts: as above.
         mesh: as above.
-        max_norm: the norm that is allowed for all gradients of the model together.
+        max_norm: the largest norm allowed for all gradients of the model together.
 
     Returns:
         The norm before.

@@ -1,4 +1,4 @@
-"""3D training, put together: one model on a grid of pipeline × data × tensor parallel ranks.
+"""3D training put together: one model on a grid of pipeline × data × tensor parallel ranks.
 
 Notebook 13. Eight ranks as 2 × 2 × 2. Along `tp` the ranks share every matrix, along `pp` they have
 different blocks, along `dp` they have the same parameters and different rows of the batch:
@@ -8,41 +8,41 @@ different blocks, along `dp` they have the same parameters and different rows of
     dp 0, its rows   rank 0     rank 1               rank 4     rank 5
     dp 1, its rows   rank 2     rank 3               rank 6     rank 7
 
-Every piece exists by now. Each axis needs one thing that the others must not spoil, and it is easy
-to ask the wrong ranks: nothing crashes, and the loss still falls. Yours is all of it, from the mesh
-to the update. Afterwards each rank's part of the model has the weights that one process would have
-after the same steps on the whole batches.
+You have built or seen every piece by now. It is easy to communicate with the wrong ranks: nothing
+crashes, and the loss still falls. You write all of it, from the mesh to the update. Afterwards each
+rank's part of the model has the weights that one process would have after the same steps on the
+whole batches.
 
 Rules
-- Ranks that differ in `tp` or `pp` alone work on the same rows: those of their place on `dp`.
-  `read(step, index, count)` gives part `index` of `count` equal parts of a step's batch, already
-  cut into micro-batches. Ask for your part, once a step.
+- Ranks that differ only in `tp` or `pp` work on the same rows: those of their place on `dp`.
+  `read(step, index, count)` returns part `index` of `count` equal parts of a step's batch, already
+  cut into micro-batches. Read your part once per step.
 - The loss of a step is the mean over all counted tokens of the *whole* batch (targets of `IGNORED`
-  are not counted). Ranks and micro-batches have different numbers of them, some have none: a mean
-  of means is another number. So the pipeline computes *sums*; weigh them.
-- Return this loss for each step, as floats, the same on all ranks. Only the last stage hears of
-  losses: its ranks of one `tp` line all have the same ones. Add up in float64.
-- A gradient is that of this loss before anything is done with it: `step` of the pipeline leaves
-  what comes of this rank's rows. Send this rank's gradients over `dp` once a step, and only there.
-- Clip to `max_norm` by the norm of the whole model's gradient, of which each rank has a part.
-- Gradients of earlier steps are not wanted in this one.
-- Any sizes: no axis need be 2, and each may be 1. Embedding and output layer are not tied.
+  are not counted). Ranks and micro-batches have different numbers of them, and some have none, so a
+  mean of means is wrong. The pipeline computes *sums*, and you weigh them.
+- Return this loss for each step, as floats, the same on all ranks. Only the last stage has losses,
+  and its ranks on one `tp` line all have the same ones. Sum in float64.
+- Each gradient must be that of this loss before it is clipped or used: the pipeline's `step` leaves
+  only the part from this rank's rows. Reduce this rank's gradients over `dp` once per step, and
+  over no other axis.
+- Clip to `max_norm` with the norm of the whole model's gradient, of which each rank has a part.
+- A step's gradients must not contain those of earlier steps.
+- The axes may have any sizes, including 1. Embedding and output layer are not tied.
 
-Free to use
-- `Mesh(world, sizes)`: `mesh["dp"]` is this rank's group on an axis, `mesh["pp", "dp"]` on two. The
-  first time that a group is asked for, all ranks must come by.
-- `tensor_parallel(model, group)` cuts a model in place, so it gets new parameters: matrices by rows
-  or columns. The norms' weights, the only vectors, stay whole on all ranks of `tp`, and so do their
-  gradients, which are the same there.
-- `one_f_one_b(ranks, m)`, a schedule; `pipeline_stages(model, schedule, group)`, this rank's
-  stages, as a dict of modules; cut by tensor parallelism before.
+You may use - `Mesh(world, sizes)`: `mesh["dp"]` is this rank's group on an axis, `mesh["pp", "dp"]`
+  on two. When a group on several axes is asked for the first time, all ranks must ask for it.
+- `tensor_parallel(model, group)` cuts a model's matrices by rows or columns, in place, so the model
+  gets new parameters. The norms' weights, the only vectors, stay whole on all ranks of `tp`, which
+  have the same gradients for them.
+- `one_f_one_b(ranks, m)`, a schedule; `pipeline_stages(model, schedule, group)`, which returns this
+  rank's stages as a dict of modules; apply tensor parallelism first.
 - `make_pipeline`, below, with these stages. Its `step(micro_batches, weights)` runs forwards and
   backwards, adds to the gradients those of the micro-batches' losses times their weights, and
   returns the losses without weights; an empty list if the last stage is on another rank.
 - `clip_grad_norm_nd(parameters, copies, group, max_norm)`: `copies(parameter)` says how many ranks
   of the group have the same part of a parameter, so that each part counts once.
-- `all_reduce(tensor, group)` works in place. Not `lay_out`, `train_step` and `MeshModel`: they are
-  the answer.
+- `all_reduce(tensor, group)` works in place. You may not use `lay_out`, `train_step` and
+  `MeshModel`: they are the answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -93,14 +93,15 @@ def train_3d(
     """Trains a model on a mesh; collective over the world.
 
     Args:
-        model: the whole, the same on every rank, float64; cut and trained in place.
+        model: the whole model, the same on every rank, in float64; it is cut and trained in place.
         world: all ranks.
-        sizes: of the axes `pp`, `dp` and `tp`, in this order; their product is the world's size.
+        sizes: those of the axes `pp`, `dp` and `tp`, in this order; their product is the world's
+            size.
         read: `read(step, index, count)` returns a list of micro-batches.
         make_optimizer: makes an optimizer for this rank's parameters.
-        steps: 0, 1, ..., steps - 1.
-        micro_batches: in each list that `read` returns.
-        max_norm: of the whole gradient; `inf` does not clip.
+        steps: the number of steps; they count from 0.
+        micro_batches: the length of each list that `read` returns.
+        max_norm: the largest norm allowed for the whole gradient; `inf` means no clipping.
 
     Returns:
         The loss of each step, before its update.

@@ -1,48 +1,50 @@
 """Which parallelism for which case: the questions that an engineer asks, with numbers in them.
 
-Notebook 15. Given are a model, a cluster and a batch, as a `Case` of plain numbers. `decide` says
-with which words to begin, and why. Ask these questions in this order; the first whose answer is yes
-decides how the model gets room:
+Notebook 15. You get a model, a cluster and a batch, as a `Case` of plain numbers. `decide` returns
+the words for a first strategy, and the reason. Ask these questions in this order; the first one
+with the answer yes decides how the model is made to fit:
 
-1. Do the states and one sequence's activations fit on one GPU?  `one GPU`, or `DDP` on several.
-   States are parameters, gradients and Adam's state in mixed precision: 16 bytes a parameter.
-2. Are the states more than a GPU's memory even if all GPUs cut them, or is there but one GPU?
-   `FSDP + offload`, or `offload` alone on one GPU.
+1. Do the states and one sequence's activations fit on one GPU? `one GPU`, or `DDP` on several. The
+   states are parameters, gradients and Adam's state in mixed precision: 16 bytes per parameter.
+2. Are the states larger than a GPU's memory even if they are cut over all GPUs, or is there only
+   one GPU? `FSDP + offload`, or `offload` alone on one GPU.
 3. Are all GPUs in one node?  `FSDP`.
-4. Has every GPU a sequence, and do FSDP's gathers hide?  `FSDP`.
-5. Has every GPU a sequence, and do the states, cut over one node, take at most half of the memory
-   there?  `HSDP`: parameters are gathered inside nodes alone, only gradients go between them.
-6. Has every node a sequence, and do the gathers hide?  `FSDP + TP`, with TP inside the nodes, where
-   all GPUs compute together on the same sequences.
-7. If nothing of that: `TP + PP + ZeRO-1`, called 3D: TP inside nodes, pipeline stages between them.
+4. Does every GPU have a sequence, and are FSDP's gathers hidden? `FSDP`.
+5. Does every GPU have a sequence, and do the states, cut over one node, take at most half of the
+memory? `HSDP`: parameters are gathered only inside nodes, and only gradients are sent between them.
+6. Does every node have a sequence, and are the gathers hidden? `FSDP + TP`, with TP inside the
+   nodes, where all GPUs compute together on the same sequences.
+7. Otherwise `TP + PP + ZeRO-1`, called 3D: TP inside nodes, pipeline stages between them.
 
-"Every GPU has a sequence" if there are at least as many sequences in a step as GPUs; for nodes the
-same.
+"Every GPU has a sequence" means that a step has at least as many sequences as there are GPUs; the
+same holds for nodes.
 
-When do gathers hide? FSDP gathers each parameter before it is used: 2 bytes, round a ring through
-all GPUs. Each GPU has a network adapter of its own, and the library runs so many rings at once that
-they leave a node through *all* of its adapters: a node sends `node · between` bytes a second. But
-inside the nodes a ring passes every GPU, which sends no more than `inside`. A GPU computes 2
-operations with the parameter for each of its tokens in a forward. Hidden is the gather if this
-takes at least as long. A GPU computes on `batch / gpus` sequences at once, but at most `ROWS`. With
-TP the same holds: a GPU gathers a part of each matrix, through its one adapter, and computes with
-that part alone, for all sequences of its node; count its share of their tokens.
+When are gathers hidden? FSDP gathers each parameter before it is used: 2 bytes, round a ring
+through all GPUs. Each GPU has its own network adapter, and the library runs so many rings at once
+that they leave a node through *all* of its adapters: a node sends `node · between` bytes per
+second. But inside a node, each ring passes every GPU, and a GPU sends at most `inside`. In a
+forward, a GPU computes 2 operations with each parameter for each of its tokens. The gather is
+hidden if this takes at least as long as the gather. A GPU computes on `batch / gpus` sequences at
+once, but at most `ROWS`. The same holds with TP: a GPU gathers its part of each matrix through its
+one adapter, and computes with only that part, for all sequences of its node; so count the GPU's
+share of their tokens.
 
-Then look at what is left, and add words:
+Then add words where they apply:
 
-8. `CP` if the sequence is too long: it was not question 1 that decided, there are several GPUs, and
-   one sequence's activations are more than half of a GPU's memory; with `TP` its node shares them.
-9. `EP` if there are experts, several GPUs, and it was not question 1 that decided.
-10. `accumulation` if a GPU has more sequences in a step than fit at once. It has `batch / gpus`,
-    rounded up. The states that it holds are whole with `one GPU` and `DDP`, cut over all GPUs with
-    `FSDP`, over a node with `HSDP`; the rest of its memory is for whole sequences. Do not ask this
-    with `offload`, `TP`, `PP` or `CP`.
+8. `CP` if the sequence is too long: question 1 did not decide, there are several GPUs, and one
+sequence's activations (with `TP`, divided by the GPUs of a node) are more than half of a GPU's
+memory.
+9. `EP` if there are experts and several GPUs, and question 1 did not decide. 10. `accumulation` if
+a GPU has more sequences in a step than fit at once. It has `batch / gpus` sequences, rounded up. It
+holds all states with `one GPU` and `DDP`; the states are cut over all GPUs with `FSDP`, and over a
+node with `HSDP`. The rest of its memory is for whole sequences. Skip this question with `offload`,
+`TP`, `PP` or `CP`.
 
-"Fit", "at most" and "at least" include the equal. The words come with ` + ` between them, in any
-order. The reason is a sentence of yours with the two numbers that were compared when the model got
-room. For 1 and 3: states with one sequence, and the memory of a GPU, both in GB, 10⁹ bytes. For 2:
-states on each GPU, if all cut them, and the memory, in GB. For 4 to 7: the tokens that a GPU
-computes on at once, and those that a gather takes as long as. Round them to whole numbers, or say
+"Fit", "at most" and "at least" include equality. Join the words with ` + `, in any order. The
+reason is a sentence of your own with the two numbers that decided questions 1 to 7. For 1 and 3:
+states plus one sequence, and the memory of a GPU, both in GB, 10⁹ bytes. For 2: the states on each
+GPU, if cut over all, and the memory, in GB. For 4 to 7: the tokens that a GPU computes on at once,
+and the tokens whose computation takes as long as a gather. Round the numbers to whole ones, or give
 more digits.
 """
 
@@ -58,12 +60,12 @@ class Case(NamedTuple):
     Attributes:
         parameters: of the model, experts included.
         experts: in each layer; 0 without a mixture.
-        kept: bytes of activations for each token, with blocks computed again in the backward.
+        kept: bytes of activations per token, if the blocks are recomputed in the backward.
         sequence: tokens of each sequence.
         batch: sequences in a step, all GPUs together.
-        gpus: how many.
-        node: how many share a node; the GPUs are full nodes, or a part of one.
-        memory: bytes of a GPU that tensors can have.
+        gpus: number of GPUs.
+        node: GPUs in a node; the GPUs fill whole nodes, or a part of one.
+        memory: bytes of a GPU that tensors can use.
         flops: operations a second that a GPU reaches.
         inside: bytes a second of a GPU to others in its node.
         between: bytes a second of one adapter to other nodes; each GPU has one.
@@ -95,7 +97,7 @@ class Decision(NamedTuple):
 
 
 def room(case: Case) -> Decision:
-    """Questions 1 to 7: how the model gets room. Only `decide` is graded."""
+    """Answers questions 1 to 7: how the model is made to fit. Only `decide` is graded."""
     # BEGIN SOLUTION
     states, gpus = 16 * case.parameters, case.gpus
     ring = min(case.inside, case.node * case.between)
@@ -123,7 +125,7 @@ def room(case: Case) -> Decision:
 
 
 def decide(case: Case) -> Decision:
-    """Goes through all questions.
+    """Answers all questions.
 
     Args:
         case: model, cluster and batch.

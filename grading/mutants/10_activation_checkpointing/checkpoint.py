@@ -15,7 +15,7 @@ WRONG = [
 -        with torch.enable_grad(), torch.autocast("cpu", dtype=dtype, enabled=on):
 +        with torch.enable_grad():
 '''),
-    Wrong("dropout_differs", ["draws other random numbers than the first"], '''
+    Wrong("dropout_differs", ["draws different random numbers from the first"], '''
 -        torch.set_rng_state(ctx.state)
 '''),
     Wrong("grad_disabled", ["does not require grad"], '''
@@ -75,7 +75,7 @@ WRONG = [
 +            if torch.is_tensor(a) and a.requires_grad:
 +                a.retain_grad()
 '''),
-    Wrong("put_back_too_early", ["draws other random numbers than the first"], '''
+    Wrong("put_back_too_early", ["draws different random numbers from the first"], '''
          torch.set_rng_state(ctx.state)
 +        torch.set_rng_state(outside)
 @@
@@ -87,18 +87,18 @@ WRONG = [
 +            torch.set_rng_state(ctx.state)
 '''),
     Wrong("reseeded", ["first run"], '''
-         """`fn(*args)`; `ctx` keeps what the second run needs."""
+         """Returns `fn(*args)`; `ctx` keeps what the second run needs."""
 +        torch.manual_seed(0)
 '''),
     Wrong("returns_a_tuple", ["must return fn's tensor"], '''
 -    return output
 +    return output,
 '''),
-    Wrong("second_run_stays", ["tensors stay"], '''
+    Wrong("second_run_stays", ["tensors stay in memory"], '''
          torch.set_rng_state(outside)
 +        ctx.output = output
 '''),
-    Wrong("state_noted_after", ["draws other random numbers than the first"], '''
+    Wrong("state_noted_after", ["draws different random numbers from the first"], '''
 -        ctx.fn, ctx.state = fn, torch.get_rng_state()
 +        ctx.fn = fn
 @@

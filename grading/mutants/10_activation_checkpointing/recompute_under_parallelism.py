@@ -63,7 +63,7 @@ WRONG = [
 -    return checkpoint(run, x, use_reentrant=False)
 +    return run(x)
 '''),
-    Wrong("raises_alone", ["deadlock", "one that knows already that nothing is enough"], '''
+    Wrong("raises_alone", ["deadlock", "one that already knows that nothing is enough"], '''
      count = torch.tensor(next(enough, n + 1), device=group.device)
 +    if count > n:
 +        raise MemoryError(f"too little memory to recompute {n} blocks")

@@ -104,7 +104,7 @@ WRONG = [
 -            return self.kept.popleft()
 +            return self.kept.popleft().clone()
 '''),
-    Wrong("everything_kept", ["it is not to be kept", "keep only what is asked"], '''
+    Wrong("everything_kept", ["it must not be kept", "keep only what is asked"], '''
 +ALL = {"aten::" + name for name in ("mm", "addmm", "bmm", "tanh", "sin", "exp", "_softmax")}
  def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
 @@
@@ -257,7 +257,7 @@ WRONG = [
 -        self.way.again += flops(func, args, kwargs, result)
 +        self.way.again += 1
 '''),
-    Wrong("other_dropout", ["draws other random numbers than the first"], '''
+    Wrong("other_dropout", ["draws different random numbers from the first"], '''
 -        modes = Keep(self, kept), Replay(self, kept)
 -        return checkpoint(fn, *args, use_reentrant=False, context_fn=lambda: modes)
 +        return checkpoint(fn, *args, use_reentrant=False, preserve_rng_state=False,
@@ -300,7 +300,7 @@ WRONG = [
 -            self.kept.append(result.clone())
 +            self.kept.append(func(*args, **(kwargs or {})))
 '''),
-    Wrong("softmax_kept", ["keep_products(aten._softmax.default)", "large"], '''
+    Wrong("softmax_kept", ["keep_products(aten._softmax.default)", "it is large"], '''
 -    return func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
 +    aten = torch.ops.aten
 +    return func in (aten.mm.default, aten.addmm.default, aten._softmax.default)

@@ -48,7 +48,7 @@ WRONG = [
 -    return 1 - interval / (failures * (mtbf + restarting))
 +    return 1 - interval / (failures * (mtbf + restarting) + cost)
 '''),
-    Wrong("cost_not_taken_off", ["the cost is taken off at the end"], '''
+    Wrong("cost_not_taken_off", ["the cost is not subtracted at the end"], '''
 -    return young(cost, mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 +    return math.sqrt(2 * cost * mtbf) * (1 + math.sqrt(r) / 3 + r / 9)
 '''),
@@ -59,7 +59,7 @@ WRONG = [
 -    return young(cost, mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 +    return math.sqrt(2 * cost * mtbf)
 '''),
-    Wrong("first_order", ["this is the first order"], '''
+    Wrong("first_order", ["this is the first-order approximation"], '''
 -    return young(cost, mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 +    return math.sqrt(2 * cost * mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 @@
@@ -137,7 +137,7 @@ WRONG = [
 -    return young(cost, mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 +    math.sqrt(2 * cost * mtbf)
 '''),
-    Wrong("one_restart", ["one restart for each interval"], '''
+    Wrong("one_restart", ["this counts one restart for each interval"], '''
 -    return young(cost, mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 +    return math.sqrt(2 * cost * mtbf) * (1 + math.sqrt(r) / 3 + r / 9) - cost
 @@

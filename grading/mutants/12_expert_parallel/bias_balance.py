@@ -3,15 +3,15 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("at_the_mean_goes_up", ["at the mean load a bias stays", "here it went up"], '''
+    Wrong("at_the_mean_goes_up", ["at the mean load a bias must not change", "here it went up"], '''
 -    bias_E += rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
 +    bias_E += rate * (load_E.double().mean() >= load_E).double().mul(2).sub(1).to(bias_E.dtype)
 '''),
-    Wrong("at_the_mean_moves", ["at the mean load a bias stays", "here it went down"], '''
+    Wrong("at_the_mean_moves", ["at the mean load a bias must not change", "here it went down"], '''
 -    bias_E += rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
 +    bias_E += rate * (load_E.double().mean() > load_E).double().mul(2).sub(1).to(bias_E.dtype)
 '''),
-    Wrong("bias_in_the_weights", ["the bias is in them"], '''
+    Wrong("bias_in_the_weights", ["they contain the bias"], '''
 -    weights_TK = scores_TE.gather(-1, chosen_TK)
 +    weights_TK = (scores_TE + bias_E).gather(-1, chosen_TK)
 '''),
@@ -19,7 +19,7 @@ WRONG = [
 -    bias_E += rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
 +    bias_E += rate * (load_E.double().mean() - load_E).to(bias_E.dtype)
 '''),
-    Wrong("choice_without_bias", ["the bias is not in it"], '''
+    Wrong("choice_without_bias", ["the bias is missing"], '''
 -    chosen_TK = (scores_TE + bias_E).topk(top_k, -1).indices
 +    chosen_TK = scores_TE.topk(top_k, -1).indices
 '''),
@@ -62,7 +62,7 @@ WRONG = [
 -    weights_TK = scores_TE.gather(-1, chosen_TK)
 +    weights_TK = scores_TE.detach().gather(-1, chosen_TK)
 '''),
-    Wrong("wrong_way", ["the wrong way"], '''
+    Wrong("wrong_way", ["the wrong direction"], '''
 -    bias_E += rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
 +    bias_E += rate * (load_E - load_E.double().mean()).sign().to(bias_E.dtype)
 '''),

@@ -7,14 +7,14 @@ WRONG = [
 -    return room, chosen_TK.masked_fill(late_TK, experts)
 +    return room, chosen_TK.masked_fill_(late_TK, experts)
 '''),
-    Wrong("last_first", ["the last tokens were seated first"], '''
+    Wrong("last_first", ["the last tokens got places first"], '''
 -    line = chosen_TK.T.flatten()
 +    line = chosen_TK.T.flatten().flip(0)
 @@
 -    late_TK = (place >= room).view(top_k, tokens).T
 +    late_TK = (place >= room).flip(0).view(top_k, tokens).T
 '''),
-    Wrong("minus_one", ["what is dropped is E", "not -1"], '''
+    Wrong("minus_one", ["a dropped choice must be E", "not -1"], '''
 -    return room, chosen_TK.masked_fill(late_TK, experts)
 +    return room, chosen_TK.masked_fill(late_TK, -1)
 '''),
@@ -39,14 +39,14 @@ WRONG = [
 -    room = math.ceil(factor * top_k * tokens / experts)
 +    room = int(factor * top_k * tokens / experts)
 '''),
-    Wrong("token_by_token", ["seated token by token"], '''
+    Wrong("token_by_token", ["places are given token by token"], '''
 -    line = chosen_TK.T.flatten()
 +    line = chosen_TK.flatten()
 @@
 -    late_TK = (place >= room).view(top_k, tokens).T
 +    late_TK = (place >= room).view(tokens, top_k)
 '''),
-    Wrong("whole_token", ["a token that lost one choice lost all"], '''
+    Wrong("whole_token", ["a token that lost one choice lost all its choices"], '''
 -    return room, chosen_TK.masked_fill(late_TK, experts)
 +    return room, chosen_TK.masked_fill(late_TK.any(-1, keepdim=True), experts)
 '''),

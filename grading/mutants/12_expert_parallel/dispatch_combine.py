@@ -116,7 +116,7 @@ WRONG = [
 +    home_SD = exchange_in_group(as_it_came_RD, going, coming, group)
 +    choices_SD = home_SD[order.argsort()]
 '''),
-    Wrong("first_choice_alone", ["one choice of each token alone"], '''
+    Wrong("first_choice_alone", ["only one choice of each token"], '''
  from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
@@ -166,7 +166,7 @@ WRONG = [
 +    home_SD = exchange_in_group(as_it_came_RD, going, coming, group)
 +    choices_SD = home_SD[order.argsort()]
 '''),
-    Wrong("home_by_expert", ["not put back by token"], '''
+    Wrong("home_by_expert", ["not put back in the order of tokens"], '''
  from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
@@ -186,7 +186,7 @@ WRONG = [
 +    home_SD = exchange_in_group(as_it_came_RD, going, coming, group)
 +    choices_SD = home_SD
 '''),
-    Wrong("idle_without_rows", ["a rank without rows", "other rows come than a rank awaits"], '''
+    Wrong("idle_without_rows", ["a rank without rows", "the rows that come are not those that a rank expects"], '''
  from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
@@ -475,7 +475,7 @@ WRONG = [
 +    home_SD = exchange_in_group(as_it_came_RD, going, coming, group)
 +    choices_SD = home_SD[order.argsort()]
 '''),
-    Wrong("rows_by_sender", ["what arrives lies by sender"], '''
+    Wrong("rows_by_sender", ["the rows arrive ordered by sender"], '''
  from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
@@ -561,7 +561,7 @@ WRONG = [
 -    return (choices_TKD * weights_TK[..., None]).sum(1)
 +    return (choices_TKD * weights_TK[..., None] ** 2).sum(1)
 '''),
-    Wrong("weights_by_expert", ["weights went to other tokens"], '''
+    Wrong("weights_by_expert", ["weights were applied to the wrong tokens"], '''
  from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
@@ -607,7 +607,7 @@ WRONG = [
 -    return (choices_TKD * weights_TK[..., None]).sum(1)
 +    return (choices_TKD * weights_TK.detach()[..., None]).sum(1)
 '''),
-    Wrong("weights_travel", ["weights travel too"], '''
+    Wrong("weights_travel", ["weights are sent too"], '''
  from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@
@@ -628,7 +628,7 @@ WRONG = [
 +    home_SD = exchange_in_group(as_it_came_RD, going, coming, group)
 +    choices_SD = home_SD[order.argsort()]
 '''),
-    Wrong("wrong_token", ["other tokens were sent"], '''
+    Wrong("wrong_token", ["the wrong tokens were sent"], '''
  from course_lib.comm import Group, all_to_all, exchange_in_group
 +from typing import Any
 @@

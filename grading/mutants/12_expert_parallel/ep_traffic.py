@@ -41,11 +41,11 @@ WRONG = [
 -        Traffic(plain[0] * token_bytes, plain[1] * token_bytes),
 +        Traffic(plain[1] * token_bytes, plain[0] * token_bytes),
 '''),
-    Wrong("mean_all_reached", ["not each of the M nodes has one"], '''
+    Wrong("mean_all_reached", ["some of the M nodes may have none"], '''
 -    return most * (1 - without) * Fraction(nodes - 1, nodes)
 +    return min(most, top_k) * Fraction(nodes - 1, nodes)
 '''),
-    Wrong("mean_from_all_nodes", ["from the M nodes alone"], '''
+    Wrong("mean_from_all_nodes", ["only from the M nodes"], '''
 -    pool = most * experts
 +    pool = nodes * experts
 @@
@@ -60,7 +60,7 @@ WRONG = [
 -    return most * (1 - without) * Fraction(nodes - 1, nodes)
 +    return most * (1 - without)
 '''),
-    Wrong("mean_with_putting_back", ["without putting back"], '''
+    Wrong("mean_with_putting_back", ["without replacement"], '''
 -    without = Fraction(comb(pool - experts, top_k), comb(pool, top_k))
 +    without = Fraction(most - 1, most) ** top_k
 '''),
@@ -68,7 +68,7 @@ WRONG = [
 -            by_node[1] += len({rank // per_node for rank in ranks} - {home})
 +            by_node[1] += sum(rank // per_node != home for rank in set(ranks))
 '''),
-    Wrong("own_node_too", ["the token's own node is not another one"], '''
+    Wrong("own_node_too", ["the token's own node is not one of the other nodes"], '''
 -            by_node[1] += len({rank // per_node for rank in ranks} - {home})
 +            by_node[1] += len({rank // per_node for rank in ranks})
 '''),
@@ -76,11 +76,11 @@ WRONG = [
 -            ranks = [expert // own for expert in chosen if expert < experts]
 +            ranks = sorted({expert // own for expert in chosen if expert < experts})
 '''),
-    Wrong("spread_forgotten", ["inside the other nodes counts"], '''
+    Wrong("spread_forgotten", ["inside the other nodes count"], '''
 -            by_node[0] += sum(rank % per_node != place for rank in set(ranks))
 +            by_node[0] += sum(rank // per_node == home and rank != source for rank in set(ranks))
 '''),
-    Wrong("stays_on_its_rank", ["what stays on its rank is not sent"], '''
+    Wrong("stays_on_its_rank", ["a copy that stays on its rank is not sent"], '''
 -            plain[0] += len(ranks) - away - ranks.count(source)
 +            plain[0] += len(ranks) - away
 '''),

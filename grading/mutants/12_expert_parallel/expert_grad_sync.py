@@ -116,7 +116,7 @@ WRONG = [
 -                parameter.grad.div_(world.size)
 +                parameter.grad.div_(int(os.environ["WORLD_SIZE"]))
 '''),
-    Wrong("twice_over", ["bytes sent over all ranks", "the experts go over all ranks"], '''
+    Wrong("twice_over", ["bytes sent over all ranks", "the experts are sent over all ranks"], '''
 -    for parameters, group in ((experts, replicas), (others, world)):
 -        for parameter in parameters:
 -            if parameter.requires_grad:

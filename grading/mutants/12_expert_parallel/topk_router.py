@@ -20,7 +20,7 @@ WRONG = [
 -    share_E = counts_E.to(wide) / (tokens * top_k)
 +    share_E = counts_E / (tokens * top_k)
 '''),
-    Wrong("first_choices_only", ["f counts first choices alone"], '''
+    Wrong("first_choices_only", ["f counts only first choices"], '''
 -    counts_E = torch.bincount(chosen_TK.flatten(), minlength=experts)
 -    share_E = counts_E.to(wide) / (tokens * top_k)
 +    counts_E = torch.bincount(chosen_TK[:, 0], minlength=experts)
@@ -51,7 +51,7 @@ WRONG = [
 -    logits_TE = x_TD.to(wide) @ weight_ED.to(wide).T
 +    logits_TE = (x_TD @ weight_ED.to(x_TD.dtype).T).to(wide)
 '''),
-    Wrong("no_tokens_constant", ["zeros must come out of the graph"], '''
+    Wrong("no_tokens_constant", ["the zeros must come from the graph"], '''
          weights_TK = weights_TK / weights_TK.sum(-1, keepdim=True)
 +    if len(x_TD) == 0:
 +        nothing = logits_TE.new_zeros(())

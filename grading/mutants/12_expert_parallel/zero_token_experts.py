@@ -86,7 +86,7 @@ WRONG = [
 +    if not len(x_TD):
 +        return x_TD * weight_T[:, None]
 '''),
-    Wrong("no_graph_when_idle", ["deadlock", "run every expert", "also on no rows"], '''
+    Wrong("no_graph_when_idle", ["deadlock", "run every expert", "even on no rows"], '''
 -        order=chosen_T.argsort(),
 +        order=chosen_T.argsort(stable=True),
 @@
@@ -99,7 +99,7 @@ WRONG = [
 +    done = [expert(part) for expert, part in pairs if len(part)]
 +    done_RD = (torch.cat(done) if done else torch.zeros_like(rows_RD))[route.by_expert.argsort()]  # as the rows came
 '''),
-    Wrong("nothing_to_send_stays_away", ["deadlock", "also with no rows to send"], '''
+    Wrong("nothing_to_send_stays_away", ["deadlock", "even with no rows to send"], '''
 -        order=chosen_T.argsort(),
 +        order=chosen_T.argsort(stable=True),
 @@

@@ -22,7 +22,7 @@ WRONG = [
 -    if any(line[0] // ranks_per_node != line[-1] // ranks_per_node for line in lines["tp"]):
 +    if sizes.get("tp", 1) > ranks_per_node:
 '''),
-    Wrong("across_nodes_allowed", ["tp goes across nodes: it would talk twice"], '''
+    Wrong("across_nodes_allowed", ["tp goes across nodes: it would communicate twice"], '''
 -    too_small = any(size < 1 for size in sizes.values())  # mutate: same
 -    if set(sizes) - set(AXES) or too_small or count != world.size:
 +    if set(sizes) - set(AXES) or min(sizes.values(), default=1) < 1 or count != world.size:
@@ -40,7 +40,7 @@ WRONG = [
 -    if set(sizes) - set(AXES) or too_small or count != world.size:
 +    if set(sizes) - set(AXES) or min(sizes.values(), default=1) < 1 or count != world.size:
 '''),
-    Wrong("assertion", ["was refused with another exception", "AssertionError"], '''
+    Wrong("assertion", ["was refused with a different exception", "AssertionError"], '''
 -    too_small = any(size < 1 for size in sizes.values())  # mutate: same
 -    if set(sizes) - set(AXES) or too_small or count != world.size:
 -        raise ValueError(f"a mesh of {dict(sizes)} = {count} ranks in a world of {world.size}")
@@ -89,7 +89,7 @@ WRONG = [
 -    if set(sizes) - set(AXES) or too_small or count != world.size:
 +    if set(sizes) - set(AXES) or min(sizes.values(), default=1) < 1 or count != world.size:
 '''),
-    Wrong("descending", ["the ranks of a line ascend"], '''
+    Wrong("descending", ["the ranks of a line must ascend"], '''
 -    return [rank_of({**place, axis: index}, sizes) for index in range(sizes.get(axis, 1))]
 +    return [rank_of({**place, axis: index}, sizes) for index in reversed(range(sizes.get(axis, 1)))]
 @@
@@ -138,7 +138,7 @@ WRONG = [
 +            groups[axis] = world.split(lines[axis], axis)
 +    return groups
 '''),
-    Wrong("groups_descend", ["the ranks of a line ascend: an index is a coordinate"], '''
+    Wrong("groups_descend", ["the ranks of a line must ascend: an index is a coordinate"], '''
 -    too_small = any(size < 1 for size in sizes.values())  # mutate: same
 -    if set(sizes) - set(AXES) or too_small or count != world.size:
 +    if set(sizes) - set(AXES) or min(sizes.values(), default=1) < 1 or count != world.size:
@@ -199,7 +199,7 @@ WRONG = [
 -    if set(sizes) - set(AXES) or too_small or count != world.size:
 +    if set(sizes) - set(AXES) or count != world.size:
 '''),
-    Wrong("no_group_of_one", ["an axis of size 1 has a group"], '''
+    Wrong("no_group_of_one", ["has a group, including those of size 1"], '''
 -    too_small = any(size < 1 for size in sizes.values())  # mutate: same
 -    if set(sizes) - set(AXES) or too_small or count != world.size:
 +    if set(sizes) - set(AXES) or min(sizes.values(), default=1) < 1 or count != world.size:

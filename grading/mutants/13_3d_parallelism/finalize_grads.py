@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("averaged_twice", ["the number of bytes sent", "something travels twice"], '''
+    Wrong("averaged_twice", ["the number of bytes sent", "something is sent twice"], '''
              parameter.grad.div_(divisor)
 +    for parameter, kind in held:
 +        if parameter.requires_grad and kind != "expert":
@@ -72,7 +72,7 @@ WRONG = [
 -    data = ("dp", "cp") if kind == "expert" else ("dp", "ep", "cp")
 +    data = ("dp", "ep", "cp")
 '''),
-    Wrong("finalized_twice", ["added up over ends twice", "all was done twice", "something travels twice"], '''
+    Wrong("finalized_twice", ["added up over ends twice", "all was done twice", "something is sent twice"], '''
 -    for parameter, kind in held:
 +    for parameter, kind in [*held, *held]:
 '''),

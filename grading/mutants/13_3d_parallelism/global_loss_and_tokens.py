@@ -78,7 +78,7 @@ WRONG = [
 +    for loss in losses[1:]:
 +        total += loss.double()
 '''),
-    Wrong("int32_result_tensor", ["is no int"], '''
+    Wrong("int32_result_tensor", ["is not an int"], '''
 -    return total / tokens, int(tokens)
 +    return total / tokens, tokens
 '''),

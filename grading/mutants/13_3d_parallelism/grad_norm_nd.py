@@ -59,7 +59,7 @@ WRONG = [
 -                copies *= min(2, mesh["pp"].size)
 +                copies *= mesh["pp"].size
 '''),
-    Wrong("float32", ["computed and added up in float64"], '''
+    Wrong("float32", ["computed and summed in float64"], '''
 -            squares += parameter.grad.double().square().sum() / copies
 +            squares += parameter.grad.float().square().sum() / copies
 '''),

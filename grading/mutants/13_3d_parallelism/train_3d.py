@@ -170,7 +170,7 @@ WRONG = [
 -        batches = read(step, dp.index, dp.size)
 +        batches = read(step, 0, 1)
 '''),
-    Wrong("zero_grad_forgotten", ["the step before is still in it"], '''
+    Wrong("zero_grad_forgotten", ["it still contains the previous step's"], '''
 -        optimizer.zero_grad()  # mutate: same
 '''),
 ]

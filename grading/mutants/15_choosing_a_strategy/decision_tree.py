@@ -134,7 +134,7 @@ WRONG = [
 -    if gpus == 1 or states / gpus > case.memory:
 +    if gpus == 1 or states / case.node > case.memory:
 '''),
-    Wrong("only_words", ["this is no decision"], '''
+    Wrong("only_words", ["this is not a decision"], '''
 -    return Decision(" + ".join(words), reason)
 +    return (" + ".join(words),)
 '''),
@@ -146,11 +146,11 @@ WRONG = [
 -        rows = (case.memory - 16 * case.parameters / cut) // one
 +        rows = case.memory // one
 '''),
-    Wrong("strict_fit", ["states and one sequence are the memory", "a comparison excludes the equal"], '''
+    Wrong("strict_fit", ["states and one sequence are the memory", "a comparison excludes equality"], '''
 -    if first <= case.memory:
 +    if first < case.memory:
 '''),
-    Wrong("strict_hides", ["a gather takes exactly as long", "a comparison excludes the equal"], '''
+    Wrong("strict_hides", ["a gather takes exactly as long", "a comparison excludes equality"], '''
 -    if case.batch >= gpus and tokens >= need:
 +    if case.batch >= gpus and tokens > need:
 @@
@@ -206,7 +206,7 @@ WRONG = [
 -        rows = (case.memory - 16 * case.parameters / cut) // one
 +        rows = (case.memory - 2 * case.parameters / cut) // one
 '''),
-    Wrong("wrong_way_round", ["goes the other way round"], '''
+    Wrong("wrong_way_round", ["is reversed"], '''
 -    if case.batch >= gpus // case.node and tokens >= need:
 +    if case.batch >= gpus // case.node and tokens <= need:
 '''),

@@ -62,7 +62,7 @@ WRONG = [
 -        "activations": own * kept * min(layout.micro_batches, layout.pp - stage),
 +        "activations": own * kept * (layout.pp - stage),
 '''),
-    Wrong("no_dict", ["memory_model returns no dict"], '''
+    Wrong("no_dict", ["memory_model does not return a dict"], '''
 -    return {
 +    return sum({
 @@

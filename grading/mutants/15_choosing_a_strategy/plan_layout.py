@@ -3,7 +3,7 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
-    Wrong("a_pair", ["this is no plan"], '''
+    Wrong("a_pair", ["this is not a plan"], '''
 -    return Plan(sorted(choices, key=lambda choice: choice.seconds), refused)
 +    return (sorted(choices, key=lambda choice: choice.seconds), refused)
 '''),
@@ -23,7 +23,7 @@ WRONG = [
 -                if max(stage.total for stage in memory(way)) <= room:
 +                if sum(stage.total for stage in memory(way)) / pp <= room:
 '''),
-    Wrong("batch_before_model", ["the reason is another", "the batch does not divide"], '''
+    Wrong("batch_before_model", ["this is the wrong reason", "the batch does not divide"], '''
      pp, dp, tp = family
 +    if not cluster.node % tp and batch % dp:
 +        return BATCH
@@ -49,7 +49,7 @@ WRONG = [
 -            )
 +            choices += [Choice(way, seconds(way)) for way in ways]
 '''),
-    Wrong("few_is_memory", ["the reason is another", "fewer micro-batches than stages"], '''
+    Wrong("few_is_memory", ["this is the wrong reason", "fewer micro-batches than stages"], '''
 -    return FEW if batch // dp < pp else ""
 +    return ""
 '''),
@@ -61,7 +61,7 @@ WRONG = [
 -                min((Choice(way, seconds(way)) for way in ways), key=lambda c: c.seconds)
 +                Choice(ways[0], seconds(ways[0]))
 '''),
-    Wrong("idle_families", ["fewer micro-batches than stages", "the reason is another"], '''
+    Wrong("idle_families", ["fewer micro-batches than stages", "this is the wrong reason"], '''
 -    return FEW if batch // dp < pp else ""
 +    return ""
 @@
@@ -93,7 +93,7 @@ WRONG = [
 -    if config.layers % pp or config.heads % tp or config.kv_heads % tp:
 +    if config.heads % tp or config.kv_heads % tp:
 '''),
-    Wrong("memory_blamed", ["the reason is another", "measured: too much memory"], '''
+    Wrong("memory_blamed", ["this is the wrong reason", "measured: too much memory"], '''
 -            refused[pp, dp, tp] = why or MEMORY
 +            refused[pp, dp, tp] = MEMORY
 '''),
@@ -117,7 +117,7 @@ WRONG = [
 -                if max(stage.total for stage in memory(way)) <= room:
 +                if max(stage.states for stage in memory(way)) <= room:
 '''),
-    Wrong("only_zero_1", ["a layout that has exactly the room fits", "MICRO_BATCH_SIZES", "ZERO and RECOMPUTE"], '''
+    Wrong("only_zero_1", ["a layout that needs exactly the memory fits", "MICRO_BATCH_SIZES", "ZERO and RECOMPUTE"], '''
 -        for size, zero in product(MICRO_BATCH_SIZES, ZERO):
 +        for size, zero in product(MICRO_BATCH_SIZES, (1,)):
 '''),
@@ -140,7 +140,7 @@ WRONG = [
 -    return Plan(sorted(choices, key=lambda choice: choice.seconds), refused)
 +    return Plan(sorted(choices, key=lambda choice: -choice.seconds), refused)
 '''),
-    Wrong("strictly_below", ["has exactly the room that there is: <="], '''
+    Wrong("strictly_below", ["needs exactly the memory that there is: <="], '''
 -                if max(stage.total for stage in memory(way)) <= room:
 +                if max(stage.total for stage in memory(way)) < room:
 '''),

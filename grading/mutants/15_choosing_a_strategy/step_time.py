@@ -81,7 +81,7 @@ WRONG = [
 -    again = layout.recompute == "full"
 +    again = False
 '''),
-    Wrong("seconds_alone", ["step_time returns no dict"], '''
+    Wrong("seconds_alone", ["step_time does not return a dict"], '''
 -    return {
 +    return sum({
 @@

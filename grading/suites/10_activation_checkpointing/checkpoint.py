@@ -21,17 +21,18 @@ EXERCISE = Exercise(
     library=(),
     own=("torch.utils.checkpoint.checkpoint",),
     hints=(
-        "List what `fn`'s result depends on: its arguments, the random state, autocast. `forward` "
-        "keeps all of that; `backward` brings it back, runs `fn` again, and goes backward through "
-        "that run alone. What must be on in `backward`, that autograd turns off there?",
+        "List what `fn`'s result depends on: its arguments, the random state, autocast. "
+        "`forward` keeps all of that; `backward` restores it, runs `fn` again, and goes backward "
+        "through that run alone. What does autograd turn off in `backward` that you must turn on?",
         "`backward`: detach the tensors among the arguments, and let each require a gradient if "
         "`ctx.needs_input_grad` says so (`token` and `fn` come first there). Then `fn` under "
         "`torch.enable_grad()`, `torch.autograd.backward(output, gradient)`, and the gradients "
         "are the `.grad` of the detached tensors.",
         "`outside = torch.get_rng_state()`; `torch.set_rng_state(ctx.state)`; run `fn` in "
-        "`torch.autocast(...)` as noted in forward; `torch.set_rng_state(outside)`. Keep only "
-        "tensors in `save_for_backward`, with their places, and the other arguments in a list on "
-        "`ctx`; put the detached ones into a copy of that list.",
+        "`torch.autocast(...)` with the settings noted in forward; "
+        "`torch.set_rng_state(outside)`. Keep only tensors in `save_for_backward`, with their "
+        "places, and the other arguments in a list on `ctx`; put the detached ones into a copy "
+        "of that list.",
     ),
 )
 
@@ -182,8 +183,8 @@ def _there(run: Run, grads: list[Any], what: str, cause: str) -> None:
     "output and gradients as without checkpointing",
     points=6,
     code="E",
-    diagnosis="the second run must be the first again, and be differentiated by the output's "
-    "gradient; each input's gradient goes to its own place",
+    diagnosis="the second run must repeat the first, and be differentiated with the output's "
+    "gradient; each input's gradient belongs in its own place",
 )
 def check_gradients(run: Run) -> None:
     """E: dropout, a block used twice, data without a gradient, and two backwards."""
@@ -219,7 +220,7 @@ def check_gradients(run: Run) -> None:
 
 
 @check(
-    "the second run draws the same numbers, and nobody notices",
+    "the second run draws the same numbers, and none are drawn outside",
     points=4,
     code="E",
     diagnosis="note the random state in forward; in backward set it, run, and set it back",
@@ -229,21 +230,21 @@ def check_random(run: Run) -> None:
     given = _given(run)
     found, wanted = run(drive, {"given": given}).outputs[0], _expected(given)
     firsts = [runs[: len(once)] for runs, once in zip(found["runs"], wanted["runs"], strict=True)]
-    run.equal(firsts, wanted["runs"], "what is drawn in the first runs")
-    run.equal(found["forward"], wanted["forward"], "what is drawn outside after a first run")
+    run.equal(firsts, wanted["runs"], "the numbers drawn in the first runs")
+    run.equal(found["forward"], wanted["forward"], "the numbers drawn outside after a first run")
     for drawn, once in zip(found["runs"], wanted["runs"], strict=True):
         again = drawn[len(once) :]
         for numbers in again:
             run.true(
                 any(torch.equal(numbers, each) for each in once),
                 cause=AGAIN,
-                message="a second run draws other random numbers than the first",
+                message="a second run draws different random numbers from the first",
                 expected=describe(once[-1]),
                 measured=describe(numbers),
             )
     run.true(
         torch.equal(found["backward"], wanted["backward"]),
-        "after backward, other random numbers are drawn outside than without checkpoints",
+        "after backward, the random numbers drawn outside differ from those without checkpoints",
         expected=str(wanted["backward"].tolist()),
         measured=str(found["backward"].tolist()),
         cause=UNTOUCHED,
@@ -276,7 +277,7 @@ def check_calls(run: Run) -> None:
     "a stack holds its inputs and one block's activations",
     points=4,
     code="M",
-    diagnosis="keep nothing of the first run but its inputs, and nothing at all of the second",
+    diagnosis="keep only the inputs of the first run, and nothing of the second",
 )
 def check_memory(run: Run) -> None:
     """M: every byte that is alive, after forward, in backward and after it."""
@@ -286,29 +287,30 @@ def check_memory(run: Run) -> None:
         found["held"],
         (BLOCKS + 1) * size + states,
         "bytes held after forward",
-        cause="activations of the first run are kept: let autograd not watch, or keep "
-        "nothing that has a graph",
+        cause="activations of the first run are kept: autograd must not record it, and nothing "
+        "with a graph may be kept",
     )
     run.at_most(
         found["left"],
         2 * size + STATE,
         "bytes that a backward leaves behind",
-        cause="the second run's tensors stay, on `ctx` or in a cycle",
+        cause="the second run's tensors stay in memory, on `ctx` or in a reference cycle",
     )
     peak = (BLOCKS + 1 + 2 * DEPTH + 6) * size + states + STATE
     run.at_most(
         found["peak"],
         peak,
         "bytes at the peak of backward",
-        cause="more than one block's activations are there at a time",
+        cause="the activations of more than one block are in memory at a time",
     )
 
 
 @check(
-    "the second run computes in the first one's precision",
+    "the second run computes in the precision of the first",
     points=2,
     code="E",
-    diagnosis="note autocast in forward, and run again inside `torch.autocast(...)` set alike",
+    diagnosis="note autocast's settings in forward, and run again inside `torch.autocast(...)` "
+    "with the same settings",
 )
 def check_autocast(run: Run) -> None:
     """E: a block under autocast with its backward outside, and the other way round."""

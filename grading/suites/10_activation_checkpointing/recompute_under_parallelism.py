@@ -25,12 +25,12 @@ EXERCISE = Exercise(
     defines=("agreed_count", "recomputed"),
     library=("comm", "recompute.Recompute"),
     hints=(
-        "Each rank knows what it needs itself. What must all ranks do with these numbers, so that "
-        "it is enough for each? A rank for which nothing is enough can say so with a number, too. "
-        "And: where does the second run find what the first has received?",
-        "The need is a number from 0 to n, or n + 1 if nothing is enough; one all-reduce with "
-        '"max"; then all look at the same number. `recomputed`: a new queue for each call; the '
-        "function that `checkpoint` runs must know whether it runs for the first time.",
+        "Each rank knows how many blocks it needs to recompute. How do all ranks get from these "
+        "numbers to one that is enough for each? A rank for which nothing is enough can also say "
+        "so with a number. And where does the second run find what the first has received?",
+        "The need is a number from 0 to n, or n + 1 if nothing is enough. After one all-reduce "
+        'with "max", all ranks have the same number. `recomputed`: a new queue for each call; '
+        "the function that `checkpoint` runs must know whether it runs for the first time.",
         "`runs = iter((True, False))` and `first = next(runs)` inside the function that "
         "`checkpoint` calls. `Sum.forward`: if not first, `return sums.popleft()`; else clone, "
         "all_reduce, `sums.append(total.detach())`, return. Its backward: `grads[0], None, None, "
@@ -42,9 +42,14 @@ WORLD = 3
 COUNTS = (1, 4, 2)  # blocks that each rank recomputes if it decides by itself
 BUDGETS = (130, 80, 100)  # of the ranks, whose needs are 1, 3 and 2 blocks of the stack
 COUNT = 8192  # numbers of an input of the stack that is measured
-ASK = "Every rank takes part in the all-reduce, also one that knows already that nothing is enough."
-ALIKE = "Ranks that recompute different blocks send different sums again: all need the same count."
-AGAIN = "The second run adds up again, on ranks that do not all recompute: it must take kept sums."
+ASK = "Every rank takes part in the all-reduce, even one that already knows that nothing is enough."
+ALIKE = (
+    "Ranks that recompute different blocks repeat different all-reduces: all need the same count."
+)
+AGAIN = (
+    "The second run repeats the all-reduce, although not all ranks recompute: it must take kept "
+    "sums."
+)
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -184,7 +189,7 @@ def _stack(run: Run, given: block_stack.Given, way: str) -> Any:
 
 
 @check(
-    "one count for all ranks, the least that is enough for each",
+    "one count for all ranks, the smallest that is enough for each",
     points=3,
     code="E",
     diagnosis="the first k blocks hold k·kept, the others whole[k] + ... + whole[n-1]; the largest "

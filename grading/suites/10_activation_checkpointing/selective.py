@@ -20,12 +20,12 @@ EXERCISE = Exercise(
     library=("recompute.Recompute",),
     own=("torch.utils.checkpoint.create_selective_checkpoint_contexts",),
     hints=(
-        "Both contexts belong to one call of one block and share a queue. What does the first put "
-        "into it, and at which end does the second take out? Which of the two calls `func` always, "
-        "and which only if the policy says no?",
+        "Both contexts belong to one call of one block and share a queue. What does the first "
+        "put into it, and from which end does the second take? Which of the two always calls "
+        "`func`, and which only if the policy says no?",
         "Keep: run it, add `flops(...)` to `way.first`, put a clone into the queue if the policy "
-        "says so, return the result. Replay: if the policy says so, return what comes next out of "
-        "the queue; else run it and add `flops(...)` to `way.again`.",
+        "says so, return the result. Replay: if the policy says so, return the next entry of the "
+        "queue; else run it and add `flops(...)` to `way.again`.",
         "`kept = deque()` inside `__call__`, a new one for each call; then `checkpoint(fn, *args, "
         "use_reentrant=False, context_fn=lambda: (Keep(self, kept), Replay(self, kept)))`. "
         "`kept.append(result.clone())` and `kept.popleft()`. The policy: `func in "
@@ -139,7 +139,7 @@ def _check_counts(
             f"{what}, for a second time,",
             likely={
                 "it is kept, so the second run takes the kept result": None if right else wrong,
-                "it is not to be kept, so it must run again: is anything recomputed?": wrong
+                "it must not be kept, so it must run again: is anything recomputed?": wrong
                 if right
                 else None,
             },
@@ -206,11 +206,11 @@ def check_same(run: Run) -> None:
         "the number of second runs of two transformer blocks",
         likely={"nothing is recomputed": 0},
     )
-    run.close(firsts, plain["runs"], "what the first run of blocks sees, entry")
+    run.close(firsts, plain["runs"], "the numbers that the blocks draw in the first run, entry")
     for (drawn, before, after), again in zip(firsts, seconds, strict=True):
-        run.equal(again[0], drawn, "what the second run draws", likely={
-            "the second run draws other random numbers than the first: let `checkpoint` restore "
-            "their state": again[0]})  # fmt: skip
+        run.equal(again[0], drawn, "the numbers that the second run draws", likely={
+            "the second run draws different random numbers from the first: let `checkpoint` "
+            "restore their state": again[0]})  # fmt: skip
         what = "a kept result, before the block's `relu_` in the second run,"
         run.close(
             again[1],
@@ -231,7 +231,11 @@ def check_policy(run: Run) -> None:
     """B: the learner's policy, asked directly, and by transformer blocks."""
     found, plain = _layers(run)
     for op, keep in PAPER.items():
-        why = "a linear layer computes it" if keep else "it is cheap, or attention's, and large"
+        why = (
+            "a linear layer computes it"
+            if keep
+            else ("it is cheap to compute or belongs to attention, and it is large")
+        )
         answer = found["policy"][op]
         run.true(
             isinstance(answer, bool) and answer == keep,
@@ -247,7 +251,7 @@ def check_policy(run: Run) -> None:
     "between forward and backward: inputs and kept results",
     points=3,
     code="M",
-    diagnosis="keep what the policy asks for, in a queue that dies with its call",
+    diagnosis="keep what the policy asks for, in a queue that belongs to a single call",
 )
 def check_memory(run: Run) -> None:
     """M: every byte that is alive after forward; and after backward, beside the output."""
@@ -257,10 +261,10 @@ def check_memory(run: Run) -> None:
 
 
 @check(
-    "the overhead is what second runs really compute",
+    "the overhead counts what second runs really compute",
     points=3,
     code="B",
-    diagnosis="count in `again` what the second run computes, and nothing that it takes from the "
+    diagnosis="count in `again` only what the second run computes, not what it takes from the "
     "queue",
 )
 def check_overhead(run: Run) -> None:
@@ -281,9 +285,9 @@ def _check_overhead(run: Run, found: dict[str, Any], plain: dict[str, Any], word
         likely={
             "kept products are counted as if they were computed again": 1.0,
             "the products of backward itself are counted too": (again + backward) / forward,
-            "it is a part of forward and backward: divide by the forward alone": again
+            "this is relative to forward and backward: divide by the forward alone": again
             / (forward + backward),
-            "it is a part of all that is run: divide by the forward alone": again
+            "this is relative to both runs: divide by the forward alone": again
             / (forward + backward + again),
             "products that were computed again are not counted": 0.0,
         },

@@ -17,15 +17,16 @@ EXERCISE = Exercise(
     defines=("sqrt_n_plan", "best_segments"),
     library=(),
     hints=(
-        "Equal blocks: how long is the longest of k segments, at least? Try all k. With a budget: "
-        "how does a plan for the first 5 blocks come from plans for fewer, and what must be known "
-        "of those?",
-        "`k + memory * ceil(n / k)`, and `range(n * i // k, n * (i + 1) // k)` cuts n blocks into "
-        "k parts that differ by one at most. With a budget: for each `end` keep a dict from what "
-        "is held to (time, plan), and make it from those of all `start` before it.",
-        "A recomputed segment `range(start, end)` makes held h into h + 1, needs h + 1 + "
-        "sum(memories[start:end]) within the budget, and costs sum(times[start:end]). A kept block "
-        "makes h into h + memories[start], needs as much, and costs nothing.",
+        "Equal blocks: how long must the longest of k segments be at least? Try all k. With a "
+        "budget: how do you get a plan for the first 5 blocks from plans for fewer, and what "
+        "must you know of those?",
+        "`k + memory * ceil(n / k)`, and `range(n * i // k, n * (i + 1) // k)` cuts n blocks "
+        "into k parts that differ by one at most. With a budget: for each `end`, keep a dict "
+        "from the memory held to (time, plan), and build it from the dicts of all smaller "
+        "`start`.",
+        "A recomputed segment `range(start, end)` changes the memory held from h to h + 1, needs "
+        "h + 1 + sum(memories[start:end]) within the budget, and costs sum(times[start:end]). A "
+        "kept block changes it from h to h + memories[start], needs as much, and costs nothing.",
     ),
 )
 
@@ -105,7 +106,7 @@ def _check_plan(run: Run, case: dict[str, Any], plan: Plan | None, least: int | 
     n, budget = len(case["times"]), case["budget"]
     what = f"{n} blocks of {case['memories']} within {budget}"
     if least is None:
-        none = "no plan's peak is within the budget: say so"
+        none = "no plan's peak is within the budget: raise ValueError"
         run.true(
             plan is None,
             f"{what}: there is no plan",
@@ -115,8 +116,8 @@ def _check_plan(run: Run, case: dict[str, Any], plan: Plan | None, least: int | 
         )
         return
     lost = (
-        "a peak equal to the budget is within it; longer segments hold less; and so may plans for "
-        "the first blocks that are not the cheapest"
+        "a peak equal to the budget is within it; longer segments hold less, and so may plans "
+        "for the first blocks that are not the cheapest"
     )
     run.true(plan is not None, f"{what}: there is a plan", measured="ValueError", cause=lost)
     assert plan is not None

@@ -18,9 +18,9 @@ EXERCISE = Exercise(
     defines=("job_mtbf", "young", "daly", "lost_share", "elapsed"),
     library=(),
     hints=(
-        "The formulas are in the task. For the share: how long does a restart take on average, its "
-        "own failures included, and how many of them does an interval have? For the replay: what "
-        "must be remembered between two pieces of work?",
+        "The formulas are in the task. For the share: how long does a restart take on average, "
+        "including its own failures, and how many restarts does an interval have? For the "
+        "replay: what must you remember between two pieces of work?",
         "An interval takes mtbf · (e^(a/mtbf) - 1), with a = interval + cost, and has "
         "e^(a/mtbf) - 1 restarts, of mtbf · (e^(restart/mtbf) - 1) each. In the replay look at one "
         "attempt at a time: restart if there was a failure, a piece of work, the checkpoint.",
@@ -123,7 +123,7 @@ def likely_daly(cost: float, mtbf: float) -> dict[str, float]:
     series = first * (1 + math.sqrt(r) / 3 + r / 9)
     known = {
         "this is Young's interval": first,
-        "the cost is taken off at the end": series,
+        "the cost is not subtracted at the end": series,
         "the term r/9 is missing": first * (1 + math.sqrt(r) / 3) - cost,
         "r is the cost divided by twice the mtbf":
             first * (1 + math.sqrt(2 * r) / 3 + 2 * r / 9) - cost,
@@ -137,15 +137,15 @@ def likely_share(interval: float, cost: float, restart: float, mtbf: float) -> d
     a = interval + cost
     failures, each = math.expm1(a / mtbf), math.exp(restart / mtbf) * mtbf * math.expm1(a / mtbf)
     return {
-        "the time of checkpoints is lost as well: only the interval is work": 1 - a / each,
+        "the time of checkpoints counts as lost too: only the interval is work": 1 - a / each,
         "divide by all the time, not by the work alone": each / interval - 1,
         "restarts fail as well": 1 - interval / (failures * (mtbf + restart)),
         "the restarts are missing": 1 - interval / (failures * mtbf),
-        "one restart for each interval, whether it failed or not":
+        "this counts one restart for each interval, whether it failed or not":
             1 - interval / (failures * mtbf + restart),
         "the checkpoint is part of what starts over":
             1 - interval / (math.expm1(interval / mtbf) * mtbf * math.exp(restart / mtbf) + cost),
-        "this is the first order, which holds only if failures are rare":
+        "this is the first-order approximation, which holds only if failures are rare":
             cost / interval + a / (2 * mtbf) + restart / mtbf,
         "this is the share that is work": interval / each,
     }  # fmt: skip
@@ -156,7 +156,7 @@ def number(run: Run, found: Any, right: float, what: str, likely: dict[str, floa
     real = isinstance(found, (int, float)) and not isinstance(found, bool)
     run.true(
         real,
-        f"{what} is no number",
+        f"{what} is not a number",
         measured=repr(found),
         cause="nothing is returned" if found is None else "",
     )
@@ -220,7 +220,9 @@ def check_interval(run: Run) -> None:
         )
         number(run, second, best_daly(cost, mtbf), f"Daly's {what}", likely_daly(cost, mtbf))
     for (*_, printed), value in zip(FIGURES, found["daly"], strict=False):
-        run.true(abs(value - printed) <= 0.5, "Daly's interval is not the one in his figures")
+        run.true(
+            abs(value - printed) <= 0.5, "Daly's interval differs from the figures in his paper"
+        )
 
 
 @check(
@@ -318,7 +320,7 @@ def check_replay(run: Run) -> None:
 
 
 @check(
-    "chance agrees with the lost share",
+    "random failures agree with the lost share",
     points=2,
     code="E",
     diagnosis="the replay of random failures and the formula contradict each other",
@@ -333,7 +335,7 @@ def check_chance(run: Run) -> None:
         measured = 1 - job.work / value
         run.true(
             abs(measured - said) <= NEAR * said,
-            "the lost share is not what chance makes it",
+            "the lost share does not match the replay",
             expected=f"{measured:.4g}, in {value / UNIT:.0f} mean times between failures",
             measured=f"{said:.4g}",
         )

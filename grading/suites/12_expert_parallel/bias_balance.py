@@ -19,12 +19,12 @@ EXERCISE = Exercise(
     defines=("choose", "update_bias"),
     hints=(
         "Which of the two results of `choose` depends on the bias? And how does a rank learn how "
-        "many tokens of the others an expert had?",
+        "many tokens an expert got from the other ranks?",
         "`(scores + bias).topk(K)` gives the numbers; `scores.gather(-1, chosen)` the weights, "
         "which are then divided by their sum. The load is a `torch.bincount` with `minlength`, "
         "summed over the group by one all-reduce.",
-        "`bias += rate * (load.double().mean() - load).sign()`: in place, by the same step for "
-        "every expert, however far its load is from the mean.",
+        "`bias += rate * (load.double().mean() - load).sign()`: in place, the step has the same "
+        "size for every expert, however far its load is from the mean.",
     ),
 )
 
@@ -74,7 +74,7 @@ def moved(bias: torch.Tensor, load: torch.Tensor) -> torch.Tensor:
     "chosen with the bias, weighed without it",
     points=4,
     code="E",
-    diagnosis="the bias is added for the choice alone",
+    diagnosis="add the bias only for the choice",
 )
 def check_choice(run: Run) -> None:
     """E: float64; gradients reach the scores, and not the bias."""
@@ -89,7 +89,7 @@ def check_choice(run: Run) -> None:
         chosen,
         "the choice",
         likely={
-            "the bias is not in it": scores.topk(top_k).indices,
+            "the bias is missing": scores.topk(top_k).indices,
             "the bias is subtracted": (scores - bias).topk(top_k).indices,
         },
     )
@@ -99,9 +99,9 @@ def check_choice(run: Run) -> None:
         weights.detach(),
         "the weights",
         likely={
-            "the bias is in them: it is for the choice alone": weighed(together, chosen),
+            "they contain the bias, which is only for the choice": weighed(together, chosen),
             "they are not divided by their sum": scores.gather(-1, chosen),
-            "divided by the sum of all scores, not of those chosen": scores.gather(-1, chosen)
+            "divided by the sum of all scores, not of the chosen ones": scores.gather(-1, chosen)
             / scores.sum(-1, keepdim=True),
         },
     )
@@ -112,7 +112,7 @@ def check_choice(run: Run) -> None:
         cause="it flows through the weights",
     )
     run.close(found["scores"], leaf.grad, "the gradient of the scores")
-    run.true(found["bias"] is None, "the bias has a gradient", cause="it is moved by loads alone")
+    run.true(found["bias"] is None, "the bias has a gradient", cause="only loads change it")
 
 
 def _moves(run: Run) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
@@ -133,7 +133,7 @@ def _moves(run: Run) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
     "the bias moves by the loads of all ranks",
     points=4,
     code="E",
-    diagnosis="the sign of the mean load less the expert's, times the rate",
+    diagnosis="the sign of the mean load minus the expert's load, times the rate",
 )
 def check_moves(run: Run) -> None:
     """E: uneven loads, then even ones, then a rank without tokens."""
@@ -154,15 +154,15 @@ def check_moves(run: Run) -> None:
                     "moved by this rank's own load: sum the loads over the ranks": moved(
                         before, loads[rank]
                     ),
-                    "the wrong way: too busy experts must become less attractive": 2 * before
+                    "the wrong direction: busy experts must become less attractive": 2 * before
                     - right,
                     "moved by the size of the error, not by its sign": before + RATE * missing,
-                    "moved by the error in parts of the mean, not by its sign": before
+                    "moved by the error relative to the mean, not by its sign": before
                     + RATE * missing / load.double().mean().float(),
                     "it has not moved: change it in place": before,
-                    "at the mean load a bias stays, here it went down": before
+                    "at the mean load a bias must not change; here it went down": before
                     + RATE * torch.where(missing > 0, 1.0, -1.0),
-                    "at the mean load a bias stays, here it went up": before
+                    "at the mean load a bias must not change; here it went up": before
                     + RATE * torch.where(missing < 0, -1.0, 1.0),
                 },
             )
@@ -183,7 +183,7 @@ def check_bytes(run: Run) -> None:
         result,
         sent,
         likely={
-            "nothing is sent: the loads of the other ranks count, too": 0,
+            "nothing is sent: the loads of the other ranks count too": 0,
             "twice as many: one all-reduce is enough": [2 * each for each in sent],
             "all ranks' counts are gathered: sum them": moves * size * (WORLD - 1),
         },

@@ -19,13 +19,14 @@ EXERCISE = Exercise(
     order=5,
     library=(),
     hints=(
-        "Whose turn is it? Write all choices into one line, in the order in which they are seated: "
-        "column 0 from the first token to the last, then column 1, ...",
+        "Which choice is next? Write all choices into one line, in the order in which they get "
+        "places: column 0 from the first token to the last, then column 1, ...",
         "`chosen_TK.T.flatten()` is that line. In a loop: count what each expert has, and drop a "
         "choice whose expert has as many as its capacity.",
-        "Without a loop: after `order = line.argsort(stable=True)` those for one expert lie behind "
-        "each other, in line. Their place is `arange(len(line))` less where their expert begins, "
-        "`counts.cumsum(0) - counts`; drop places from the capacity on.",
+        "Without a loop: after `order = line.argsort(stable=True)`, all choices of one expert "
+        "are neighbours and keep their order. Their place is `arange(len(line))` minus the "
+        "beginning of their expert, `counts.cumsum(0) - counts`; drop all places that are not "
+        "below the capacity.",
     ),
 )
 
@@ -79,16 +80,16 @@ def mistakes(case: Case) -> dict[str, torch.Tensor]:
     right = seated(case, turns, room)
     late = right == case.experts
     return {
-        "seated token by token: all first choices come before the second ones":
+        "places are given token by token: all first choices come before the second ones":
             seated(case, sorted(turns), room),
-        "the last tokens were seated first": seated(case, turns[::-1], room),
-        "the last tokens of each column were seated first":
+        "the last tokens got places first": seated(case, turns[::-1], room),
+        "the last tokens of each column got places first":
             seated(case, sorted(turns, key=lambda turn: (turn[1], -turn[0])), room),
         "an expert has one more than its capacity": seated(case, turns, room + 1),
         "an expert has one less than its capacity": seated(case, turns, max(0, room - 1)),
-        "a token that lost one choice lost all": case.chosen.masked_fill(
+        "a token that lost one choice lost all its choices": case.chosen.masked_fill(
             late.any(-1, keepdim=True), case.experts),
-        "what is dropped is E, not -1": case.chosen.masked_fill(late, -1),
+        "a dropped choice must be E, not -1": case.chosen.masked_fill(late, -1),
         "nothing was dropped": case.chosen,
     }  # fmt: skip
 
@@ -157,7 +158,7 @@ def check_capacity(run: Run) -> None:
 
 
 @check(
-    "who is seated and who is dropped",
+    "which choices get places and which are dropped",
     points=5,
     code="E",
     diagnosis="column by column, each in the order of the tokens",
@@ -171,7 +172,7 @@ def check_dropped(run: Run) -> None:
     "no tokens, room for all, and one expert for all",
     points=2,
     code="E",
-    diagnosis="none, all, and the first of the line are seated",
+    diagnosis="no choice, every choice, or the first ones get places",
 )
 def check_edges(run: Run) -> None:
     """E: both results."""

@@ -22,10 +22,11 @@ EXERCISE = Exercise(
     hints=(
         "Sort the choices by expert: `order = chosen_TK.flatten().argsort()`, and choice c is of "
         "token `c // k`. What must a rank know of the others' choices before it can say how many "
-        "rows come? Send each rank the counts of its experts: uneven parts, of `sizes`.",
-        "What arrives has N parts, by sender, each sorted by expert. From counts [N, own] write "
-        "down the expert of each row: `arange(own).repeat(N).repeat_interleave(counts.flatten())`; "
-        "its argsort brings rows of one expert together. Keep both permutations in the route.",
+        "rows come? Send each rank the counts for its experts, in uneven parts of `sizes`.",
+        "The rows that arrive have N parts, one for each sender, each sorted by expert. From the "
+        "counts [N, own], compute the expert of each row: "
+        "`arange(own).repeat(N).repeat_interleave(counts.flatten())`; its argsort brings the "
+        "rows of one expert together. Keep both permutations in the route.",
         "combine, in reverse: `rows_RD[by_expert.argsort()]`, exchange_in_group with the two lists "
         "of sizes swapped, `[order.argsort()]`, view as [T, k, D], times `weights_TK[..., None]`, "
         "sum over dim 1. An inverse permutation is the argsort of the permutation.",
@@ -109,12 +110,13 @@ def wrong_sums(members: list[Member], index: int) -> dict[str, torch.Tensor]:
     return {
         "the weights were not applied": folded(out, torch.ones_like(weights)),
         "the weights were applied twice": folded(out, weights.square()),
-        "weights went to other tokens: rows were by expert, weights by token": folded(out, moved),
-        "the rows came home by expert, and were not put back by token":
+        "weights were applied to the wrong tokens: the rows are ordered by expert, the weights "
+        "by token": folded(out, moved),
+        "the rows came home ordered by expert, and were not put back in the order of tokens":
             folded(flat[order].view_as(out), weights),
-        "the permutation was done twice, not undone: its inverse is its argsort":
+        "the permutation was applied twice instead of undone: its inverse is its argsort":
             folded(flat[order][order].view_as(out), weights),
-        "one choice of each token alone": out[:, 0] * weights[:, :1],
+        "only one choice of each token": out[:, 0] * weights[:, :1],
     }  # fmt: skip
 
 
@@ -174,8 +176,8 @@ def _ran(run: Run, drive: Callable[..., Any], inputs: list[dict[str, Any]]) -> A
         if broken.fault.kind != "mismatch":
             raise
         cause = (
-            "other rows come than a rank awaits: exchange the counts first, and let every rank "
-            "call every exchange"
+            "the rows that come are not those that a rank expects: exchange the counts first, "
+            "and let every rank call every exchange"
         )
         raise RunFault(replace(broken.fault, cause=cause), broken.output) from None
 
@@ -212,7 +214,7 @@ def _gradients(run: Run, teams: list[list[Member]]) -> None:
                 got is not None,
                 f"{what} is None",
                 rank=rank,
-                cause="all_to_all has no backward: rows travel by exchange_in_group"
+                cause="all_to_all has no backward: send rows with exchange_in_group"
                 if key != "weights"
                 else "the weights were detached",
             )
@@ -224,7 +226,7 @@ def _gradients(run: Run, teams: list[list[Member]]) -> None:
     "dispatch: each expert has the rows of the tokens that chose it",
     points=4,
     code="E",
-    diagnosis="by expert here, all-to-all, and by expert again there",
+    diagnosis="sort by expert, all-to-all, and sort by expert again",
     in_part=True,
 )
 def check_dispatch(run: Run) -> None:
@@ -256,10 +258,10 @@ def check_dispatch(run: Run) -> None:
             "rows, sorted within each expert,",
             rank=rank,
             likely={
-                "what arrives lies by sender: sort it by expert once more": by_column(
+                "the rows arrive ordered by sender: sort them by expert once more": by_column(
                     torch.cat(by_sender), found["loads"]
                 ),
-                "other tokens were sent: choice c is of token c // k": by_column(
+                "the wrong tokens were sent: choice c belongs to token c // k": by_column(
                     torch.cat(others), found["loads"]
                 ),
             },
@@ -302,7 +304,7 @@ def check_combine(run: Run) -> None:
     "gradients of tokens, weights and experts",
     points=4,
     code="E",
-    diagnosis="what travels there must be able to travel back",
+    diagnosis="whatever is sent forward must send its gradient back",
 )
 def check_gradients(run: Run) -> None:
     """E: before any step; an expert's are the sum over all ranks' tokens."""
@@ -314,7 +316,7 @@ def check_gradients(run: Run) -> None:
     "a rank without tokens, a rank without rows, an expert without any",
     points=3,
     code="H",
-    diagnosis="every rank calls every collective, also with nothing to send",
+    diagnosis="every rank calls every collective, even with nothing to send",
 )
 def check_empty(run: Run) -> None:
     """H, E: values and gradients too."""
@@ -326,7 +328,7 @@ def check_empty(run: Run) -> None:
     "bytes: rows there and back, forward and backward, and counts once",
     points=4,
     code="B",
-    diagnosis="k rows a token, D numbers each; counts of the others' experts",
+    diagnosis="k rows for each token with D numbers each, and the counts of the others' experts",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, for each rank."""
@@ -339,16 +341,16 @@ def check_bytes(run: Run) -> None:
             result,
             [bytes_sent(each) for each in flows],
             likely={
-                "weights travel too: they stay at home": [
+                "weights are sent too: they must stay at home": [
                     bytes_sent(each) + 8 * (each["out"] + each["in"]) for each in flows
                 ],
-                "counts are gathered: a rank needs those of its own experts alone": [
+                "counts are gathered: a rank needs only those of its own experts": [
                     bytes_sent(each) - 8 * each["others"] + 8 * each["gathered"] for each in flows
                 ],
                 "parts are padded to the longest": [
                     8 * (each["others"] + 4 * each["padded"] * each["width"]) for each in flows
                 ],
-                "outputs travel twice": [
+                "outputs are sent twice": [
                     bytes_sent(each) + 8 * (each["out"] + each["in"]) * each["width"]
                     for each in flows
                 ],

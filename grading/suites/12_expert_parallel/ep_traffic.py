@@ -22,13 +22,14 @@ EXERCISE = Exercise(
     defines=("ep_traffic", "nodes_reached"),
     library=(),
     hints=(
-        "Take one token. Write down the ranks of its experts as a list (plain), as a set (no rank "
-        "twice), and the set of their nodes. All four numbers are counts over these.",
-        "By node, between: the nodes without its own. Inside: each rank of the set but the one "
-        "that already has the token, which on every node has the same place, `source % per_node`.",
-        "A given one of M nodes with e experts each is missed with the probability "
-        "C(M·e - e, k) / C(M·e, k); add up over the M nodes, and take (n-1)/n of it, since one of "
-        "the n is the token's own.",
+        "Take one token. Write down the ranks of its experts as a list (plain), as a set (no "
+        "rank twice), and the set of their nodes. All four numbers follow from these.",
+        "By node, copies between nodes: the set of nodes without the token's own. Copies inside: "
+        "each rank of the set except the one that already has the token, which has the same "
+        "place on every node, `source % per_node`.",
+        "One of the M nodes, with e experts each, is missed with probability C(M·e - e, k) / "
+        "C(M·e, k). Sum the probability that it is not missed over the M nodes, and multiply by "
+        "(n-1)/n, because one of the n nodes is the token's own.",
     ),
 )
 
@@ -119,7 +120,7 @@ def common_mistakes(case: Case, sent: list[Message]) -> dict[str, Counts]:
     cyclic = Counter(a % nodes != b % nodes for a, b in sent if a != b)
     return {
         "in copies, not in bytes": (inside // size, between // size),
-        "what stays on its rank is not sent": (inside + stays, between),
+        "a copy that stays on its rank is not sent": (inside + stays, between),
         "inside comes first, then between": (between, inside),
         "rank r is on node r // P": (cyclic[False] * size, cyclic[True] * size),
     }
@@ -150,13 +151,14 @@ def node_mistakes(case: Case) -> dict[str, Counts]:
         "a node gets one copy, however many of its ranks have experts of the token": (inside, far),
         "one copy for each rank, straight from the token's: send it to the node once": (near, far),
         "this is the plain way": count(case, plain(case)),
-        "what is spread inside the other nodes counts, too": (near, between),
+        "the copies inside the other nodes count too": (near, between),
         "the rank where a token arrives needs no copy from itself": (near + far, between),
         "a token arrives at its own place of the node, not at the node's first rank":
             count(case, by_node(case, start=0)),
         "a rank gets one copy inside its node, however many of its experts are chosen":
             count(case, by_node(case, each=True)),
-        "the token's own node is not another one": (inside, between + at_home * case.token_bytes),
+        "the token's own node is not one of the other nodes":
+            (inside, between + at_home * case.token_bytes),
         **common_mistakes(case, by_node(case)),
     }  # fmt: skip
 
@@ -177,11 +179,11 @@ def mean_mistakes(nodes: int, experts: int, top_k: int, most: int) -> dict[str, 
     any_node = reached(nodes, experts, top_k, most) / others if nodes > 1 else Fraction(1)
     return {
         "one of the n nodes is the token's own: it is not sent there": any_node,
-        "experts are drawn from the M nodes alone": reached(nodes, experts, top_k, nodes),
-        "the k experts differ: they are drawn without putting back":
+        "experts are drawn only from the M nodes": reached(nodes, experts, top_k, nodes),
+        "the k experts are different: they are drawn without replacement":
             most * (1 - Fraction(most - 1, most) ** top_k) * others,
-        "not each of the M nodes has one of the k experts": min(most, top_k) * others,
-        "copies, not nodes: several experts may be on one": top_k * others,
+        "some of the M nodes may have none of the k experts": min(most, top_k) * others,
+        "this counts copies, not nodes: several experts may be on one node": top_k * others,
     }  # fmt: skip
 
 
@@ -247,10 +249,10 @@ def check_plain(run: Run) -> None:
 
 
 @check(
-    "bytes if a token is sent to a node once",
+    "bytes if a token is sent to each node once",
     points=4,
     code="B",
-    diagnosis="sets: of the ranks with experts of a token, and of their nodes",
+    diagnosis="use sets: the ranks with experts of a token, and their nodes",
 )
 def check_by_node(run: Run) -> None:
     """B: message by message."""
@@ -258,10 +260,10 @@ def check_by_node(run: Run) -> None:
 
 
 @check(
-    "one node, a rank a node, no tokens, all dropped",
+    "one node, one rank per node, no tokens, all dropped",
     points=2,
     code="B",
-    diagnosis="one node has nothing between, one rank a node nothing inside",
+    diagnosis="one node sends nothing between nodes, and one rank per node nothing inside",
 )
 def check_edges(run: Run) -> None:
     """B: both ways."""

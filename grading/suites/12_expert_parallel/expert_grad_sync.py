@@ -22,14 +22,14 @@ from grading.references.mesh.expert_model import (
 EXERCISE = Exercise(
     name="expert_grad_sync",
     lesson="12_expert_parallel",
-    title="Gradients of experts: averaged over which ranks",
+    title="Which ranks average the gradients of experts",
     core=True,
     minutes=20,
     order=4,
     hints=(
-        "Take the mesh of 2 × 2 and expert 0. Which ranks' tokens came to rank 0's copy of it, and "
-        "which to rank 2's? Once the two gradients are added: of how many ranks' losses is that "
-        "the sum?",
+        "Take the mesh of 2 × 2 and expert 0. Which ranks' tokens came to rank 0's copy of it, "
+        "and which to rank 2's? When the two gradients are added, how many ranks' losses does "
+        "the sum contain?",
         "Sum an expert's gradient over `replicas` and every other one over `world`. Both are then "
         "sums over the losses of all N ranks, so both are divided by the same number, which is "
         "not the size of the group that an expert's gradient was summed over.",
@@ -217,8 +217,8 @@ def _known(model: Model, index: int, name: str, grads: list[Values]) -> Values:
     own = torch.stack([grads[other][name] for other in lines[1]]).sum(0)
     mixed = "different experts are mixed: reduced over the world, not over their replicas"
     return known | {
-        "divided by the size of one axis of the mesh: in the sum are the losses of all ranks, "
-        "since rows came from all along `expert`": mean * part.spread,
+        "divided by the size of one axis of the mesh: the sum contains the losses of all ranks, "
+        "because rows came from all along `expert`": mean * part.spread,
         "divided by the number of ranks along `expert`": mean * part.replicas,
         "divided twice": mean / part.replicas,
         mixed: all_mixed / part.size,
@@ -269,7 +269,7 @@ def check_experts(run: Run) -> None:
     "the gradients of the router and the rest",
     points=3,
     code="E",
-    diagnosis="what all ranks hold is averaged over all ranks",
+    diagnosis="average over all ranks what all ranks hold",
 )
 def check_others(run: Run) -> None:
     """E: the same runs."""
@@ -297,7 +297,7 @@ def check_weights(run: Run) -> None:
     "gradients that some ranks do not have",
     points=3,
     code="H",
-    diagnosis="None takes part as zeros, and is a gradient afterwards",
+    diagnosis="None takes part as zeros, and has a gradient afterwards",
 )
 def check_missing(run: Run) -> None:
     """H: one replica's expert 0 has no token; one rank alone uses `extra`."""
@@ -307,7 +307,7 @@ def check_missing(run: Run) -> None:
 
 
 @check(
-    "experts' bytes among their replicas, the rest over all ranks",
+    "experts' bytes among their replicas, all others over all ranks",
     points=3,
     code="B",
     diagnosis="2(R-1)/R·S along `replica` for experts, 2(N-1)/N·P for the rest",
@@ -328,8 +328,8 @@ def check_bytes(run: Run) -> None:
             axis="model",
             what="bytes sent over all ranks",
             likely={
-                "the experts go over all ranks, too": over_all[1],
-                "half as many: float32 on the wire": over_all[0] // 2,
+                "the experts are sent over all ranks too": over_all[1],
+                "half as many: they were sent in float32": over_all[0] // 2,
                 "the rest is not averaged over all ranks": 0,
             },
         )
@@ -341,6 +341,7 @@ def check_bytes(run: Run) -> None:
             what="bytes sent among the replicas",
             likely={
                 "experts are not summed over their replicas": 0,
-                "the rest goes among the replicas, too": among + total * (r - 1) * rest // r,
+                "the other parameters are sent among the replicas too": among
+                + total * (r - 1) * rest // r,
             },
         )

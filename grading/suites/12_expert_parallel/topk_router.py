@@ -18,10 +18,11 @@ EXERCISE = Exercise(
     order=1,
     library=(),
     hints=(
-        "Three things need a gradient: the weights, the mean scores P and the logits in z. Counts "
-        "need none. Which of the T·E scores belong to the choices, and how do they add up to 1?",
+        "Three things need a gradient: the weights, the mean scores P and the logits in z. "
+        "Counts need none. Which of the T·E scores belong to the choices, and how do you make "
+        "them add up to 1?",
         "`wide` is the widest of both dtypes and float32 (`torch.promote_types`). Then logits = "
-        "`x_TD.to(wide) @ weight_ED.to(wide).T`, and `scores.topk(k, -1)` gives values, which "
+        "`x_TD.to(wide) @ weight_ED.to(wide).T`, and `scores.topk(k, -1)` returns values, which "
         "have a gradient, and indices; `torch.bincount(indices.flatten(), minlength=E)` counts.",
         "`balance = E * (counts.to(wide) / (T * k) * scores.sum(0) / T).sum()` and `z = "
         "logits.logsumexp(-1).square().sum() / T`, with `max(1, T)` in place of T: 0/0 is NaN. "
@@ -118,11 +119,11 @@ def wrong_balance(case: Case, right: Routed) -> dict[str, torch.Tensor]:
     return {
         "the factor E is missing": right.balance / experts,
         "f is divided by T: it is the share of all T·k choices": right.balance * case.top_k,
-        "f counts first choices alone: all k of a token count": balanced(firsts, right.scores),
+        "f counts only first choices: all k of a token count": balanced(firsts, right.scores),
         "f is the mean score, not a count": balanced(right.scores.mean(0), right.scores),
         "P is the sum of the scores, not their mean": right.balance * tokens,
         "f is the count, not its share": balanced(counts, right.scores),
-        "P is the mean of the weights: it is that of all E scores": balanced(
+        "P is the mean of the weights: it must be that of all E scores": balanced(
             counts / counts.sum(), kept),
     }  # fmt: skip
 
@@ -218,7 +219,7 @@ def _choices(run: Run, cases: dict[str, Case], terms: int = 4) -> None:
             right.chosen,
             f"chosen ({name})",
             likely={
-                "the order is not: best first": right.chosen.flip(-1),
+                "the order is wrong: best first": right.chosen.flip(-1),
                 "the lowest scores were chosen": routed(
                     -case.x.double(), case.weight.double(), case.top_k
                 ).chosen,
@@ -295,7 +296,7 @@ def check_z(run: Run) -> None:
     "gradients of weights and losses, to tokens and matrix",
     points=4,
     code="E",
-    diagnosis="only counts and choices are without a gradient",
+    diagnosis="only counts and choices have no gradient",
 )
 def check_gradients(run: Run) -> None:
     """E: three k; of the weights, of balance and of z, one by one."""
@@ -343,7 +344,7 @@ def check_dtype(run: Run) -> None:
     "equal scores, and no tokens at all",
     points=2,
     code="E",
-    diagnosis="k different experts whatever the scores; divide by max(1, T)",
+    diagnosis="choose k different experts whatever the scores; divide by max(1, T)",
 )
 def check_edges(run: Run) -> None:
     """E: ties; T = 0, where both losses are 0 and their gradients zeros."""
@@ -360,7 +361,7 @@ def check_edges(run: Run) -> None:
             run.true(
                 got is not None and not bool(got.any()),
                 f"the gradient of {part} for weight is not zeros ({name})",
-                cause="0/0, or a constant: zeros must come out of the graph",
+                cause="0/0, or a constant: the zeros must come from the graph",
             )
 
 

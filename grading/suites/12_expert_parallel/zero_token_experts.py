@@ -23,11 +23,11 @@ EXERCISE = Exercise(
         "Write the layer for the case in which every expert has tokens, without a single `if`. "
         "What does an indexing, a `split`, a linear layer or an exchange do with 0 rows? Try "
         "`nn.Linear(3, 3)(torch.zeros(0, 3)).sum().backward()`, and look at the gradients.",
-        "`x_TD[route.order]` is what is sent. What comes is sorted by `route.by_expert`, and "
-        "`split` by `route.loads`; each expert takes its part, also one without rows. The way back "
-        "undoes all that in turn: `torch.cat`, the inverse of `by_expert`, an exchange with "
-        "`going` and `coming` swapped, the inverse of `order`. A permutation's inverse is its "
-        "`argsort()`.",
+        "`x_TD[route.order]` is what is sent. Sort the rows that come by `route.by_expert`, and "
+        "`split` them by `route.loads`; each expert takes its part, even one without rows. The "
+        "way back undoes all that in reverse: `torch.cat`, the inverse of `by_expert`, an "
+        "exchange with `going` and `coming` swapped, the inverse of `order`. A permutation's "
+        "inverse is its `argsort()`.",
         "`rows = exchange_in_group(x_TD[route.order], route.coming, route.going, group)`, and "
         "`exchange_in_group(done, route.going, route.coming, group)` at the end, both on every "
         "rank. In `sum_gradients`, for each parameter with `requires_grad`: zeros if `grad` is "
@@ -44,9 +44,9 @@ IDLE = ([4, 0, 5, 1], [1, 1, 4], [5, 0])  # those of index 1, experts 2 and 3
 ALONE: Chosen = ([0, 1, 0], [], [])  # nothing travels
 NOTHING: Chosen = ([], [2, 3, 5, 0], [4, 1])  # index 0 has none of its own
 NOBODY: Chosen = ([], [], [])
-FORWARD = "Every rank calls both exchanges in forward, also with no rows to send or to receive."
+FORWARD = "Every rank calls both exchanges in forward, even with no rows to send or to receive."
 BACKWARD = (
-    "The backward of the exchange hangs if a rank's part has no graph: run every expert, also on "
+    "The backward of the exchange hangs if a rank's part has no graph: run every expert, even on "
     "no rows."
 )
 SUMS = "A parameter without a gradient must take part with zeros: others wait for it."
@@ -223,10 +223,10 @@ def _compare_experts(
 
 
 @check(
-    "tokens for every expert; then none, then some again",
+    "tokens for every expert, and gradients that add up",
     points=2,
     code="E",
-    diagnosis="on the way back undo each step: cat, by_expert, exchange, order",
+    diagnosis="on the way back, undo each step: cat, by_expert, exchange, order",
 )
 def check_everybody(run: Run) -> None:
     """E: float64, 3 ranks, and 3 ranks of 4; gradients of later batches are added."""
@@ -246,10 +246,10 @@ def check_empty(run: Run) -> None:
 
 
 @check(
-    "a rank whose experts have none: nobody hangs",
+    "a rank whose experts have no token: no rank hangs",
     points=3,
     code="H",
-    diagnosis="run every expert, also on no rows: an exchange needs a graph",
+    diagnosis="run every expert, even on no rows: an exchange needs a graph",
     in_part=True,
 )
 def check_idle(run: Run) -> None:
@@ -259,10 +259,10 @@ def check_idle(run: Run) -> None:
 
 
 @check(
-    "a rank that has no tokens; nobody has any",
+    "a rank that has no tokens; no rank has any",
     points=3,
     code="H",
-    diagnosis="exchanges are called by all members, whatever each has",
+    diagnosis="all members call the exchanges, whatever they have",
 )
 def check_nothing(run: Run) -> None:
     """H: T = 0 on one rank, then on all."""
@@ -273,7 +273,7 @@ def check_nothing(run: Run) -> None:
     "sums of gradients that some ranks do not have",
     points=3,
     code="H",
-    diagnosis="zeros take part, and stay there as what the sum makes of them",
+    diagnosis="None takes part as zeros, and has the sum afterwards",
 )
 def check_sums(run: Run) -> None:
     """H: 2, 1, 0 and 3 of 3 ranks have a gradient; one parameter is frozen."""
@@ -297,8 +297,8 @@ def check_sums(run: Run) -> None:
                 name,
                 rank=rank,
                 likely={
-                    "this is the mean over the group; asked for is the sum": total / WORLD,
-                    "divided by the number of ranks that have one: asked for is the sum": total
+                    "this is the mean over the group: return the sum": total / WORLD,
+                    "divided by the number of ranks that have one: return the sum": total
                     / max(1, len(there)),
                     "this is the rank's own gradient: it was left out": torch.zeros_like(total)
                     if own is None
@@ -312,7 +312,7 @@ def check_sums(run: Run) -> None:
     "every row is sent to its expert and back, and nothing else",
     points=3,
     code="B",
-    diagnosis="on the wire are the counts, and the rows that belong elsewhere",
+    diagnosis="send the counts, and only the rows that belong elsewhere",
 )
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger: two exchanges forward, two backward, and the counts of `plan`."""
@@ -335,7 +335,7 @@ def check_bytes(run: Run) -> None:
             likely={
                 "half of the rows: nothing is sent in backward": [counts + n // 2 for n in twice],
                 "the counts are sent twice": [2 * counts + rows for rows in twice],
-                "the rows travel in float32": [counts + rows // 2 for rows in twice],
+                "the rows are sent in float32": [counts + rows // 2 for rows in twice],
             },
         )
         calls = 5 * len(batches)

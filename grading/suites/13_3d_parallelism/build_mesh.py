@@ -25,8 +25,9 @@ EXERCISE = Exercise(
     defines=("coordinates", "rank_of", "axis_ranks", "build_mesh"),
     library=("comm.Group",),
     hints=(
-        "How do you turn 12,345 seconds into hours, minutes and seconds? Divide, keep the rest, go "
-        "on with the quotient. Which of the five axes are the seconds, and which the hours?",
+        "How do you turn 12,345 seconds into hours, minutes and seconds? Divide, keep the "
+        "remainder, and continue with the quotient. Which of the five axes are the seconds, and "
+        "which the hours?",
         "`coordinates`: over `reversed(AXES)`, `rank, place[axis] = divmod(rank, size)`. "
         "`rank_of`: over AXES, `rank = rank * size + place[axis]`. A line: the coordinates of the "
         "rank, with that of one axis replaced by 0, 1, 2, ...",
@@ -40,7 +41,7 @@ NODE = 2  # ranks on a node, where a mesh is made
 REAL: tuple[Sizes, ...] = ({"tp": 2, "dp": 1, "pp": 2}, {"cp": 2, "dp": 2}, {"ep": 4})  # of 4 ranks
 TOGETHER = (
     "Groups are made by all ranks together: each calls world.split for the same axes in the same "
-    "order, with all lines, also those that it is not in."
+    "order, with all lines, including those that it is not in."
 )
 ALL_OR_NONE = (
     "some ranks refused and the others went on to make groups: look at all tp lines, not at the "
@@ -173,7 +174,7 @@ def _compare(
     "coordinates of every rank, on thirteen meshes",
     points=3,
     code="E",
-    diagnosis="divide by the sizes, from tp to pp: the rest is the coordinate",
+    diagnosis="divide by the sizes, from tp to pp: each remainder is a coordinate",
 )
 def check_coordinates(run: Run) -> None:
     """E: a pure function, so it costs nothing to look at every rank."""
@@ -223,7 +224,7 @@ def _made(run: Run) -> Iterator[tuple[Grid, int, str, Any]]:
             mesh, all_axes = said[number], sorted(AXES)
             run.true(
                 isinstance(mesh, dict),
-                "build_mesh returns no dict",
+                "build_mesh does not return a dict",
                 rank=rank,
                 expected="a dict: axis to Group",
                 measured=str(mesh),
@@ -234,12 +235,13 @@ def _made(run: Run) -> Iterator[tuple[Grid, int, str, Any]]:
                 rank=rank,
                 expected=", ".join(all_axes),
                 measured=", ".join(mesh),
-                cause="an axis of size 1 has a group, too, and no other has one",
+                cause="every one of the five axes has a group, including those of size 1, and "
+                "nothing else has one",
             )
             for axis in AXES:
                 run.true(
                     isinstance(mesh[axis], dict),
-                    f"the {axis} group is no Group",
+                    f"the {axis} group is not a Group",
                     rank=rank,
                     measured=str(mesh[axis]),
                     cause="world.split returns one",
@@ -281,12 +283,15 @@ def check_groups(run: Run) -> None:
             likely={
                 "this is the world": list(grid.ranks),
                 **others,
-                "the ranks of a line ascend: an index is a coordinate": line[::-1],
+                "the ranks of a line must ascend: an index is a coordinate": line[::-1],
                 **{why: other.line(rank, axis) for why, other in grid.others().items()},
             },
         )
         run.equal(
-            group["members"], line, f"who takes part in a sum over the ranks {what}", rank=rank
+            group["members"],
+            line,
+            f"the ranks that take part in a sum over the ranks {what}",
+            rank=rank,
         )
         run.equal(group["index"], grid.place(rank)[axis], f"the index {what}", rank=rank)
         run.equal(group["axis"], axis, f"the axis {what}", rank=rank)
@@ -306,10 +311,13 @@ def check_nodes(run: Run) -> None:
             run.equal(
                 nodes,
                 [rank // NODE],
-                f"with {NODE} ranks a node, the list of nodes of the tp group of {grid}",
+                f"with {NODE} ranks on each node, the list of nodes of the tp group of {grid}",
                 rank=rank,
                 likely={
-                    "tp goes across nodes: it talks most, and is the innermost axis": [0, 1],
+                    "tp goes across nodes: it communicates most, and must be the innermost axis": [
+                        0,
+                        1,
+                    ],
                 },
             )
 
@@ -344,7 +352,7 @@ def _check_refused(
             )
             run.true(
                 kind == "ValueError",
-                f"{mesh} was refused with another exception",
+                f"{mesh} was refused with a different exception",
                 rank=rank,
                 expected="ValueError",
                 measured=f"{kind}: {text}"[:160],
@@ -362,7 +370,7 @@ def _check_refused(
 
 
 @check(
-    "sizes that are not the world's are refused kindly",
+    "sizes that do not fit the world are refused with a helpful message",
     points=2,
     code="E",
     diagnosis="look at the names, the sizes and their product first",
@@ -381,7 +389,7 @@ def check_sizes_refused(run: Run) -> None:
 )
 def check_across_refused(run: Run) -> None:
     """E: every tp line crosses."""
-    why = "tp goes across nodes: it would talk twice a block and pass over slow links"
+    why = "tp goes across nodes: it would communicate twice per block and pass over slow links"
     _check_refused(run, ACROSS, why, UNFIT + ACROSS, 2)
 
 

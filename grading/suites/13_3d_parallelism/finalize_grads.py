@@ -19,19 +19,20 @@ from grading.references.mesh.gradient_reductions import ENDS, Given, Reduction, 
 EXERCISE = Exercise(
     name="finalize_grads",
     lesson="13_3d_parallelism",
-    title="Gradients on a mesh: who adds up what over which axis",
+    title="Gradients on a mesh: sums over the right axes",
     core=True,
     minutes=30,
     order=40,
     defines=("reduce_plan", "finalize_grads"),
     hints=(
-        "For each kind and each axis ask: do two ranks that differ in it alone have the same "
-        "parameter, and if so, other parts of its gradient? Then these are added up. And of how "
-        "many of the D losses is the sum, once all is added up? By that many you divide.",
-        "Everything is added up over dp × ep × cp, but experts over dp × cp: over ep are other "
-        "experts. All are divided by D, experts too, since in their sum are the losses of ep "
-        "already. Before that, norms are added up over tp if there is sequence parallelism, and "
-        "tied weights over ENDS; those two divide by nothing.",
+        "Ask for each kind and each axis: do two ranks that differ only in this axis have the "
+        "same parameter, and if so, different parts of its gradient? Then these parts must be "
+        "summed. And how many of the D losses does the complete sum contain? Divide by D in any "
+        "case: the batch's loss is their mean.",
+        "Sum everything over dp × ep × cp, but experts only over dp × cp, because ranks of ep "
+        "have different experts. Divide all by D, experts too: their gradients already contain "
+        "the losses of all ranks of ep. Before that, sum norms over tp if there is sequence "
+        "parallelism, and tied weights over ENDS, both with the divisor 1.",
         "`finalize_grads`: for each parameter that requires a gradient, zeros if it has none, then "
         "for `axes, divisor` in its plan: `group = ends if axes == ENDS else mesh[axes]`, "
         "`all_reduce(parameter.grad, group)`, `parameter.grad.div_(divisor)`.",
@@ -185,7 +186,7 @@ def _said(plan: list[Reduction]) -> str:
     "the rule for ordinary matrices, on twelve meshes of 8 ranks",
     points=2,
     code="E",
-    diagnosis="the mean over all ranks that have other tokens",
+    diagnosis="the mean over all ranks that have different tokens",
 )
 def check_other(run: Run) -> None:
     """E: every rank's gradient, when the plan is carried out in one process."""
@@ -196,7 +197,7 @@ def check_other(run: Run) -> None:
     "the rule for norms, with sequence parallelism and without",
     points=3,
     code="E",
-    diagnosis="with it, added up over tp; then the mean, as for matrices",
+    diagnosis="with it, sum over tp; then take the mean, as for matrices",
 )
 def check_norm(run: Run) -> None:
     """E: the same."""
@@ -207,16 +208,14 @@ def check_norm(run: Run) -> None:
     "the rule for tied weights",
     points=3,
     code="E",
-    diagnosis="both uses are added up over the ends of pp; then the mean",
+    diagnosis="sum both uses over the ends of pp; then take the mean",
 )
 def check_tied(run: Run) -> None:
     """E: the same; stages in the middle do not have the weight."""
     _check_plans(run, "tied")
 
 
-@check(
-    "the rule for experts", points=3, code="E", diagnosis="added up over dp × cp, and divided by D"
-)
+@check("the rule for experts", points=3, code="E", diagnosis="sum over dp × cp, and divide by D")
 def check_expert(run: Run) -> None:
     """E: the same."""
     _check_plans(run, "expert")
@@ -317,7 +316,7 @@ def check_calls(run: Run) -> None:
     "gradients that some ranks do not have, on ep 2 × cp 2",
     points=3,
     code="H",
-    diagnosis="None takes part as zeros, and is a gradient afterwards",
+    diagnosis="None takes part as zeros, and has a gradient afterwards",
 )
 def check_missing(run: Run) -> None:
     """H: every rank that has the parameter makes the call."""
@@ -325,7 +324,7 @@ def check_missing(run: Run) -> None:
 
 
 @check(
-    "each gradient travels once for each reduction",
+    "each gradient is sent once for each reduction",
     points=2,
     code="B",
     diagnosis="2(N-1)/N·S bytes for each reduction that a gradient needs",
@@ -340,5 +339,5 @@ def check_bytes(run: Run) -> None:
                 case.most(rank),
                 f"the number of bytes sent on {_words(case.sizes)}",
                 rank=rank,
-                cause="something travels twice, or further than it must",
+                cause="something is sent twice, or to more ranks than necessary",
             )

@@ -20,8 +20,8 @@ EXERCISE = Exercise(
     minutes=20,
     order=20,
     hints=(
-        "Two numbers, and two questions for each: which ranks have a part of it that no other rank "
-        "has, and which ranks must hear of it? Targets are on all stages, losses on one.",
+        "For each of the two numbers, ask: which ranks have a part of it that no other rank has, "
+        "and which ranks need to know it? Targets are on all stages, losses only on one.",
         "Count on every rank, and sum the counts over dp × ep × cp as int64: over pp or tp the "
         "same tokens would be counted again. Sum the losses over pp as well: stages without any "
         "add 0, and so learn the sum.",
@@ -187,7 +187,7 @@ class Case:
         return {
             "ranks of tp have the same tokens: they were counted tp times": right * tp,
             "every stage has the same targets: the tokens were counted pp times": right * pp,
-            "counted pp × tp times: a sum over all ranks, most of which have the same":
+            "counted pp × tp times: this sums over all ranks, many of which have the same tokens":
                 right * pp * tp,
             "only the last stage has learnt it": 0,
             "ignored targets (-100) were counted": sum(sums.slots for sums in self.sums),
@@ -256,7 +256,7 @@ def _check_tokens(run: Run, cases: list[Case]) -> None:
             found = output["tokens"]
             run.true(
                 type(found) is int,
-                f"{what} is no int",
+                f"{what} is not an int",
                 rank=rank,
                 expected=str(right),
                 measured=repr(found),
@@ -333,7 +333,7 @@ def check_many(run: Run) -> None:
     "a few bytes, and none of them over tp",
     points=3,
     code="B",
-    diagnosis="sums are made before they travel",
+    diagnosis="sum on the rank before you send",
 )
 def check_bytes(run: Run) -> None:
     """B: what each rank gives to its collectives, from the ledger."""

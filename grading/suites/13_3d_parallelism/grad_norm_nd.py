@@ -17,7 +17,7 @@ from grading.references.mesh.gradient_norm import Layout, Whole, factor, scaled,
 EXERCISE = Exercise(
     name="grad_norm_nd",
     lesson="13_3d_parallelism",
-    title="The norm of gradients that lie on a mesh",
+    title="The norm of gradients on a mesh",
     core=True,
     minutes=25,
     order=30,
@@ -26,9 +26,10 @@ EXERCISE = Exercise(
         "Take a norm's weight on dp 2 × tp 2: four ranks have the same gradient. If each adds its "
         "square, and the squares are summed over all ranks, how often is it in the sum? What could "
         "each of the four add instead?",
-        "The number of copies is the product of `mesh[axis].size` over `same_on`, times 2 for tied "
-        "ends if pp is longer than 1. Each rank adds up its squares, each divided by its copies; "
-        "one all-reduce over `mesh.world` sums them; the root comes last.",
+        "The number of copies is the product of `mesh[axis].size` over `same_on`, times 2 for "
+        "tied ends if pp is longer than 1. Each rank sums its squares, each divided by its "
+        "number of copies. One all-reduce over `mesh.world` sums over the ranks, and the root "
+        "comes last.",
         "Begin with `squares = torch.zeros((), dtype=torch.float64)`, so that a rank without "
         "gradients has something to give. Clipping calls `grad_norm_nd` for the norm and then "
         "`part.parameter.grad.mul_(min(1.0, max_norm / (float(norm) + 1e-6)))` for every part.",
@@ -37,10 +38,10 @@ EXERCISE = Exercise(
 
 LIMITS = (0.7, 3.0, 1e5)  # the last is longer than any norm here
 SKIPPED = (
-    "A rank without gradients, or without parts, makes the same calls, with zero: the others wait "
-    "for it, and it needs the norm, too."
+    "A rank without gradients, or without parts, makes the same calls, with zero: the others "
+    "wait for it, and it needs the norm too."
 )
-HALF = "squares must be computed and added up in float64: 300 squared is beyond float16"
+HALF = "squares must be computed and summed in float64: 300 squared is beyond float16"
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -197,10 +198,10 @@ def check_stages(run: Run) -> None:
 
 
 @check(
-    "ZeRO's shards are no copies",
+    "ZeRO's shards are not copies",
     points=2,
     code="E",
-    diagnosis="`same_on` says along which axes copies are; sum over dp as well",
+    diagnosis="`same_on` says along which axes there are copies; sum over dp as well",
 )
 def check_shards(run: Run) -> None:
     """E: cut over dp; a norm's shard is still on all ranks of tp."""
@@ -242,7 +243,7 @@ def check_half(run: Run) -> None:
     "ranks without gradients, or without parts",
     points=3,
     code="H",
-    diagnosis="zeros take part: all ranks call the same, whatever they have",
+    diagnosis="take part with zero: all ranks make the same calls, whatever they have",
 )
 def check_empty(run: Run) -> None:
     """H: pp 3 whose middle stage has nothing, or frozen parts only; and tp 3."""
@@ -308,7 +309,7 @@ def check_clipped(run: Run) -> None:
 
 
 @check(
-    "short gradients stay as they are",
+    "gradients below the limit do not change",
     points=1,
     code="E",
     diagnosis="the factor is at most 1; and grad_norm_nd changes no gradient",
@@ -338,7 +339,7 @@ def check_sent(run: Run) -> None:
             rank=rank,
             expected="all_reduce of 8 bytes",
             measured=calls,
-            cause="gradients need not travel: their squares add up",
+            cause="gradients need not be sent: sum their squares",
         )
         run.at_most(
             len(sent),

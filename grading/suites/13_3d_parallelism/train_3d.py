@@ -28,7 +28,7 @@ from grading.references.mesh.small_training import (
 EXERCISE = Exercise(
     name="train_3d",
     lesson="13_3d_parallelism",
-    title="3D training, put together",
+    title="3D training put together",
     core=True,
     minutes=45,
     order=50,
@@ -43,9 +43,10 @@ EXERCISE = Exercise(
         "train.tensor_parallel",
     ),
     hints=(
-        "Ask for each number who has other parts of it, and who has the same. Tokens and losses: "
-        "other ones along `dp`, the same along `tp`. Gradients: the same parameter along `dp` "
-        "alone. Squares of the norm: other ones along `pp` and, for matrices, along `tp`.",
+        "Ask for each number which ranks have different parts of it, and which have the same. "
+        "Tokens and losses differ along `dp` and are the same along `tp`. Only ranks along `dp` "
+        "have the same parameter with different gradients. The squares in the norm differ along "
+        "`pp` and, for matrices, along `tp`.",
         "Before the loop: mesh, `tensor_parallel`, schedule, stages, pipeline, then the parameters "
         "of the stages and their optimizer. In it: zero, read, count the tokens over `dp`, run "
         "with weights 1/tokens, sum gradients over `dp`, the loss over both, clip, update.",
@@ -57,8 +58,8 @@ EXERCISE = Exercise(
 
 LAYOUTS = ((2, 2, 2), (1, 3, 1))  # pp, dp, tp
 WAITS = (
-    "All ranks of a group take part in each of its calls, those without losses with 0; and in "
-    "the first use of a group of several axes take part all ranks."
+    "All ranks of a group take part in each of its calls, those without losses with 0; and all "
+    "ranks of the mesh take part in the first use of a group on several axes."
 )
 LENGTHS = (
     "gloo ends a process when a rank sends more than another expects. Ranks have the same "
@@ -170,7 +171,7 @@ def _compare(
 
 # --- checks --------------------------------------------------------------------------------------
 @check(
-    "each rank reads the rows of its place on dp, once a step",
+    "each rank reads the rows of its place on dp, once per step",
     points=2,
     code="E",
     diagnosis="read(step, dp.index, dp.size), with the mesh's group dp",
@@ -185,8 +186,8 @@ def check_rows(run: Run) -> None:
         known = {  # what each rank would have asked for
             "the place on dp is not the global rank: ranks of one tp line get different rows":
                 [[rank % dp, dp] for rank in ranks],
-            "that is the place on tp": [[place["tp"], dp] for place in places],
-            "that is the place on pp": [[place["pp"], dp] for place in places],
+            "this is the place on tp": [[place["tp"], dp] for place in places],
+            "this is the place on pp": [[place["pp"], dp] for place in places],
             "the batch is cut over all ranks: those of one tp or pp line work on the same rows":
                 [[rank, layout.world] for rank in ranks],
             "all ranks read the whole batch": [[0, 1] for _ in ranks],
@@ -213,7 +214,7 @@ def check_rows(run: Run) -> None:
     "the gradients of the first step, not clipped",
     points=5,
     code="E",
-    diagnosis="weights 1/tokens of the whole batch; sum over dp, and nowhere else",
+    diagnosis="weigh with 1/tokens of the whole batch, and sum over dp and nowhere else",
 )
 def check_gradients(run: Run) -> None:
     """E: as the optimizer sees them, before its first update."""
@@ -242,10 +243,10 @@ def check_later(run: Run) -> None:
         steps = [layout.held(step.gradient, rank) for step in layout.trained["SGD"]]
         for number, (before, right) in enumerate(itertools.pairwise(steps), 1):
             likely = {
-                "the step before is still in it: zero gradients before a step": {
+                "it still contains the previous step's: zero gradients before a step": {
                     name: right[name] + before[name] for name in right
                 },
-                "the step before is still in it, and was summed over dp again: zero gradients "
+                "it still contains the previous step's, summed over dp again: zero gradients "
                 "before a step": {name: right[name] + layout.dp * before[name] for name in right},
             }
             _compare(
@@ -292,14 +293,14 @@ def check_losses(run: Run) -> None:
             right = [step.loss for step in layout.trained[way]]
             losses, what = each["losses"], f"the loss with {way} {where}, by step"
             listed = isinstance(losses, list) and all(isinstance(v, float) for v in losses)
-            run.true(listed, f"{what}: no list of floats", rank=rank, measured=repr(losses)[:80])
+            run.true(listed, f"{what}: not a list of floats", rank=rank, measured=repr(losses)[:80])
             near = [0 < abs(a - b) / b < 1e-6 for a, b in zip(losses, right, strict=False)]
             off = [abs(a - b) / b > 1e-9 for a, b in zip(losses, right, strict=False)]
             run.true(
                 not any(off) or not all(near),
                 f"{what}, is only nearly right",
                 rank=rank,
-                cause="added up in float32: begin with a float64 zero",
+                cause="summed in float32: begin with a float64 zero",
             )
             likely = layout.wrong_losses(right, rank) if any(off) else {}
             run.close(losses, right, what, rank=rank, likely=likely)
@@ -320,7 +321,7 @@ def check_weights(run: Run) -> None:
 
 
 @check(
-    "this rank's gradients travel over dp once a step",
+    "this rank's gradients are reduced over dp once per step",
     points=1,
     code="B",
     diagnosis="2(N-1)/N·S on the axis dp, S the bytes of this rank's gradients",
@@ -330,7 +331,7 @@ def check_bytes(run: Run) -> None:
     layout = Layout(run, LAYOUTS[1])
     result = _train(run, layout)
     run.forbid_bypass(result)
-    cause = "one all-reduce of each gradient a step, after all micro-batches"
+    cause = "one all-reduce of each gradient per step, after all micro-batches"
     size = sum(grad.nbytes for grad in layout.first.values())
     steps, ring = sum(STEPS.values()), 2 * (layout.dp - 1)
     for rank, sent in enumerate(result.timeline.sent(None, "dp")):

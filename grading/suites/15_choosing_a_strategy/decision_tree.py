@@ -18,9 +18,9 @@ EXERCISE = Exercise(
     defines=("decide",),
     library=(),
     hints=(
-        "Work out the four numbers first: states, one sequence's activations, the tokens that a "
-        "GPU computes on at once, and those that a gather takes as long as. The questions are "
-        "then one line each.",
+        "Compute four numbers first: the states, one sequence's activations, the tokens that a "
+        "GPU computes on at once, and the tokens whose computation takes as long as a gather. "
+        "The questions are then one line each.",
         "2 bytes round the ring take 2 / ring, with ring = min(inside, node · between); 2 "
         "operations for each of t tokens take 2·t / flops. So a gather hides if t >= flops / ring, "
         "where t is min(ROWS, batch / gpus) · sequence, with TP or without.",
@@ -114,7 +114,7 @@ def _decided(run: Run, cases: list[tuple[str, Case]]) -> list[list[str]]:
     for (name, _), decision in zip(cases, found, strict=True):
         run.true(
             len(decision) == 2,
-            f"{name}: this is no decision",
+            f"{name}: this is not a decision",
             measured=str(decision),
             expected=FORM,
         )
@@ -196,13 +196,11 @@ def check_long_and_experts(run: Run) -> None:
     "on the edges",
     points=2,
     code="E",
-    diagnosis="`fit`, `at most` and `at least` include the equal",
+    diagnosis="`fit`, `at most` and `at least` include equality",
 )
 def check_edges(run: Run) -> None:
     """E: both sides of each."""
-    _hold(
-        run, _edges(), "a comparison excludes the equal, goes the other way round, or is not made"
-    )
+    _hold(run, _edges(), "a comparison excludes equality, is reversed, or is missing")
 
 
 @check(

@@ -20,12 +20,13 @@ EXERCISE = Exercise(
     defines=("memory_model", "fullest"),
     library=("layout", "model.ModelConfig"),
     hints=(
-        "First count parameters of a rank: of one block, times L/pp, and of the ends that this "
-        "stage has. Then three times the same question: does this stage of ZeRO cut it? For the "
-        "activations write down what one token leaves in one block, and multiply at the end.",
-        "A block has D·W/tp + 2·D parameters with W = 2·(D + E) + (3 or 2)·F. And W is also how "
-        "many values a token leaves inside the regions: item·W/tp. Outside they are 4·item + 2 "
-        "bytes times D, of tokens/tp if `sequence`; the scores are (2·item + 1)·heads·s/tp.",
+        "First count a rank's parameters: those of one block times L/pp, and those of the ends "
+        "that this stage has. Then ask three times: does this stage of ZeRO cut it? For the "
+        "activations, write down what one block keeps of one token, and multiply at the end.",
+        "A block has D·W/tp + 2·D parameters with W = 2·(D + E) + (3 or 2)·F. W is also the "
+        "number of values that a block keeps of a token inside the regions that tp cuts: "
+        "item·W/tp bytes. Outside they are 4·item + 2 bytes times D, of tokens/tp if `sequence`; "
+        "the scores are (2·item + 1)·heads·s/tp.",
         "held = [-(-count // dp) if zero >= level else count for level in (3, 2, 1)]; times "
         "(2, 4, 12) for bf16 below ZeRO-3, else (4, 4, 8). Blocks · what one keeps · "
         "min(micro_batches, pp - stage). The head is last · (2·item·outside·D + 4·tokens·V/tp).",
@@ -136,7 +137,7 @@ def _one(run: Run, said: Any, key: str, where: str) -> float:
     """A number out of what was returned, if it is one."""
     run.true(
         isinstance(said, dict),
-        f"memory_model returns no dict ({where})",
+        f"memory_model does not return a dict ({where})",
         measured=str(said),
         cause="return a dict of all five numbers",
     )
@@ -147,7 +148,7 @@ def _one(run: Run, said: Any, key: str, where: str) -> float:
 def _number(run: Run, value: Any, what: str, where: str) -> float:
     run.true(
         isinstance(value, (int, float)),
-        f"{what} is no number ({where})",
+        f"{what} is not a number ({where})",
         measured=str(value),
         cause="bytes are whole numbers",
     )
@@ -244,7 +245,7 @@ def check_most(run: Run) -> None:
 
 
 @check(
-    "within 2 % of what real tensors hold",
+    "within 2 % of the bytes of real tensors",
     points=3,
     code="M",
     diagnosis="the checks above say which number is wrong, and why",

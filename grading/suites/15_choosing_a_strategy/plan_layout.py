@@ -28,31 +28,31 @@ from grading.references.planning.layout_costs import (
 EXERCISE = Exercise(
     name="plan_layout",
     lesson="15_choosing_a_strategy",
-    title="A planner: the best layout, the runners-up, and why not the others",
+    title="A planner: the best layout, the runners-up, and reasons against the others",
     core=True,
     minutes=40,
     order=30,
     defines=("plan",),
     library=("layout", "model.ModelConfig", "plan.Cluster", "plan.Memory"),
     hints=(
-        "Go from the cheap question to the dear one: which families are there (divisors), which "
-        "of them break a rule, which layouts fit, and only then how long a step takes.",
-        "For each pp and tp of the divisors, dp is what is left. For each micro-batch size and "
-        "zero: the micro-batches are batch // dp // size, if that divides and is at least pp; "
-        "without recomputation if the fullest stage fits so, else with it if that fits.",
+        "Go from cheap questions to expensive ones: which families are there (divisors), which "
+        "of them break a rule, which layouts fit, and only then how long does a step take?",
+        "For each pp and tp among the divisors, dp follows. For each micro-batch size and zero: "
+        "the micro-batches are batch // dp // size, if that divides and is at least pp; without "
+        "recomputation if the fullest stage fits so, else with it if that fits.",
         "`room = cluster.gpu.memory * USABLE`; `max(stage.total for stage in memory(way)) <= "
         "room`; try `for recompute in RECOMPUTE` and `break` after the first that fits. If there "
-        "are ways, append the least of `Choice(way, seconds(way))`, else refuse with "
-        "`why_not(...) or MEMORY`; at the end sort by seconds.",
+        "are ways, append the fastest `Choice(way, seconds(way))`, otherwise refuse with "
+        "`why_not(...) or MEMORY`; at the end, sort by seconds.",
     ),
 )
 
 MARGIN = 1.05
 TOO_MANY = (
-    "most of what is tried is no family at all: pp and tp are divisors of the GPUs, and dp follows "
-    "from them; rules come before memory"
+    "most of the degrees that you try are not a family: pp and tp are divisors of the GPUs, and "
+    "dp follows from them; check the rules before memory"
 )
-EXACTLY = "the layout that was missed has exactly the room that there is: <=, not <"
+EXACTLY = "the layout that was missed needs exactly the memory that there is: <=, not <"
 DEAR = "it breaks a rule or does not fit: first ask `memory`, which is cheap, then `seconds`"
 NEEDLESS = "full recomputation was timed where a layout fits without it"
 
@@ -136,7 +136,7 @@ def _ask(run: Run, questions: list[Question], cpu: float = 6.0) -> list[Answered
 def _read(run: Run, question: Question, plan: dict[str, Any]) -> Answered:
     run.true(
         "odd" not in plan,
-        "this is no plan",
+        "this is not a plan",
         measured=plan.get("odd", ""),
         expected="Plan(choices, refused): a list of Choice(layout, seconds), and a dict from "
         "(pp, dp, tp) to a reason",
@@ -201,7 +201,7 @@ def check_rules(run: Run) -> None:
 
 
 @check(
-    "the fullest stage fits, and all that fits is found",
+    "the fullest stage fits, and every layout that fits is found",
     points=4,
     code="M",
     diagnosis="the largest total of all stages, at most USABLE of a GPU's memory",
@@ -226,8 +226,8 @@ def check_memory(run: Run) -> None:
                     f"(pp, dp, tp) = {family} was refused for its memory {where}",
                     expected=f"{show(found.best(family)[0])}, which fits",
                     cause=slip
-                    or "a layout that has exactly the room fits: <=; and all of "
-                    "MICRO_BATCH_SIZES, ZERO and RECOMPUTE are to be tried",
+                    or "a layout that needs exactly the memory fits: <=; and try all of "
+                    "MICRO_BATCH_SIZES, ZERO and RECOMPUTE",
                 )
 
 
@@ -246,7 +246,7 @@ def check_reasons(run: Run) -> None:
             form = "" if said in REASONS else "the reasons are the five constants"
             run.true(
                 said == why,
-                f"(pp, dp, tp) = {family}: the reason is another {where}",
+                f"(pp, dp, tp) = {family}: this is the wrong reason {where}",
                 expected=why,
                 measured=said,
                 cause=form,
@@ -317,7 +317,7 @@ def _in_order(run: Run, answer: Answered, where: str) -> None:
 
 
 @check(
-    "`seconds` is asked at most 8 times a family, of layouts that fit",
+    "at most 8 calls of `seconds` per family, for layouts that fit",
     points=2,
     code="B",
     diagnosis="first memory, then seconds; and full recomputation only where it is needed",

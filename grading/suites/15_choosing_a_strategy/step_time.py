@@ -24,9 +24,10 @@ EXERCISE = Exercise(
     defines=("all_reduce", "step_time"),
     library=("layout", "model.ModelConfig", "plan.Cluster"),
     hints=(
-        "Begin with `all_reduce`: which link, then one line. For `step_time` write first what one "
-        "micro-batch takes on a stage without the output layer: computing, tp's sums, messages. "
-        "Everything else is a multiple of these three, but for the output layer and dp.",
+        "Begin with `all_reduce`: which link, then one line. For `step_time`, first write down "
+        "how long one micro-batch takes on a stage without the output layer: computing, tp's "
+        "sums, messages. Everything else is a multiple of these three, except the output layer "
+        "and dp.",
         "A helper `passes(flops, weights)` gives forward and backward: max(f/rate, 2·W/bandwidth) "
         "and max(2·f/rate, 12·W/bandwidth). A block's f is 2·n·w/tp + 2·n·s·D/tp, the output "
         "layer's 2·n·V·D/tp. blocks = L/pp · ((1 + again)·forward + backward).",
@@ -198,13 +199,13 @@ def _number(run: Run, said: Any, key: str, where: str) -> float:
     """A term out of what was returned, if it is one."""
     run.true(
         isinstance(said, dict),
-        f"step_time returns no dict ({where})",
+        f"step_time does not return a dict ({where})",
         measured=str(said),
         cause="return a dict of all five terms",
     )
     run.true(key in said, f"the dict lacks {key!r} ({where})", measured=", ".join(said))
     run.true(
-        isinstance(said[key], float), f"{key!r} is no number ({where})", measured=str(said[key])
+        isinstance(said[key], float), f"{key!r} is not a number ({where})", measured=str(said[key])
     )
     value: float = said[key]
     return value
@@ -245,7 +246,9 @@ def check_sums(run: Run) -> None:
         right = step_time_rules.ring(size, ranks, stride, place)
         where = f"{ranks} ranks, {stride} apart, {place.node} GPUs a node"
         run.true(
-            isinstance(found, float), f"all_reduce returns no number ({where})", measured=str(found)
+            isinstance(found, float),
+            f"all_reduce does not return a number ({where})",
+            measured=str(found),
         )
         rules = step_time_rules.SENDING.items()
         wrong = {
@@ -290,7 +293,7 @@ def check_bubble(run: Run) -> None:
     _compare(run, "bubble")
 
 
-@check("what of dp is exposed", points=3, code="B", diagnosis="the sum less the last backward")
+@check("the exposed part of dp", points=3, code="B", diagnosis="the sum minus the last backward")
 def check_dp(run: Run) -> None:
     """B: which gradients, which link, and what hides them."""
     _compare(run, "dp")
