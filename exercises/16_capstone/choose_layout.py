@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from course_lib.model import ModelConfig
 
-CALL = 1 << 20 # beginning a transfer takes as long as sending this many bytes
+CALL = 1 << 20  # beginning a transfer takes as long as sending this many bytes
 
 
 class Layout(NamedTuple):

@@ -1,17 +1,17 @@
-"""museum_loss: four updates that ran, converged, and were not the update that was asked for.
+"""museum_loss: four updates that ran and converged, but were not the intended updates.
 
-Notebook 14. Each function below has one fault that was public code once. Nothing crashed: losses
+Notebook 14. Each function below has one fault that was once in public code. Nothing crashed: losses
 fell, and people used the results. An exhibit's docstring says what its function must do and what
 its victims saw. The code is short and reads well; the fault is in it. For each exhibit:
 
-1. Name it, in `FAULT`: `"exhibit": (line, ranks)`.
-   `line` is the first line of the starter after which something is not what it should be, copied
-   as it stands there (blanks do not count). `ranks` says who holds a wrong *gradient* after the
-   call, in the run that the docstring tells: `"all"`, `"none"`, or a tuple such as `(0, 3)`.
+1. Name it, in `FAULT`: `"exhibit": (line, ranks)`. `line` is the first line of the starter after
+   which something is not what it should be, copied as it stands there (blanks do not count).
+   `ranks` says which ranks hold a wrong *gradient* after the call, in the run that the docstring
+   describes: `"all"`, `"none"`, or a tuple such as `(0, 3)`.
 2. Repair the function.
 
 Each exhibit is graded alone, on 2-4 ranks, against one process that has the data of all ranks, in
-float64. Hidden runs have other sizes than the told ones.
+float64. Hidden runs have different sizes from those that the docstrings describe.
 
 What the exhibits are given:
 - A target of `IGNORED` (padding, a prompt) does not count; all other tokens do.
