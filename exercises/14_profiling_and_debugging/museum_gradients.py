@@ -16,8 +16,9 @@ the same in one process, and look for the first place at which the two differ.
 Rules
 - The right result is that of the same training in one process, in float64, on all tokens.
 - Groups are arguments; they may have 1 to 4 ranks. Change the four functions, not what they are
-  called with. Everything else in this file is given, and right. You may use torch and all of
-  `course_lib.comm`. `all_reduce(tensor, group, op)` works in place;
+  called with. Everything else in this file is given, and right.
+
+You may use torch and all of `course_lib.comm`. `all_reduce(tensor, group, op)` works in place;
 `summed(tensor, group)` returns the sum in a new tensor.
 
 Your answer may use `comm` of `course_lib`.

@@ -19,8 +19,9 @@ What the exhibits are given:
   DistributedDataParallel (ours is `course_lib/parallel/data/ddp.py`): at the end of a backward it
   averages the gradients over its group, that is, adds them up and divides by the group's size.
   Micro-batches under `with model.no_sync():` only add to this rank's gradients.
-- Free to use: torch, and `all_reduce` and the like of `course_lib.comm`. `all_reduce(t, group)`
-  adds up over the group, in place; a third argument `"avg"` or `"max"` does what it says.
+- You may use torch, and `all_reduce` and the like of `course_lib.comm`. `all_reduce(t, group)` sums
+  over the group, in place; with a third argument `"avg"` or `"max"`, it averages or takes the
+  maximum.
 """
 
 from collections.abc import Sequence
@@ -187,7 +188,7 @@ def clip_stages(stages: Sequence[nn.Module], max_norm: float, group: Group) -> t
 
 
 def replica_update(model: nn.Module, window: Sequence[Batch]) -> float:
-    """Exhibit 4: forward and backward of one update, without a needless byte on the wire.
+    """Exhibit 4: forward and backward of one update, without sending a byte more than necessary.
 
     All tokens count, and all micro-batches have the same size. The loss of an update is the mean
     over its micro-batches on all ranks. Afterwards every rank holds its gradient, and gradients
