@@ -1,23 +1,23 @@
 """elastic_restart: a job that may be killed at any moment, and is started again and again.
 
-Notebook 11. With a thousand GPUs something breaks every few hours. What starts a job (torchrun, a
-cluster's scheduler) can only do one thing about it: kill what is left of the job, and start the
-same program again, perhaps on another number of ranks. So the program begins by looking whether
-there is something to go on from, and saves often enough that little work is lost.
+Notebook 11. With a thousand GPUs something breaks every few hours. The launcher of a job (torchrun,
+a cluster's scheduler) can do only one thing about it: kill the rest of the job, and start the same
+program again, perhaps on a different number of ranks. So the program begins by looking for a
+checkpoint to continue from, and saves often enough that little work is lost.
 
 Here the grader plays torchrun: it calls your `train` on all ranks, kills a rank (in the middle of a
 step, or in the middle of a save), and calls it again in new processes, with the same folder.
 
 Rules for `train(group, folder, job, steps, interval)`
 - It makes steps until `job.step` is `steps`. If there is a complete checkpoint in the folder, it
-  goes on from the newest one; otherwise from step 0, where a new `job` is.
+  continues from the newest one; otherwise it begins at step 0, where a new `job` is.
 - It saves whenever `job.step` is a multiple of `interval`, and at no other time.
 - A rank may be killed while it saves, or before. Then the others may have written their part
-  already: such a checkpoint is not complete, and must never be loaded. What it left in the folder
-  must not be in the way when the same step is saved again.
+  already: such a checkpoint is not complete, and must never be loaded. Whatever it left in the
+      folder must not prevent the same step from being saved again.
 - `job.capture()` returns two states: one of the whole job, the same on all ranks, and one of this
-  rank. `job.restore(whole, own)` goes on from there; every rank calls it. If the job has more ranks
-  now than when it was saved, a new one has no state of its own: its `own` is None.
+  rank. `job.restore(whole, own)` continues from there; every rank calls it. If the job has more
+  ranks now than when it was saved, a new one has no state of its own: its `own` is None.
 - Write files as you like, for example with `torch.save`, and read them with `torch.load`. All ranks
   see the same folder. Renaming a file or a folder is atomic: the others see it before or after.
 

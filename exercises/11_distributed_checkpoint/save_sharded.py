@@ -1,11 +1,11 @@
-"""A sharded checkpoint: each rank writes what it has, and a crash leaves the old one or the new.
+"""A sharded checkpoint: each rank writes its part, and a crash leaves the old one or the new one.
 
-Notebook 11. A large model is whole on no rank, so no rank can save it alone: collecting it on one
-takes memory that is not there, while all the other disks idle. Instead every rank writes its own
-pieces into a file of its own, all at the same time. A piece is a box of a tensor: `offsets` say
-where it begins, the shape of its values how far it reaches. This fits every layout: rows or columns
-of tensor parallelism, or a stretch of ZeRO's flat vector. A box that several ranks hold (replicas)
-is written once, by one of them.
+Notebook 11. No rank holds a large model as a whole, so no rank can save it alone: gathering it on
+one rank takes memory that it does not have, while all other disks are idle. Instead, every rank
+writes its own pieces into its own file, all at the same time. A piece is a box of a tensor:
+`offsets` say where it begins, the shape of its values how far it reaches. This fits every layout:
+rows or columns of tensor parallelism, or a stretch of ZeRO's flat vector. A box that several ranks
+hold (replicas) is written once, by one of them.
 
 The checkpoint of step 20 is a folder, `step-00000020`, with the files `rank-0.bin`, `rank-1.bin`,
 ... and `manifest.json`. It is complete if the manifest is there: so the manifest comes last, and
@@ -20,8 +20,8 @@ A box's values lie in the file row by row, without gaps, in their own dtype, as 
 
 Rules
 
-- Rank i of the group writes its values into `rank-{i}.bin` and nowhere else. No values go over the
-  wire, and there is never more memory in use than for copies of one piece.
+- Rank i of the group writes its values into `rank-{i}.bin` and nowhere else. No values are sent,
+  and at no time does a rank hold copies of more than one piece.
 - Boxes are equal or do not overlap, and together hold every element of every tensor. Go through
   them in an order that is the same on every rank, and give each to the one of its holders that has
   the fewest bytes to write so far.
@@ -31,7 +31,7 @@ Rules
   synced as well, and given its name by `os.replace`, which is all or nothing.
 - No rank returns before the checkpoint is complete.
 - A complete checkpoint is never touched, neither this step's (`start_step` sees to that) nor
-  another's. What a save that died has left of this step is written over.
+  another's. Whatever an interrupted save has left of this step is overwritten.
 
 Values may have any dtype and any strides; some are scalars, some empty, some need a gradient.
 `.numpy()` does not know bfloat16; but if x is contiguous, `x.view(-1).view(torch.uint8).numpy()`

@@ -1,11 +1,11 @@
-"""explain_trace: where a step's time went, and who held it up.
+"""explain_trace: where a step's time went, and which rank delayed it.
 
-Notebook 14. A trace says what every rank did when. Five questions are asked of it first: how much
-of the communication does computation not hide, how much of the time is idle, what are MFU and HFU,
-and which rank do the others wait for? All of them are arithmetic with intervals of time, and all of
-them come out wrong if lengths are just summed, because things overlap: a kernel lies inside a
-span, two all-reduces are under way at once, both beside the backward. Summed, a rank computes for
-120 % of the time.
+Notebook 14. A trace says what every rank did at what time. The first questions are always the same:
+how much communication is not hidden by computation, how much of the time is idle, what are MFU and
+HFU, and which rank do the others wait for? The answers are arithmetic with intervals of time, and
+simply summing lengths gives wrong answers, because intervals overlap: a kernel lies inside a span,
+two all-reduces are under way at once, both beside the backward. Summed, a rank computes for 120 %
+of the time.
 
 The trace is a list of `Stretch` (course_lib.trace) of one training step, in any order:
 
@@ -17,8 +17,8 @@ The trace is a list of `Stretch` (course_lib.trace) of one training step, in any
   group. So the stretches of one call are those with the same group and the same number. `send` and
   `recv` are messages: communication, but no collectives, and numbered apart.
 
-`ranks` are all ranks of the job, also those that did nothing. The step lasts from the first
-beginning to the last end, of any rank: all of them have that long.
+`ranks` are all ranks of the job, including those that did nothing. The step lasts from the first
+beginning to the last end on any rank, and has this length for all ranks.
 
 Rules:
 
@@ -37,10 +37,10 @@ Rules:
 - `straggler`: each rank of a collective waits for the one that comes last, that is, begins last. It
   loses the time from its own beginning to the last one's, but for moments in which it computes. A
   moment counts once, also if it waits in two calls for the same rank. The straggler is the rank for
-  which the others lost most, all of them together; None if they lost less than a microsecond.
-  Every collective here is one that ends nowhere before the last has come. Ties do not occur.
+  which the others lost most, all of them together; None if they lost less than a microsecond. No
+  collective here ends on any rank before the last rank has begun it. Ties do not occur.
 
-Plain Python. `course_lib.trace` answers the same questions, so leave it alone but for `Stretch`.
+Plain Python. `course_lib.trace` answers the same questions, so use nothing of it except `Stretch`.
 
 Your answer may use `trace.Stretch` of `course_lib`.
 """

@@ -1,7 +1,8 @@
 """One rank is full while another is half empty: cut the pipeline by bytes, not by layers.
 
-Notebook 14. A pipeline of p stages is as large as its fullest rank: if one does not fit, nothing
-runs, however much room the others have. Equal numbers of blocks do not make equal ranks:
+Notebook 14. The fullest rank of a pipeline of p stages decides whether it fits: if one rank runs
+out of memory, nothing runs, however much room the others have. Equal numbers of blocks do not give
+equal ranks:
 
 - The first stage has the embedding as well and the last the head, each the size of several blocks.
 - Under 1F1B (lesson 08), stage s, counted from 0, has begun up to p - s micro-batches whose
@@ -12,16 +13,18 @@ A stage's bytes, with mixed precision and Adam, are
 
     16 · parameters + activations · min(p - s, m)
 
-where `parameters` is a number and `activations` are the bytes that one micro-batch leaves until its
-backward; both are sums over what the stage holds: its blocks, and on the first stage the embedding,
-on the last the head. With one stage it has both.
+where `parameters` is a number and `activations` are the bytes that one micro-batch keeps until its
+backward. Both are sums over what the stage holds: its blocks, the embedding on the first stage, and
+the head on the last. If there is only one stage, it has both.
 
 Rules
-- A cut is the number of blocks of each stage, in order: neighbouring blocks, at least one a stage.
-- `balance` returns a cut whose largest stage is as small as it can be; of several such cuts any.
-  There may be sixteen stages and a hundred blocks, too many to try all cuts: the best cut of the
-  first blocks into k + 1 stages is made of a best cut of fewer blocks into k stages.
-- Plain Python; whole numbers of bytes; nothing is sent.
+- A cut gives the number of blocks of each stage, in order; the blocks of a stage are neighbours,
+  and each stage has at least one.
+- `balance` returns a cut whose largest stage is as small as it can be; if there are several such
+  cuts, any of them will do. There may be sixteen stages and a hundred blocks, too many to try all
+  cuts: the best cut of the first blocks into k + 1 stages is made of a best cut of fewer blocks
+  into k stages.
+- Use plain Python and whole numbers of bytes; nothing is sent.
 
 Your answer may use nothing of `course_lib`.
 """

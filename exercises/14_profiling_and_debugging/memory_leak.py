@@ -3,17 +3,17 @@
 Notebook 14. This trainer works: losses, statistics and weights are right. But each step leaves a
 few tensors behind, and after some thousand steps the device is full; whoever looks only at the step
 that failed finds nothing wrong with it. PyTorch frees a tensor when the last reference to it goes.
-So nothing is lost by accident here: somebody still holds on to it, in a list, in an attribute, in
-what a hook can see, or through autograd's graph, since a tensor that was computed with gradients
-holds, through its graph, everything that its backward would need.
+So whatever leaks is still referenced somewhere: in a list, in an attribute, in what a hook can see,
+or through autograd's graph. A tensor that was computed with gradients holds, through its graph,
+everything that its backward would need.
 
-Yours: repair `evaluate`, `watch` and `synchronize`; each has one leak. Change as much in them as
-you like, and add attributes if you need any.
+Repair `evaluate`, `watch` and `synchronize`; each has one leak. Change as much in them as you like,
+and add attributes if you need any.
 
 Rules
 - The results stay: `scores`, `means`, the gradients and the weights, to the last digits.
 - Between two calls nothing may be left that was not there before: after ten calls as many bytes of
-  tensors are alive as after five. A Python number is no tensor; a tensor of one element is.
+  tensors are alive as after five. A Python number is not a tensor; a tensor of one element is.
 - `means` is over *all* forwards since `watch`, not over the last ones.
 - The all-reduces may stay asynchronous, one for each parameter; any way of `course_lib.comm` will
   do that gives the mean.

@@ -1,24 +1,24 @@
-"""The museum of gradients: four bugs of sharded training that were public, to name and to repair.
+"""The museum of gradients: name and repair four public bugs of sharded training.
 
-Notebook 14. Each exhibit is a piece of a training script. It runs, nothing hangs, no error comes,
-and its gradients are wrong. The same mistake was made in a well-known project, which each docstring
-names, with what people saw; the cause is left to you. For each exhibit
+Notebook 14. Each exhibit is a piece of a training script. It runs without hanging and without an
+error, but its gradients are wrong. The same mistake was made in a well-known project. The docstring
+names the project and what people saw; finding the cause is up to you. For each exhibit
 
 1. repair the function, so that it does what its docstring promises;
 2. name the fault in `FAULT`, as (line, ranks). The line is the one that you would point at in the
-   code as it was given, copied from there (spaces do not count); one that stands in the wrong place
-   or works on the wrong object is such a line, too. The ranks are those whose results are wrong:
+   code as it was given, copied from there (spaces do not count); a line in the wrong place, or one
+   that works on the wrong object, is such a line too. The ranks are those whose results are wrong:
    "all", or a tuple such as (0, 3).
 
-How to find it: make the symptom small. Let four ranks print what the docstring speaks of, compute
-the same in one process, and look for the first place at which the two part.
+How to find it: make the symptom small. Let four ranks print what the docstring mentions, compute
+the same in one process, and look for the first place at which the two differ.
 
 Rules
-- What is right is the same training in one process, in float64, on all tokens.
+- The right result is that of the same training in one process, in float64, on all tokens.
 - Groups are arguments; they may have 1 to 4 ranks. Change the four functions, not what they are
   called with. Everything else in this file is given, and right.
 
-Free to use: torch, and all of `course_lib.comm`. `all_reduce(tensor, group, op)` works in place;
+You may use torch and all of `course_lib.comm`. `all_reduce(tensor, group, op)` works in place;
 `summed(tensor, group)` returns the sum in a new tensor.
 
 Your answer may use `comm` of `course_lib`.

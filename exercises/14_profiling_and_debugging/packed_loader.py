@@ -1,26 +1,26 @@
-"""packed_loader: rows of tokens from documents that come late, and a state that loses nothing.
+"""packed_loader: rows of tokens from documents that arrive late, and a state that loses nothing.
 
-Notebook 14. A rank has documents of its own: every `size`-th of a list that all ranks have. They
-come from a store that takes its time, so the loader asks for some documents before it needs them.
-It writes them one after the other into a stream of tokens and cuts the stream into rows. A run may
-be stopped after any row, and goes on with a new loader from the state that was saved.
+Notebook 14. Each rank has its own documents: every `size`-th of a list that all ranks have. They
+come from a slow store, so the loader asks for some documents before it needs them. It writes them
+one after another into a stream of tokens and cuts the stream into rows. A run may be stopped after
+any row, and continues with a new loader from the saved state.
 
 Rules
 - The stream of a rank is its documents, whole and in order. Row k has the tokens kT to kT + T - 1
-  of the stream, and as targets the tokens one further on. A row exists if its last target does;
-  what is left at the end is dropped. A document may be longer than a row, or empty.
-- A target that is the first token of a document is -100 instead: nothing before it could foretell
+  of the stream, and its targets are the tokens one position later. A row exists if its last target
+  does; the rest at the end is dropped. A document may be longer than a row, or empty.
+- A target that is the first token of a document is -100 instead: nothing before it could predict
   it. `segments` counts the documents of a row from 0. A document that began in an earlier row and
-  goes on in this one has number 0.
+  continues in this one has number 0.
 - `store.fetch(number)` asks for a document and returns at once; `.wait()` of what it returned gives
-  the tokens. A document is waited for when a row needs it, and not before. At each wait, this
-  document and the `ahead` documents behind it have been asked for (fewer, where there are no more),
-  and none behind those. Each is asked for once, in order.
+  the tokens. Wait for a document when a row needs it, and not before. At each wait, you have asked
+  for this document and the `ahead` documents after it (or fewer, if there are no more), and for
+  none after those. Each is asked for once, in order.
 - `state_dict()` can be turned into JSON, is small, and says where the next row begins. A loader
-  that has loaded it gives the rows that this one would have given. It asks for no document that is
-  used up, and once more for those that were asked for and not used.
-- `together` ends on all ranks after the same number of rows: as soon as one rank has no more.
-  It sends one all-reduce of one number before each row, and at the end; nothing else.
+  that has loaded it returns the rows that this one would have returned. It does not ask for
+  documents that are used up, and asks again for those that were asked for but not used up.
+- `together` ends on all ranks after the same number of rows, as soon as one rank has no more. It
+  makes one all-reduce of one number before each row and one at the end, and sends nothing else.
 
 Your answer may use `comm` of `course_lib`.
 """

@@ -1,27 +1,28 @@
-"""The capstone, first part: a mixture of experts, trained on a mesh of four axes.
+"""The capstone, first part: train a mixture of experts on a mesh of four axes.
 
-Notebook 16, sections 3 to 6. You are given a model, a number of ranks, and a layout that somebody
-else has drawn: sizes of the axes `pp`, `dp`, `ep` and `tp`, any of which may be 1. Write a
-`Trainer` that makes the steps of one process on any of them. The way is yours. The parts that
-earlier lessons made are imported below, and the table in section 5 says what each does. `lay_out`,
-`MeshModel`, `train_step` and `Run` are refused: they are the answer.
+Notebook 16, sections 3 to 6. You are given a model, a number of ranks, and a layout: the sizes of
+the axes `pp`, `dp`, `ep` and `tp`, any of which may be 1. Write a `Trainer` that takes the same
+steps on any layout as one process would. How you do it is up to you. The parts from earlier lessons
+are imported below, and the table in section 5 says what each does. You may not use `lay_out`,
+`MeshModel`, `train_step` and `Run`: they are the answer.
 
 What one process does in a step
-- It cuts the batch into micro-batches with `tensor_split`: the parts may be of unequal size.
+- It cuts the batch into micro-batches with `tensor_split`: the parts may have unequal sizes.
 - The loss is the mean over all counted tokens of the whole batch (a target of `IGNORED` is not
-  counted). What is trained is this loss plus the mean over the micro-batches of the auxiliary
+  counted). The gradient is that of this loss plus the mean over the micro-batches of the auxiliary
   losses of all blocks (balance and router z-loss), each computed from its whole micro-batch.
 - It clips the norm of all gradients to `max_norm`, updates with AdamW, and then moves the routers'
   biases with `update_router_bias`.
 
 What is measured, on hidden layouts
-- Loss, tokens and norm of each step and the weights after three: one process's, within rounding.
+- Loss, tokens and norm of each step, and the weights after three steps: those of one process, up to
+  rounding.
 - Bytes that a rank sends in a step, on each axis: at most those of the formulas in section 6, where
-  `tensor_split` deals a micro-batch's rows out over dp × ep. Gradients are sent once a step.
-- Bytes that a `Trainer` refers to after a step: at most its part of the weights, and of AdamW's
-  state one part for each rank that has the same weight and other rows.
-- A new `Trainer` that has loaded an older one's state makes the next steps as one process would.
-  The state is no larger than the above, and stays what it was while the old `Trainer` goes on.
+  `tensor_split` divides a micro-batch's rows over dp × ep. Gradients are sent once per step.
+- Bytes that a `Trainer` refers to after a step: at most its part of the weights, and its share of
+  AdamW's state, which is divided among the ranks that have the same weight and different rows.
+- A new `Trainer` that has loaded an older one's state takes the next steps as one process would.
+  The state is no larger than the bytes above, and does not change while the old `Trainer` goes on.
 
 Your answer may use `comm`, `model`, `schedule`, `parallel.Pipeline`,
 `parallel.average_over_replicas`, `parallel.Zero1`, `parallel.sum_tied_gradient`,
@@ -79,7 +80,7 @@ def make_pipeline(
 
 
 def own_pieces(optimizer: Zero1) -> list[tuple[nn.Parameter, nn.Parameter]]:
-    """Pairs of a piece, which this rank updates, and the parameter that it is a piece of.
+    """Returns pairs of a piece, which this rank updates, and the parameter that it belongs to.
 
     After `reduce_gradients` a piece has its gradient. Each piece of a parameter is on one of the
     ranks of the optimizer's group.
@@ -92,16 +93,17 @@ def own_pieces(optimizer: Zero1) -> list[tuple[nn.Parameter, nn.Parameter]]:
 
 
 class Trainer:
-    """Trains a model on a mesh; making one is collective over the world, and so is a step.
+    """Trains a model on a mesh; its construction and its steps are collective over the world.
 
     Args:
-        model: the whole, the same on every rank, float64, with experts; cut and trained in place.
+        model: the whole model with experts, the same on every rank, in float64; it is cut and
+            trained in place.
         world: all ranks.
         sizes: of the axes `pp`, `dp`, `ep` and `tp`, in this order; their product is the world's
             size.
-        micro_batches: in a step.
-        lr: of AdamW, whose other options stay as they are.
-        max_norm: gradients are clipped to; `inf` does not clip.
+        micro_batches: number of micro-batches in a step.
+        lr: the learning rate of AdamW, whose other options keep their defaults.
+        max_norm: the norm to which gradients are clipped; `inf` means no clipping.
     """
 
     def __init__(
@@ -117,10 +119,10 @@ class Trainer:
         raise NotImplementedError("assemble: Trainer.__init__")
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, int, float]:
-        """Makes the update that one process would make.
+        """Takes the step that one process would take.
 
         Args:
-            inputs: of the whole batch, int64 [B, T], the same on every rank.
+            inputs: the whole batch's, int64 [B, T], the same on every rank.
             targets: the same shape; `IGNORED` is not counted.
 
         Returns:
@@ -131,9 +133,9 @@ class Trainer:
         raise NotImplementedError("assemble: Trainer.step")
 
     def state(self) -> dict[str, Any]:
-        """What this rank needs to go on from here in another process, as tensors and numbers."""
+        """Returns what this rank needs to continue in another process, as tensors and numbers."""
         raise NotImplementedError("assemble: Trainer.state")
 
     def load(self, state: dict[str, Any]) -> None:
-        """Goes on from the `state` of the same rank on the same layout."""
+        """Continues from the `state` of the same rank on the same layout."""
         raise NotImplementedError("assemble: Trainer.load")

@@ -1,24 +1,25 @@
-"""Choose a layout: of all that fit, the one with the least bytes × memory × waiting.
+"""Choose a layout: of all that fit, the one with the lowest product of bytes, memory and waiting.
 
-Notebook 16. Given are a model, a number of ranks, how many of them share a node, a batch, and a
-limit of memory. Find the layout with the lowest score. `price`, below, is the judge: it says what a
-rank sends and holds and how long it waits, with the formulas of the lessons, and the score is their
-product, which pulls in three directions: no rule of thumb finds the best layout. But a computer
-prices thousands of them in a second, if only those are made that fit.
+Notebook 16. You get a model, a number of ranks, the number of ranks per node, a batch, and a limit
+of memory. Find the layout with the lowest score. `price`, below, computes what a rank sends and
+holds and how long it waits, with the formulas of the lessons, and the score is the product of the
+three. They pull in different directions, so no rule of thumb finds the best layout. But a computer
+can price thousands of layouts in a second, if you only generate those that fit.
 
 A layout fits if
 - `pp · dp · ep · tp` is the number of ranks;
 - pp divides the layers; tp divides heads, key-value heads, inner channels and vocabulary; ep
   divides the number of experts, and is 1 without experts;
-- the batch is cut over dp · ep ranks, and there into micro-batches, without a remainder;
+- the batch divides evenly among dp · ep ranks, and each rank's share into micro-batches;
 - `zero` is 1 or 3;
 - its peak is at most the budget.
 
-A score within 5 % of the lowest is enough, but there is no need to miss it. Ranks may be many: two
-seconds of processor time for 27720 of them are too few to try all numbers, or all divisors, on each
-axis. How many can pp be at all, and what is left for dp when the other three are known?
+A score within 5 % of the lowest is enough, though you can find the lowest itself. There may be many
+ranks: with 27720 of them you have two seconds of processor time, too little to try all numbers, or
+all divisors, on each axis. Which values can pp have at all, and what is left for dp when the other
+three are known?
 
-It is one process, and nothing is sent. Allowed is all of Python.
+Nothing is sent, and you may use all of Python.
 
 Your answer may use `model.ModelConfig` of `course_lib`.
 """
@@ -29,11 +30,11 @@ from typing import NamedTuple
 
 from course_lib.model import ModelConfig
 
-CALL = 1 << 20  # to begin a transfer takes as long as so many bytes
+CALL = 1 << 20  # beginning a transfer takes as long as sending this many bytes
 
 
 class Layout(NamedTuple):
-    """What is to be chosen; the mesh is pp × dp × ep × tp, and ranks along tp are neighbours."""
+    """The layout to choose; the mesh is pp × dp × ep × tp, and ranks along tp are neighbours."""
 
     pp: int
     dp: int
@@ -50,7 +51,7 @@ class Price(NamedTuple):
         wire: bytes that a rank sends in a step, and `CALL` for each call; inside a node both count
             a sixteenth.
         peak: bytes that it holds.
-        bubble: the part of the step's time in which it waits for its pipeline.
+        bubble: the fraction of the step's time in which it waits for its pipeline.
     """
 
     wire: float
@@ -59,7 +60,7 @@ class Price(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The lower the better."""
+        """The score of the layout; lower is better."""
         return (1 + self.wire) * self.peak * (1 + self.bubble)
 
 
@@ -68,7 +69,7 @@ def price(config: ModelConfig, layout: Layout, ranks_per_node: int, batch: int) 
 
     Args:
         config: the model, in bfloat16, with fp32 gradients and 12 bytes of state a parameter.
-        layout: how it is spread.
+        layout: how it is divided.
         ranks_per_node: an axis is inside the nodes if its size times the sizes of all axes to the
             right of it divides this.
         batch: sequences in a step, all ranks together.
@@ -107,17 +108,17 @@ def price(config: ModelConfig, layout: Layout, ranks_per_node: int, batch: int) 
 def choose_layout(
     config: ModelConfig, world: int, ranks_per_node: int, batch: int, budget: float
 ) -> Layout | None:
-    """The best layout.
+    """Returns the best layout.
 
     Args:
         config: the model.
-        world: how many ranks.
+        world: number of ranks.
         ranks_per_node: how many of them share a node; the world is a multiple of it, or smaller.
         batch: sequences in a step.
         budget: bytes that a rank may hold.
 
     Returns:
-        The layout with the lowest score of those that fit; None if none does.
+        The layout with the lowest score of those that fit; None if none fits.
     """
 
     raise NotImplementedError("choose_layout: write your answer here")

@@ -1,46 +1,46 @@
-"""The design memo: what a training run will hold and send, before a process of it is started.
+"""The design memo: predict what a training run will hold and send, before any process is started.
 
-Notebook 16. A mixture-of-experts model is to run on a mesh pp × dp × ep × tp. Write down, for a
-rank of each pipeline stage, what it will hold, what it will send in a step on each axis, how many
-micro-batches it has in flight and how long it stands idle. `rehearse`, below, makes such a step for
-real, so that each number can be held against what was measured.
+Notebook 16. A mixture-of-experts model is to run on a mesh pp × dp × ep × tp. Write down for a rank
+of each pipeline stage what it will hold, what it will send in a step on each axis, how many
+micro-batches it has in flight, and how long it is idle. `rehearse`, below, runs such a step for
+real, so that you can compare each number with a measurement.
 
-The model (`ModelConfig`): every block has two norms of D numbers; a query and an output matrix
-[D, D]; key and value matrices for K ≤ H heads, each of D/H channels; and a feed-forward network,
-three matrices [D, F], or two if it is not `gated`. With `config.moe` there are `experts` such
-networks instead, and a router [experts, D] that sends each token to `top_k` of them. The first
-stage has the embedding [V, D] before its blocks, the last one a norm and the output layer [V, D].
-If they are `tied` it is one weight, and a rank that has both ends has it once.
+The model (`ModelConfig`): every block has two norms of D numbers; a query and an output matrix [D,
+D]; key and value matrices for K ≤ H heads, each of D/H channels; and a feed-forward network, three
+matrices [D, F], or two if it is not `gated`. With `config.moe` there are `experts` such networks
+instead, and a router [experts, D] that sends each token to `top_k` of them. The first stage has the
+embedding [V, D] before its blocks, the last one a norm and the output layer [V, D]. If the model is
+`tied`, embedding and output layer are one weight, and a rank that has both ends holds it once.
 
-Who has what
-- `blocks[i]` is the number of blocks of stage i; the stages are the ranks along pp.
-- tp cuts every matrix but the router, heads and inner channels; norms and router stay whole. ep
-  deals the experts out. All sizes divide. dp and ep both deal out the batch: so what is no expert's
-  has dp · ep replicas, and an expert's part has dp.
+What each rank has - `blocks[i]` is the number of blocks of stage i; the stages are the ranks along
+pp.
+- tp cuts every matrix except the router, along heads and inner channels; norms and router stay
+  whole. ep divides the experts. Everything divides evenly. dp and ep both divide the batch, so
+  everything outside the experts has dp · ep replicas, and an expert's part has dp.
 - The optimizer is Adam: two numbers for each parameter, as wide as the parameters. ZeRO-1 cuts them
-  over the replicas: of n parameters with r replicas a rank keeps the state of n/r, rounded up, and
-  this once for what is no expert's and once for experts.
+  over the replicas: of n parameters with r replicas, a rank keeps the state of n/r, rounded up.
+  This is done once for the experts and once for all other parameters.
 
-What a rank sends in a step, of `micro_batches` micro-batches of `micro_batch_size` sequences of T
-tokens each. Every number has `item` bytes. An all-reduce of S bytes over N ranks sends 2(N-1)/N·S;
+What a rank sends in a step of `micro_batches` micro-batches, each with `micro_batch_size` sequences
+of T tokens. Every number has `item` bytes. An all-reduce of S bytes over N ranks sends 2(N-1)/N·S;
 an all-to-all, a reduce-scatter and an all-gather send (N-1)/N·S.
-- `tp`: all-reduces of D numbers a token. In each block four: attention and network each have one
-  forward, where their region ends, and one backward, where it begins. The embedding has one
+- `tp`: all-reduces of D numbers per token. Each block has four: attention and network each have one
+  in forward, where their region ends, and one in backward, where it begins. The embedding has one
   forward, the output layer one backward. With experts, each block has one more backward, of the
   `top_k` weights of each token. The loss has three forward, of one number a token.
-- `pp`: D numbers a token to the next stage, and as many, the gradient, to the one before. Every
-  rank of tp sends all of them. If a tied weight is on two ranks, they also sum its gradient, once a
-  step: an all-reduce over these two, of each rank's part of the weight.
-- `ep`: experts are evenly used. In each block four all-to-alls of D numbers for each choice of each
-  token: there and back, forward and backward. And one, forward, of how many rows come: an integer
-  of 8 bytes for each expert of the model.
-- `data`: ZeRO-1's reduce-scatter of the gradients and all-gather of the parameters, once a step,
-  over each part's replicas, of what is rounded up to equal parts.
+- `pp`: D numbers per token to the next stage, and as many, the gradient, to the previous one. Every
+  rank of tp sends all of them. If a tied weight is on two ranks, they also sum its gradient once
+  per step: an all-reduce over these two ranks, of each rank's part of the weight.
+- `ep`: assume that experts are used evenly. Each block has four all-to-alls of D numbers for each
+  choice of each token: to the experts and back, in forward and in backward. In forward it has
+  another one, of the numbers of rows: an integer of 8 bytes for each expert of the model.
+- `data`: ZeRO-1's reduce-scatter of the gradients and all-gather of the parameters, once per step,
+  over each part's replicas, with sizes rounded up to equal parts.
 - Sums of a few bytes (loss, tokens, norm) and auxiliary losses are left out.
 
-The pipeline: `GPipe` runs all forwards first. `1F1B` begins its backwards as early as it can: while
-stage i has its first one, the micro-batches behind it are on the stages i, i+1, ..., each of which
-has one. All stages take equally long.
+The pipeline: `GPipe` runs all forwards first. `1F1B` begins its backwards as early as it can: when
+stage i runs its first backward, each of the stages i, i+1, ... has one micro-batch that is still in
+flight. All stages take equally long.
 
 Your answer is arithmetic: nothing is sent, and no model is made.
 
@@ -68,7 +68,7 @@ def rehearse(
     micro_batches: int,
     schedule: str,
 ) -> dict[str, int]:
-    """Given: makes one real step in float64; what each axis sent is in `world.ledger`.
+    """Given: runs one real step in float64; `world.ledger` has what each axis sent.
 
     Returns:
         What this rank holds: `dense`, `experts` and `optimizer`, as in `design_memo`.
@@ -100,12 +100,12 @@ def design_memo(
     schedule: str,
     item: int,
 ) -> dict[str, int | Fraction]:
-    """The numbers of a rank of one pipeline stage.
+    """Returns the numbers of a rank of one pipeline stage.
 
     Args:
         config: the model; `config.moe` is None for one without experts, and ep then 1.
         sizes: of the axes `pp`, `dp`, `ep` and `tp`.
-        blocks: how many each stage has.
+        blocks: number of blocks of each stage.
         stage: the rank's place on pp.
         micro_batch_size: sequences in a micro-batch of one rank, each of `config.sequence` tokens.
         micro_batches: of one rank, in a step.
@@ -114,11 +114,10 @@ def design_memo(
 
     Returns:
         Integers, and for the bubble a `Fraction`:
-            `dense`: parameters that this rank holds, those of experts left out;
-            `experts`: parameters of its experts;
-            `optimizer`: bytes of optimizer state that it keeps;
-            `tp`, `pp`, `ep`, `data`: bytes that it sends in a step, as above;
-            `in_flight`: the most micro-batches that are forward but not yet backward on it;
-            `bubble`: the part of the step's time in which it does nothing.
+            `dense`: parameters that this rank holds, without those of experts; `experts`:
+            parameters of its experts; `optimizer`: bytes of optimizer state that it keeps; `tp`,
+            `pp`, `ep`, `data`: bytes that it sends in a step, as above; `in_flight`: the most
+            micro-batches that are forward but not yet backward on it; `bubble`: the fraction of the
+            step's time in which it is idle.
     """
     raise NotImplementedError("design_memo: write your answer here")

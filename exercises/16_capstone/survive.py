@@ -1,31 +1,32 @@
-"""The capstone, second part: a training on a mesh that is killed, and goes on on another mesh.
+"""The capstone, second part: a training run that is killed, and continues on a different mesh.
 
-Notebook 16. A cluster takes ranks away, and gives others: a job that had four GPUs is started again
-on six, or on one. The layout is another then, and so is every rank's part of the model and of the
-optimizer's state. The training must not notice: each step has the windows, the loss and the weights
-that it would have had in one process that nobody interrupts.
+Notebook 16. A cluster takes ranks away and gives others: a job that had four GPUs is started again
+on six, or on one. Then the layout is different, and so is every rank's part of the model and of the
+optimizer's state. This must not affect the training: each step has the windows, the loss and the
+weights that it would have in a single process without interruption.
 
 Here the grader plays the cluster. It calls your `survive` on all ranks, kills a rank (in a step, or
 while it writes its part of a checkpoint), and calls it again: new processes, the same folder,
-perhaps another number of ranks and other sizes of the axes.
+perhaps with a different number of ranks and different sizes of the axes.
 
 Rules
-- Steps are made until `steps` have been made in all, those of earlier processes counted.
-- If there is a complete checkpoint in the folder, the job goes on from the newest one: weights,
+- The job ends when `steps` steps have been made in all, including those of earlier processes.
+- If there is a complete checkpoint in the folder, the job continues from the newest one: weights,
   moments, and the position in the data. Otherwise it begins at step 0.
 - It saves when the number of steps that have been made is a multiple of `interval`, and at no other
   time. A kill costs at most `interval` steps of work.
 - When `survive` returns, all saves are complete.
 - After each save the newest `keep` complete checkpoints stay in the folder, and no others.
-- A rank may be killed while it saves. What that leaves in the folder is never loaded.
+- A rank may be killed while it saves. An incomplete checkpoint that this leaves in the folder must
+  never be loaded.
 
-Free to use
-- `make_job`, below: a job at step 0 on this mesh. Its `sampler.step` is the number of steps that
-  were made; `make_step(job, watch)` makes the next one, and moves it on. `watch` is the grader's.
-- `mesh_training(model, optimizers, parts)` describes what is to be saved or loaded, in any layout:
-  `parts` are named objects with `state_dict` and `load_state_dict`, the same on every rank.
-- `resume_training(training, folder, group)`: goes on from the newest complete checkpoint; returns
-  None if there is none.
+You may use - `make_job`, below: a job at step 0 on this mesh. Its `sampler.step` is the number of
+steps made so far; `make_step(job, watch)` makes the next one and increases it. `watch` belongs to
+the grader.
+- `mesh_training(model, optimizers, parts)` describes what to save or load, in any layout: `parts`
+  are named objects with `state_dict` and `load_state_dict`, the same on every rank.
+- `resume_training(training, folder, group)` continues from the newest complete checkpoint; it
+  returns None if there is none.
 - `training.snapshot(group)`: keyword arguments for `save_sharded(**snapshot, folder=..., group=...,
   step=..., keep=...)`, which writes a checkpoint that appears all at once; `step` names it.
 - `AsyncSaver(folder, group, keep=...)`, `save_training(training, saver, group, step=...)`: the same
@@ -94,7 +95,7 @@ def make_job(
 
 
 def make_step(job: Job, watch: Watch) -> None:
-    """The next step; tells the grader its number, its windows and its loss."""
+    """Makes the next step, and tells the grader its number, its windows and its loss."""
     number = job.sampler.step
     inputs, targets = next(job.sampler)
     batches = own_micro_batches(inputs, targets, job.model)
@@ -114,6 +115,6 @@ def survive(
         watch: for `make_step`.
         steps: of the whole training.
         interval: steps between two saves.
-        keep: how many checkpoints stay.
+        keep: how many checkpoints stay in the folder.
     """
     raise NotImplementedError("survive: survive")

@@ -1,4 +1,4 @@
-"""Selective checkpointing: keep the results that are dear to compute, and compute only the others.
+"""Selective checkpointing: keep results that are expensive to compute, and recompute the others.
 
 Notebook 10. A checkpointed block computes everything twice. But its operations are not alike. A
 transformer block of hidden size h, with s tokens in each of b sequences, does

@@ -1,8 +1,8 @@
-"""Loading into another layout: each rank reads the bytes of its own boxes, whoever wrote them.
+"""Loading into a different layout: each rank reads the bytes of its own boxes from any file.
 
-Notebook 11. A checkpoint outlives the layout that wrote it: 4 ranks saved it and 2 go on, or a
-matrix that was cut by rows is now cut by columns. Nobody needs to have it whole for that. A layout
-is a list of boxes, so what a rank wants is where its boxes and the saved ones overlap.
+Notebook 11. A checkpoint outlives the layout that wrote it: 4 ranks saved it and 2 continue, or a
+matrix that was cut by rows is now cut by columns. No rank needs the whole tensor for that. A layout
+is a list of boxes, so a rank needs the overlaps of its boxes with the saved ones.
 
 The checkpoint of step 20 is a folder, `step-00000020`, with the files `rank-0.bin`, `rank-1.bin`,
 ... and `manifest.json`, as `save_sharded` writes them:
@@ -18,13 +18,12 @@ together hold all of it.
 Rules
 
 - The newest complete checkpoint is loaded, the same on every rank. `complete_steps` lists those
-  that this rank sees; a save may come to its end between two looks. So index 0 looks, and tells the
+  that this rank sees; a save may finish between two calls. So index 0 calls it, and sends the
   others the number; nothing else is sent.
-- A rank reads what it wants and no more: of a row of which it has a third, a third. Beside its
-  tensors it needs no more memory than for copies of one of its pieces. Map a file
-  (`numpy.memmap(file, numpy.uint8, "c", offset=..., shape=...)` is bytes that are read when they
-  are looked at, and `torch.from_numpy` does not copy them), or seek in one that is opened with
-  `buffering=0`.
+- A rank reads only what it needs: if it has a third of a row, it reads a third. Besides its
+  tensors, it needs memory for copies of at most one of its pieces. Map a file (`numpy.memmap(file,
+  numpy.uint8, "c", offset=..., shape=...)` is bytes that are read when they are looked at, and
+  `torch.from_numpy` does not copy them), or seek in one that is opened with `buffering=0`.
 - Tensors are found by their names: the order says nothing, neither of `wanted` nor of the manifest.
   So a moment (`w.exp_avg`) comes to its own weight, however parameters are numbered now.
 - ZeRO makes flat vectors longer, so that they divide by the ranks: a wanted piece may reach over

@@ -1,22 +1,22 @@
 """resume_exact: save all that the next step depends on, so that 10 steps = 5 + save + 5.
 
-Notebook 11. A training that was stopped and started again must go on as if nothing had been: the
-same losses, bit for bit. For that it is not enough to have the weights. A step also depends on
-what the optimizer keeps, on the learning-rate schedule, on the loss scale, on which examples come
-next, and on random numbers. Whatever is left out begins again without a word, and only the loss
-curve shows it, perhaps.
+Notebook 11. A training run that was stopped and started again must continue as if nothing had
+happened: with the same losses, bit for bit. The weights alone are not enough for that. A step also
+depends on what the optimizer keeps, on the learning-rate schedule, on the loss scale, on which
+examples come next, and on random numbers. Whatever is left out silently begins again, and at best
+only the loss curve shows it.
 
 The ranks are replicas: weights, optimizer, schedule, scale and position in the data are the same on
-all of them, and are saved once, *for the job*. Random numbers are not: each rank drops other
-activations, and must go on doing so. They are saved by *each rank*.
+all of them, and are saved once, *for the job*. Random numbers are not: each rank drops different
+activations, and must continue to do so. They are saved by *each rank*.
 
 Rules
 - `capture(training)` is called on every rank, between two steps, and returns two states: of the
   job (index 0's will be kept), and of this rank.
 - `restore(training, job, own)` is called on every rank of the restarted job, with a training that
   was made again, with other numbers in it. `own` is what the same rank has captured.
-- The job may go on with another number of ranks. A rank that was not there before gets None as
-  `own`: it keeps its random numbers as they are.
+- The job may continue with a different number of ranks. A rank that was not there before gets None
+  as `own`: it keeps its random numbers as they are.
 - A state is made of tensors, numbers, strings, None, lists, tuples and dicts, in any nesting; it
   will be written to a disk. It is written later, while training goes on: so it must not change
   then. A state can also be restored more than once: training must not change it either. (What a

@@ -1,14 +1,14 @@
-"""Where two runs part: the first step and the first layer, with few replays and no false alarm.
+"""Find where two runs diverge: the first step and the first layer, with few replays.
 
-Notebook 14. A run on eight GPUs should do what a run on one did, and after a thousand steps its
-loss is another. No recording helps, since their calls differ and their bits never agree. But both
-can be replayed: `probe(step)` runs again from the start up to a step and returns what every layer
-held there. A replay is expensive, so the thousand steps cannot all be looked at. Runs that have
-parted stay apart, so the first bad step can be found as in a telephone book.
+Notebook 14. A run on eight GPUs should do the same as a run on one, but after a thousand steps its
+loss is different. Recordings do not help, because their calls differ and their bits never agree.
+But both runs can be replayed: `probe(step)` runs again from the start up to a step and returns what
+every layer held there. A replay is expensive, so you cannot look at all thousand steps. Runs that
+have diverged stay apart, so you can search for the first bad step as in a telephone book.
 
-What is no fault: two orders of summation round differently, and the differences feed on each other.
-Rounding errors add up like the steps of a random walk, with the square root of their number. So two
-tensors of step s (counted from 0) *agree* if
+Small differences are not a fault: two orders of summation round differently, and the differences
+accumulate. Rounding errors grow like a random walk, with the square root of the number of steps. So
+two tensors of step s (counted from 0) *agree* if
 
     ‖suspect - reference‖ ≤ 4 · √(s + 1) · eps · ‖reference‖
 
@@ -17,12 +17,12 @@ two have different dtypes, of the coarser one. A NaN or an infinity never agrees
 whose values are all finite. Compute in float64: the square of a small float32 number is 0.
 
 Rules
-- The first step at which any layer disagrees; at that step the first layer in the order of
-  execution that does, since those after it only got its values. `layers` has that order; the dict
-  that a probe returns is sorted by name, as files are in a folder.
+- Find the first step at which any layer disagrees, and at that step the first layer in the order of
+  execution that does, because later layers only received its values. `layers` has that order; the
+  dict that a probe returns is sorted by name, as files are in a folder.
 - Runs that disagree at one step disagree at all later ones.
-- At most ⌈log2(steps)⌉ + 1 calls of each probe, also to find that the runs never part.
-- Plain Python and torch; one process, nothing is sent.
+- Make at most ⌈log2(steps)⌉ + 1 calls of each probe, even to find that the runs never diverge.
+- Use plain Python and torch; nothing is sent.
 """
 
 from collections.abc import Callable, Mapping, Sequence

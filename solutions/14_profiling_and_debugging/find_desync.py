@@ -1,10 +1,10 @@
-"""find_desync: the first call that the ranks of a group did not all make alike.
+"""find_desync: find the first call that the ranks of a group did not all make in the same way.
 
-Notebook 14. The ranks of a group must make the same collectives in the same order. If one leaves a
-call out, takes another shape, or dies, the job hangs, or goes on with garbage: gloo adds float32
-to int32 without a word. Nobody sees it where it happens. So every rank keeps a flight log of its
-last calls, and after a timeout all logs are compared. Only there lies an answer: all ranks but one
-or two look the same, those that hang are mostly victims, and a rank that is just slow is no fault.
+Notebook 14. The ranks of a group must make the same collectives in the same order. If one rank
+skips a call, uses a different shape, or dies, the job hangs or continues with garbage: gloo adds
+float32 to int32 without an error. Nothing shows the fault where it happens. So every rank keeps a
+flight log of its last calls, and after a timeout all logs are compared. Most ranks look the same,
+those that hang are mostly victims, and a rank that is only slow is not at fault.
 
 The log of a rank is a dict:
 
@@ -18,35 +18,34 @@ The log of a rank is a dict:
 A record is a dict:
 
 - `group`: the global ranks of the group, a tuple;
-- `seq`: the number of the call on that group, from 0, counted on each group again. So a call is
-  known by group and number;
+- `seq`: the number of the call on that group, from 0, counted separately on each group. So group
+  and number identify a call;
 - `op`, `dtype`, `shape`: `all_reduce`, `float32`, `(4, 6)`;
 - `begin`: seconds, on a clock that all ranks share;
 - `state`: `finished`; `under way`, begun, while the program does something else; or `waiting`, if
-  the program stands still in it. A program stands still in one call at most.
+  the program stands still in it. A program waits in at most one call.
 
 The logs of all ranks are there, in any order, taken at the same time. Rules:
 
-- `difference(made)`: what is not the same in the records of one call; None if all is. Look at `op`
-  first, then `dtype`, then `shape`. The odd ranks are those that differ from what most of the ranks
-  did; if two sides are equally large, the one with the lowest rank is taken for right.
+- `difference(made)`: what differs between the records of one call; None if nothing does. Look at
+  `op` first, then `dtype`, then `shape`. The odd ranks are those that differ from what most of the
+  ranks did; if two sides are equally large, the one with the lowest rank counts as right.
 - `lacking(group, seq, logs)`: the ranks of a group that have not begun a call yet.
-- `never_coming(logs)`: the ranks that never make another call. A rank can go on if its program runs
-  and does not stand still; also if it stands still in a call that is lacked only by ranks that can
-  go on, since those will come. (If nobody lacks it any more, it goes on at once.) All others never
-  come: they have ended, or wait for one that never comes, or in a circle.
-- `find_desync(logs)`: the first fault, or None. There are three sorts:
+- `never_coming(logs)`: the ranks that never make another call. A rank can continue if its program
+  runs and is not waiting. It can also continue if it waits in a call that only ranks lack that can
+  continue, because those will come. (If no rank lacks the call any more, it continues at once.) All
+  other ranks never come: they have ended, or wait for a rank that never comes, or wait in a circle.
+- `find_desync(logs)`: the first fault, or None. There are three kinds:
   1. a call that ranks made differently, as far as their logs have it: `kind` and `ranks` are those
      of `difference`;
-  2. a call in somebody's log that is lacked by ranks whose programs have ended: `missing`, and
-     these are the ranks;
-  3. a call in somebody's log that is lacked by ranks that never come: `missing`, and these.
-  Of several faults, those of sort 1 come first, then those of sort 2: whoever waits is often only
-  a victim of one that ended. Within a sort, the call comes first that began first, on any of the
-  ranks whose logs have it. (Numbers of different groups cannot be compared.)
-  Who calls on a wrong group shows too: in the right one it is missing.
+  2. a call in some log that ranks lack whose programs have ended: `missing`, with these ranks;
+  3. a call in some log that ranks lack which never come: `missing`, with these ranks. If there are
+      several faults, those of kind 1 come first, then those of kind 2: a rank that waits is often
+      only a victim of one that ended. Within a kind, the call that began first, on any of the ranks
+      whose logs have it, comes first. (Numbers of different groups cannot be compared.) A call on
+      the wrong group shows up too: it is missing in the right one.
 
-Plain Python. `course_lib.trace` has the same for the course's own logs, so leave it alone.
+Plain Python. `course_lib.trace` has the same for the course's own logs, so do not use it.
 """
 
 from collections.abc import Mapping, Sequence

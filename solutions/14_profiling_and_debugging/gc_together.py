@@ -1,28 +1,28 @@
-"""gc_together: Python's collector costs every rank its neighbours' pauses; let all pause together.
+"""gc_together: ranks wait for each other's garbage collections, so let all collect together.
 
-Notebook 14. CPython's collector looks for circles of objects whenever so many have been made. Each
-rank counts its own objects, so each stops at another time, and in a step all wait for whoever stops
-in it. Here you compute from a trace what that costs, and write the remedy: no rank collects of its
-own accord, and all of them do in the same step.
+Notebook 14. CPython's collector looks for cycles of objects after a certain number have been made.
+Each rank counts its own objects, so each pauses at a different time, and in every step all wait for
+the ranks that pause in it. Here you compute from a trace what that costs, and write the remedy: no
+rank collects on its own, and all collect in the same step.
 
 `saved`: what would each call gain if there were no collector? A rank begins a call after some work,
-and some of the time since its call before went into pauses. Without them it would have come so much
-earlier. The call goes on when the *last* rank is there: so it gains the difference between the time
-when the last came, and the time when the last would have come. That is often less than the longest
-pause, and never more.
+and some of the time since its call before went into pauses. Without these pauses, it would have
+come earlier by that time. The call proceeds when the *last* rank is there. So it gains the
+difference between the time at which the last rank came and the time at which the last rank would
+have come. That is never more than the longest pause, and often less.
 
 `Together` is a context manager around the training loop.
 - When it is entered it collects once, and then freezes what is left (`gc.freeze`), so that later
   collections need not look at it. From then on the collector does not run by itself.
-- `step(number, held)` is called on all ranks behind step `number`, from wherever a run went on; the
-  numbers are the same on all ranks. If `number + 1` is a multiple of `every`, all ranks collect,
-  and nothing is sent. Else they ask each other whether somebody holds more than `most` bytes, with
-  one all-reduce of one number; if so, *all* collect. It returns whether it collected.
-- A collection is of all generations (`gc.collect()`), once a step at most.
-- When it is left, also by an exception (which goes on), what was frozen is thawed
-  (`gc.unfreeze`), and the collector runs by itself if it did so before.
+- `step(number, held)` is called on all ranks after step `number`; a resumed run need not begin at
+  0, but the numbers are the same on all ranks. If `number + 1` is a multiple of `every`, all ranks
+  collect, and nothing is sent. Otherwise one all-reduce of one number tells them whether any rank
+  holds more than `most` bytes; if so, *all* collect. It returns whether it collected.
+- A collection covers all generations (`gc.collect()`), and happens at most once per step.
+- When it is left, even by an exception (which must propagate), it unfreezes what was frozen
+  (`gc.unfreeze`), and enables the collector if it was enabled before.
 
-`gc.isenabled`, `gc.disable` and `gc.enable` are what else you need.
+You also need `gc.isenabled`, `gc.disable` and `gc.enable`.
 """
 
 import gc

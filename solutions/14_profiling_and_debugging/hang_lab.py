@@ -1,17 +1,17 @@
-"""Hang lab: six pieces of training loops in which some ranks wait for ever. Repair them.
+"""Hang lab: repair six pieces of training loops in which some ranks wait forever.
 
-Notebook 14. Each function below is right on one rank, looks reasonable, and stands still or dies on
-several. A grading shows what a flight recorder shows: for every rank the line and the call in which
-it waits. Ask of each: which call did all make last, which one comes next on each rank, and what
-made the ranks decide differently?
+Notebook 14. Each function below is right on one rank and looks reasonable, but hangs or dies on
+several ranks. The grader shows what a flight recorder shows: the line and the call in which each
+rank waits. Ask each time: which call did all ranks make last, which one comes next on each rank,
+and why did the ranks decide differently?
 
 One rule is behind all six: the ranks of a group make the same calls, in the same order, with
-tensors of the same size; and every message that is sent is received. So whatever decides about a
-call must be known to all ranks that take part in it.
+tensors of the same size; and every message that is sent is received. So all ranks that take part in
+a call must know whatever decides about it.
 
-In each docstring stands what the function must return and what it may send. Change what you like
-within the functions; their arguments and results stay. A barrier repairs nothing here: it is one
-more call that somebody will not make. Use `course_lib.comm` for all communication.
+Each docstring says what the function must return and what it may send. Change the functions as you
+like, but keep their arguments and results. A barrier repairs nothing here: it is one more call that
+some rank will not make. Use `course_lib.comm` for all communication.
 """
 
 from collections.abc import Sequence

@@ -1,17 +1,17 @@
-"""museum_loss: four updates that ran, converged, and were not the update that was asked for.
+"""museum_loss: four updates that ran and converged, but were not the intended updates.
 
-Notebook 14. Each function below has one fault that was public code once. Nothing crashed: losses
+Notebook 14. Each function below has one fault that was once in public code. Nothing crashed: losses
 fell, and people used the results. An exhibit's docstring says what its function must do and what
 its victims saw. The code is short and reads well; the fault is in it. For each exhibit:
 
-1. Name it, in `FAULT`: `"exhibit": (line, ranks)`.
-   `line` is the first line of the starter after which something is not what it should be, copied
-   as it stands there (blanks do not count). `ranks` says who holds a wrong *gradient* after the
-   call, in the run that the docstring tells: `"all"`, `"none"`, or a tuple such as `(0, 3)`.
+1. Name it, in `FAULT`: `"exhibit": (line, ranks)`. `line` is the first line of the starter after
+   which something is not what it should be, copied as it stands there (blanks do not count).
+   `ranks` says which ranks hold a wrong *gradient* after the call, in the run that the docstring
+   describes: `"all"`, `"none"`, or a tuple such as `(0, 3)`.
 2. Repair the function.
 
 Each exhibit is graded alone, on 2-4 ranks, against one process that has the data of all ranks, in
-float64. Hidden runs have other sizes than the told ones.
+float64. Hidden runs have different sizes from those that the docstrings describe.
 
 What the exhibits are given:
 - A target of `IGNORED` (padding, a prompt) does not count; all other tokens do.
@@ -19,8 +19,9 @@ What the exhibits are given:
   DistributedDataParallel (ours is `course_lib/parallel/data/ddp.py`): at the end of a backward it
   averages the gradients over its group, that is, adds them up and divides by the group's size.
   Micro-batches under `with model.no_sync():` only add to this rank's gradients.
-- Free to use: torch, and `all_reduce` and the like of `course_lib.comm`. `all_reduce(t, group)`
-  adds up over the group, in place; a third argument `"avg"` or `"max"` does what it says.
+- You may use torch, and `all_reduce` and the like of `course_lib.comm`. `all_reduce(t, group)` sums
+  over the group, in place; with a third argument `"avg"` or `"max"`, it averages or takes the
+  maximum.
 """
 
 from collections.abc import Sequence
@@ -187,7 +188,7 @@ def clip_stages(stages: Sequence[nn.Module], max_norm: float, group: Group) -> t
 
 
 def replica_update(model: nn.Module, window: Sequence[Batch]) -> float:
-    """Exhibit 4: forward and backward of one update, without a needless byte on the wire.
+    """Exhibit 4: forward and backward of one update, without sending a byte more than necessary.
 
     All tokens count, and all micro-batches have the same size. The loss of an update is the mean
     over its micro-batches on all ranks. Afterwards every rank holds its gradient, and gradients

@@ -1,24 +1,24 @@
 """museum_state: four public bugs about state that the ranks must share, or must not share.
 
 Notebook 14. Some of what a training run keeps must be the same on every rank, some must differ, and
-either way nothing says so when it goes wrong. Each exhibit below is a bug that people really had,
-made small. The code reads well and is wrong. Its docstring says what the function has to do, what
-its victims saw, and what happens in one small run, the told run. Why, is for you to find out. For
-each exhibit:
+either way nothing says so when it goes wrong. Each exhibit below is a small version of a bug that
+people really had. The code reads well and is wrong. Its docstring says what the function must do,
+what its victims saw, and what happens in one small run, the example run. The cause is for you
+to find. For each exhibit:
 
 1. Name it. Fill in `FAULT[exhibit]` with two things.
    - The line at fault, copied from the starter (blanks do not count). Where a line is missing, take
      the line that it has to stand before. Where two lines share the blame, either will do.
    - The ranks, as a tuple such as `(2, 3)`, that do the wrong thing or have a wrong result in the
-     told run; `"all"` if none of them is right. A rank that does what the docstring asks is right,
-     even if it waits for the others in vain afterwards.
+     example run; `"all"` if none of them is right. A rank that does what the docstring asks is
+     right, even if it waits for the others in vain afterwards.
 2. Repair it. Change what you like inside the function; its arguments and its result stay.
 
-The two are graded apart: a patch counts without a name, and a name without a patch. Grade the file
-before you touch it: the card shows each symptom once more, as numbers.
+The two are graded separately: a patch counts without a name, and a name without a patch. Grade the
+file before you change it: the card shows each symptom again, as numbers.
 
-Everything of `course_lib.comm` and `course_lib.data` is free to use. The functions have to work on
-any number of ranks and for any sizes.
+You may use all of `course_lib.comm` and `course_lib.data`. The functions must work on any number of
+ranks and for any sizes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -58,8 +58,8 @@ def sharded_step(
     Seen in: facebookresearch/fairscale #180 (a loss scaler that skips steps, and a sharded
     optimizer): jobs could stand still in the optimizer's step.
 
-    The told run: 4 ranks. For some steps all logs say scale 65536. Then rank 2 says 32768 and is in
-    the next step; ranks 0, 1 and 3 are still in this one, and wait.
+    The example run: 4 ranks. For some steps all logs say scale 65536. Then rank 2 says 32768 and is
+    in the next step; ranks 0, 1 and 3 are still in this one, and wait.
 
     Args:
         weights: [n], the same on every rank; changed in place. `group.size` divides n.
@@ -107,8 +107,8 @@ def save_state(
     120B parameters: after a resume, one of the random states was not the saved one on 252 of 256
     ranks.
 
-    The told run: 4 ranks. Before the checkpoint the masks of any two ranks agree in 50 % of their
-    places, as two coins do; after the resume, in 100 %.
+    The example run: 4 ranks. Before the checkpoint the masks of any two ranks agree in 50 % of
+    their places, as two coins do; after the resume, in 100 %.
 
     Args:
         model: the same on every rank.
@@ -187,8 +187,8 @@ def train_epochs(
     5, `shuffle=True`, and a loop that prints what it is given: all epochs print the same batches in
     the same order.
 
-    The told run: 4 ranks, three epochs. Each rank sees its own quarter of the examples, and in the
-    second and third epoch the same quarter, in the same order.
+    The example run: 4 ranks, three epochs. Each rank sees its own quarter of the examples, and in
+    the second and third epoch the same quarter, in the same order.
 
     Args:
         step: trains one batch, an int64 tensor of example numbers; it has an all-reduce in it.
@@ -228,8 +228,8 @@ def evaluate(
     later in pytorch/vision #4559, which warns that reported accuracies may be off by it: one model
     has another accuracy on another number of ranks, and even when it is evaluated twice.
 
-    The told run: 10 examples, 7 of them right, 4 ranks. Each of them says 0.75; 1 rank and 2 ranks
-    say 0.7.
+    The example run: 10 examples, 7 of them right, 4 ranks. Each of them says 0.75; 1 rank and 2
+    ranks say 0.7.
 
     Args:
         model: gives [rows, classes] for [rows, features].

@@ -68,7 +68,7 @@ WRONG = [
 -            data = numpy.memmap(file, numpy.uint8, "c", part["at"], (part["bytes"],))
 +            data = numpy.memmap(file, numpy.uint8, "c", part["at"] // piece.tensor.itemsize, (part["bytes"],))
 '''),
-    Wrong("one_reads_for_all", ["bytes sent", "values go over the wire"], '''
+    Wrong("one_reads_for_all", ["bytes sent", "values are sent"], '''
              raise ValueError(f"{piece.name} is {known.get(piece.name)} in {path}, not {asked}")
 +    names = sorted(known)
 +    wholes = {}

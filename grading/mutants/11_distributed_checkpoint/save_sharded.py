@@ -31,7 +31,7 @@ WRONG = [
 -    for box in sorted({box for theirs in everyone for box in theirs}):  # mutate: same
 +    for box in dict.fromkeys(boxes + sum(everyone, [])):
 '''),
-    Wrong("everything_in_memory", ["copies of many pieces are there at once"], '''
+    Wrong("everything_in_memory", ["copies of many pieces are in memory at once"], '''
      with open(path / name, "wb") as file:
 +        data = b""
 @@

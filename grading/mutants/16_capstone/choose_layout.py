@@ -29,11 +29,11 @@ WRONG = [
 +            if found.peak <= budget and found.wire < lowest:
 +                best, lowest = layout, found.wire
 '''),
-    Wrong("first_that_fits", ["another layout is better"], '''
+    Wrong("first_that_fits", ["a different layout is better"], '''
 -                best, lowest = layout, found.score
 +                return layout
 '''),
-    Wrong("ignores_the_budget", ["look at the budget"], '''
+    Wrong("ignores_the_budget", ["check the budget"], '''
 -            if found.peak <= budget and found.score < lowest:
 +            if found.score < lowest:
 '''),

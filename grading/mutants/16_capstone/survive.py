@@ -48,7 +48,7 @@ WRONG = [
 -    training = mesh_training(job.model, job.optimizers, {"sampler": job.sampler})
 +    training = mesh_training(job.model, job.optimizers, {})
 '''),
-    Wrong("saves_at_the_end", ["saved at the end alone"], '''
+    Wrong("saves_at_the_end", ["saved only at the end"], '''
 -        if job.sampler.step % interval == 0:
 +        if job.sampler.step == steps:
 '''),

@@ -244,8 +244,7 @@ def check_memory(run: Run) -> None:
             FEW,
             "bytes sent",
             rank=rank,
-            cause="values go over the wire: a rank "
-            "read for others, which then needs memory for them",
+            cause="values are sent: a rank read for others, which then needs memory for them",
         )
         run.at_most(
             found["peak"],

@@ -201,7 +201,7 @@ def check_files(run: Run) -> None:
     sizes, whole = file_sizes(path, world), total_bytes(list(state.values()))
     copies = total_bytes([values for name, values in state.items() if name != "own"])
     causes = {
-        whole: "one rank writes what all have: then the other disks idle",
+        whole: "one rank writes what all have, so the other disks are idle",
         copies + 40: "replicas are written by every rank that has them",
     }
     run.true(
@@ -234,7 +234,7 @@ def check_files(run: Run) -> None:
 
 
 @check(
-    "no values on the wire, and copies of one piece at a time",
+    "no values are sent, and copies of one piece at a time",
     points=3,
     code="M",
     diagnosis="write each piece from where it is; tell the others names and offsets only",
@@ -256,12 +256,12 @@ def check_memory(run: Run) -> None:
             3 * BIG * 8 + 8 * FEW,
             "bytes of memory beside the tensors",
             rank=rank,
-            cause="copies of many pieces are there at once: write one after the other",
+            cause="copies of many pieces are in memory at once: write one after another",
         )
 
 
 @check(
-    "synced, then published, then everybody returns",
+    "synced, then published, then all ranks return",
     points=4,
     code="O",
     diagnosis="own file: flush, sync. All agree. Manifest: flush, sync, replace. All wait for it",

@@ -127,7 +127,7 @@ def _numbers(
         real = isinstance(value, (int, float)) and not isinstance(value, bool)
         run.true(
             real,
-            f"{what[place]} is no number",
+            f"{what[place]} is not a number",
             measured=repr(value),
             cause="nothing is returned" if value is None else "",
         )
@@ -283,7 +283,7 @@ def _check_rates(run: Run, cases: list[Given], found: list[Any]) -> None:
     for case, pair in zip(cases, found, strict=True):
         run.true(
             isinstance(pair, (tuple, list)) and len(pair) == 2,
-            f"the utilisation {_words(case)} is no pair",
+            f"the utilisation {_words(case)} is not a pair",
             measured=repr(pair),
         )
     places = [(case, number) for case in cases for number in (0, 1)]

@@ -203,7 +203,7 @@ def _judge(run: Run, result: Any, right: list[bool], start: int) -> None:
 
 
 @check(
-    "every so many steps, on all ranks in the same step, and never else",
+    "every few steps, on all ranks in the same step, and at no other time",
     points=3,
     code="O",
     diagnosis="the step's number decides, the same on all ranks; nothing runs by itself",

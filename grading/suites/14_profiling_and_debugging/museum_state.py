@@ -48,7 +48,7 @@ EXERCISE = Exercise(
     ),
 )
 
-# Lines of the starter that may be named, and the ranks in the told run.
+# Lines of the starter that may be named, and the ranks in the example run.
 NAMES: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
     "sharded_step": (
         ("overflow = not bool(gradient.isfinite().all())", "if overflow:"),

@@ -40,9 +40,10 @@ EXERCISE = Exercise(
         "train.tied_pair",
     ),
     hints=(
-        "Begin with pp = dp = ep = tp = 1 in your mind, and add an axis at a time. For each, the "
-        "table of section 3 says who has the same weight and who has other rows. Each rank has its "
-        "own part of a micro-batch's auxiliary losses: the mean over dp × ep is the micro-batch's.",
+        "Begin by thinking of pp = dp = ep = tp = 1, and add one axis at a time. For each, the "
+        "table of section 3 says which ranks have the same weight and which have different rows. "
+        "Each rank has its own part of a micro-batch's auxiliary losses: the mean over dp × ep "
+        "is the micro-batch's.",
         "Making: mesh, `tensor_parallel`, `expert_parallel`, stages and their `auxiliary_weight` "
         "(1/m), pipeline, two `Zero1`: experts over dp, all else over dp × ep; copies of pieces. "
         "Step: cut, run with weights N/tokens (N ranks average), loss over pp × dp × ep, "
@@ -63,7 +64,7 @@ LAYOUTS = (
 SLACK = 1024  # bytes, of buffers and numbers
 WAITS = "All ranks of a group take part in each of its calls, those without losses with 0."
 LENGTHS = (
-    "over dp × ep ranks have the same parameters, but for experts: those are the same over dp "
+    "ranks of dp × ep have the same parameters, except experts: those are the same over dp "
     "alone; and ranks of one tp or pp line have the same rows"
 )
 
@@ -210,7 +211,7 @@ def check_norm(run: Run) -> None:
     "the norms of later steps",
     points=2,
     code="E",
-    diagnosis="the update before was another one; or routers' biases did not move",
+    diagnosis="the previous update differs, or the routers' biases did not move",
 )
 def check_later(run: Run) -> None:
     """E: the steps before have been made as one process makes them."""
@@ -254,7 +255,7 @@ def check_weights(run: Run) -> None:
     "what each rank sends in a step",
     points=3,
     code="B",
-    diagnosis="gradients go once a step, reduce-scatter and all-gather: 2(N-1)/N·S",
+    diagnosis="send gradients once per step, with reduce-scatter and all-gather: 2(N-1)/N·S",
 )
 def check_bytes(run: Run) -> None:
     """B: of each axis at most the formula's; routing decides on ep, so all rows may go away."""
@@ -275,8 +276,9 @@ def check_bytes(run: Run) -> None:
 
 
 CAUSES = {
-    "along pp": "activations go once forward, their gradients once back",
-    "along tp": "two sums a block forward and two back, and one at each end of the model",
+    "along pp": "activations are sent forward once, and their gradients back once",
+    "along tp": "two sums per block in forward and two in backward, and one at each end of the "
+    "model",
     "along ep": "each row goes to its experts and back, and so does its gradient",
     "for gradients and numbers": "ZeRO-1 sends each gradient once: do not average it before, and "
     "not in each micro-batch",
@@ -287,7 +289,7 @@ CAUSES = {
     "what each rank keeps: its part of the model, and a part of the state",
     points=3,
     code="M",
-    diagnosis="ZeRO-1 over the ranks that have the same parameters and other rows",
+    diagnosis="ZeRO-1 over the ranks that have the same parameters and different rows",
 )
 def check_memory(run: Run) -> None:
     """M: all tensors that a Trainer refers to after a step, gradients included."""
@@ -307,7 +309,7 @@ def check_memory(run: Run) -> None:
 
 
 @check(
-    "a new Trainer goes on from the state of an older one",
+    "a new Trainer continues from the state of an older one",
     points=3,
     code="X",
     diagnosis="weights, routers' biases and AdamW's moments, as they were when `state` was called",

@@ -28,8 +28,8 @@ EXERCISE = Exercise(
         "Write it as a search: all layouts that fit, the price of each, the lowest score of those "
         "within the budget. Leave nothing out because it looks bad: the score decides.",
         "pp is a divisor of the layers, tp one of the greatest common divisor of everything that "
-        "it cuts, ep one of the experts. dp is what is left of the ranks, if that divides. Then "
-        "micro-batches are a divisor of batch // (dp · ep).",
+        "it cuts, ep one of the experts. dp is the number of ranks divided by these three, if "
+        "that is a whole number. The number of micro-batches is a divisor of batch // (dp · ep).",
         "`for pp, tp, ep in product(divisors(layers), divisors(gcd(...)), divisors(experts))`, "
         "`dp, rest = divmod(world, pp * tp * ep)`, skip if rest or not dp or batch % (dp * ep); "
         "inside, loop over micro-batches and zero in (1, 3), and keep the lowest score.",
@@ -38,8 +38,8 @@ EXERCISE = Exercise(
 
 MARGIN = 1.05  # how far from the best a score may be
 TOO_MANY = (
-    "most of what is tried cannot fit: pp is a divisor of the layers, ep of the experts, tp of all "
-    "that it cuts, and dp follows from these three"
+    "most of the layouts that you try cannot fit: pp is a divisor of the layers, ep of the "
+    "experts, tp of all that it cuts, and dp follows from these three"
 )
 
 
@@ -107,7 +107,7 @@ def _fitting(run: Run, case: Case, answer: Any) -> Layout:
         )
     why = misfit(case, answer)
     run.true(
-        not why, f"this is no layout that fits ({case.words})", cause=why, measured=str(answer)
+        not why, f"this is not a layout that fits ({case.words})", cause=why, measured=str(answer)
     )
     return Layout(*answer)
 
@@ -120,7 +120,7 @@ def _near_the_best(run: Run, case: Case, answer: Any) -> None:
     within = found.peak <= case.budget
     run.true(
         within and found.score <= MARGIN * lowest.score,
-        f"another layout is better ({case.words})"
+        f"a different layout is better ({case.words})"
         if within
         else f"the budget is exceeded ({case.words})",
         measured=f"{_said(layout)}: {found.score / lowest.score:.2f} times the lowest score",
@@ -131,7 +131,9 @@ def _near_the_best(run: Run, case: Case, answer: Any) -> None:
 
 def _over(layout: Layout, search: Search) -> str:
     lowest = min(search.all, key=lambda pair: pair[1].score)[0]
-    ignored = "the lowest score of all, also of those that do not fit: look at the budget"
+    ignored = (
+        "this is the lowest score of all layouts, including those that do not fit: check the budget"
+    )
     return ignored if layout == lowest else "its peak is above the budget"
 
 
@@ -170,7 +172,7 @@ def check_best(run: Run) -> None:
     "a budget that one layout meets, and one that none does",
     points=2,
     code="M",
-    diagnosis="a peak that is the budget is within it; None if there is no such layout",
+    diagnosis="a peak equal to the budget is within it; None if there is no such layout",
 )
 def check_tight(run: Run) -> None:
     """M: the smallest peak, and a byte less."""
@@ -180,8 +182,8 @@ def check_tight(run: Run) -> None:
     exact, none = _ask(run, cases)
     run.true(
         exact is not None,
-        "no layout was found, but one has exactly the budget's bytes",
-        cause="a peak that is the budget is within it: <=, not <",
+        "no layout was found, although one needs exactly the budget",
+        cause="a peak equal to the budget is within it: <=, not <",
     )
     _near_the_best(run, cases[0], exact)
     run.true(

@@ -26,10 +26,10 @@ EXERCISE = Exercise(
         "train.train_step",
     ),
     hints=(
-        "Take one number at a time, and first a single rank: what does the whole stage hold? Then "
-        "ask of each tensor, and of each message, which of the four axes cut it. Router and norms "
-        "are not cut. Tokens are cut by dp and ep only, and `micro_batch_size` counts what is left "
-        "after that.",
+        "Take one number at a time, and begin with a single rank: what does the whole stage "
+        "hold? Then ask of each tensor, and of each message, which of the four axes cut it. "
+        "Router and norms are not cut. Tokens are cut by dp and ep only, and `micro_batch_size` "
+        "counts what is left after that.",
         "Let n = micro_batches · micro_batch_size · T · item, the bytes of one number for each "
         "token. Then `pp` is a multiple of n·D, `ep` has 4·n·D·top_k a block before (ep-1)/ep, and "
         "`tp` is 2(tp-1)/tp · n times the numbers summed: 4·D + top_k a block, D for each end, 3 "
@@ -163,7 +163,7 @@ def _one(run: Run, memo: Any, key: str, where: str) -> Any:
     """A number out of what was returned, if it is one."""
     run.true(
         isinstance(memo, dict),
-        f"the memo is no dict ({where})",
+        f"the memo is not a dict ({where})",
         measured=str(memo),
         cause="return a dict of all nine numbers",
     )
@@ -195,7 +195,7 @@ def _compare(run: Run, key: str) -> None:
 
 # --- checks --------------------------------------------------------------------------------------
 @check(
-    "parameters that are no expert's",
+    "parameters outside the experts",
     points=2,
     code="M",
     diagnosis="attention, norms, router or network in each block; then what the ends have",
@@ -242,7 +242,7 @@ def check_tp(run: Run) -> None:
     "bytes on pp",
     points=2,
     code="B",
-    diagnosis="on to the next stage, back to the one before, and a tied weight's gradient",
+    diagnosis="to the next stage, back to the previous one, and a tied weight's gradient",
 )
 def check_pp(run: Run) -> None:
     """B: both directions, and the ends."""
@@ -291,7 +291,7 @@ def check_bubble(run: Run) -> None:
 
 
 @check(
-    "the memo is what a real step holds and sends",
+    "the memo matches what a real step holds and sends",
     points=2,
     code="B",
     diagnosis="`rehearse` is given, and stays as it is; the checks above say what is missing",

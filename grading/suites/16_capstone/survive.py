@@ -38,8 +38,8 @@ EXERCISE = Exercise(
         "train.train_step",
     ),
     hints=(
-        "What does a step depend on, beside weights and moments? Who knows how many steps were "
-        "made, before and after the job was started again?",
+        "What does a step depend on besides weights and moments? Which object knows how many "
+        "steps were made, before and after the job was started again?",
         "`training = mesh_training(job.model, job.optimizers, {'sampler': job.sampler})`, then "
         "`resume_training`; a loop while `job.sampler.step < steps`; a save if the number of steps "
         "made is a multiple of the interval.",
@@ -239,7 +239,7 @@ def kill(run: Run, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str
 
 # --- checks --------------------------------------------------------------------------------------
 @check(
-    "nobody is killed: one process's losses, and the newest checkpoints stay",
+    "no rank is killed: the losses are those of one process, and the newest checkpoints stay",
     points=4,
     code="E",
     diagnosis="a save at each multiple of the interval; keep=keep",
@@ -250,7 +250,7 @@ def check_alone(run: Run) -> None:
     due = [step for step in range(1, STEPS + 1) if step % INTERVAL == 0]
     for rank, found in enumerate(start(run, case, MESHES[0], "without a kill").outputs):
         before = any(found["folders"][:-1])
-        one = "one is kept: keep the newest `keep`" if before else "saved at the end alone"
+        one = "one is kept: keep the newest `keep`" if before else "saved only at the end"
         run.equal(
             found["folders"][-1],
             due[-KEEP:],
@@ -275,7 +275,7 @@ def check_alone(run: Run) -> None:
                 KEEP,
                 f"the number of checkpoints kept after step {step}",
                 rank=rank,
-                cause="old ones go at each save: keep=keep",
+                cause="each save removes old ones: keep=keep",
             )
             run.true(
                 set(names) <= set(due),
@@ -286,7 +286,7 @@ def check_alone(run: Run) -> None:
 
 
 @check(
-    "a rank killed in a step: goes on with other ranks, little is lost",
+    "a rank is killed in a step: the job continues on other ranks, and little is lost",
     points=6,
     code="E",
     diagnosis="resume_training before the loop, with the sampler in parts",
@@ -299,7 +299,7 @@ def check_killed(run: Run) -> None:
 
 
 @check(
-    "a rank killed while it saves: goes on from the checkpoint before",
+    "a rank is killed while it saves: the job continues from the previous checkpoint",
     points=5,
     code="E",
     diagnosis="only complete checkpoints count",
@@ -312,7 +312,7 @@ def check_torn(run: Run) -> None:
 
 
 @check(
-    "a job that has ended makes no more steps, and one may go on alone",
+    "a job that has ended makes no more steps, and a job may continue on one rank",
     points=2,
     code="E",
     diagnosis="`steps` counts those of earlier processes",
