@@ -9,7 +9,8 @@ Rules
   4·r²·c + 2·r³ operations a step. The busiest owner has at most what this rule gives him: the most
   expensive matrix first, each to whoever has least so far.
 - `directions[n]` holds the elements of matrix n, in order of memory, from `cuts[n].ranges[i][0]` up
-  to `cuts[n].ranges[i][1]`, i = `group.index`. A piece has any shape, and may be empty.
+  to `cuts[n].ranges[i][1]`, i = `group.index`. A piece has any shape, and may be empty. The
+  ranges of a matrix lie one after the other, in the order of the indices.
 - `owner_muon` returns pieces of the results, with the same shapes. It changes nothing given.
 - It makes two all-to-alls, and sends only what an owner needs, and what he returns. Each rank
   computes only the matrices that `choose_owners` gives him.
