@@ -29,7 +29,7 @@ def place_experts(loads: Sequence[Sequence[int]], gpus: int, slots: int) -> list
     """Chooses the experts that each GPU holds.
 
     Args:
-        loads: for each step, the number of tokens that went to each of the E experts; at least 1.
+        loads: for each step, how many tokens, at least 1, went to each of the E experts.
         gpus: number of GPUs.
         slots: places for experts on each GPU; gpus · slots is at least E.
 

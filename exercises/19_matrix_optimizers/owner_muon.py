@@ -12,7 +12,7 @@ Rules
   so far.
 - `directions[n]` holds the elements of matrix n, in order of memory, from `cuts[n].ranges[i][0]` up
   to but not including `cuts[n].ranges[i][1]`, where i = `group.index`. A piece has any shape, and
-  may be empty.
+  may be empty. The ranges of a matrix follow one another in the order of the indices.
 - `owner_muon` returns the pieces of the results, with the shapes of `directions`. It does not
   change its arguments.
 - It makes exactly two all-to-alls. They send the owners only the pieces that they need, and send

@@ -11,6 +11,14 @@ WRONG = [
 -    bias_E += rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
 +    bias_E += rate * (load_E.double().mean() > load_E).double().mul(2).sub(1).to(bias_E.dtype)
 '''),
+    Wrong("another_memory", ["the bias has moved to other memory"], '''
+-    bias_E += rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
++    bias_E.data = bias_E.data + rate * (load_E.double().mean() - load_E).sign().to(bias_E.dtype)
+'''),
+    Wrong("numbers_in_order", ["in another order: best first"], '''
+-    chosen_TK = (scores_TE + bias_E).topk(top_k, -1).indices
++    chosen_TK = (scores_TE + bias_E).topk(top_k, -1).indices.sort(-1).values
+'''),
     Wrong("bias_in_the_weights", ["they contain the bias"], '''
 -    weights_TK = scores_TE.gather(-1, chosen_TK)
 +    weights_TK = (scores_TE + bias_E).gather(-1, chosen_TK)

@@ -3,6 +3,10 @@
 from course_lib.grade.author.answers import Right, Wrong
 
 WRONG = [
+    Wrong("zero_is_none", ["step 0 is a step"], '''
+-    if not steps:
++    if not any(steps.values()):
+'''),
     Wrong("frozen_counted", ["a silent rank is not alive"], '''
 -        if now - heard.time <= limits.silent and now - heard.worked <= limits.stuck
 +        if now - heard.worked <= limits.stuck

@@ -19,6 +19,13 @@ WRONG = [
 +        self.outer = self.make_outer(self.anchors)
 +        self.outer.step()
 '''),
+    Wrong("gradients_add_up", ["add up over the meetings"], '''
+-            anchor.grad = anchor - parameter
+-            all_reduce(anchor.grad, self.group, "avg")
++            way = anchor - parameter
++            all_reduce(way, self.group, "avg")
++            anchor.grad = way if anchor.grad is None else anchor.grad + way
+'''),
     Wrong("outer_step_on_averaged_weights", ["began at the mean of the weights"], '''
 -        self.outer.step()
 +        for anchor in self.anchors:
@@ -51,7 +58,7 @@ WRONG = [
 +        for parameter in self.parameters:
 +            broadcast(parameter.detach(), 0, group)
 '''),
-    Wrong("own_starts", ["weights after step 2"], '''
+    Wrong("own_starts", ["construction are not those of index 0"], '''
 -        for parameter in self.parameters:
 -            broadcast(parameter.detach(), 0, group)
 +        for parameter in self.parameters:

@@ -64,6 +64,10 @@ WRONG = [
 -        owed = gradient if self.error is None else gradient + self.error
 +        owed = gradient if self.error is None else gradient.add_(self.error)
 '''),
+    Wrong("changes_the_first_gradient", ["also in the first step"], '''
+-        self.error = owed - self.compressor.decompress(parts, owed)
++        self.error = owed.sub_(self.compressor.decompress(parts, owed))
+'''),
     Wrong("own_message_first", ["last bits"], '''
 -        for index in range(group.size):
 +        for index in sorted(range(group.size), key=lambda i: (i - group.index) % group.size):

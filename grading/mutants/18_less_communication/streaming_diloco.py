@@ -7,6 +7,10 @@ WRONG = [
 -            if (self.steps - number * self.every // len(self.fragments)) % self.every == 0:
 +            if self.steps % self.every == 0:
 '''),
+    Wrong("rounded_before_the_product", ["round after the product"], '''
+-            if (self.steps - number * self.every // len(self.fragments)) % self.every == 0:
++            if (self.steps - number * (self.every // len(self.fragments))) % self.every == 0:
+'''),
     Wrong("looks_late", ["take it when the meeting begins"], '''
              for n, way in zip(fragment, ways, strict=True):
 +                way = (self.anchors[n] - self.parameters[n]).detach()
@@ -25,7 +29,11 @@ WRONG = [
 +                for work in works:
 +                    work.wait()
 '''),
-    Wrong("others_move_too", ["the weights after step"], '''
+    Wrong("zeros_for_the_others", ["a gradient of zeros is not None"], '''
+-            self.outer.zero_grad()
++            self.outer.zero_grad(set_to_none=False)
+'''),
+    Wrong("others_move_too", ["by old gradients"], '''
 -            self.outer.zero_grad()
 '''),
     Wrong("outer_made_in_each_meeting", ["lost its momentum"], '''
@@ -40,7 +48,7 @@ WRONG = [
 -                ways = [(self.anchors[n] - self.parameters[n]).detach() for n in fragment]
 +                ways = [(self.parameters[n] - self.anchors[n]).detach() for n in fragment]
 '''),
-    Wrong("a_step_late", ["the weights after step"], '''
+    Wrong("a_step_late", ["ends a step too late"], '''
 -                self.under_way.append((self.steps + self.delay, fragment, ways, works))
 +                self.under_way.append((self.steps + self.delay + 1, fragment, ways, works))
 '''),

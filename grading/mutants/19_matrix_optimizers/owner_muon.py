@@ -50,6 +50,14 @@ WRONG = [
 +        return list(directions)
 +    going = [sum(directions[n].numel() for n in numbers) for numbers in owned]
 '''),
+    Wrong("flat_results", ["this rank's piece of matrix"], '''
+-    return [parts[n].view_as(piece) for n, piece in enumerate(directions)]
++    return [parts[n] for n, _ in enumerate(directions)]
+'''),
+    Wrong("written_over", ["a direction that was given has changed"], '''
+-    return [parts[n].view_as(piece) for n, piece in enumerate(directions)]
++    return [piece.copy_(parts[n].view_as(piece)) for n, piece in enumerate(directions)]
+'''),
     Wrong("by_matrix_not_by_sender", ["this rank's piece of matrix"], '''
 -    places = [(n, slice(*cuts[n].ranges[i])) for i in range(group.size) for n in mine]
 +    places = [(n, slice(*cuts[n].ranges[i])) for n in mine for i in range(group.size)]

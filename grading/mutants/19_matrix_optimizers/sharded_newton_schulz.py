@@ -46,6 +46,25 @@ WRONG = [
 +        return made.split(counts.tolist(), dim)[group.index]
 +    x = part.T if dim == 0 else part
 '''),
+    Wrong("least_square", ["not the least square of it"], '''
+-    x = x / square.sqrt().clamp(min=1e-7)
++    x = x / square.clamp(min=1e-7).sqrt()
+'''),
+    Wrong("added_floor", ["it is the least that the norm can be"], '''
+-    x = x / square.sqrt().clamp(min=1e-7)
++    x = x / (square.sqrt() + 1e-7)
+'''),
+    Wrong("sum_of_norms", ["their squares add up"], '''
+-    square = x.square().sum()
++    square = x.norm()
+@@
+-    x = x / square.sqrt().clamp(min=1e-7)
++    x = x / square.clamp(min=1e-7)
+'''),
+    Wrong("divides_in_place", ["the part that was given has changed"], '''
+-    x = x / square.sqrt().clamp(min=1e-7)
++    x /= square.sqrt().clamp(min=1e-7)
+'''),
     Wrong("no_floor", ["NaN"], '''
 -    x = x / square.sqrt().clamp(min=1e-7)
 +    x = x / square.sqrt()

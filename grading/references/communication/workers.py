@@ -94,8 +94,13 @@ def play(
         team.train(step - 1)
         for number, fragment in enumerate(fragments):
             offset = 0 if slip == "in phase" else number * given.every // len(fragments)
+            if slip == "rounded first":
+                offset = number * (given.every // len(fragments))
+            offset = -offset if slip == "turned" else offset
             if (step - offset - (slip == "early")) % given.every == 0 and slip != "gradients":
-                due.setdefault(step + delay, []).append((fragment, team.ways(fragment)))
+                due.setdefault(step + delay + (slip == "late"), []).append(
+                    (fragment, team.ways(fragment))
+                )
         for fragment, ways in due.pop(step, []):
             if slip == "late look":
                 ways = team.ways(fragment)
@@ -146,11 +151,15 @@ class _Team:
         if self.slip == "forgets":
             self.outer = self.make_outer(self.anchors)
         for n, way in zip(fragment, ways, strict=True):
+            before = self.anchors[n].grad
             self.anchors[n].grad = -way if self.slip == "sign" else way
+            if self.slip == "adds up" and before is not None:
+                self.anchors[n].grad = before + way
             if self.slip == "twice":
                 self.anchors[n].sub_(way)  # the mean of the workers, and the outer step from there
         self.outer.step()
-        self.outer.zero_grad()
+        if self.slip not in ("adds up", "stale"):
+            self.outer.zero_grad(set_to_none=self.slip != "zeros")
         share = {"no share": 0.0, "share turned": 1 - keep}.get(self.slip, keep)
         for each in self.weights:
             for n in fragment:
@@ -182,6 +191,18 @@ def first_moment(optimizer: Any, parameter: nn.Parameter) -> torch.Tensor:
     state = optimizer.state.get(parameter, {})
     found = next((state[name] for name in FIRST if name in state), torch.empty(0))
     return found.detach().clone()
+
+
+def moments_of(inner: str, weights: Sequence[Tensors], targets: Sequence[Tensors]) -> Tensors:
+    """First moments that follow from a worker's weights before each step, right or wrong."""
+    own = [nn.Parameter(weight.clone()) for weight in weights[0]]
+    optimizer = INNER[inner](own)
+    for before, wanted in zip(weights, targets, strict=True):
+        for parameter, weight in zip(own, before, strict=True):
+            parameter.data.copy_(weight)
+        pull(own, wanted)
+        optimizer.step()
+    return [first_moment(optimizer, parameter) for parameter in own]
 
 
 def likeliest(

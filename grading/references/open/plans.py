@@ -47,7 +47,7 @@ def ask(run: Run, drive: Callable[..., Any], cases: Sequence[Any]) -> list[Any]:
     both = run(drive, given, world=2, cpu=SECONDS, wall=3 * SECONDS).column("plans")
     for number, (mine, other) in enumerate(zip(*both, strict=True)):
         run.true(
-            type(mine) is type(other) and mine == other,
+            repr(mine) == repr(other),  # whatever they are: a tensor, too
             f"case {number}: two ranks that get the same case have different plans",
             expected=describe(mine),
             measured=describe(other),

@@ -103,10 +103,11 @@ def _slowest(case: Case, held: list[list[tuple[int, int, int]]]) -> float:
 
 @check("every token is in one piece, and no rank has too many", points=3, code="E")
 def check_pieces(run: Run) -> None:
-    """E: hidden documents; one long one; one rank; as many ranks as documents."""
+    """E: hidden documents; one long one; one rank; as many ranks as documents; single tokens."""
     draw = plans.hidden(run)
     cases = [_case(draw) for _ in range(4)]
     cases += [Case([4000], 4, 1100, 100), Case([5, 3], 1, 9, 1), Case([80] * 6, 6, 88, 10)]
+    cases += [Case([1, 200, 1, 1], 2, 112, 20)]
     for case, held in zip(cases, plans.ask(run, drive, cases), strict=True):
         _check_pieces(run, case, held)
 

@@ -51,11 +51,11 @@ def drive_moves(
     learner: Any, group: Any, bias: torch.Tensor, batches: list[torch.Tensor]
 ) -> dict[str, Any]:
     """Moves a bias, once for each batch."""
-    found = []
+    found, place = [], bias.data_ptr()
     for chosen in batches:
         learner.update_bias(bias, chosen, RATE, group)
         found.append(bias.clone())
-    return {"biases": found}
+    return {"biases": found, "stayed": bias.data_ptr() == place}
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -91,6 +91,7 @@ def check_choice(run: Run) -> None:
         likely={
             "the bias is missing": scores.topk(top_k).indices,
             "the bias is subtracted": (scores - bias).topk(top_k).indices,
+            "these are the right ones in another order: best first": chosen.sort(-1).values,
         },
     )
     weights = weighed(leaf, chosen)
@@ -118,7 +119,7 @@ def check_choice(run: Run) -> None:
 def _moves(run: Run) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
     """A bias, each rank's batches, and the run: uneven, even, and none on index 1."""
     experts = run.number(5, 9)
-    bias = run.random(experts, torch.float32)
+    bias = run.random(experts)
     even = torch.arange(experts)[:, None]
     given = []
     for rank in range(WORLD):
@@ -140,10 +141,16 @@ def check_moves(run: Run) -> None:
     bias, given, result = _moves(run)
     for rank, found in enumerate(result.outputs):
         right = bias
+        run.true(
+            found["stayed"],
+            "the bias has moved to other memory",
+            rank=rank,
+            cause="the module's buffer stays the same tensor: write into it",
+        )
         for step, after in enumerate(found["biases"]):
             loads = [torch.bincount(mine[step].flatten(), minlength=len(bias)) for mine in given]
             load = torch.stack(loads).sum(0)
-            missing = (load.double().mean() - load).float()
+            missing = load.double().mean() - load
             before, right = right, moved(right, load)
             run.close(
                 after,
@@ -158,7 +165,7 @@ def check_moves(run: Run) -> None:
                     - right,
                     "moved by the size of the error, not by its sign": before + RATE * missing,
                     "moved by the error relative to the mean, not by its sign": before
-                    + RATE * missing / load.double().mean().float(),
+                    + RATE * missing / load.double().mean(),
                     "it has not moved: change it in place": before,
                     "at the mean load a bias must not change; here it went down": before
                     + RATE * torch.where(missing > 0, 1.0, -1.0),

@@ -49,6 +49,7 @@ class Slip(NamedTuple):
     source: str = "turn"
     strangers: bool = False  # whether those who are no members may be present
     all_present: bool = False
+    zero: bool = False  # whether step 0 counts as none
 
 
 # --- what runs on the rank -----------------------------------------------------------------------
@@ -97,7 +98,7 @@ def answer(case: Case, slip: Slip = Slip()) -> Answer:  # noqa: B008
         return None
     able = living if slip.strangers else stayed
     steps = [step for rank in able if (step := step_of[rank]) is not None]
-    if not steps:
+    if not steps or (slip.zero and not any(steps)):
         return None
     present = [r for r in able if step_of[r] == max(steps) or slip.all_present]
     others = [rank for rank in living if rank not in present]
@@ -150,6 +151,7 @@ HEAL = [
     case("0123", (0, 7), (1, 6), (2, 7), (3, None)),
     case("012", (0, 7), (1, 7), (2, 7), (5, 9), (4, None), (6, 7)),
     case("012", (0, None), (1, None), (2, None)),
+    case("012", (0, 0), (1, 0), (2, None)),
     case("0123", (1, 7), (3, 7), (0, None), (2, None), (8, None), (9, 3)),
 ]
 SLIPS = {
@@ -165,6 +167,7 @@ SLIPS = {
     "nobody knows the weights of a rank that is not a member: it heals": Slip(strangers=True),
     "a rank that is behind, or has no weights, is not present": Slip(all_present=True),
     "the present ranks take turns as sources": Slip(source="first"),
+    "step 0 is a step: only None says that a rank has no weights": Slip(zero=True),
 }
 
 

@@ -43,6 +43,7 @@ KNOWN = {
     "the ranks took the mean of their weights: the outer optimizer takes the step": "plain mean",
     "the inner optimizers' moments were averaged: each rank keeps its own": "moments",
     "the state of the inner optimizer was thrown away": "reset",
+    "the gradients of θ add up over the meetings: overwrite them each time": "adds up",
     "the ranks meet after steps 1, H + 1, ...: they must meet after steps H, 2H, ...": "early",
 }
 
@@ -60,15 +61,17 @@ def drive(
     for inner, outer in WAYS:
         parameters = [nn.Parameter(weight.clone()) for weight in start]
         storages = [p.data_ptr() for p in parameters]
-        optimizer = INNER[inner](parameters)
+        optimizer = INNER[inner]([{"params": parameters[:1]}, {"params": parameters[1:]}])
         made = learner.DiLoCo(optimizer, group, every, OUTER[outer])
         places, weights = [len(group.ledger.events)], []
+        begin = [p.detach().clone() for p in parameters]
         for step in targets:
             workers.pull(parameters, step)
             made.step()
             places.append(len(group.ledger.events))
             weights.append([p.detach().clone() for p in parameters])
         said[f"{inner}, {outer}"] = {
+            "begin": begin,
             "weights": weights,
             "moments": [workers.first_moment(optimizer, p) for p in parameters],
             "places": places,
@@ -98,6 +101,14 @@ def check_weights(run: Run) -> None:
     """E: equal to three workers that one process plays, in float64."""
     given, result = _trained(run)
     for inner, outer in WAYS:
+        for rank in range(WORLD):
+            begin = result.outputs[rank][f"{inner}, {outer}"]["begin"]
+            run.true(
+                all(map(torch.equal, begin, given.starts[0])),
+                "the weights after construction are not those of index 0",
+                rank=rank,
+                cause="broadcast them",
+            )
         right = workers.play(given, inner, outer).weights
         wrong = {
             why: workers.play(given, inner, "mean").weights
@@ -107,6 +118,12 @@ def check_weights(run: Run) -> None:
         }
         for rank in range(WORLD):
             found = result.outputs[rank][f"{inner}, {outer}"]
+            run.true(
+                found["stayed"],
+                "the parameters have moved to other memory",
+                rank=rank,
+                cause="somebody may hold them: write into them",
+            )
             likely = workers.likeliest(found["weights"], wrong, rank)
             for step in range(len(right)):
                 run.close(
@@ -117,12 +134,6 @@ def check_weights(run: Run) -> None:
                     rank=rank,
                     likely={why: steps[step] for why, steps in likely.items()},
                 )
-            run.true(
-                found["stayed"],
-                "the parameters have moved to other memory",
-                rank=rank,
-                cause="others may refer to them: write into them",
-            )
 
 
 @check(
@@ -132,14 +143,15 @@ def check_weights(run: Run) -> None:
     diagnosis="a meeting changes the weights and nothing else",
 )
 def check_moments(run: Run) -> None:
-    """E: first moments at the end."""
+    """E: first moments at the end, as they follow from the weights that there were."""
     given, result = _trained(run)
     for inner, outer in WAYS:
-        right = workers.play(given, inner, outer).moments
         for rank in range(WORLD):
+            found = result.outputs[rank][f"{inner}, {outer}"]
+            before = [found["begin"], *found["weights"][:-1]]
             run.close(
-                result.outputs[rank][f"{inner}, {outer}"]["moments"],
-                right[rank],
+                found["moments"],
+                workers.moments_of(inner, before, given.targets[rank]),
                 f"the first moment of the inner {inner} after the last step",
                 rank=rank,
             )

@@ -33,10 +33,15 @@ EXERCISE = Exercise(
     ),
 )
 
-WORLD, EVERY, FRAGMENTS = 3, 4, ((0, 3), (2, 1))
+WORLD, EVERY, FRAGMENTS = 3, 5, ((0, 3), (2,), (1,))  # 5·2//3 is not 2·(5//3)
 WAYS = ((0, 0.0), (1, 0.5), (3, 0.25))  # delay and share
 KNOWN = {
     "all fragments meet after the same step: fragment f must meet f·H//F steps later": "in phase",
+    "θ of other fragments moved, too, by old gradients: their gradients must be None": "stale",
+    "θ of other fragments moved on by momentum: a gradient of zeros is not None": "zeros",
+    "a meeting ends a step too late: it must end `delay` steps after its begin": "late",
+    "fragment f must begin f·H//F steps after a multiple of H, not before it": "turned",
+    "fragment f must meet (f·H)//F steps later: round after the product": "rounded first",
     "the difference was taken when the meeting ended: take it when the meeting begins": "late look",
     "`keep` is ignored: the weights become keep · w + (1 - keep) · θ": "no share",
     "the shares are swapped: `keep` is the share of w": "share turned",
@@ -74,7 +79,6 @@ def drive(
 
 # --- what they must bring back -------------------------------------------------------------------
 def _trained(run: Run) -> tuple[workers.Job, Any]:
-    # The last meeting that begins has ended too: nothing is under way when the ranks stop.
     given = workers.job(run, WORLD, steps=3 * EVERY + 1, every=EVERY)
     inputs = [
         {"start": start, "targets": targets, "every": EVERY}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -36,6 +36,7 @@ EXERCISE = Exercise(
 )
 
 Shape = tuple[int, int]
+Lay = Callable[[torch.Tensor], torch.Tensor]
 Ranges = list[list[tuple[int, int]]]  # for each matrix, for each index
 
 
@@ -97,49 +98,53 @@ def piece(whole: torch.Tensor, bounds: tuple[int, int]) -> torch.Tensor:
     return whole.reshape(-1)[slice(*bounds)]
 
 
+def in_two_rows(flat: torch.Tensor) -> torch.Tensor:
+    """A piece in another shape, if its length is even."""
+    return flat if len(flat) % 2 or not len(flat) else flat.view(2, -1)
+
+
 def _matrices(run: Run, count: int = 5) -> list[torch.Tensor]:
     """Hidden, of several shapes."""
     shapes = [(run.number(3, 7), run.number(4, 9)) for _ in range(count)]
     return [run.random(shape) for shape in shapes]
 
 
-def _ran(run: Run, case: Case, steps: int = 5) -> Any:
-    """The ranks' answers."""
+def _ran(run: Run, case: Case, steps: int = 5, lay: Lay = torch.Tensor.flatten) -> Any:
+    """The ranks' answers, to pieces laid as they may lie there."""
     size = len(case.ranges[0])
     rows = list(zip(case.matrices, case.ranges, strict=True))
     common = {
         "shapes": [tuple(m.shape) for m in case.matrices], "ranges": case.ranges, "steps": steps,
     }  # fmt: skip
-    each = [{"pieces": [piece(m, r[i]) for m, r in rows], **common} for i in range(size)]
+    each = [{"pieces": [lay(piece(m, r[i])) for m, r in rows], **common} for i in range(size)]
     return run(drive, each, world=size)
 
 
-def _compare(run: Run, case: Case, steps: int = 5) -> Any:
+def _compare(run: Run, case: Case, steps: int = 5, lay: Lay = torch.Tensor.flatten) -> Any:
     """Pieces of the results, on every rank."""
-    result = _ran(run, case, steps)
+    result = _ran(run, case, steps, lay)
     for rank, found in enumerate(result.outputs):
         run.equal(len(found["made"]), len(case.matrices), "the number of results", rank=rank)
         for n, (matrix, ranges) in enumerate(zip(case.matrices, case.ranges, strict=True)):
             bounds, whole = ranges[rank], newton_schulz(matrix, steps)
             mine, row = piece(matrix, bounds), piece(matrix, bounds).view(1, -1)
+            alone = newton_schulz(row, steps).view(-1) if len(mine) else mine
             mixed = torch.cat([piece(matrix, r) for r in reversed(ranges)]).view_as(matrix)
             run.close(
                 found["made"][n],
-                piece(whole, bounds),
+                lay(piece(whole, bounds)),
                 f"this rank's piece of matrix {n}",
                 rank=rank,
                 terms=100,
                 likely={
                     "Newton-Schulz ran on this piece alone: the update of a piece is not the "
-                    "piece of the update":
-                        newton_schulz(row, steps).view(-1) if len(mine) else mine,
-                    "the piece came back as it was sent": mine,
+                    "piece of the update": lay(alone),
+                    "the piece came back as it was sent": lay(mine),
                     "the pieces were put together in the wrong order":
-                        piece(newton_schulz(mixed, steps), bounds),
-                    "these are other elements of the matrix": whole.reshape(-1)[: len(mine)],
+                        lay(piece(newton_schulz(mixed, steps), bounds)),
+                    "these are other elements of the matrix": lay(whole.flatten()[: len(mine)]),
                 },
             )  # fmt: skip
-        run.true(found["kept"], "a direction that was given has changed", rank=rank)
     return result
 
 
@@ -180,8 +185,15 @@ def check_alone(run: Run) -> None:
     diagnosis="all ranks make both all-to-alls, if necessary with empty tensors",
 )
 def check_idle(run: Run) -> None:
-    """H: two matrices on 4 ranks; a matrix of which a rank has nothing."""
-    _compare(run, cut_in_a_row(_matrices(run, 2), 4))
+    """H: two matrices on 4 ranks; a matrix of which a rank has nothing; what is given stays."""
+    result = _compare(run, cut_in_a_row(_matrices(run, 2), 4), lay=in_two_rows)
+    for rank, found in enumerate(result.outputs):
+        run.true(
+            found["kept"],
+            "a direction that was given has changed",
+            rank=rank,
+            cause="results are tensors of their own",
+        )
 
 
 @check(

@@ -67,7 +67,12 @@ def _compare(
     result = run(drive, [{"part": p, "dim": dim, "steps": steps} for p in parts], world=world)
     wanted = newton_schulz(whole, steps).split(sizes, dim)
     one = torch.ones((), dtype=whole.dtype)
-    norm = whole.norm().clamp(min=1e-7)
+    length = whole.norm()
+    norm = length.clamp(min=1e-7)
+    squared = halves(whole, length.square().clamp(min=1e-7).sqrt(), dim, steps, 1).split(sizes, dim)
+    longer = halves(whole, length + 1e-7, dim, steps, 1).split(sizes, dim)
+    total = sum((p.norm() for p in parts), 0 * length)
+    summed = halves(whole, total.clamp(min=1e-7), dim, steps, 1).split(sizes, dim)
     mean = halves(whole, norm, dim, steps, world).split(sizes, dim)
     own = torch.cat([p / p.norm().clamp(min=1e-7) for p in parts], dim)
     uneven = halves(own, one, dim, steps, 1).split(sizes, dim)
@@ -88,9 +93,11 @@ def _compare(
                 "the norm is that of this part alone, so it differs from rank to rank":
                     uneven[rank],
                 "the matrix was not divided by its norm": raw[rank],
+                "the norms were summed: sum their squares": summed[rank],
+                "1e-7 is the least norm, not the least square of it": squared[rank],
+                "1e-7 was added to the norm: it is the least that the norm can be": longer[rank],
             } if world > 1 else {},
         )  # fmt: skip
-        run.true(found["kept"], "the part that was given has changed", rank=rank)
     return result
 
 
@@ -127,20 +134,30 @@ def check_shapes(run: Run) -> None:
     _compare(run, whole, sizes, 0, terms=2000)
     _compare(run, whole.T.contiguous(), [5, 0, 7], 0)
     _compare(run, whole, [12], 1, steps=1)
+    for result in run.results:
+        for rank, found in enumerate(result.outputs):
+            run.true(
+                found["kept"],
+                "the part that was given has changed",
+                rank=rank,
+                cause="what is computed are new tensors",
+            )
 
 
 @check(
-    "zeros on one rank, and on all ranks",
+    "zeros on one rank, and on all ranks; a small norm",
     points=2,
     code="E",
     diagnosis="divide by the norm of the whole matrix, or by 1e-7",
 )
 def check_zeros(run: Run) -> None:
-    """E: a part without a gradient; a matrix of zeros."""
+    """E: a part without a gradient; a matrix of zeros; a norm above 1e-7, and one below."""
     whole = run.random((4, 9))
     whole[:, :4] = 0
     _compare(run, whole, [4, 5], 1)
     _compare(run, torch.zeros(4, 9).double(), [4, 5], 1)
+    _compare(run, whole / whole.norm() * 4e-7, [4, 5], 1)
+    _compare(run, whole / whole.norm() * 5e-8, [4, 5], 1)
 
 
 @check(
