@@ -54,7 +54,7 @@ WRONG = [
 -    x = x / square.sqrt().clamp(min=1e-7)
 +    x = x / (square.sqrt() + 1e-7)
 '''),
-    Wrong("sum_of_norms", ["their squares add up"], '''
+    Wrong("sum_of_norms", ["sum their squares"], '''
 -    square = x.square().sum()
 +    square = x.norm()
 @@
