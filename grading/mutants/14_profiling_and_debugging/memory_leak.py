@@ -50,7 +50,7 @@ WRONG = [
 +            sizes = torch.stack([output.abs().mean() for output in outputs])
 +            self.means[name] = sizes.mean().item()
 '''),
-    Wrong("score_detached", ["a tensor of one element is a tensor still"], '''
+    Wrong("score_detached", ["a tensor of one element is still a tensor"], '''
 -        with torch.no_grad():
 -            score = float(self.loss(x, y))  # a number: the tensor and its graph may go
 -        self.scores.append(score)
@@ -59,7 +59,7 @@ WRONG = [
 +        self.scores.append(score.detach())
 +        return score.item()
 '''),
-    Wrong("score_without_graph", ["a tensor of one element is a tensor still"], '''
+    Wrong("score_without_graph", ["a tensor of one element is still a tensor"], '''
 -            score = float(self.loss(x, y))  # a number: the tensor and its graph may go
 -        self.scores.append(score)
 -        return score
@@ -67,7 +67,7 @@ WRONG = [
 +            self.scores.append(score)
 +            return score.item()
 '''),
-    Wrong("sizes_as_tensors", ["a tensor of one element is a tensor still"], '''
+    Wrong("sizes_as_tensors", ["a tensor of one element is still a tensor"], '''
 -        total, count = 0.0, 0
 +        outputs = []
 @@

@@ -7,7 +7,7 @@ WRONG = [
 -        while self.asked < len(self.documents) and len(self.coming) <= self.ahead:
 +        while self.asked < len(self.documents) and not self.coming:
 '''),
-    Wrong("asks_for_all", ["long before anybody needs them"], '''
+    Wrong("asks_for_all", ["long before they are needed"], '''
 -        while self.asked < len(self.documents) and len(self.coming) <= self.ahead:
 +        while self.asked < len(self.documents):
 '''),

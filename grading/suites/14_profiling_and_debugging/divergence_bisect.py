@@ -196,7 +196,7 @@ def _likely(pair: Pair) -> dict[str, Any]:
     known = {why: found(pair, judge, pair.layers) for why, judge in judges().items()}
     if pair.answer:
         late = [len(pair.first[pair.layers[0]]) - 1, pair.layers[0]]
-        known["the runs differ here, but they parted at an earlier step"] = late
+        known["the runs differ here, but they diverged at an earlier step"] = late
         known["the first layer by name: `layers` has the order of execution"] = by_name
         known["the layer before: it still agrees"] = [
             pair.answer[0],
@@ -291,7 +291,7 @@ def check_never(run: Run) -> None:
     "at most ⌈log2(steps)⌉ + 1 replays of each run",
     points=3,
     code="B",
-    diagnosis="halve the range with every look, and look at no step twice",
+    diagnosis="halve the range with every replay, and replay no step twice",
 )
 def check_replays(run: Run) -> None:
     """B: the probes count."""

@@ -216,7 +216,7 @@ def check_lacking(run: Run) -> None:
     "who never comes",
     points=4,
     code="E",
-    diagnosis="take out who can go on, again and again, until nobody more can",
+    diagnosis="take out the ranks that can continue, until no more can",
 )
 def check_never(run: Run) -> None:
     """E: slow ranks, chains of waiting, ends, circles."""
@@ -241,7 +241,7 @@ def _check_find(run: Run, only: Callable[[Any], bool]) -> None:
 
 
 @check(
-    "nothing is found where nothing is wrong",
+    "None is returned where nothing is wrong",
     points=2,
     code="E",
     diagnosis="ranks that are behind and can still come are no fault",
@@ -263,7 +263,7 @@ def check_mismatch(run: Run) -> None:
 
 
 @check(
-    "the first call that somebody will never make",
+    "the first call that some rank will never make",
     points=3,
     code="H",
     diagnosis="lacking(...) & ended, then lacking(...) & never_coming(...)",

@@ -150,7 +150,8 @@ def _own(begins: torch.Tensor, pauses: list[Any]) -> torch.Tensor:
     "what each call would gain without the collector",
     points=4,
     code="E",
-    diagnosis="when the last rank came, less when the last one would have come",
+    diagnosis="the time at which the last rank came, minus the time at which the last one would "
+    "have come",
 )
 def check_saved(run: Run) -> None:
     """E: two to five ranks, several pauses before a call, pauses of early and of late ranks."""
@@ -219,7 +220,7 @@ def check_steps(run: Run) -> None:
     "one rank is full, and all collect",
     points=3,
     code="O",
-    diagnosis="ask with one all-reduce whether anybody holds more than `most`",
+    diagnosis="ask with one all-reduce whether any rank holds more than `most`",
     in_part=True,
 )
 def check_full(run: Run) -> None:

@@ -36,7 +36,7 @@ EXERCISE = Exercise(
 
 INPUTS, OUTPUTS, HALF = 7, 3, 5  # calls before the first look; as many again before the second
 PATIENCE = 0.4  # seconds that a backend's thread may hold on to a buffer
-NUMBER = "a tensor of one element is a tensor still: keep a Python number"
+NUMBER = "a tensor of one element is still a tensor: keep a Python number"
 Weights = list[torch.Tensor]
 
 
@@ -260,7 +260,7 @@ def check_synchronize(run: Run) -> None:
     "training on 2 ranks: the same weights, and nothing left",
     points=3,
     code="M",
-    diagnosis="all three leaks must be closed, and the weights be those of one process",
+    diagnosis="all three leaks must be closed, and the weights must be those of one process",
 )
 def check_training(run: Run) -> None:
     """M: everything together: weights, scores and means of one process, and the bytes."""

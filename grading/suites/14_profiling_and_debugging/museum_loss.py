@@ -33,10 +33,11 @@ EXERCISE = Exercise(
     order=40,
     defines=("FAULT", "finetune_update", "context_update", "clip_stages", "replica_update"),
     hints=(
-        "Write down, for the told run, the number by which one token's loss is multiplied before "
-        "it reaches the optimizer: on each rank, in each micro-batch. In exhibits 1 and 2 it must "
-        "be the same number where the docstring says `mean`. In 3, ask of each number who knows "
-        "it. In 4, ask when the replica decides (course_lib/parallel/data/ddp.py).",
+        "Write down, for the run in the docstring, the number by which one token's loss is "
+        "multiplied before it reaches the optimizer: on each rank, in each micro-batch. In "
+        "exhibits 1 and 2 it must be the same number where the docstring says `mean`. In 3, ask "
+        "of each number who knows it. In 4, ask when the replica decides "
+        "(course_lib/parallel/data/ddp.py).",
         "1: a mean of means is a mean only if all have equally many terms. 2: so is this one; over "
         "which ranks must the terms be counted, and over which are gradients divided? 3: which "
         "part of the sum of squares has this rank seen? 4: what happens under `no_sync()`, and "

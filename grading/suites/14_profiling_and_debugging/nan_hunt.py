@@ -81,7 +81,10 @@ class Case(NamedTuple):
     likely: dict[str, Any]
 
 
-FED = "its input was bad already: made is what goes out bad though only good came in"
+FED = (
+    "its input was bad already: a module makes a bad value if its output is bad and its inputs "
+    "are good"
+)
 OWN = "this rank's own answer: all ranks must agree, with one collective"
 LATE = "an infinity counts as well; the first NaN came later"
 SILENT = "nothing was found: look at infinities, containers, tuples, and both passes"
@@ -270,7 +273,7 @@ def check_ranks(run: Run) -> None:
 
 
 @check(
-    "nothing bad: None, also on one rank, and no hook is left",
+    "nothing bad: None, on one rank too, and no hook is left",
     points=1,
     code="E",
     diagnosis="remove all handles, also when nothing was found",
@@ -293,7 +296,7 @@ def check_clean(run: Run) -> None:
 
 
 @check(
-    "one small collective a hunt, on every rank",
+    "one small collective per hunt, on every rank",
     points=2,
     code="B",
     diagnosis="put what must be known into one tensor of a few numbers",

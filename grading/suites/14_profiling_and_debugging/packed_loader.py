@@ -242,7 +242,7 @@ def _judge_log(run: Run, case: dict[str, Any], log: list[Any], index: int) -> No
             right = mine[: waited + 1 + case["ahead"]]
             cause = "the store is idle while the loader waits: ask for those behind it first"
             if len(asked) > len(right):
-                cause = "these lie in memory long before anybody needs them"
+                cause = "these are in memory long before they are needed"
             run.true(
                 asked == right and number == mine[waited],
                 f"at wait {waited} for a document (ahead = {case['ahead']}) others have been "
