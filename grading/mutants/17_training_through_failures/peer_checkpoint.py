@@ -23,6 +23,24 @@ WRONG = [
 +            if self.to in lost:
 +                send(self.kept[slot], self.to, self.group)
 '''),
+    Wrong("all_the_other_way", ["it is the one `offset` before"], '''
+-        self.to = (group.index + offset) % group.size
+-        self.source = (group.index - offset) % group.size
++        self.to = (group.index - offset) % group.size
++        self.source = (group.index + offset) % group.size
+'''),
+    Wrong("given_up_but_newest", ["a save is cut short after a restore"], '''
+-            self.steps = [step if place == slot else -1 for place in range(2)]
+-        self.copy(step, shard)
+-        self.seal(step)
++        if self.source in lost or self.to in lost or self.group.index in lost:
++            slot, newest = self.steps.index(step) if step in self.steps else 0, list(self.steps)
++            self.steps[slot] = -2
++            self.copy(step, shard)
++            self.seal(step)
++            if newest[1 - slot] > step:
++                self.steps = newest
+'''),
     Wrong("not_copied", ["or `copy` kept the tensor itself"], '''
 -        self.own[self.slot].copy_(shard)
 +        self.own[self.slot] = shard
@@ -70,6 +88,10 @@ WRONG = [
     Wrong("own_copy_sent_back", ["this is the shard of rank"], '''
 -                send(self.kept[slot], self.source, self.group)
 +                send(self.own[slot], self.source, self.group)
+'''),
+    Wrong("keeps_all", ["what is older is given up"], '''
+         self.own[self.slot].copy_(shard)
++        self.all = [*getattr(self, "all", []), shard.clone()]
 '''),
     Wrong("to_everybody", ["bytes sent"], '''
          exchange(self.own[self.slot], self.to, self.kept[self.slot], self.source, self.group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +29,7 @@ EXERCISE = Exercise(
     ),
 )
 
-SIZE = 7
+SIZE, SAVES = 7, 5
 
 
 class Story(NamedTuple):
@@ -40,6 +41,7 @@ class Story(NamedTuple):
         offset: how far the partners are.
         saves: for each save who seals it: "all", "none", or the indices.
         lost: one node after the other, which is lost, and what is to be restored: a save's number.
+        cut: whether a save that nobody seals follows each restore.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Story(NamedTuple):
     offset: int
     saves: tuple[Any, ...]
     lost: tuple[tuple[tuple[int, ...], int], ...]
+    cut: bool = False
 
 
 NODES = (
@@ -65,11 +68,14 @@ AGAIN = (
     Story("one node fails after another", 4, 2, ("all", "all"), (((2, 3), 1), ((0, 1), 1))),
     Story("no rank is lost, but all go back", 3, 2, ("all", "all", "none"), (((), 1), ((0,), 1))),
 )
+CUT = (
+    Story("a save is cut short after a restore", 4, 2, ("all", (0,)), (((2, 3), 0),) * 2, cut=True),
+)
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(
-    learner: Any, group: Any, offset: int, saves: list[Any], lost: list[Any], shards: Any
+    learner: Any, group: Any, offset: int, saves: list[Any], lost: list[Any], shards: Any, cut: bool
 ) -> dict[str, Any]:
     """One story: saves, losses, and what comes back."""
     live = torch.zeros_like(shards[0])
@@ -87,15 +93,26 @@ def drive(
             kept = learner.PeerCheckpoint(group, offset, live.clone())
         step = kept.restore(live, list(gone))
         found.append([step, live.clone()])
+        if cut:  # under the number of a save that was given up
+            kept.copy(step + 10, live.fill_(-3.0))
     return {"found": found}
 
 
 def drive_bytes(learner: Any, group: Any, offset: int, shard: Any) -> dict[str, Any]:
-    """One save."""
+    """Some saves; the bytes that are kept after them."""
+    before = held()
     kept = learner.PeerCheckpoint(group, offset, shard.clone())
-    kept.copy(1, shard)
-    kept.seal(1)
-    return {}
+    for step in range(SAVES):
+        kept.copy(step, shard)
+        kept.seal(step)
+    return {"kept": held() - before}
+
+
+def held() -> int:
+    """Bytes of this process's tensors, each storage once."""
+    gc.collect()
+    storages = [t.untyped_storage() for t in gc.get_objects() if isinstance(t, torch.Tensor)]
+    return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -107,7 +124,7 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
         ]
         inputs = [
             {"offset": story.offset, "saves": list(story.saves),
-             "lost": [list(gone) for gone, _ in story.lost], "shards": own}
+             "lost": [list(gone) for gone, _ in story.lost], "shards": own, "cut": story.cut}
             for own in shards
         ]  # fmt: skip
         result = run(drive, inputs, world=story.world)
@@ -125,6 +142,8 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
                         torch.full((SIZE,), -1.0),
                     "`shard` was not filled, or `copy` kept the tensor itself":
                         torch.full((SIZE,), -2.0),
+                    "the save that nobody sealed was written over the restored one":
+                        torch.full((SIZE,), -3.0),
                 }  # fmt: skip
                 for other in range(story.world):
                     if other != rank:
@@ -145,8 +164,8 @@ def check_nodes(run: Run) -> None:
 @check("a save that was interrupted", points=5, code="E",
        diagnosis="only a save that all surviving ranks have sealed is complete")  # fmt: skip
 def check_torn(run: Run) -> None:
-    """E: failures between `copy` and `seal`, and between two ranks' `seal`."""
-    tell(run, TORN)
+    """E: failures between `copy` and `seal`, between two ranks' `seal`, and after a restore."""
+    tell(run, TORN + CUT)
 
 
 @check("another node fails afterwards", points=3, code="E",
@@ -157,13 +176,32 @@ def check_again(run: Run) -> None:
 
 
 @check(
-    "each shard is sent once",
+    "each shard is sent once, and two slots are kept",
     points=2,
     code="B",
     diagnosis="each rank sends S bytes, to one partner",
 )
 def check_bytes(run: Run) -> None:
-    """B: S bytes from every rank, to the partner."""
+    """B: S bytes from every rank, to the partner; what is kept after some saves."""
     shard = run.random(500, torch.float32)
-    result = run(drive_bytes, {"offset": 2, "shard": shard}, world=4)
-    run.bytes(result, shard.nbytes, likely={"every rank received every shard": 3 * shard.nbytes})
+    result = run(drive_bytes, {"offset": 1, "shard": shard}, world=4)
+    sent = SAVES * shard.nbytes
+    run.bytes(result, sent, likely={"every rank received every shard": 3 * sent})
+    for rank, kept in enumerate(result.column("kept")):
+        run.at_most(
+            kept,
+            4.5 * shard.nbytes,
+            "the bytes that are kept after five saves",
+            rank=rank,
+            cause="two own shards and two copies are enough: what is older is given up",
+        )
+    for rank, ledger in enumerate(result.ledgers):
+        for event in ledger.events:
+            if event.op == "send":
+                run.equal(
+                    event.peer,
+                    (rank + 1) % 4,
+                    "the rank that a shard is sent to",
+                    rank=rank,
+                    likely={"it is the one `offset` before, not after": (rank - 1) % 4},
+                )
