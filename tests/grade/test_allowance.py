@@ -67,7 +67,7 @@ REFUSED = {
         "vars(comm)['_real'].all_reduce(tensor, group)",
     ),
     "all_objects": (
-        "import gc",
+        "import gc\ngc.unfreeze()",
         "[f for f in gc.get_objects() if getattr(f, '__name__', '') == 'ring_all_reduce'"
         " and hasattr(f, '__code__')][0](tensor, group)",
     ),
