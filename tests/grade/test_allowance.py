@@ -68,8 +68,8 @@ REFUSED = {
     ),
     "all_objects": (
         "import gc\ngc.unfreeze()",
-        "[f for f in gc.get_objects() if getattr(f, '__name__', '') == 'ring_all_reduce'"
-        " and hasattr(f, '__code__')][0](tensor, group)",
+        "next(f for f in gc.get_objects() if type(f).__name__ == 'function'"
+        " and f.__name__ == 'ring_all_reduce')(tensor, group)",
     ),
     "mapped": (
         "import sys",
