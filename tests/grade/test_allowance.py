@@ -67,9 +67,9 @@ REFUSED = {
         "vars(comm)['_real'].all_reduce(tensor, group)",
     ),
     "all_objects": (
-        "import gc",
-        "[f for f in gc.get_objects() if getattr(f, '__name__', '') == 'ring_all_reduce'"
-        " and hasattr(f, '__code__')][0](tensor, group)",
+        "import gc\ngc.unfreeze()",
+        "next(f for f in gc.get_objects() if type(f).__name__ == 'function'"
+        " and f.__name__ == 'ring_all_reduce')(tensor, group)",
     ),
     "mapped": (
         "import sys",

@@ -26,25 +26,13 @@ def card_of(grader: Grader, name: str, text: str, folder: Path) -> Card:
     return grader.grade(find(name, PACKAGE.parent), path)
 
 
-# Sums over files in the run's folder, which all ranks share; `CALLS` is what is booked by hand.
-OVER_FILES = """
-import os, threading, time
+# Nothing is sent; `CALLS` is what is booked by hand.
+NOTHING_SENT = """
+import threading
 import torch
 from course_lib.comm import Group
 
 def ring_all_reduce(tensor: torch.Tensor, group: Group, op: str = "sum") -> None:
-    count = ring_all_reduce.count = getattr(ring_all_reduce, "count", -1) + 1
-    torch.save(tensor, f"{count}.{group.index}.new")
-    os.rename(f"{count}.{group.index}.new", f"{count}.{group.index}")
-    parts = []
-    for index in range(group.size):
-        while not os.path.exists(f"{count}.{index}"):
-            time.sleep(0.001)
-        parts.append(torch.load(f"{count}.{index}"))
-    total = parts[0].clone()
-    for part in parts[1:]:
-        total = torch.maximum(total, part) if op == "max" else total + part
-    tensor.copy_(total / group.size if op == "avg" else total)
     CALLS
 
 def by_hand(tensor, group):
@@ -61,7 +49,7 @@ IN_A_THREAD = (
 FORGED = {
     "booked by hand, nothing on the wire": (
         "ring_all_reduce",
-        OVER_FILES.replace("CALLS", IN_A_THREAD),
+        NOTHING_SENT.replace("CALLS", IN_A_THREAD),
         "has a call in its ledger that was never made",
     ),
     "called past the ledger": (
@@ -131,11 +119,11 @@ def test_a_forged_ledger_is_tampering(name: str, grader: Grader, tmp_path: Path)
 
 
 def test_nothing_on_the_wire_is_seen_with_an_empty_ledger(grader: Grader, tmp_path: Path) -> None:
-    """The sum is right, so its checks pass; those of bytes and messages do not."""
-    card = card_of(grader, "ring_all_reduce", OVER_FILES.replace("CALLS", "pass"), tmp_path)
+    """No rank can know the sum without it: they share no file either."""
+    card = card_of(grader, "ring_all_reduce", NOTHING_SENT.replace("CALLS", "pass"), tmp_path)
     assert card.status == "failed", as_text(card)
     lost = {check.check.code for check in card.checks if check.state == "failed"}
-    assert "B" in lost, as_text(card)
+    assert {"B", "E"} <= lost, as_text(card)
 
 
 def test_an_answer_is_in_no_process_group(grader: Grader, tmp_path: Path) -> None:

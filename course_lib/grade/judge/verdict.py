@@ -146,7 +146,7 @@ def of_memory(view: RankView, held: int) -> Fault:
 
 
 def of_disk(ranks: Sequence[RankView], written: int) -> Fault:
-    """Files that grow and grow; the ranks share a folder, so it is not known whose they are."""
+    """Files that grow and grow; ranks may share a folder, so it is not known whose they are."""
     looks = {view.index: view.look for view in ranks}
     return Fault(
         "disk",
