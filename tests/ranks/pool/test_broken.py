@@ -161,7 +161,7 @@ def test_sizes_are_not_blamed_for_a_rank_that_was_killed(pool: Pool) -> None:
 )
 def test_only_a_line_with_its_text_is_named(pool: Pool, waits: str, named: bool) -> None:
     """The number alone, as of a pushed function, does not say of which text."""
-    kill = "threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGKILL)).start()"
+    kill = "threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGKILL)).start()"
     outcome = pool.run_cell(
         f"import os, signal, threading\nif rank == 1:\n    {kill}\n    {waits}\n"
         "else:\n    dist.all_reduce(torch.ones(9))"
