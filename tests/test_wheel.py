@@ -58,7 +58,8 @@ def test_the_wheel_carries_every_file_of_the_library(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }  # fmt: skip
     assert there <= names, sorted(there - names)
-    assert {"course_lib/plan/data/runs.csv", "course_lib/train/slurm.sbatch"} <= names
+    slurm = "course_lib/train/command/other_tools/slurm.sbatch"
+    assert {"course_lib/plan/data/runs.csv", slurm} <= names
     assert not [name for name in names if not name.startswith(("course_lib/", "course_lib-"))]
 
 

@@ -9,8 +9,8 @@ Production runs are started the same way, by a scheduler that starts them again 
 
 A run that cannot work is refused before any process of it talks to another; `--check` does only
 that, and needs no torchrun. On several nodes the same line runs on each, with torchrun's own
-options for where they meet; `slurm.sbatch` beside this file does it under Slurm. With `--resume`, a
-run that was killed goes on from its last checkpoint, also on another mesh.
+options for where they meet; `command/other_tools/slurm.sbatch` does it under Slurm. With
+`--resume`, a run that was killed goes on from its last checkpoint, also on another mesh.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def test_command_refuses(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_slurm_script_asks_for_what_can_work() -> None:
-    text = (ROOT / "course_lib/train/slurm.sbatch").read_text()
+    text = (ROOT / "course_lib/train/command/other_tools/slurm.sbatch").read_text()
     command = text[text.index("-m course_lib.train.run") :].replace("\\\n", " ")
     config, _ = parse(shlex.split(command)[2:])
     nodes = int(text.partition("#SBATCH --nodes=")[2].split()[0])
