@@ -200,7 +200,10 @@ def run_pip(python: str, *words: str) -> None:
     if works(python, "import pip; assert int(pip.__version__.split('.')[0]) >= 25"):
         command += ["--progress-bar", "raw"]
     line = Line(Path(python).parents[1])
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+    calm = {**os.environ, "PYTHONWARNINGS": "ignore"}  # setuptools': a box about editable packages
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, bufsize=1, env=calm
+    ) as process:
         assert process.stdout is not None
         for text in process.stdout:
             line.take(text)

@@ -130,13 +130,16 @@ def test_make_asks_again_only_for_another_build(tmp_path: Path) -> None:
     for name in ("Makefile", "requirements.txt", "constraints.txt", "pyproject.toml"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     (tmp_path / ".venv").mkdir()
-    (tmp_path / ".venv" / "ready").write_text("cpu\n")
+    ready = tmp_path / ".venv" / "ready"
 
-    def told(*words: str) -> str:
+    def told(there: str, *words: str) -> str:
+        ready.write_text(there + "\n")
         done = subprocess.run(
             ["make", "-n", ".venv/ready", *words], cwd=tmp_path, capture_output=True, text=True
         )
         return done.stdout
 
-    assert "install.py" not in told() and "install.py" not in told("TORCH=cpu")
-    assert "install.py --torch cuda" in told("TORCH=cuda")
+    for there in ("auto", "cpu"):
+        assert "install.py" not in told(there)
+        assert "install.py" not in told(there, f"TORCH={there}")
+        assert "install.py --torch cuda" in told(there, "TORCH=cuda")

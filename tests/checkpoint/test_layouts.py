@@ -43,6 +43,7 @@ from course_lib.schedule import one_f_one_b
 from course_lib.trace.memory import LiveMemory
 from course_lib.train import pipeline_stages, tensor_parallel
 from course_lib.train.stage import tied_pair
+from tests.tiers import sampled
 
 ROWS, OPTIONS = 12, {"lr": 0.01, "weight_decay": 0.1}
 
@@ -215,7 +216,7 @@ CHAINS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("chain", sampled(CHAINS, 2))
 def test_training_goes_on_in_another_layout(ranks: Any, tmp_path: Path, chain: str) -> None:
     """A step in each; all that is saved then is as in one process that was never interrupted."""
     kv_heads, tied, hops = CHAINS[chain]

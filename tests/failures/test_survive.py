@@ -23,6 +23,7 @@ from course_lib.failures import (
 )
 from course_lib.ranks import ForkServer
 from course_lib.trace import Refusal
+from tests.tiers import sampled
 
 LIMITS = Limits(silent=1.0, stuck=30.0)
 MANY = int(os.environ.get("COURSE_FAILURES", "0"))
@@ -93,7 +94,7 @@ def test_killed_frozen_and_cut_off_at_once(server: ForkServer) -> None:
     assert 0 < goodput(record.spans(0.01), 6) < 1
 
 
-@pytest.mark.parametrize("way", ["memory", "disk"])
+@pytest.mark.parametrize("way", sampled(["memory", "disk"], 2))
 def test_all_go_back_to_a_checkpoint(server: ForkServer, tmp_path: Path, way: str) -> None:
     plan = Plan(way, every=7, startup=0.1, kept=tmp_path / "kept" if way == "disk" else None)
     faults = [Fault(0.05, "kill", 2, 0.1), Fault(0.8, "kill", 0, 0.1)]

@@ -13,6 +13,7 @@ from course_lib.grade.author.build import starter
 from course_lib.grade.catalog import PACKAGE, Entry, entries, find, read_suite
 from course_lib.grade.grader import Grader
 from course_lib.grade.report import Card, as_text
+from tests.tiers import sampled
 
 ROOT = PACKAGE.parent
 SENTENCE = (
@@ -140,7 +141,7 @@ def grade(doubled: Entry, grader: Grader) -> Callable[[tuple[str, str]], Card]:
     return call
 
 
-@pytest.mark.parametrize("way", REFUSED)
+@pytest.mark.parametrize("way", sampled(REFUSED, 3))
 def test_what_is_not_allowed_is_refused_with_the_sentence_of_the_starter(
     way: str, grade: Callable[[tuple[str, str]], Card]
 ) -> None:
@@ -152,7 +153,7 @@ def test_what_is_not_allowed_is_refused_with_the_sentence_of_the_starter(
     assert SENTENCE in text
 
 
-@pytest.mark.parametrize("way", FINE)
+@pytest.mark.parametrize("way", sampled(FINE, 2))
 def test_what_is_allowed_works(way: str, grade: Callable[[tuple[str, str]], Card]) -> None:
     card = grade(FINE[way])
     assert card.status == "full", as_text(card)

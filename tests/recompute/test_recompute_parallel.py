@@ -18,6 +18,7 @@ from course_lib.recompute.checkpoint import Recompute, checkpoint, checkpoint_mo
 from course_lib.recompute.selective import selective
 from course_lib.trace.memory import LiveMemory
 from course_lib.train import tensor_parallel
+from tests.tiers import sampled
 
 CONFIG = ModelConfig(layers=3, hidden=24, heads=12, kv_heads=12, ffn=31, vocabulary=29, sequence=12)
 
@@ -61,7 +62,7 @@ def both_ways(group: Group, sequence: bool) -> list[Any]:
 
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
-@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("world", sampled([3, 2, 4], 3))
 def test_tensor_parallel_repeats_all_but_the_last_sum(
     ranks: Any, world: int, sequence: bool
 ) -> None:
@@ -152,7 +153,7 @@ def all_kinds(group: Group, wrap: str) -> Any:
 
 
 @pytest.mark.parametrize("wrap", ["FSDP", "FSDP without resharding", "DDP"])
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", sampled([3, 2], 2))
 def test_data_parallel_is_the_same_and_sends_nothing_more(
     ranks: Any, world: int, wrap: str
 ) -> None:

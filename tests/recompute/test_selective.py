@@ -24,6 +24,7 @@ from course_lib.recompute.selective import (
 )
 from course_lib.trace import Refusal
 from course_lib.trace.memory import LiveMemory
+from tests.tiers import sampled
 
 aten = torch.ops.aten
 CONFIG = ModelConfig(layers=2, hidden=32, heads=4, kv_heads=4, ffn=80, vocabulary=64, sequence=64)
@@ -78,7 +79,7 @@ def cost_of(how: Callable[..., Any] | None) -> StepCost:
 
 @pytest.mark.parametrize(
     "policy",
-    [keep_products, lambda op: False, lambda op: op == aten.bmm.default],
+    sampled([keep_products, lambda op: False, lambda op: op == aten.bmm.default], 3),
     ids=["products", "nothing", "scores"],
 )
 def test_training_with_dropout_is_the_same(policy: Any) -> None:

@@ -14,6 +14,7 @@ from course_lib.parallel.tensor.tensor_parallel import HeadCut, own_range
 from course_lib.parallel.tensor.vocab_parallel import vocab_parallel_cross_entropy
 from course_lib.trace.memory import LiveMemory, held_bytes
 from course_lib.train import tensor_parallel
+from tests.tiers import sampled
 
 SIZES = {"layers": 2, "hidden": 24, "heads": 12, "ffn": 31, "vocabulary": 29, "sequence": 12}
 STEPPERS = {
@@ -81,7 +82,7 @@ def part_of(
 
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
-@pytest.mark.parametrize("stepper", ["SGD", "AdamW"])
+@pytest.mark.parametrize("stepper", sampled(["SGD", "AdamW"], 2))
 @pytest.mark.parametrize(
     ("world", "kv_heads", "changes"),
     [(1, 12, {}), (2, 12, {"tied": True}), (3, 6, {"gated": False}), (4, 2, {}), (4, 1, {}),

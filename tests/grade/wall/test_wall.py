@@ -203,11 +203,15 @@ def _said(result: Result) -> str:
 
 
 def cases(*modules: Any) -> Any:
-    """The cases of some modules as parameters."""
-    found = [
-        pytest.param(text, id=name) for module in modules for name, text in module.CASES.items()
-    ]
-    return pytest.mark.parametrize("body", found)
+    """The cases of some modules as parameters, of which every second is quick."""
+    found = [case for module in modules for case in module.CASES.items()]
+    return pytest.mark.parametrize(
+        "body",
+        [
+            pytest.param(text, id=name, marks=[pytest.mark.slow] * (number % 2))
+            for number, (name, text) in enumerate(found)
+        ],
+    )
 
 
 @cases(files, processes, network, information, later)

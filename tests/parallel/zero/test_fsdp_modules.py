@@ -18,6 +18,7 @@ from course_lib.checkpoint import Training, hold_fsdp, resume_training, save_tra
 from course_lib.comm import CommError, Mesh
 from course_lib.parallel import FSDP, Precision, call_as_forward
 from course_lib.trace.ledger import Counted
+from tests.tiers import sampled
 
 WIDTH = 6
 
@@ -372,7 +373,7 @@ def sharded(group: Any, name: str, **options: Any) -> dict[str, torch.Tensor]:
     return {n: t for n, t in wrapped.full_state_dict().items() if not n.endswith("calls")}
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", sampled([3, 2], 2))
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_awkward_modules_are_equal_to_one_process(ranks: Any, world: int, options: Any) -> None:
     def run(group: Any) -> Any:

@@ -15,7 +15,7 @@ from course_lib.ranks import Pool
 from tests.parallel.zoo.random_case import is_right, judge_program, shrink
 from tests.parallel.zoo.random_program import draw
 
-COUNT = int(os.environ.get("COURSE_RANDOM", "80"))
+COUNT = int(os.environ.get("COURSE_RANDOM", "40"))
 FIRST = int(os.environ.get("COURSE_RANDOM_FROM", "0"))
 TOGETHER = 40  # programs in one test
 

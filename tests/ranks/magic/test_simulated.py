@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import sampled
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 kernels = importlib.import_module("kernels")
 
@@ -53,7 +55,7 @@ def at(seconds: float, act: Callable[[], None]) -> Callable[[float], None]:
     return tick
 
 
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("body", sampled(BODIES, 2))
 def test_an_interrupt_gives_the_prompt_back(kernel: Any, body: str) -> None:
     answer = kernel.run(LINE + BODIES[body], timeout=30, tick=at(1.5, kernel.interrupt))
     assert answer.status == "error" and "Interrupted" in answer.text
