@@ -104,7 +104,7 @@ def ours_fsdp(model: Transformer, group: Group, reshard: bool = True) -> Trainer
 
 def torch_fsdp(model: Transformer, group: Group, reshard: bool = True) -> Trainer:
     """FSDP2, wrapped in the same way."""
-    mesh = init_device_mesh("cpu", (group.size,))
+    mesh = init_device_mesh(group.device.type, (group.size,))
     for block in model.blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
     fully_shard(model, mesh=mesh, reshard_after_forward=False)

@@ -211,8 +211,8 @@ class _Block:
         self._needed = [tensor.requires_grad for tensor in tensors]
         for place in self._places:
             self._leaves[place] = None
-        # Never run backwards: the node is only asked for what it has saved.
-        self._kept = _Kept.apply(torch.zeros((), requires_grad=True), *tensors).grad_fn
+        # Never run backwards: its node, which lives as long as it, is asked for what it has saved.
+        self._kept = _Kept.apply(torch.zeros((), requires_grad=True), *tensors)
         self._slots: list[weakref.ref[_Slot]] = []
         self._values: Callable[[], _Values | None] = lambda: None
 
@@ -263,7 +263,7 @@ class _Block:
     def _inputs(self) -> Any:
         """The arguments, cut off from the graph that they came from."""
         leaves = list(self._leaves)
-        saved = self._kept.saved_tensors
+        saved = self._kept.grad_fn.saved_tensors
         for place, tensor, needed in zip(self._places, saved, self._needed, strict=True):
             leaves[place] = tensor.detach().requires_grad_(needed)
         return tree_unflatten(leaves, self._spec)
