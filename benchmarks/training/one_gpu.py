@@ -42,7 +42,7 @@ from course_lib.train.layout import lay_out, make_optimizers
 from course_lib.train.simulated import one_step
 from course_lib.train.step import own_micro_batches, train_step
 
-ROUNDS = 12  # of which the first two warm up
+ROUNDS = 8  # of which the first two warm up
 PRODUCTS = (2048, 4096, 8192)  # rows, columns and terms of a square product
 LINEAR = (8192, 4096, 14336)  # tokens, and the widths of the layer
 CONFIG = ModelConfig(layers=12, hidden=1024, heads=16, kv_heads=16, ffn=2816, sequence=1024)
@@ -178,8 +178,9 @@ def real_step(group: Group, config: RunConfig) -> dict[str, float]:
     found: dict[str, float] = {}
 
     def train() -> None:
+        whole = Transformer(config.model).to(group.device)
         model = lay_out(
-            Transformer(config.model).to(group.device),
+            whole,
             Mesh(group, config.degrees),
             precision=config.precision,
             recompute=config.recompute,

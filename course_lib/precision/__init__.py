@@ -29,6 +29,7 @@ from course_lib.precision.recipes import (
 )
 from course_lib.precision.scaling import Scaled, quantize, quantize_now
 from course_lib.precision.small_blocks import mx_quantize, nvfp4_quantize
+from course_lib.precision.tensor_core import unit_matmul
 
 __all__ = [
     "BF16",
@@ -66,5 +67,6 @@ __all__ = [
     "rotate",
     "round_to",
     "scaled_matmul",
+    "unit_matmul",
     "values",
 ]

@@ -17,6 +17,7 @@ from course_lib.precision import (
     fp8_linear,
     quantize_now,
     round_to,
+    unit_matmul,
 )
 from course_lib.precision.formats import E4M3FN, E5M2
 from course_lib.precision.fp8_matmul import choose_way, scaled_matmul
@@ -57,6 +58,21 @@ def test_the_unit_computes_what_is_emulated(
     assert real.dtype == torch.float32 and real.device == a.data.device
     size = a.dequantize().abs() @ b.dequantize().abs().t()  # of the sums' terms
     assert bool(((real - emulated).abs() <= size * 2**-12).all())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("terms", [32, 256, 4096])
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_sums_of_hopper_bit_for_bit(unit: torch.device, terms: int, fast: bool) -> None:
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("needs a Hopper GPU (H100, H200): others add in another way")
+    a, b = (matrix(16, terms, seed=seed).to(torch.float8_e4m3fn) for seed in (0, 1))
+    one = torch.ones((), device=unit)
+    real = torch._scaled_mm(
+        a.to(unit), b.to(unit).t(), scale_a=one, scale_b=one, out_dtype=torch.float32,
+        use_fast_accum=fast,
+    )  # fmt: skip
+    assert torch.equal(real.cpu(), unit_matmul(a, b, 0 if fast else 128))
 
 
 @pytest.mark.gpu
