@@ -66,7 +66,9 @@ def block_amax(x_RC: torch.Tensor, block: Block) -> torch.Tensor:
     """The largest magnitude in each block, float32; NaN if there is one in it."""
     rows, columns = block
     size_R, size_C = x_RC.shape
-    padded = F.pad(x_RC.detach().abs(), (0, -size_C % columns, 0, -size_R % rows))
+    padded, missing = x_RC.detach().abs(), (0, -size_C % columns, 0, -size_R % rows)
+    if any(missing):  # torch copies a tensor that is padded with nothing
+        padded = F.pad(padded, missing)
     down, across = padded.shape[0] // rows, padded.shape[1] // columns
     return padded.reshape(down, rows, across, columns).amax((1, 3)).float()
 

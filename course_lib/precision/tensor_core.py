@@ -3,7 +3,8 @@
 Notebook: 09 Mixed precision and FP8 (how many bits a sum keeps).
 Source: DeepSeek-AI, "DeepSeek-V3" (2024), section 3.3.2, for the 14 bits and for moving sums to
 float32 after 128 terms; the rest was found by comparing bits with an H200 (tests/gpu/test_fp8.py,
-notebooks/data/fp8_sums_h200.json).
+notebooks/data/fp8_sums_h200.json). Khattak and Mikaitis, "Accurate Models of NVIDIA Tensor Cores"
+(2025), for the units of other GPUs.
 Costs M·N·K products of float64, one by one: it is for looking, not for training.
 The production version is the unit: `torch._scaled_mm`, with `use_fast_accum` as `moved=0` here.
 """
