@@ -6,7 +6,7 @@ from course_lib.train.command.config import RunConfig
 from course_lib.train.command.problems import find_problems
 from course_lib.train.copies import tensor_copies
 from course_lib.train.grad_norm import clip_grad_norm_nd, grad_norm_nd
-from course_lib.train.layout import lay_out, make_optimizers
+from course_lib.train.layout import lay_out, make_optimizers, make_state
 from course_lib.train.loop import Run, rate_at, train
 from course_lib.train.mesh_checkpoint import mesh_training, whole_model
 from course_lib.train.mesh_model import MeshModel
@@ -36,6 +36,7 @@ __all__ = [
     "grad_norm_nd",
     "lay_out",
     "make_optimizers",
+    "make_state",
     "mesh_training",
     "own_micro_batches",
     "pipeline_stages",

@@ -10,7 +10,7 @@ The production version (torchtitan's parallelize.py) reads like this, and compil
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -129,3 +129,19 @@ def make_optimizers(
         return [kind(model.parameters, **options)]
     sharded = Zero1 if model.zero == 1 else Zero2
     return [sharded(held, kind, group, **options) for group, held in model.by_replicas()]
+
+
+def make_state(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """Has each optimizer make its state, for a single step on a simulated cluster.
+
+    In the first step of a run activations are gone before there is any state, so that it holds less
+    than all others. The state comes from an update with gradients of zero, which would let real
+    weights decay.
+    """
+    for optimizer in optimizers:
+        inner = getattr(optimizer, "inner", optimizer)
+        for held in inner.param_groups:
+            for parameter in held["params"]:
+                parameter.grad = torch.zeros_like(parameter)
+        inner.step()
+        inner.zero_grad()

@@ -16,8 +16,8 @@ from course_lib.comm import Group, Mesh
 from course_lib.model import AdamW, Transformer
 from course_lib.trace import Refusal
 from course_lib.train.command.config import RunConfig
-from course_lib.train.layout import lay_out, make_optimizers
-from course_lib.train.step import Optimizers, own_micro_batches, train_step
+from course_lib.train.layout import lay_out, make_optimizers, make_state
+from course_lib.train.step import own_micro_batches, train_step
 
 EQUAL = ("dp", "tp")  # ranks that differ on these axes alone do the same
 
@@ -36,27 +36,12 @@ def one_step(group: Group, config: RunConfig) -> float:
     )
     cap = {"cap": config.bucket_mib << 20} if config.zero in (1, 2) else {}
     optimizers = make_optimizers(model, AdamW, **cap)
-    _make_state(optimizers)
+    make_state(optimizers)
     tokens = torch.zeros(config.batch, config.sequence, dtype=torch.int64)
     begin = group.ledger.clock()
     with group.ledger.span("step 1"):
         train_step(model, own_micro_batches(tokens, tokens, model), optimizers, config.max_norm)
     return group.ledger.clock() - begin
-
-
-def _make_state(optimizers: Optimizers) -> None:
-    """Has each optimizer make its state, by an update of zeros.
-
-    In the first step of a run activations are gone before there is any state; what a GPU must hold
-    is what the second one does.
-    """
-    for optimizer in optimizers:
-        inner = getattr(optimizer, "inner", optimizer)
-        for held in inner.param_groups:
-            for parameter in held["params"]:
-                parameter.grad = torch.zeros_like(parameter)
-        inner.step()
-        inner.zero_grad()
 
 
 def simulated_step(config: RunConfig, cluster: str) -> str:
