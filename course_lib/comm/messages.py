@@ -45,7 +45,7 @@ def isend(
         CommError: `to` is not another member of the group.
     """
     data = wire_view(_from_host(tensor).contiguous())
-    event = _book("send", tensor, _peer(to, group, "send to"), group, step, chunk)
+    event = _book("send", tensor, _peer(to, group, "send to"), group, step, chunk, tag)
     return Work(group.transport.send(data, to, event, tag), group, event)
 
 
@@ -74,7 +74,7 @@ def irecv(
     Raises:
         CommError: `source` is not another member of the group.
     """
-    event = _book("recv", tensor, _peer(source, group, "receive from"), group, step, chunk)
+    event = _book("recv", tensor, _peer(source, group, "receive from"), group, step, chunk, tag)
     if tensor.is_contiguous() and on_host(tensor):
         return Work(group.transport.recv(wire_view(tensor), source, event, tag), group, event)
     buffer = torch.empty(tensor.shape, dtype=tensor.dtype, device=HOST)
@@ -142,7 +142,7 @@ class Stream:
         chunk: int = -1,
         tag: int = 0,
     ) -> None:
-        self._entry = (op, tensor, _peer(peer, group, op), group, step, chunk)
+        self._entry = (op, tensor, _peer(peer, group, op), group, step, chunk, tag)
         self._start = group.transport.send if op == "send" else group.transport.recv
         self._peer, self._tag, self._ledger = peer, tag, group.ledger
         self._left = tensor.nbytes
@@ -192,7 +192,9 @@ def _peer(index: int, group: Group, asked: str) -> int:
     return group.ranks[index]
 
 
-def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chunk: int) -> Event:
+def _book(
+    op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chunk: int, tag: int
+) -> Event:
     count = tensor.numel() * tensor.element_size()
     return book(
         op,
@@ -202,6 +204,7 @@ def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chu
         peer=peer,
         step=step,
         chunk=chunk,
+        tag=tag,
         by_host=not on_host(tensor),
         sent=count if op == "send" else 0,
         received=count if op == "recv" else 0,
