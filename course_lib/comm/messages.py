@@ -24,7 +24,9 @@ from course_lib.comm.work import Work
 from course_lib.trace import Event
 
 
-def isend(tensor: torch.Tensor, to: int, group: Group, *, step: int = -1, chunk: int = -1) -> Work:
+def isend(
+    tensor: torch.Tensor, to: int, group: Group, *, step: int = -1, chunk: int = -1, tag: int = 0
+) -> Work:
     """Starts to send a tensor to one member; the tensor must stay as it is until `wait`.
 
     Args:
@@ -34,6 +36,7 @@ def isend(tensor: torch.Tensor, to: int, group: Group, *, step: int = -1, chunk:
         group: the group.
         step: round of the algorithm that the message belongs to, for the ledger.
         chunk: chunk of the tensor that it carries, for the ledger.
+        tag: messages of one pair with different tags pass each other by.
 
     Returns:
         The work to wait for.
@@ -42,12 +45,18 @@ def isend(tensor: torch.Tensor, to: int, group: Group, *, step: int = -1, chunk:
         CommError: `to` is not another member of the group.
     """
     data = wire_view(_from_host(tensor).contiguous())
-    event = _book("send", tensor, _peer(to, group, "send to"), group, step, chunk)
-    return Work(group.transport.send(data, to, event), group, event)
+    event = _book("send", tensor, _peer(to, group, "send to"), group, step, chunk, tag)
+    return Work(group.transport.send(data, to, event, tag), group, event)
 
 
 def irecv(
-    tensor: torch.Tensor, source: int, group: Group, *, step: int = -1, chunk: int = -1
+    tensor: torch.Tensor,
+    source: int,
+    group: Group,
+    *,
+    step: int = -1,
+    chunk: int = -1,
+    tag: int = 0,
 ) -> Work:
     """Starts to receive into `tensor`; it holds the message after `wait`.
 
@@ -57,6 +66,7 @@ def irecv(
         group: the group.
         step: round of the algorithm that the message belongs to, for the ledger.
         chunk: chunk of the tensor that it carries, for the ledger.
+        tag: that of the message, as in `isend`.
 
     Returns:
         The work to wait for.
@@ -64,11 +74,11 @@ def irecv(
     Raises:
         CommError: `source` is not another member of the group.
     """
-    event = _book("recv", tensor, _peer(source, group, "receive from"), group, step, chunk)
+    event = _book("recv", tensor, _peer(source, group, "receive from"), group, step, chunk, tag)
     if tensor.is_contiguous() and on_host(tensor):
-        return Work(group.transport.recv(wire_view(tensor), source, event), group, event)
+        return Work(group.transport.recv(wire_view(tensor), source, event, tag), group, event)
     buffer = torch.empty(tensor.shape, dtype=tensor.dtype, device=HOST)
-    work = group.transport.recv(wire_view(buffer), source, event)
+    work = group.transport.recv(wire_view(buffer), source, event, tag)
 
     def finish() -> None:
         tensor.copy_(buffer)
@@ -116,6 +126,7 @@ class Stream:
         group: the group.
         step: round of the algorithm that the message belongs to, for the ledger.
         chunk: chunk of the tensor that it carries, for the ledger.
+        tag: of its pieces, as in `isend`.
 
     Raises:
         CommError: `peer` is not another member of the group.
@@ -129,10 +140,11 @@ class Stream:
         group: Group,
         step: int = -1,
         chunk: int = -1,
+        tag: int = 0,
     ) -> None:
-        self._entry = (op, tensor, _peer(peer, group, op), group, step, chunk)
+        self._entry = (op, tensor, _peer(peer, group, op), group, step, chunk, tag)
         self._start = group.transport.send if op == "send" else group.transport.recv
-        self._peer, self._ledger = peer, group.ledger
+        self._peer, self._tag, self._ledger = peer, tag, group.ledger
         self._left = tensor.nbytes
         self._under_way: deque[tuple[Any, torch.Tensor, torch.Tensor]] = deque()
         self._event: Event | None = None
@@ -140,7 +152,7 @@ class Stream:
     def post(self, piece: torch.Tensor) -> None:
         """Starts the next piece: sends it, or receives into it. It must be contiguous."""
         data = piece if on_host(piece) else self._on_host(piece)
-        handle = self._start(wire_view(data), self._peer, self._event)
+        handle = self._start(wire_view(data), self._peer, self._event, self._tag)
         self._under_way.append((handle, data, piece))
         if self._event is None:  # booked while the piece travels
             self._event = _book(*self._entry)
@@ -180,7 +192,9 @@ def _peer(index: int, group: Group, asked: str) -> int:
     return group.ranks[index]
 
 
-def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chunk: int) -> Event:
+def _book(
+    op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chunk: int, tag: int
+) -> Event:
     count = tensor.numel() * tensor.element_size()
     return book(
         op,
@@ -190,6 +204,7 @@ def _book(op: str, tensor: torch.Tensor, peer: int, group: Group, step: int, chu
         peer=peer,
         step=step,
         chunk=chunk,
+        tag=tag,
         by_host=not on_host(tensor),
         sent=count if op == "send" else 0,
         received=count if op == "recv" else 0,

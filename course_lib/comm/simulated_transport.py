@@ -88,14 +88,16 @@ class SimulatedTransport:
         whole = output if op == "all_gather" else input
         return self._fabric.post(post, whole.numel() * whole.element_size(), output, input)
 
-    def send(self, data: torch.Tensor, to: int, event: Event | None = None) -> Handle:
+    def send(self, data: torch.Tensor, to: int, event: Event | None = None, tag: int = 0) -> Handle:
         """See `Transport.send`."""
-        post = self._post("send", data, peer=self._ranks[to])
+        post = self._post("send", data, peer=self._ranks[to], tag=tag)
         return self._fabric.post(post, data.nbytes, data, data)
 
-    def recv(self, data: torch.Tensor, source: int, event: Event | None = None) -> Handle:
+    def recv(
+        self, data: torch.Tensor, source: int, event: Event | None = None, tag: int = 0
+    ) -> Handle:
         """See `Transport.recv`."""
-        post = self._post("recv", data, peer=self._ranks[source])
+        post = self._post("recv", data, peer=self._ranks[source], tag=tag)
         return self._fabric.post(post, data.nbytes, data, data)
 
     def when_done(self, handle: Handle, then: Callable[[float], None]) -> None:

@@ -119,13 +119,15 @@ class TorchTransport:
                 raise ValueError(f"a transport knows no collective {op!r}")
         return work
 
-    def send(self, data: torch.Tensor, to: int, event: Event | None = None) -> Handle:
+    def send(self, data: torch.Tensor, to: int, event: Event | None = None, tag: int = 0) -> Handle:
         """See `Transport.send`."""
-        return self.handle.send([data], to, 0)
+        return self.handle.send([data], to, tag)
 
-    def recv(self, data: torch.Tensor, source: int, event: Event | None = None) -> Handle:
+    def recv(
+        self, data: torch.Tensor, source: int, event: Event | None = None, tag: int = 0
+    ) -> Handle:
         """See `Transport.recv`."""
-        return self.handle.recv([data], source, 0)
+        return self.handle.recv([data], source, tag)
 
     def when_done(self, handle: Handle, then: Callable[[float], None]) -> None:
         """See `Transport.when_done`; gloo's reduce-scatter cannot tell when it has ended."""

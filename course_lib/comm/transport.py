@@ -67,11 +67,16 @@ class Transport(Protocol):
                 if it is the next to be booked.
         """
 
-    def send(self, data: torch.Tensor, to: int, event: Event | None = None) -> Handle:
-        """Starts a message, or a piece of one, to one member; `event` as in `collective`."""
+    def send(self, data: torch.Tensor, to: int, event: Event | None = None, tag: int = 0) -> Handle:
+        """Starts a message, or a piece of one, to one member; `event` as in `collective`.
 
-    def recv(self, data: torch.Tensor, source: int, event: Event | None = None) -> Handle:
-        """Starts to receive a message, or a piece of one, from one member; `event` as above."""
+        Messages of one pair with different tags pass each other by, where the network can.
+        """
+
+    def recv(
+        self, data: torch.Tensor, source: int, event: Event | None = None, tag: int = 0
+    ) -> Handle:
+        """Starts to receive a message, or a piece of one, from one member; the rest as above."""
 
     def when_done(self, handle: Handle, then: Callable[[float], None]) -> None:
         """Calls `then` with the time at which a call has ended, where the network can tell.

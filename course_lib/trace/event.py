@@ -44,6 +44,7 @@ class Event:
         algorithm: `ring`, `tree`, ... if built from messages; "" for the backend's own.
         step: for a message, which round of the algorithm it belongs to; -1 if none.
         chunk: for a message, which chunk of the tensor it carries; -1 if none.
+        tag: messages of one pair with different tags pass each other by.
         parent: number of the collective that this message belongs to; -1 if none.
         by_host: a GPU's tensor went through the host's memory and network, since the group's
             backend could not move it from GPU to GPU.
@@ -70,6 +71,7 @@ class Event:
     algorithm: str = ""
     step: int = -1
     chunk: int = -1
+    tag: int = 0
     parent: int = -1
     arrived: float | None = None
     waited: float | None = None

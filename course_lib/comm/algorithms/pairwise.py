@@ -57,14 +57,14 @@ def pairwise_reduce_scatter(
 
     Args:
         output: 1/N of the input's elements, contiguous; undefined until `wait`.
-        input: contiguous, the same shape on every member; must stay as it is until `wait`. Sums are
-            computed in the dtype of `output`, which may be wider.
+        input: contiguous, the same shape on every member; must stay as it is until `wait`, but the
+            caller need not keep it. Sums are computed in the dtype of `output`, which may be wider.
         group: the group.
         op: `sum` or `avg`.
 
     Returns:
-        The work; (N-1)/N·S bytes sent by each rank, S the bytes of `input`, which are also held as
-        a receive buffer until `wait`.
+        The work; (N-1)/N·S bytes sent by each rank, S the bytes of `input`. As many are held twice
+        until `wait`: what is sent and what comes, without the own part, which does not travel.
 
     Raises:
         CommError: the sizes do not fit.
@@ -92,14 +92,22 @@ def pairwise_reduce_scatter(
         by_host=by_host(input, group),
         tensors=(input, output),
     )
-    data = carried(input, group).view(group.size, -1)
+    me, rows = group.index, carried(input, group).view(group.size, -1)
+    output.view(-1).copy_(rows[me])
+    data = torch.cat([rows[:me], rows[me + 1 :]])
     parts = torch.empty_like(data)  # not `data` itself, which is under way to the others
+    sizes = [int(member != me) for member in range(group.size)]
     handle = group.transport.collective(
-        "all_to_all", wire_view(parts), wire_view(data), event=event
+        "all_to_all", wire_view(parts), wire_view(data), sizes=(sizes, sizes), event=event
     )
 
     def finish() -> None:
-        torch.sum(parts.to(output.device), 0, dtype=output.dtype, out=output.view(-1))
+        here = output.view(-1)
+        first, *others = [*parts[:me].to(output.device), here, *parts[me:].to(output.device)]
+        total = first.to(output.dtype)
+        for part in others:
+            total += part
+        here.copy_(total)
         if op == "avg":
             output.div_(group.size)
 

@@ -29,6 +29,10 @@ from course_lib.comm.algorithms.assembly import (
 from course_lib.comm.group import Group
 from course_lib.comm.messages import Stream
 
+# Members that call different collectives wait for each other, and the autopsy says so: a chunk that
+# is to be kept is never added, and the other way round.
+TAGS = {True: 2, False: 3}  # by whether a step reduces
+
 
 class Step(NamedTuple):
     """What one member does in one step of the ring.
@@ -138,12 +142,12 @@ def _go_round(row: torch.Tensor, steps: list[Step], group: Group, op: str = "sum
         for piece in cut(chunks[step.incoming])
     ]
     going = [
-        Stream("send", chunks[out], group.next, group, number, out)
-        for number, (out, _, _) in enumerate(steps)
+        Stream("send", chunks[out], group.next, group, number, out, TAGS[reduces])
+        for number, (out, _, reduces) in enumerate(steps)
     ]
     coming = [
-        Stream("recv", chunks[into], group.previous, group, number, into)
-        for number, (_, into, _) in enumerate(steps)
+        Stream("recv", chunks[into], group.previous, group, number, into, TAGS[reduces])
+        for number, (_, into, reduces) in enumerate(steps)
     ]
     largest = max((hop.piece.numel() for hop in hops if hop.reduces), default=0)
     buffers = row.new_empty(AHEAD, largest)

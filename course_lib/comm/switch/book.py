@@ -39,7 +39,7 @@ def booked(ask: Ask, meeting: Meeting, now: float) -> Booked:
     event = Event(
         post.rank, ask.event, post.op, post.axis, group, meeting.seq, payload, sent, received, now,
         shape=(post.numel,), dtype=post.dtype, item=post.item, peer=peer,
-        reduction=post.reduction, via=f"switch {post.group}",
+        reduction=post.reduction, via=f"switch {post.group}", tag=post.tag,
     )  # fmt: skip
     return Booked(event, ask.known, ask.line)
 

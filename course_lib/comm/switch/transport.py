@@ -67,14 +67,16 @@ class SwitchTransport:
             fields["given"] = _elements(input, given, len(self.ranks))
         return self._post(op, input, input if op in IN_PLACE else output, event, **fields)
 
-    def send(self, data: torch.Tensor, to: int, event: Event | None = None) -> Handle:
+    def send(self, data: torch.Tensor, to: int, event: Event | None = None, tag: int = 0) -> Handle:
         """See `Transport.send`."""
-        return self._post("send", data, None, event, peer=self.ranks[to])
+        return self._post("send", data, None, event, peer=self.ranks[to], tag=tag)
 
-    def recv(self, data: torch.Tensor, source: int, event: Event | None = None) -> Handle:
+    def recv(
+        self, data: torch.Tensor, source: int, event: Event | None = None, tag: int = 0
+    ) -> Handle:
         """See `Transport.recv`."""
         nothing = data.new_empty(0)
-        return self._post("recv", nothing, data, event, peer=self.ranks[source])
+        return self._post("recv", nothing, data, event, peer=self.ranks[source], tag=tag)
 
     def _post(
         self,

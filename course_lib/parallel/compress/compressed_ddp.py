@@ -36,6 +36,5 @@ class CompressedDDP(NaiveDDP):
         self.reducer = reducer
 
     def _average(self, gradients: Sequence[torch.Tensor]) -> None:
-        self._launched += 1
         for gradient, mean in zip(gradients, self.reducer.mean(gradients, self.group), strict=True):
             gradient.copy_(mean)

@@ -54,12 +54,11 @@ class NaiveDDP(Replica):
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)
         self._average(gradients)
-        self._unfinished, self._launched = False, 0
+        self._unfinished = False
         self._guard.clear()
 
     def _average(self, gradients: Sequence[torch.Tensor]) -> None:
         for gradient in gradients:
-            self._launched += 1
             all_reduce(gradient, self.group, "avg")
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
@@ -99,7 +98,6 @@ class _AfterBackward(Replica):
             work.wait()
             self.group.ledger.mark(f"arrived {number}")
         self._under_way.clear()
-        self._launched = 0
 
     def _forget_step(self) -> None:
         super()._forget_step()
@@ -111,7 +109,6 @@ class _AfterBackward(Replica):
         names = ", ".join(self._names[p] for p in parameters)
         self.group.ledger.mark(f"launch {len(self._under_way)}: {names}")
         self._under_way.append(all_reduce(gradient, self.group, op, async_op=True))
-        self._launched += 1
 
     def _ready(self, parameter: nn.Parameter) -> None:
         """A gradient is complete."""

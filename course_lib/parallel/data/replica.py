@@ -19,7 +19,7 @@ from torch import nn
 
 from course_lib.comm import Group, broadcast
 from course_lib.parallel.data.ddp_guard import ReplicaGuard, refuse_unlike, refused_pickle
-from course_lib.parallel.data.failed_step import meet_after_failure
+from course_lib.parallel.failed_step import Together
 from course_lib.parallel.guard import at_backward, weakly
 from course_lib.parallel.one_wrapper import claim, refuse_second
 from course_lib.parallel.shared_memory import distinct
@@ -51,12 +51,12 @@ class Replica(nn.Module):
         self._synchronises = True
         self._unfinished = False  # a forward, or a backward that synchronises, has not ended
         self._in_backward = False  # a gradient of such a backward has come
-        self._launched = 0  # all-reduces of the backward that goes on
         skipped = set(skip)
         self._names = {p: name for name, p in module.named_parameters() if p not in skipped}
         refuse_unlike(f"{type(self).__name__} of a {type(module).__name__}", module, self._names)
         for tensor in [*self._names, *module.buffers()]:
             broadcast(distinct(tensor), 0, group)
+        self._together = Together(group)
         self._watch()
         self.register_load_state_dict_pre_hook(_as_module)
 
@@ -117,8 +117,8 @@ class Replica(nn.Module):
 
     def _forget_step(self) -> None:
         """The step before failed: if it did so on all ranks alike, its gradients are dropped."""
-        meet_after_failure(self._launched, self.group)
-        self._in_backward, self._launched = False, 0
+        self._together.meet()
+        self._in_backward = False
         for parameter in self._trained():
             parameter.grad = None
         self._guard.clear()

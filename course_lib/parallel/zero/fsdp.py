@@ -23,6 +23,7 @@ from torch import nn
 
 from course_lib.comm import Group
 from course_lib.parallel.data.unused import agree_used
+from course_lib.parallel.failed_step import Together
 from course_lib.parallel.guard import weakly
 from course_lib.parallel.tensors import find_tensors
 from course_lib.parallel.zero.precision import Precision
@@ -103,6 +104,7 @@ class FSDP(ShardedModule):
         self._callback: Callable[[], object] = lambda: None  # autograd's, while it has one
         self.finish_units(self._make_units(list(units)))
         self._root = self.units[-1]
+        self._together = [Together(g) for g in (group, replicas) if g is not None]
 
     def _make_units(self, modules: list[nn.Module]) -> list[Unit]:
         """The inner units, in the order in which they stand in the model, and the root, last."""
@@ -273,7 +275,8 @@ class FSDP(ShardedModule):
     def _recover(self) -> None:
         """After a forward or backward that raised: goes on, if it has raised alike on all ranks."""
         if self.unfinished:
-            self._guard.agree_on_failure(self.unfinished, self.replicas)
+            for together in self._together:
+                together.meet()
             for unit in self.units:
                 unit.reset()
             self.unfinished = ""

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from course_lib.parallel.failed_step import Together
 from course_lib.parallel.guard import weakly
 from course_lib.parallel.zero.guard import taken_gradient, unfinished_backward
 from course_lib.parallel.zero.zero1 import ShardedOptimizer
@@ -43,6 +44,7 @@ class Zero2(ShardedOptimizer):
         self._bucket_of: dict[nn.Parameter, ShardedBucket] = {}
         self._backward: Callable[[], Any] = lambda: None  # alive while autograd holds its end
         super().__init__(*args, **options)
+        self._together = Together(self.group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters, as for any optimizer; makes their shard, and watches their gradients."""
@@ -69,9 +71,12 @@ class Zero2(ShardedOptimizer):
         if not self._waiting[bucket]:
             self._reduce_complete()
 
-    def _refuse_unfinished(self) -> None:
+    def _has_raised(self) -> bool:
         """A backward that raises never comes to its end, and autograd forgets what was to be."""
-        if self._waiting and self._backward() is None:
+        return bool(self._waiting) and self._backward() is None
+
+    def _refuse_unfinished(self) -> None:
+        if self._has_raised():
             raise unfinished_backward(len(self._waiting), self.group.rank)
 
     def _reduce_complete(self) -> None:
@@ -94,5 +99,7 @@ class Zero2(ShardedOptimizer):
         self._refuse_missing([p for p in self._trained() if p not in self._used])
 
     def _drop_gradients(self) -> None:
-        self._waiting = {}  # of a backward that was interrupted
+        if self._has_raised():
+            self._together.meet()
+        self._waiting = {}
         super()._drop_gradients()

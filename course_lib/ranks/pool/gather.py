@@ -197,7 +197,7 @@ class Gathering:
 
     def _last_words(self, index: int, message: dict[str, Any]) -> None:
         """A library has aborted a rank: where it was, and its last calls."""
-        self.seen[index] = message["where"]
+        self.seen[index] = {**message["where"], "state": "running"}  # its end is not told yet
         log = FlightLog.from_dict(message["flight"])
         log.state = "killed"
         self.outcome.flight_logs.append(log)

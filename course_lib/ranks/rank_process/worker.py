@@ -298,6 +298,7 @@ class Worker:
 
     def _reply_error(self, error: BaseException) -> None:
         self._flush()
+        self.witness.look()  # what has failed is over: the next call is compared without it
         interrupted = isinstance(error, KeyboardInterrupt)
         self._reply(
             "interrupted" if interrupted else "raised", seq=where.calls_made(),

@@ -162,13 +162,13 @@ def find_disagreement(
 
 # --- which calls belong together, and which fit --------------------------------------------------
 def _channel(event: Event) -> str | None:
-    """What calls are counted in: messages one way, or one group's calls of one algorithm.
+    """What calls are counted in: messages of one tag one way, or a group's calls of one algorithm.
 
     A collective of the backend and one that is built from messages pass each other by.
     """
     if event.op in MESSAGES:
         ends = (event.rank, event.peer) if event.op == "send" else (event.peer, event.rank)
-        return f"{event.via}|{ends[0]}>{ends[1]}"
+        return f"{event.via}|{event.tag}|{ends[0]}>{ends[1]}"
     if event.parent >= 0:
         return None
     return f"{event.via}|{event.algorithm}|{','.join(map(str, event.group))}"

@@ -144,9 +144,18 @@ def batches_that_are_waited_for_late(group: Group) -> None:
         work.wait()
 
 
+def messages_that_pass_each_other(group: Group) -> None:
+    if group.rank == 0:
+        works = [comm.isend(torch.ones(2 + tag), 1, group, tag=tag) for tag in (0, 1)]
+    elif group.rank == 1:
+        works = [comm.irecv(torch.empty(2 + tag), 0, group, tag=tag) for tag in (1, 0)]
+    for work in works if group.rank < 2 else []:
+        work.wait()
+
+
 RIGHT = [
     uneven_parts, other_groups_in_another_order, built_and_the_backends_own, flat_and_in_rows,
-    parts_that_do_other_things, batches_that_are_waited_for_late,
+    parts_that_do_other_things, batches_that_are_waited_for_late, messages_that_pass_each_other,
 ]  # fmt: skip
 
 
@@ -174,6 +183,17 @@ def test_a_message_may_be_taken_in_a_later_cell(server: ForkServer) -> None:
         assert [pool.run_cell(cell).verdict for cell in cells] == ["", "", ""]
         last = "comm.send(torch.ones(2), 1, group) if rank == 0 else comm.recv(a.int(), 0, group)"
         assert pool.run_cell(last).verdict == "mismatch"
+
+
+def test_what_has_failed_is_not_compared_with_a_later_cell(server: ForkServer) -> None:
+    with Pool(2, server) as pool:
+        failing = (
+            "again = group.split([[0, 1]], 'again')\n"
+            "work = comm.isend(torch.ones(2), 1, again) if rank == 0 else "
+            "comm.irecv(torch.ones(3), 0, again, tag=1)\n1 / 0"
+        )
+        assert pool.run_cell(failing).verdict == "raised"
+        assert pool.run_cell("2").verdict == ""
 
 
 def test_a_rank_that_is_left_out_is_not_accused(server: ForkServer) -> None:

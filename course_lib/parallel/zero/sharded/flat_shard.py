@@ -73,7 +73,7 @@ class FlatShard:
         self._views = self.layout.views(self._full)
         self.unsynchronised = False
         self._kept: dict[nn.Parameter, torch.Tensor] = {}
-        self._reducing: tuple[torch.Tensor, torch.Tensor, Work] | None = None
+        self._reducing: tuple[torch.Tensor, int, Work] | None = None
         self._places: list[int] = []  # where the pieces lie in memory
         self._whole_versions: list[int] = []  # what autograd has kept of whole parameters
         self._cut_versions: list[int] = []
@@ -199,17 +199,18 @@ class FlatShard:
         self.unsynchronised = False
         self.group.ledger.add_memory("gradients", full.nbytes)
         mine = torch.empty_like(self.shard)
-        self._reducing = mine, full, pairwise_reduce_scatter(mine, full, self.group, "avg")
+        work = pairwise_reduce_scatter(mine, full, self.group, "avg")
+        self._reducing = mine, full.nbytes, work
 
     def finish_reduce(self) -> None:
         """Waits for the averages and adds them to the gradients of this rank's pieces."""
         if self._reducing is None:
             return
-        mine, full, work = self._reducing
+        mine, held, work = self._reducing
         self._reducing = None
         work.wait()
         self._kept_aside = False
-        self.group.ledger.add_memory("gradients", -full.nbytes)
+        self.group.ledger.add_memory("gradients", -held)
         if self.replicas is not None:
             all_reduce(mine, self.replicas, "avg")
         for number, parameter in enumerate(self.parameters):
@@ -238,10 +239,10 @@ class FlatShard:
     def drop_reduce(self) -> None:
         """Waits for averages that nobody wants any more."""
         if self._reducing is not None:
-            _, full, work = self._reducing
+            _, held, work = self._reducing
             self._reducing = None
             work.wait()
-            self.group.ledger.add_memory("gradients", -full.nbytes)
+            self.group.ledger.add_memory("gradients", -held)
 
     def forget(self, parameter: nn.Parameter) -> None:
         """Takes back the zeros that the last reduce gave a parameter which no rank has used."""

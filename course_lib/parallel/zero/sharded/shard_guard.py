@@ -2,8 +2,7 @@
 
 Notebook: 04 ZeRO (FSDPUnit).
 Source: the documentation of torch's FSDP (an optimizer is built after the wrapping).
-Costs a look at the units for each step; no communication, but for one number a rank after a
-failure.
+Costs a look at the units for each step; no communication.
 The production version (FSDP2) makes parameters DTensors, which know of what they are pieces.
 """
 
@@ -18,14 +17,13 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from course_lib.comm import CommError, Group, all_gather
+from course_lib.comm import CommError, Group
 from course_lib.parallel.clip_guard import BY_ANY_NORM, refuse_clipping
 from course_lib.parallel.guard import guard_steps, refuse_missing
 from course_lib.parallel.one_wrapper import refuse_strangers
 from course_lib.parallel.optimizer_probe import refuse_whole_tensor
 from course_lib.parallel.scaler_guard import refuse_scaler
 from course_lib.parallel.zero.sharded.unit import State, Unit
-from course_lib.trace.ledger import Counted
 
 
 class UncopiedHook:
@@ -206,29 +204,6 @@ class ShardGuard:
                 f"{len(wrong)} parameters that are missing or of another shape: {wrong[:3]}",
                 "the state must be of the same module, as full_state_dict gives it",
             )
-
-    def agree_on_failure(self, what: str, replicas: Group | None) -> None:
-        """After a forward or backward that raised: goes on only if all ranks stand alike.
-
-        A rank that has begun fewer collectives than another would take the other's old ones for
-        its new ones. Collective: one number from each rank.
-
-        Raises:
-            CommError: some ranks have begun more collectives than others.
-        """
-        for group in (self._group, replicas):
-            if group is None:
-                continue
-            begun = group.ledger.counts.get(Counted(group.ranks, "collective", -1), 0)
-            mine = torch.tensor([begun], device=group.device)
-            counts = mine.new_empty(group.size)
-            all_gather(counts, mine, group)
-            if (counts != begun).any():
-                raise CommError(
-                    f"FSDP after a {what} that raised on rank {self._rank}",
-                    f"{counts.tolist()} collectives begun by {group}",
-                    "ranks that failed at different places cannot meet again: make the model again",
-                )
 
     def _check_step(self, optimizer: Optimizer, touched: list[nn.Parameter]) -> None:
         asked = f"an optimizer's step on rank {self._rank}"
