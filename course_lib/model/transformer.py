@@ -11,6 +11,7 @@ Shapes: B batch, T sequence, D hidden, H query heads, K key-value heads, C head 
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable
 
@@ -18,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_lib.model.config import ModelConfig
+from course_lib.model.config import ModelConfig, RopeScaling
 from course_lib.model.feed_forward import FeedForward
 from course_lib.model.moe import MoE
 from course_lib.trace import Refusal
@@ -54,8 +55,18 @@ def rotary(config: ModelConfig, positions_T: torch.Tensor) -> tuple[torch.Tensor
     """
     half = config.head_width // 2
     steps = torch.arange(half, dtype=torch.float64, device=positions_T.device) / half
-    angles = positions_T.double()[:, None] * config.rope_base**-steps
+    turns = config.rope_base**-steps
+    if config.rope_scaling is not None:
+        turns = _slower(turns, config.rope_scaling)
+    angles = positions_T.double()[:, None] * turns
     return angles.cos(), angles.sin()
+
+
+def _slower(turns: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
+    """The angles of one position, with the longest wavelengths made longer by `factor`."""
+    waves = scaling.original * turns / (2 * math.pi)  # of each, in the first training's T
+    kept = ((waves - scaling.low) / (scaling.high - scaling.low)).clamp(0, 1)
+    return turns * (kept + (1 - kept) / scaling.factor)
 
 
 def rotate(x_BTHC: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -78,7 +89,7 @@ class Attention(nn.Module):
     """Causal self-attention with rotary positions and grouped key-value heads.
 
     Args:
-        config: D, H, K.
+        config: D, H, K, and what there is besides.
 
     Attributes:
         attend: queries [B, H, T, C], keys and values [B, K, T, C] to [B, H, T, C]; may be replaced
@@ -89,19 +100,26 @@ class Attention(nn.Module):
         super().__init__()
         self.config = config
         self.attend: Callable[..., torch.Tensor] = causal_attention
-        inner = config.kv_heads * config.head_width
-        self.query = nn.Linear(config.hidden, config.hidden, bias=False)
-        self.key = nn.Linear(config.hidden, inner, bias=False)
-        self.value = nn.Linear(config.hidden, inner, bias=False)
-        self.output = nn.Linear(config.hidden, config.hidden, bias=False)
+        width, bias = config.head_width, config.qkv_bias
+        inner, outer = config.kv_heads * width, config.heads * width
+        self.query = nn.Linear(config.hidden, outer, bias=bias)
+        self.key = nn.Linear(config.hidden, inner, bias=bias)
+        self.value = nn.Linear(config.hidden, inner, bias=bias)
+        self.output = nn.Linear(outer, config.hidden, bias=False)
+        self.query_norm, self.key_norm = (
+            RMSNorm(width, config.norm_epsilon) if config.qk_norm else None for _ in range(2)
+        )
 
     def forward(self, x_BTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """[B, T, D] to the same; head counts come from the weights, which may be a part of them."""
         batch, length, _ = x_BTD.shape
         split = (batch, length, -1, self.config.head_width)
-        q_BTHC = rotate(self.query(x_BTD).view(split), cos, sin)
-        k_BTKC = rotate(self.key(x_BTD).view(split), cos, sin)
-        v_BTKC = self.value(x_BTD).view(split)
+        q_BTHC, k_BTKC, v_BTKC = (
+            project(x_BTD).view(split) for project in (self.query, self.key, self.value)
+        )
+        if self.query_norm is not None and self.key_norm is not None:
+            q_BTHC, k_BTKC = self.query_norm(q_BTHC), self.key_norm(k_BTKC)
+        q_BTHC, k_BTKC = rotate(q_BTHC, cos, sin), rotate(k_BTKC, cos, sin)
         out_BHTC = self.attend(*(t.transpose(1, 2) for t in (q_BTHC, k_BTKC, v_BTKC)))
         return self.output(out_BHTC.transpose(1, 2).reshape(batch, length, -1))
 
@@ -149,9 +167,11 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def reset(self, seed: int) -> None:
-        """Gives every matrix its initial values: normal, 0.02, output matrices / √(2L)."""
+        """Initial values: matrices normal, 0.02, output matrices / √(2L); no bias yet."""
         for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
+            if name.endswith(".bias"):
+                parameter.zero_()
+            elif parameter.dim() == 2:
                 generator = torch.Generator().manual_seed(seed * 7919 + zlib.crc32(name.encode()))
                 deep = name.endswith(("attention.output.weight", ".down.weight"))
                 scale = 0.02 / (2 * self.config.layers) ** 0.5 if deep else 0.02
