@@ -115,7 +115,7 @@ class Coordinator:
     def strike(self) -> None:
         """Faults that are due, and the end of those that are over.
 
-        A fault waits while its rank is away already, or if it would take the last healthy rank.
+        A fault waits while its rank is away already, or if it would take the last weights.
         """
         now = self.now()
         for seat in self.room.seats:
@@ -124,11 +124,16 @@ class Coordinator:
                 self.note(seat.rank, "over")
         for fault in [f for f in self.faults if f.time <= now]:
             seat = self.room.seats[fault.rank]
-            healthy = [r for r in self.present if not self._fault(r) and r != fault.rank]
-            if seat.ready and seat.fault is None and healthy and self.back_at is None:
+            others = [each for each in self.room.seats if each is not seat]
+            kept = any(each.rank in self.present and self._has_weights(each) for each in others)
+            if seat.ready and seat.fault is None and kept and self.back_at is None:
                 self.faults.remove(fault)
                 self.room.strike(fault, now)
                 self.note(fault.rank, fault.kind)
+
+    def _has_weights(self, seat: Seat) -> bool:
+        """A process that has just taken a lost one's seat has none yet."""
+        return seat.ready and seat.fault is None and seat.step is not None
 
     def take(self, seat: Seat, message: dict[str, Any]) -> None:
         """One word of one rank.

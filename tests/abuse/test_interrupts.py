@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import queue
 import random
 import sys
 import threading
@@ -100,7 +101,12 @@ def from_outside(kernel: Any, cell: str, moment: float) -> Any:
 
     exact = threading.Timer(moment, press, [moment + 0.001])
     exact.start()
-    answer = kernel.run(cell, moment + AGAIN * LOAD, press)
+    try:
+        answer = kernel.run(cell, moment + AGAIN * LOAD, press)
+    except (
+        queue.Empty
+    ):  # it fell into ipykernel's own sending: the cell has ended, its reply is lost
+        answer = kernels.Answer("lost")
     exact.join()  # between two cells, if this one was over before
     return answer
 
@@ -131,7 +137,7 @@ def test_the_next_cell_can_always_be_used() -> None:
             assert after.status == "ok" and "ranks 0–2 │ sum 3" in after.text, (
                 f"{about}, seed {SEED}\n{answer.text}\n---\n{after.text}"
             )
-            seen[f"{name} {way.__name__}"] += 1
+            seen[f"{name} {way.__name__} {answer.status}"] += 1
         assert open_files(kernel) - before < 8, "files stay open"
     finally:
         print(f"{seen.total()} interrupts were well: {dict(seen)}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -22,6 +23,8 @@ from course_lib.failures import (
     random_faults,
     survive,
 )
+from course_lib.failures.coordinator import Coordinator
+from course_lib.failures.room import Room, Seat
 from course_lib.ranks import ForkServer
 from course_lib.trace import Refusal
 from tests.tiers import sampled
@@ -116,6 +119,21 @@ def test_one_rank_is_enough_and_thirteen_are_too_many(server: ForkServer) -> Non
     check(survive(Slow, 1, 5, server=server), server, 5)
     with pytest.raises(Refusal, match="1 to 12 ranks"):
         survive(Slow, 13, 1, server=server)
+
+
+def test_the_last_weights_are_not_taken() -> None:
+    """The others' processes are new: they have not begun, or have no weights yet."""
+    seats, struck = [Seat(rank) for rank in range(3)], list[Fault]()
+    room = SimpleNamespace(seats=seats, strike=lambda fault, now: struck.append(fault))
+    job = Coordinator(cast(Room, room), 9, [Fault(0.0, "kill", 0, 1.0)], LIMITS, Plan())
+    job.present = {0, 1, 2}
+    seats[0].ready, seats[0].step = True, 5
+    seats[1].ready = True
+    job.strike()
+    assert not struck
+    seats[1].step = 5
+    job.strike()
+    assert [fault.rank for fault in struck] == [0]
 
 
 @pytest.mark.skipif(not MANY, reason="set COURSE_FAILURES to a number of failures, such as 500")
