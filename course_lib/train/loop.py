@@ -37,6 +37,7 @@ from course_lib.train.command.folder import (
     TRACE,
     open_folder,
     recording_folder,
+    write_config,
 )
 from course_lib.train.command.other_tools.hugging_face import load_weights
 from course_lib.train.command.report import Reporter
@@ -170,6 +171,7 @@ def train(config: RunConfig, group: Group, *, bar: bool | None = None) -> list[d
     with open_folder(config, group):
         run = Run(config, group)
         start = _begin(run)
+        write_config(config, group)
         report = Reporter(run.model, run.optimizers, config, start, bar)
         saver = _saver(config, group)
         rows = []

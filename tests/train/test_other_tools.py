@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -172,6 +173,9 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     deep.write_text("[" * 100_000)
     with pytest.raises(Refusal, match="JSON object"):
         read_model(deep, 64, 256)
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(Refusal, match="a pipe"):
+        read_model(tmp_path / "pipe.json", 64, 256)
     for path in (tmp_path / "none.json", tmp_path, Path("x" * 300)):
         with pytest.raises(Refusal, match="--model takes a file of JSON"):
             read_model(path, 64, 256)

@@ -181,7 +181,9 @@ def test_refuses_to_mix_runs(ranks: Any, tmp_path: Path) -> None:
     assert again[0] == again[1] and "checkpoints of another, up to step 2" in again[0]
     other = ranks(said, 2, replace(config, resume=True, batch=16))[0]
     assert "another seed or batch" in other and other.count("asked:") == 1
+    kept = read_config(tmp_path)
     assert "64" in ranks(said, 2, replace(config, resume=True, hidden=64))[0]
+    assert read_config(tmp_path) == kept, "a start that is refused changes nothing"
     assert "a world of 2 ranks" in ranks(said, 2, replace(config, dp=4))[0]
 
 

@@ -49,6 +49,9 @@ def read_model(path: Path, sequence: int, vocabulary: int) -> ModelConfig:
 def _read(path: Path) -> dict[str, Any]:
     try:
         file = path / "config.json" if path.is_dir() else path
+        if file.is_fifo():
+            why = "every rank reads it: give a file, or a folder with a config.json"
+            raise Refusal(f"the model in {path}", "a pipe", why)
         found = json.loads(file.read_bytes())
     except OSError as error:
         why = "--model takes a file of JSON, or a folder with a config.json"
