@@ -207,7 +207,9 @@ class Coordinator:
         found = quorum(self.members, self.heartbeats(), time.monotonic(), self.limits)
         if found is None:
             if time.monotonic() - self.quiet > PATIENCE:
-                raise RuntimeError(f"no quorum of {self.members} for {PATIENCE:g} s")
+                raise RuntimeError(
+                    f"no quorum of {self.members} for {PATIENCE:g} s: {self._standing()}"
+                )
             return
         self.quiet = time.monotonic()
         self._send_away(found)
@@ -219,6 +221,16 @@ class Coordinator:
         self.attempt = Attempt(self.record.attempts, found.members, batches)
         self._send_step(found, self.attempt)
         self.counts = False
+
+    def _standing(self) -> str:
+        """What is known of each rank, for an error."""
+        now = time.monotonic()
+        return "; ".join(
+            f"rank {seat.rank} {seat.fault.kind if seat.fault else 'without a fault'}, "
+            f"{'ready' if seat.ready else 'not ready'}, step {seat.step}, "
+            f"silent for {now - seat.heard:.1f} s"
+            for seat in self.room.seats
+        )
 
     def _send_away(self, found: Quorum) -> None:
         """Who is no longer in the quorum gives its batch back, and must ask for a state."""
