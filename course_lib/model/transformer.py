@@ -77,12 +77,35 @@ def rotate(x_BTHC: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.
 
 
 def causal_attention(
-    q_BHTC: torch.Tensor, k_BKTC: torch.Tensor, v_BKTC: torch.Tensor
+    q_BHTC: torch.Tensor,
+    k_BKTC: torch.Tensor,
+    v_BKTC: torch.Tensor,
+    seen_BTT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Each token's mean of the values up to its own; K heads are repeated for H. [B, H, T, C]."""
+    """Each token's mean of the values up to its own; K heads are repeated for H. [B, H, T, C].
+
+    Args:
+        q_BHTC: queries.
+        k_BKTC: keys.
+        v_BKTC: values.
+        seen_BTT: whether the token of a row sees that of a column; all before it and itself if
+            None.
+    """
     groups = q_BHTC.shape[1] // k_BKTC.shape[1]
     k_BHTC, v_BHTC = (t.repeat_interleave(groups, 1) for t in (k_BKTC, v_BKTC))
-    return F.scaled_dot_product_attention(q_BHTC, k_BHTC, v_BHTC, is_causal=True)
+    if seen_BTT is None:
+        return F.scaled_dot_product_attention(q_BHTC, k_BHTC, v_BHTC, is_causal=True)
+    return F.scaled_dot_product_attention(q_BHTC, k_BHTC, v_BHTC, attn_mask=seen_BTT[:, None])
+
+
+def seen_in_documents(begins_BT: torch.Tensor) -> torch.Tensor:
+    """Which tokens a token sees that looks at its own document only: bool [B, T, T].
+
+    Args:
+        begins_BT: whether another document begins *after* this token.
+    """
+    number_BT = begins_BT.cumsum(1) - begins_BT.long()
+    return (number_BT[:, :, None] == number_BT[:, None, :]).tril()
 
 
 class Attention(nn.Module):
@@ -110,7 +133,13 @@ class Attention(nn.Module):
             RMSNorm(width, config.norm_epsilon) if config.qk_norm else None for _ in range(2)
         )
 
-    def forward(self, x_BTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self,
+        x_BTD: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        seen_BTT: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """[B, T, D] to the same; head counts come from the weights, which may be a part of them."""
         batch, length, _ = x_BTD.shape
         split = (batch, length, -1, self.config.head_width)
@@ -120,7 +149,8 @@ class Attention(nn.Module):
         if self.query_norm is not None and self.key_norm is not None:
             q_BTHC, k_BTKC = self.query_norm(q_BTHC), self.key_norm(k_BTKC)
         q_BTHC, k_BTKC = rotate(q_BTHC, cos, sin), rotate(k_BTKC, cos, sin)
-        out_BHTC = self.attend(*(t.transpose(1, 2) for t in (q_BTHC, k_BTKC, v_BTKC)))
+        seen = () if seen_BTT is None else (seen_BTT,)
+        out_BHTC = self.attend(*(t.transpose(1, 2) for t in (q_BTHC, k_BTKC, v_BTKC)), *seen)
         return self.output(out_BHTC.transpose(1, 2).reshape(batch, length, -1))
 
 
@@ -138,9 +168,11 @@ class Block(nn.Module):
         self.ffn_norm = RMSNorm(config.hidden, config.norm_epsilon)
         self.ffn = FeedForward(config) if config.moe is None else MoE(config)
 
-    def forward(self, x_BTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """[B, T, D] to the same."""
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cos, sin)
+    def forward(
+        self, x_BTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *seen: torch.Tensor
+    ) -> torch.Tensor:
+        """[B, T, D] to the same; `seen` as for `causal_attention`, if not all before it is."""
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cos, sin, *seen)
         return x_BTD + self.ffn(self.ffn_norm(x_BTD))
 
 
