@@ -75,7 +75,7 @@ class Worker:
         self.device = self._device(args["device"])
         self.ledger = Ledger(self.rank)
         self.witness = Witness(self.ledger)
-        self.thread = threading.get_ident()
+        self.pid, self.thread = os.getpid(), threading.get_ident()
         self.busy = self.sending = self.interrupt_waits = False
         self.requests = self.unwanted = 0  # how many have come; the one that was interrupted last
         self.module = types.ModuleType("__main__")
@@ -306,6 +306,8 @@ class Worker:
 
     def _reply(self, did: str, packed: Packed | None = None, **more: Any) -> None:
         """The last word on a request: an interrupt comes too late from here on."""
+        if os.getpid() != self.pid:  # a fork of the rank has come to the end of the cell as well
+            os._exit(0)
         self.busy = False
         message = {"did": did, "rank": self.rank, **more}
         if packed is None:
