@@ -36,7 +36,11 @@ def test_lines_of_steps_made_again_go(tmp_path: Path) -> None:
 def test_lines_that_are_no_rows_take_no_others_along(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     whole = "".join(f"{json.dumps(row(step))}\n" for step in (1, 2, 3))
-    path.write_bytes(b'\xff\xfe\n3\n[1]\n{}\n{"step": null}\n' + whole.encode() + b"\0" * 9)
+    path.write_bytes(
+        b'\xff\xfe\n3\n[1]\n{}\n{"step": null}\n{"step": 1, "loss": "a"}\n'
+        + whole.encode()
+        + b"\0" * 9
+    )
     assert read_log(path) == [row(1), row(2), row(3)]
     log = JsonLines(path, 2)
     assert log.cut == 1
