@@ -60,6 +60,10 @@ def test_progress_in_a_terminal_and_in_a_file() -> None:
     assert len(lines) == 21 and lines[10].startswith("█" * 12 + "·" * 12)
     assert lines[-1] == "█" * 24 + " step 20/20  loss 0.050\n"
     assert len(file.getvalue().splitlines()) == 10 and "\r" not in file.getvalue()
+    slow = Progress(100, out := io.StringIO())
+    for step in range(1, 7):
+        slow.add({**row(step), "seconds": 12.0})
+    assert [line[:8] for line in out.getvalue().splitlines()] == ["step   3", "step   6"]
 
 
 class Gone(io.StringIO):
