@@ -61,9 +61,9 @@ class Coordinator:
         self.begin = self.quiet = time.monotonic()
         self.deal()
         while self.todo or self.held:
-            for seat, message, _ in self.room.listen(TURN):
-                self.take(seat, message)
             self.strike()
+            for seat, message, _ in self.room.listen(TURN):  # also that somebody has just ended
+                self.take(seat, message)
             self.judge()
         self.record.seconds = self.now()
         self._collect()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,6 +136,18 @@ def test_the_last_weights_are_not_taken() -> None:
     seats[1].step = 5
     job.strike()
     assert [fault.rank for fault in struck] == [0]
+
+
+def test_who_is_killed_has_ended_before_anything_is_decided(server: ForkServer) -> None:
+    """Although the process that sends the signal comes late."""
+    with Room(Slow, 1, server, 0.1, None) as room:
+        room.start(room.seats[0])
+        victim = room.seats[0].child
+        assert victim is not None
+        os.kill(server.pid, signal.SIGSTOP)
+        threading.Timer(0.5, os.kill, (server.pid, signal.SIGCONT)).start()
+        room.strike(Fault(0.0, "kill", 0, 1.0), 0.0)
+        assert victim.status == -signal.SIGKILL
 
 
 @pytest.mark.skipif(not MANY, reason="set COURSE_FAILURES to a number of failures, such as 500")
