@@ -2,9 +2,9 @@
 
 Source: Megatron-LM's indexed data sets, a file of tokens beside one of where documents begin.
 Costs 1 or 4 bytes a token on the disk; a rank has only those pages in memory that it looked at.
-The production version shuffles documents first, and masks attention between them as well: here a
-window that has the end of one and the beginning of the next is attended to as a whole, and only the
-first token of a document, which nothing before it could foretell, is left out of the loss.
+The production version shuffles documents first. The first token of a document, which nothing before
+it could foretell, is left out of the loss; a window that has the end of one and the beginning of
+the next is attended to as a whole, unless --mask-documents keeps them apart.
 
     tokens.json             {"vocabulary": 256, "dtype": "uint8"}
     train.tokens            the tokens

@@ -23,6 +23,7 @@ from course_lib.ranks.start.forkserver import Child, ForkServer
 
 HURTS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "cut": signal.SIGUSR1}
 CURES = {"freeze": signal.SIGCONT, "cut": signal.SIGUSR2}
+ENDING = 10.0  # seconds in which a process that was killed must have ended
 PATIENCE = 0.5  # seconds in which a process must take a message: a frozen one may not
 
 
@@ -96,7 +97,7 @@ class Room:
         for seat in self.seats:
             seat.empty()
         for child in self.started:
-            child.wait(10)
+            child.wait(ENDING)
         self.job.close()
 
     def start(self, seat: Seat) -> None:
@@ -114,11 +115,17 @@ class Room:
         self.job.send(channel, {})
 
     def strike(self, fault: Fault, now: float) -> None:
-        """A fault befalls its rank."""
+        """A fault befalls its rank; one that is killed has ended when this returns.
+
+        The preloaded process sends the signal, and may be late on a busy machine. Whoever decides
+        in between would build on a rank that is as good as dead.
+        """
         seat = self.seats[fault.rank]
         seat.fault, seat.cured = fault, now + fault.seconds
         assert seat.child is not None
         seat.child.kill(HURTS[fault.kind])
+        if fault.kind == "kill":
+            seat.child.wait(ENDING)
 
     def cure(self, seat: Seat) -> None:
         """A fault is over: the process goes on, or another takes its seat."""

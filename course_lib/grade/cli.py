@@ -162,8 +162,11 @@ def do_grade(args: argparse.Namespace) -> int:
             f"grade {args.file}", f"{what} of that name", "--file takes the path of one answer"
         )
     for place in filter(None, (args.json, args.junit)):
-        if place != "-":  # what an earlier run has found is not this one's result
-            Path(place).unlink(missing_ok=True)
+        if place == "-":
+            continue
+        if not (folder := Path(place).parent).is_dir():
+            raise Refusal(f"write {place}", f"no folder {folder}", "make it first")
+        Path(place).unlink(missing_ok=True)  # what an earlier run has found is not this one's
     wanted = chosen(args.name)
     cards: list[Card] = []
     with Grader() as grader:

@@ -28,7 +28,8 @@ def do_runs(args: argparse.Namespace) -> int:
     from course_lib.plot.runs.run_page import write_run_page  # imports matplotlib
 
     count = write_run_page(args.folders, args.out)
-    print(f"{args.out}: {count} pictures of {len(args.folders)} runs")
+    runs = len(args.folders)
+    print(f"{args.out}: {count} pictures of {runs} run{'s' * (runs > 1)}")
     return 0
 
 

@@ -85,13 +85,43 @@ class LatentAttention:
 
 
 @dataclass(frozen=True)
+class RopeScaling:
+    """Wavelengths made longer, so that a model trained on short texts reads longer ones.
+
+    Source: Meta, "The Llama 3 Herd of Models" (2024), and the code beside Llama 3.1.
+
+    Attributes:
+        original: T of the first training. Wavelengths up to original/high stay as they are.
+        factor: those above original/low become so many times as long, those between a part of it.
+        low: see there.
+        high: see there; more than `low`.
+
+    Raises:
+        Refusal: numbers that cannot be.
+    """
+
+    original: int = 8192
+    factor: float = 8.0
+    low: float = 1.0
+    high: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not (self.original >= 1 and 1 <= self.factor < inf and 0 < self.low < self.high < inf):
+            raise Refusal(
+                "rotary positions with longer wavelengths",
+                str(self),
+                "original and factor are 1 or more, and low is between 0 and high",
+            )
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """A decoder-only transformer.
 
     Attributes:
         layers: L, blocks.
         hidden: D, width of the residual stream.
-        heads: H, query heads; D/H is the width of a head and must be even for RoPE.
+        heads: H, query heads. The width of a head must be even for RoPE.
         kv_heads: K, key and value heads, a divisor of H; H is ordinary attention, fewer is
             grouped-query attention.
         ffn: F, width inside the feed-forward network.
@@ -103,6 +133,10 @@ class ModelConfig:
         moe: a mixture of experts, each of inner width F, in place of every feed-forward network.
         norm_epsilon: what RMSNorm adds to the mean square.
         latent: attention through latent vectors in place of the ordinary one.
+        head_dim: the width of a head; 0 is D/H.
+        qkv_bias: whether queries, keys and values have biases, as Qwen2's.
+        qk_norm: whether each head's queries and keys go through an RMSNorm, as Qwen3's.
+        rope_scaling: how wavelengths are made longer; None leaves them.
 
     Raises:
         Refusal: the sizes do not fit together.
@@ -121,6 +155,10 @@ class ModelConfig:
     moe: MoEConfig | None = None
     norm_epsilon: float = 1e-5
     latent: LatentAttention | None = None
+    head_dim: int = 0
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    rope_scaling: RopeScaling | None = None
 
     def __post_init__(self) -> None:
         sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocabulary", "sequence")
@@ -133,7 +171,11 @@ class ModelConfig:
                 f"rope_base = {self.rope_base}, norm_epsilon = {self.norm_epsilon}",
                 "the first is a number above 0, the second one that is not below it",
             )
-        if self.hidden % self.heads or self.heads % self.kv_heads or self.head_width % 2:
+        if self.head_dim < 0 or self.head_dim % 2:
+            found = f"head_dim = {self.head_dim}"
+            raise Refusal("a transformer", found, "0 is D/H, and rotary positions turn pairs")
+        uneven = not self.head_dim and (self.hidden % self.heads or self.head_width % 2)
+        if uneven or self.heads % self.kv_heads:
             raise Refusal(
                 f"{self.heads} heads and {self.kv_heads} key-value heads",
                 f"a width of {self.hidden}",
@@ -142,8 +184,8 @@ class ModelConfig:
 
     @property
     def head_width(self) -> int:
-        """Width of one head, D/H."""
-        return self.hidden // self.heads
+        """Width of one head, D/H where nothing else is said."""
+        return self.head_dim or self.hidden // self.heads
 
     @property
     def query_width(self) -> int:

@@ -32,12 +32,20 @@ def block_parameters(config: ModelConfig, *, active: bool = False) -> int:
 def attention_parameters(config: ModelConfig) -> int:
     """Parameters of one block's attention: its four matrices; of latent attention five, two norms.
 
+    Where queries, keys and values have biases, or queries and keys norms, these count as well.
     Those of latent attention are on the way down to the two vectors, and from them up to the heads.
     """
     c, way = config, config.latent
     if way is None:
-        return 2 * c.hidden * c.hidden + 2 * c.hidden * c.kv_heads * c.head_width
+        matrices = 2 * c.hidden * (c.heads + c.kv_heads) * c.head_width
+        return matrices + head_vectors(c, c.heads, c.kv_heads)
     return latent_down(c) + c.heads * latent_up(c)
+
+
+def head_vectors(config: ModelConfig, heads: int, kv_heads: int) -> int:
+    """Parameters of biases and norms beside so many heads, which most models do not have."""
+    biases = (heads + 2 * kv_heads) * config.head_width if config.qkv_bias else 0
+    return biases + (2 * config.head_width if config.qk_norm else 0)
 
 
 def latent_down(config: ModelConfig) -> int:

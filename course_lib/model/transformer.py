@@ -11,6 +11,7 @@ Shapes: B batch, T sequence, D hidden, H query heads, K key-value heads, C head 
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable
 
@@ -18,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_lib.model.config import ModelConfig
+from course_lib.model.config import ModelConfig, RopeScaling
 from course_lib.model.feed_forward import FeedForward
 from course_lib.model.moe import MoE
 from course_lib.trace import Refusal
@@ -54,8 +55,18 @@ def rotary(config: ModelConfig, positions_T: torch.Tensor) -> tuple[torch.Tensor
     """
     half = config.head_width // 2
     steps = torch.arange(half, dtype=torch.float64, device=positions_T.device) / half
-    angles = positions_T.double()[:, None] * config.rope_base**-steps
+    turns = config.rope_base**-steps
+    if config.rope_scaling is not None:
+        turns = _slower(turns, config.rope_scaling)
+    angles = positions_T.double()[:, None] * turns
     return angles.cos(), angles.sin()
+
+
+def _slower(turns: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
+    """The angles of one position, with the longest wavelengths made longer by `factor`."""
+    waves = scaling.original * turns / (2 * math.pi)  # of each, in the first training's T
+    kept = ((waves - scaling.low) / (scaling.high - scaling.low)).clamp(0, 1)
+    return turns * (kept + (1 - kept) / scaling.factor)
 
 
 def rotate(x_BTHC: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -66,19 +77,42 @@ def rotate(x_BTHC: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.
 
 
 def causal_attention(
-    q_BHTC: torch.Tensor, k_BKTC: torch.Tensor, v_BKTC: torch.Tensor
+    q_BHTC: torch.Tensor,
+    k_BKTC: torch.Tensor,
+    v_BKTC: torch.Tensor,
+    seen_BTT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Each token's mean of the values up to its own; K heads are repeated for H. [B, H, T, C]."""
+    """Each token's mean of the values up to its own; K heads are repeated for H. [B, H, T, C].
+
+    Args:
+        q_BHTC: queries.
+        k_BKTC: keys.
+        v_BKTC: values.
+        seen_BTT: whether the token of a row sees that of a column; all before it and itself if
+            None.
+    """
     groups = q_BHTC.shape[1] // k_BKTC.shape[1]
     k_BHTC, v_BHTC = (t.repeat_interleave(groups, 1) for t in (k_BKTC, v_BKTC))
-    return F.scaled_dot_product_attention(q_BHTC, k_BHTC, v_BHTC, is_causal=True)
+    if seen_BTT is None:
+        return F.scaled_dot_product_attention(q_BHTC, k_BHTC, v_BHTC, is_causal=True)
+    return F.scaled_dot_product_attention(q_BHTC, k_BHTC, v_BHTC, attn_mask=seen_BTT[:, None])
+
+
+def seen_in_documents(begins_BT: torch.Tensor) -> torch.Tensor:
+    """Which tokens a token sees that looks at its own document only: bool [B, T, T].
+
+    Args:
+        begins_BT: whether another document begins *after* this token.
+    """
+    number_BT = begins_BT.cumsum(1) - begins_BT.long()
+    return (number_BT[:, :, None] == number_BT[:, None, :]).tril()
 
 
 class Attention(nn.Module):
     """Causal self-attention with rotary positions and grouped key-value heads.
 
     Args:
-        config: D, H, K.
+        config: D, H, K, and what there is besides.
 
     Attributes:
         attend: queries [B, H, T, C], keys and values [B, K, T, C] to [B, H, T, C]; may be replaced
@@ -89,20 +123,34 @@ class Attention(nn.Module):
         super().__init__()
         self.config = config
         self.attend: Callable[..., torch.Tensor] = causal_attention
-        inner = config.kv_heads * config.head_width
-        self.query = nn.Linear(config.hidden, config.hidden, bias=False)
-        self.key = nn.Linear(config.hidden, inner, bias=False)
-        self.value = nn.Linear(config.hidden, inner, bias=False)
-        self.output = nn.Linear(config.hidden, config.hidden, bias=False)
+        width, bias = config.head_width, config.qkv_bias
+        inner, outer = config.kv_heads * width, config.heads * width
+        self.query = nn.Linear(config.hidden, outer, bias=bias)
+        self.key = nn.Linear(config.hidden, inner, bias=bias)
+        self.value = nn.Linear(config.hidden, inner, bias=bias)
+        self.output = nn.Linear(outer, config.hidden, bias=False)
+        self.query_norm, self.key_norm = (
+            RMSNorm(width, config.norm_epsilon) if config.qk_norm else None for _ in range(2)
+        )
 
-    def forward(self, x_BTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self,
+        x_BTD: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        seen_BTT: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """[B, T, D] to the same; head counts come from the weights, which may be a part of them."""
         batch, length, _ = x_BTD.shape
         split = (batch, length, -1, self.config.head_width)
-        q_BTHC = rotate(self.query(x_BTD).view(split), cos, sin)
-        k_BTKC = rotate(self.key(x_BTD).view(split), cos, sin)
-        v_BTKC = self.value(x_BTD).view(split)
-        out_BHTC = self.attend(*(t.transpose(1, 2) for t in (q_BTHC, k_BTKC, v_BTKC)))
+        q_BTHC, k_BTKC, v_BTKC = (
+            project(x_BTD).view(split) for project in (self.query, self.key, self.value)
+        )
+        if self.query_norm is not None and self.key_norm is not None:
+            q_BTHC, k_BTKC = self.query_norm(q_BTHC), self.key_norm(k_BTKC)
+        q_BTHC, k_BTKC = rotate(q_BTHC, cos, sin), rotate(k_BTKC, cos, sin)
+        seen = () if seen_BTT is None else (seen_BTT,)
+        out_BHTC = self.attend(*(t.transpose(1, 2) for t in (q_BTHC, k_BTKC, v_BTKC)), *seen)
         return self.output(out_BHTC.transpose(1, 2).reshape(batch, length, -1))
 
 
@@ -120,9 +168,11 @@ class Block(nn.Module):
         self.ffn_norm = RMSNorm(config.hidden, config.norm_epsilon)
         self.ffn = FeedForward(config) if config.moe is None else MoE(config)
 
-    def forward(self, x_BTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """[B, T, D] to the same."""
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cos, sin)
+    def forward(
+        self, x_BTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *seen: torch.Tensor
+    ) -> torch.Tensor:
+        """[B, T, D] to the same; `seen` as for `causal_attention`, if not all before it is."""
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), cos, sin, *seen)
         return x_BTD + self.ffn(self.ffn_norm(x_BTD))
 
 
@@ -149,9 +199,11 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def reset(self, seed: int) -> None:
-        """Gives every matrix its initial values: normal, 0.02, output matrices / √(2L)."""
+        """Initial values: matrices normal, 0.02, output matrices / √(2L); no bias yet."""
         for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
+            if name.endswith(".bias"):
+                parameter.zero_()
+            elif parameter.dim() == 2:
                 generator = torch.Generator().manual_seed(seed * 7919 + zlib.crc32(name.encode()))
                 deep = name.endswith(("attention.output.weight", ".down.weight"))
                 scale = 0.02 / (2 * self.config.layers) ** 0.5 if deep else 0.02

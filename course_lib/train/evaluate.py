@@ -48,7 +48,7 @@ def _through_the_stages(
         if stage and place[stage - 1] != owner:
             x = model.handed_on(inputs_BT)
             recv(x, place[stage - 1], pipe.group)
-        x = pipe.stages[stage](x)
+        x = pipe.stages[stage](x, *model.beside(inputs_BT, targets_BT))
         if stage + 1 == len(place):
             yield model.loss_sum(x, targets_BT)
         elif place[stage + 1] != owner:

@@ -39,6 +39,7 @@ def lay_out(
     recompute: str = "none",
     zero: int = 0,
     shard: int = 0,
+    documents: bool = False,
 ) -> MeshModel:
     """Cuts a model so that each rank keeps its part, from the inside out; collective over the mesh.
 
@@ -58,6 +59,7 @@ def lay_out(
             3 parameters too, block by block (FSDP).
         shard: with `zero` 3, how many neighbours among those ranks share one copy of the model
             (HSDP); 0 for all of them.
+        documents: a token sees its own document only; not with context parallelism.
 
     Raises:
         CommError: a size does not fit the model, or this stage of ZeRO does not go with the rest.
@@ -81,7 +83,7 @@ def lay_out(
         stage.positions = tokens.positions(mesh["cp"].index)
     return MeshModel(
         stages, mesh, schedule, tokens,
-        sequence=sequence and tp.size > 1, dtype=dtype, zero=zero, shard=shard,
+        sequence=sequence and tp.size > 1, dtype=dtype, zero=zero, shard=shard, documents=documents,
     )  # fmt: skip
 
 

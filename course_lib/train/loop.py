@@ -28,7 +28,7 @@ from course_lib.model import AdamW, Transformer
 from course_lib.parallel.data.accumulate import Batch
 from course_lib.precision import DynamicLossScaler
 from course_lib.replay import Recorder, record
-from course_lib.trace import Ledger, Timeline
+from course_lib.trace import Ledger, Refusal, Timeline
 from course_lib.train.command.check import check
 from course_lib.train.command.config import RunConfig
 from course_lib.train.command.folder import (
@@ -37,6 +37,7 @@ from course_lib.train.command.folder import (
     TRACE,
     open_folder,
     recording_folder,
+    write_config,
 )
 from course_lib.train.command.other_tools.hugging_face import load_weights
 from course_lib.train.command.report import Reporter
@@ -83,6 +84,9 @@ class Run:
         self.recorder: Recorder | None = None
         # First: whether there is enough text is known at once, and a large model takes its time.
         text = load_data(config.data, config.corpus_mib << 20)
+        if config.mask_documents and text.train_starts is None:
+            why = "the course's own text is one document: give --data"
+            raise Refusal("--mask-documents", "a text without documents", why)
         self.sampler, self.other = (
             WindowSampler(tokens, config.sequence, config.batch, seed=config.seed, starts=starts)
             for tokens, starts in (
@@ -102,6 +106,7 @@ class Run:
             precision=config.precision,
             recompute=config.recompute,
             zero=config.zero,
+            documents=config.mask_documents,
         )
         betas = config.beta1, config.beta2
         options = {"lr": config.rate, "weight_decay": config.decay, "betas": betas}
@@ -170,6 +175,7 @@ def train(config: RunConfig, group: Group, *, bar: bool | None = None) -> list[d
     with open_folder(config, group):
         run = Run(config, group)
         start = _begin(run)
+        write_config(config, group)
         report = Reporter(run.model, run.optimizers, config, start, bar)
         saver = _saver(config, group)
         rows = []

@@ -9,6 +9,7 @@ The production version (torchtitan) asks each parameter, a DTensor, where its co
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,6 +17,7 @@ from torch import nn
 from course_lib.comm import CommError, Group, Mesh
 from course_lib.comm.mesh import AXES
 from course_lib.model import ModelConfig, expert_parameters
+from course_lib.model.transformer import seen_in_documents
 from course_lib.parallel import FSDP, Pipeline
 from course_lib.parallel.context.context_parallel import SequenceLayout
 from course_lib.parallel.data.accumulate import token_loss_sum
@@ -26,6 +28,7 @@ from course_lib.train.copies import tensor_copies
 from course_lib.train.stage import TransformerStage, tied_pair
 
 IGNORED = -100  # a target that the loss does not count
+NO_RING_MASK = "ring attention has no such mask: leave out cp, or let tokens see the whole window"
 
 
 def zero_refusal(zero: int, schedule: Schedule, config: ModelConfig) -> tuple[str, str] | None:
@@ -72,6 +75,7 @@ class MeshModel:
         dtype: what is computed in and handed on; None for the parameters' own.
         zero: the stage of ZeRO; with 3 the stages are cut here, over dp × ep × cp.
         shard: with ZeRO-3, how many of these ranks share one copy; 0 for all.
+        documents: a token sees its own document only: another begins after each ignored target.
 
     Attributes:
         config: of the whole model.
@@ -96,8 +100,12 @@ class MeshModel:
         dtype: torch.dtype | None = None,
         zero: int = 0,
         shard: int = 0,
+        documents: bool = False,
     ) -> None:
         self.mesh, self.tokens, self.sequence, self.zero = mesh, tokens, sequence, zero
+        self.documents = documents
+        if documents and mesh["cp"].size > 1:
+            raise CommError("attention inside each document", f"{mesh['cp']}", NO_RING_MASK)
         self.config = next(iter(stages.values())).config
         self.data, self.everyone = mesh["dp", "ep", "cp"], mesh[AXES]
         for axes in (("dp", "ep"), ("dp", "cp"), ("pp", "dp", "ep", "cp")):
@@ -114,7 +122,12 @@ class MeshModel:
             {n: self._sharded(stage, dtype) for n, stage in stages.items()} if zero == 3 else stages
         )
         self.pipeline = Pipeline(
-            run, schedule, mesh["pp"], loss=self.loss_sum, border=self.handed_on
+            run,
+            schedule,
+            mesh["pp"],
+            loss=self.loss_sum,
+            border=self.handed_on,
+            beside=self.beside,
         )
 
     def _check_zero(self, schedule: Schedule) -> None:
@@ -174,6 +187,10 @@ class MeshModel:
         length = length // self.mesh["tp"].size if self.sequence else length
         shape = (rows, length, self.config.hidden)
         return torch.empty(shape, dtype=self.dtype, device=tokens_BT.device)
+
+    def beside(self, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> tuple[Any, ...]:
+        """What every stage gets of a micro-batch: which tokens see which, if not all before."""
+        return (seen_in_documents(targets_BT == IGNORED),) if self.documents else ()
 
     def weigh_side_losses(self, weight: float) -> None:
         """Sets the weight of experts' auxiliary losses of a whole batch, beside the main loss."""

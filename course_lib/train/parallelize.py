@@ -58,6 +58,12 @@ def tensor_parallel(model: Transformer, group: Group, *, sequence: bool = False)
     if config.tied:
         head.weight = embedding.weight
     model.embedding, model.head = embedding, head  # type: ignore[assignment]
+    of_heads = {
+        norm
+        for module in model.modules()
+        if isinstance(module, Attention)
+        for norm in (module.query_norm, module.key_norm)
+    }
     inside = {expert for moe in moe_layers(model) for expert in moe.experts.values()}
     for module in list(model.modules()):
         if isinstance(module, Attention):
@@ -66,7 +72,7 @@ def tensor_parallel(model: Transformer, group: Group, *, sequence: bool = False)
             _surround_experts(module, region)
         elif isinstance(module, FeedForward):
             _cut_ffn(module, InnerRegion(group) if module in inside else region)
-        elif isinstance(module, RMSNorm) and sequence:
+        elif isinstance(module, RMSNorm) and (sequence or module in of_heads):
             sum_gradients_of(list(module.parameters()), group)
 
 
@@ -80,7 +86,7 @@ def _cut_attention(attention: Attention, cut: HeadCut, region: TensorRegion) -> 
     for name in ("key", "value"):
         part = ColumnParallelLinear(getattr(attention, name), region, entered=True, rows=shared)
         if cut.sharers is not None:
-            sum_gradients_of([part.weight], cut.sharers)
+            sum_gradients_of(list(part.parameters()), cut.sharers)
         setattr(attention, name, part)
     output = RowParallelLinear(attention.output, region, columns=own)
     attention.output = output  # type: ignore[assignment]

@@ -50,13 +50,13 @@ class TransformerStage(nn.Module):
         self.positions: torch.Tensor | None = None
         self.auxiliary_weight = 1.0
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, *seen: torch.Tensor) -> torch.Tensor:
         """int64 [B, T] at the first stage, [B, T, D] at others; [B, T, D], or [B, T, V] at last."""
         positions_T = torch.arange(x.shape[1]) if self.positions is None else self.positions
         cos, sin = rotary(self.config, positions_T.to(x.device))
         x_BTD = x if self.embedding is None else self.embedding(x)
         for block in self.blocks.values():
-            x_BTD = block(x_BTD, cos, sin)
+            x_BTD = block(x_BTD, cos, sin, *seen)
         x_BTD = with_side_loss(x_BTD, auxiliary_loss(self), self.auxiliary_weight)
         if self.norm is None or self.head is None:
             return x_BTD

@@ -41,6 +41,7 @@ REFUSED = [
     ({"pp": 5}, None, "4 layers", "--nproc-per-node 4 -m course_lib.train.run --pp 4"),
     ({"pp": 5}, 5, "4 layers", "--pp 4"),
     ({"cp": 2, "tp": 2, "sequence": 126, "sequence_parallel": True}, None, "63 tokens", "--tp 2"),
+    ({"cp": 2, "mask_documents": True}, None, "ring attention has no such mask", "--dp 2"),
     ({"tp": 2, "experts": 4, "sequence_parallel": True}, None, "4 experts", "--tp 2 --experts"),
     ({"pp": 4, "layers": 8, "schedule": "interleaved", "micro_batches": 2}, None,
      "micro-batches", "--micro-batches 4"),

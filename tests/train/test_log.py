@@ -36,7 +36,11 @@ def test_lines_of_steps_made_again_go(tmp_path: Path) -> None:
 def test_lines_that_are_no_rows_take_no_others_along(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     whole = "".join(f"{json.dumps(row(step))}\n" for step in (1, 2, 3))
-    path.write_bytes(b'\xff\xfe\n3\n[1]\n{}\n{"step": null}\n' + whole.encode() + b"\0" * 9)
+    path.write_bytes(
+        b'\xff\xfe\n3\n[1]\n{}\n{"step": null}\n{"step": 1, "loss": "a"}\n'
+        + whole.encode()
+        + b"\0" * 9
+    )
     assert read_log(path) == [row(1), row(2), row(3)]
     log = JsonLines(path, 2)
     assert log.cut == 1
@@ -56,6 +60,10 @@ def test_progress_in_a_terminal_and_in_a_file() -> None:
     assert len(lines) == 21 and lines[10].startswith("█" * 12 + "·" * 12)
     assert lines[-1] == "█" * 24 + " step 20/20  loss 0.050\n"
     assert len(file.getvalue().splitlines()) == 10 and "\r" not in file.getvalue()
+    slow = Progress(100, out := io.StringIO())
+    for step in range(1, 7):
+        slow.add({**row(step), "seconds": 12.0})
+    assert [line[:8] for line in out.getvalue().splitlines()] == ["step   3", "step   6"]
 
 
 class Gone(io.StringIO):

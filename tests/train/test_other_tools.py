@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +14,21 @@ import torch
 
 from course_lib.comm import Group
 from course_lib.model import ModelConfig, MoEConfig, Transformer
+from course_lib.model.config import RopeScaling
 from course_lib.trace import Refusal
 from course_lib.train import RunConfig, train
+from course_lib.train.command.folder import CHECKPOINTS
 from course_lib.train.command.other_tools.deepspeed import read_deepspeed
 from course_lib.train.command.other_tools.hugging_face import (
     export,
+    family_of,
     load_weights,
     their_config,
     their_name,
 )
 from course_lib.train.command.other_tools.model_file import read_model
 from course_lib.train.command.other_tools.print_as import PRINT_AS
+from course_lib.train.mesh_checkpoint import whole_model
 from course_lib.train.run import main, parse
 
 LLAMA = {
@@ -33,6 +38,16 @@ LLAMA = {
 }  # fmt: skip
 MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
            "router_aux_loss_coef": 0.02}  # fmt: skip
+LLAMA_3_1 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+             "high_freq_factor": 4.0, "original_max_position_embeddings": 32}  # fmt: skip
+LLAMA_LONG = {**LLAMA, "rope_scaling": LLAMA_3_1, "head_dim": 12, "attention_bias": False}
+QWEN2 = {**LLAMA, "model_type": "qwen2", "use_sliding_window": False, "sliding_window": 32768,
+         "max_window_layers": 2, "tie_word_embeddings": True}  # fmt: skip
+QWEN3 = {**LLAMA, "model_type": "qwen3", "head_dim": 12, "attention_bias": False,
+         "num_key_value_heads": 1}  # fmt: skip
+QWEN3_MOE = {**QWEN3, "model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2,
+             "moe_intermediate_size": 24, "norm_topk_prob": True, "decoder_sparse_step": 1,
+             "mlp_only_layers": [], "router_aux_loss_coef": 0.001}  # fmt: skip
 TINY = RunConfig(
     layers=2, hidden=16, heads=2, kv_heads=2, ffn=24, sequence=16, batch=8, steps=2, warmup=1,
     corpus_mib=1,
@@ -65,14 +80,21 @@ def test_a_model_in_hugging_faces_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "named"),
     [
-        ({**LLAMA, "model_type": "qwen2"}, "biases of queries"),
-        ({**LLAMA, "model_type": "qwen3"}, "norms of queries"),
+        ({**LLAMA, "model_type": "qwen2_moe"}, "an expert that every token uses"),
+        ({**QWEN3_MOE, "norm_topk_prob": False}, "norm_topk_prob = False"),
+        ({**QWEN3_MOE, "mlp_only_layers": [0]}, "mlp_only_layers = "),
+        ({**QWEN3, "layer_types": ["sliding_attention"] * 2}, "layer_types = "),
+        ({**QWEN3, "layer_types": 2}, "layer_types = 2"),
+        ({**QWEN3, "attention_bias": True}, "attention_bias = True"),
+        ({**QWEN2, "use_sliding_window": True, "sliding_window": 64}, "sliding_window = 64"),
         ({**LLAMA, "model_type": "deepseek_v3"}, "latent attention"),
         ({**LLAMA, "model_type": "gpt2"}, "learned positions"),
         ({**LLAMA, "model_type": "bert"}, "unknown family"),
-        ({**LLAMA, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_type = 'llama3'"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "no key original_max"),
+        ({**LLAMA, "rope_scaling": {**LLAMA_3_1, "factor": 0.5}}, "factor=0.5"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "yarn", "factor": 8.0}}, "rope_type = 'yarn'"),
         ({**LLAMA, "attention_bias": True, "hidden_act": "gelu"}, "hidden_act = 'gelu'; attention"),
-        ({**LLAMA, "head_dim": 16}, "head_dim = 16"),
+        ({**LLAMA, "head_dim": 7}, "head_dim = 7"),
         ({**MIXTRAL, "sliding_window": 4096}, "sliding_window = 4096"),
         ({**LLAMA, "max_position_embeddings": 8}, "windows of 64"),
         ({**LLAMA, "vocab_size": 100}, "a vocabulary of 100"),
@@ -115,11 +137,45 @@ def test_a_key_left_out_means_what_it_means_in_its_family(tmp_path: Path) -> Non
     assert read_model(written(tmp_path, unused), 64, 256).layers == 2
 
 
+def test_what_qwen_and_the_newer_llamas_have_besides(tmp_path: Path) -> None:
+    def read(found: Any) -> ModelConfig:
+        return read_model(written(tmp_path, found), 64, 256)
+
+    llama = read(LLAMA)
+    scaling = RopeScaling(32, 8.0, 1.0, 4.0)
+    assert read({**LLAMA, "rope_scaling": LLAMA_3_1}) == replace(llama, rope_scaling=scaling)
+    assert read(QWEN2) == replace(llama, qkv_bias=True, tied=True)
+    qwen3 = replace(llama, qk_norm=True, head_dim=12, kv_heads=1)
+    assert read(QWEN3) == qwen3
+    moe = MoEConfig(4, 2, balance=0.001, z=0.0)
+    assert read(QWEN3_MOE) == replace(qwen3, moe=moe, ffn=24)
+
+
+@pytest.mark.parametrize("found", [QWEN2, QWEN3, QWEN3_MOE], ids=lambda found: found["model_type"])
+def test_biases_and_norms_of_heads_on_a_mesh(ranks: Any, tmp_path: Path, found: Any) -> None:
+    """Steps of a mesh are those of one process, also after going on with another mesh."""
+    one = RunConfig(model_file=str(written(tmp_path, found)), weights="fp64", steps=3, batch=8,
+                    sequence=16, corpus_mib=1)  # fmt: skip
+    right = [row["loss"] for row in ranks(on, 1, one)[0]]
+    folder = str(tmp_path / "run")
+    first = replace(one, pp=2, tp=2, folder=folder, save_every=2, steps=2)
+    cut = ranks(on, 4, first)[0]
+    ep = {"ep": 2, "dp": 1, "zero": 1} if "num_experts" in found else {"dp": 2, "zero": 3}
+    cut += ranks(on, 4, replace(first, pp=1, steps=3, resume=True, **ep))[0]
+    assert [row["loss"] for row in cut] == pytest.approx(right, abs=1e-9)
+    if "num_experts" not in found:
+        rows = ranks(on, 2, replace(one, tp=2, sequence_parallel=True))[0]
+        assert [row["loss"] for row in rows] == pytest.approx(right, abs=1e-9)
+
+
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     deep = tmp_path / "deep.json"
     deep.write_text("[" * 100_000)
     with pytest.raises(Refusal, match="JSON object"):
         read_model(deep, 64, 256)
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(Refusal, match="a pipe"):
+        read_model(tmp_path / "pipe.json", 64, 256)
     for path in (tmp_path / "none.json", tmp_path, Path("x" * 300)):
         with pytest.raises(Refusal, match="--model takes a file of JSON"):
             read_model(path, 64, 256)
@@ -150,28 +206,42 @@ def test_weights_go_out_and_come_in(ranks: Any, tmp_path: Path, experts: int) ->
         load_weights(other, out)
 
 
-@pytest.mark.parametrize("moe", [None, MoEConfig(4, 2)], ids=["llama", "mixtral"])
-def test_the_same_logits_as_transformers(tmp_path: Path, moe: MoEConfig | None) -> None:
-    """Their class, with our weights under their names, computes what ours computes."""
+@pytest.mark.parametrize("found", [LLAMA, LLAMA_LONG, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE], ids=str)
+def test_the_same_logits_as_transformers(ranks: Any, tmp_path: Path, found: dict[str, Any]) -> None:
+    """Their class computes what ours does: from their weights, and from what we hand over."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    config = ModelConfig(2, 32, 4, 2, 48, 300, 64, moe=moe, norm_epsilon=1e-6)
     torch.manual_seed(0)
-    kind = transformers.LlamaForCausalLM if moe is None else transformers.MixtralForCausalLM
-    shape = transformers.AutoConfig.for_model(**their_config(config))
-    theirs = kind(shape).eval()
-    theirs.save_pretrained(tmp_path)
-    assert replace(read_model(tmp_path, 64, 256), moe=moe) == config
-    ours = Transformer(config)
-    load_weights(ours, tmp_path)
-    tokens = torch.randint(0, 300, (2, 17))
+    theirs = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**{"attn_implementation": "eager", **found})
+    ).eval()
+    for parameter in theirs.parameters():  # biases that are not zero, norms that are not one
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.05)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = Transformer(read_model(tmp_path / "theirs", 64, 256))
+    load_weights(ours, tmp_path / "theirs")
+    tokens = torch.randint(0, 300, (2, 60))
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-5)
+    run = RunConfig(model_file=str(tmp_path / "theirs"), sequence=64, steps=1, save_every=1,
+                    batch=2, corpus_mib=1, folder=str(tmp_path / "run"))  # fmt: skip
+    ranks(on, 1, run)
+    export(tmp_path / "run", tmp_path / "out")
+    back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    trained = whole_model(tmp_path / "run" / CHECKPOINTS, run.model)
+    with torch.no_grad():
+        torch.testing.assert_close(trained(tokens), back(tokens).logits, rtol=1e-4, atol=1e-5)
 
 
-def test_names_are_one_to_one() -> None:
-    model = Transformer(ModelConfig(2, 32, 4, 2, 48, moe=MoEConfig(3)))
-    names = [their_name(name) for name, _ in model.named_parameters()]
+@pytest.mark.parametrize("found", [MIXTRAL, QWEN2, QWEN3_MOE], ids=str)
+def test_names_are_one_to_one(tmp_path: Path, found: dict[str, Any]) -> None:
+    config = read_model(written(tmp_path, found), 64, 256)
+    family = family_of(config)
+    assert family == found["model_type"]
+    names = [their_name(name, family) for name, _ in Transformer(config).named_parameters()]
     assert len(set(names)) == len(names)
+    assert read_model(written(tmp_path, their_config(config)), 64, 256) == replace(
+        config, head_dim=config.head_width
+    )
 
 
 # --- DeepSpeed -----------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ import torch
 
 from course_lib.checkpoint import CheckpointError, complete_steps
 from course_lib.comm import Group
+from course_lib.model import Transformer
+from course_lib.model.transformer import seen_in_documents
 from course_lib.train import ConfigError, RunConfig, loop, read_log, train, whole_model
 from course_lib.train.command.folder import (
     CHECKPOINTS,
@@ -30,6 +32,8 @@ from course_lib.train.command.folder import (
 )
 from course_lib.train.loop import rate_at
 from course_lib.train.run import parse
+from course_lib.train.stage import TransformerStage
+from tests.tiers import sampled
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = RunConfig(
@@ -168,6 +172,42 @@ def test_validates_on_each_window_once(ranks: Any, tmp_path: Path) -> None:
     assert losses[0] == losses[1]
 
 
+@pytest.mark.parametrize(
+    "how",
+    sampled([
+        {"pp": 2, "tp": 2, "micro_batches": 2, "recompute": "full"},
+        {"dp": 2, "zero": 3, "recompute": "selective"},
+        {"tp": 2, "sequence_parallel": True},
+        {"pp": 2, "micro_batches": 2, "schedule": "zb-h1"},
+        {"ep": 2, "experts": 4},
+    ], 2),
+    ids=str,
+)  # fmt: skip
+def test_a_token_sees_its_own_document(ranks: Any, tmp_path: Path, how: dict[str, Any]) -> None:
+    """Losses are those of one process, and not those of windows that are seen whole."""
+    for number in range(300):
+        (tmp_path / f"{number}.txt").write_text(f"no {number * 7919}")
+    more = {name: value for name, value in how.items() if name == "experts"}
+    one = replace(TINY, data=str(tmp_path), steps=3, mask_documents=True, validate_every=3, **more)
+    right, whole = (ranks(on, 1, c)[0] for c in (one, replace(one, mask_documents=False)))
+    config = replace(one, **how)
+    rows = ranks(on, config.world, config)[0]
+    assert losses(rows) == pytest.approx(losses(right), abs=1e-9)
+    assert rows[-1]["validation"] == pytest.approx(right[-1]["validation"], abs=1e-9)
+    assert abs(rows[0]["loss"] - whole[0]["loss"]) > 1e-6
+
+
+def test_documents_in_one_window_are_as_if_alone() -> None:
+    model = Transformer(replace(TINY, sequence=24).model).double()
+    documents = torch.randint(0, 256, (9,)), torch.randint(0, 256, (15,))
+    begins = torch.zeros(1, 24, dtype=torch.bool)
+    begins[0, 8] = True
+    stage = TransformerStage(model, range(2), first=True, last=True)
+    packed = stage(torch.cat(documents)[None], seen_in_documents(begins))
+    alone = torch.cat([model(document[None]) for document in documents], 1)
+    torch.testing.assert_close(packed, alone, rtol=0, atol=1e-12)
+
+
 def test_refuses_to_mix_runs(ranks: Any, tmp_path: Path) -> None:
     config = replace(TINY, dp=2, steps=2, folder=str(tmp_path), save_every=1)
     ranks(on, 2, config)
@@ -181,7 +221,9 @@ def test_refuses_to_mix_runs(ranks: Any, tmp_path: Path) -> None:
     assert again[0] == again[1] and "checkpoints of another, up to step 2" in again[0]
     other = ranks(said, 2, replace(config, resume=True, batch=16))[0]
     assert "another seed or batch" in other and other.count("asked:") == 1
+    kept = read_config(tmp_path)
     assert "64" in ranks(said, 2, replace(config, resume=True, hidden=64))[0]
+    assert read_config(tmp_path) == kept, "a start that is refused changes nothing"
     assert "a world of 2 ranks" in ranks(said, 2, replace(config, dp=4))[0]
 
 

@@ -47,6 +47,8 @@ class Pipeline:
         loss: `loss(output, targets)`, of the last stage's output: a mean over the micro-batch.
         border: `border(inputs)`, a tensor of the shape, dtype and device of what stages hand on for
             a micro-batch with these inputs, or a tree of them; the values do not matter.
+        beside: `beside(inputs, targets)`, what every stage gets as further arguments with that
+            micro-batch, such as a mask; nothing if None.
 
     Raises:
         ScheduleError: the schedule has another number of ranks, other stages here, or a deadlock.
@@ -60,11 +62,12 @@ class Pipeline:
         *,
         loss: Callable[[torch.Tensor, Any], torch.Tensor],
         border: Callable[[Any], Any],
+        beside: Callable[[Any, Any], tuple[Any, ...]] | None = None,
     ) -> None:
         _check_fits(stages, schedule, group)
         simulate(schedule)
         self.stages, self.schedule, self.group = dict(stages), schedule, group
-        self.loss, self.border = loss, border
+        self.loss, self.border, self.beside = loss, border, beside
         self.queue = WeightQueue()
         peers = [peer for peer in range(group.size) if peer != group.index]
         self.expected = {peer: schedule.sends(peer, group.index) for peer in peers}
@@ -192,7 +195,8 @@ class _Run:
     def _module(self, stage: int, k: int, source: Any) -> Any:
         """The stage's output, ready for a backward in halves if the schedule has one."""
         with self._watched(stage, k):
-            return self.pipe.stages[stage](source)
+            more = self.pipe.beside(*self.micro_batches[k]) if self.pipe.beside else ()
+            return self.pipe.stages[stage](source, *more)
 
     def _watched(self, stage: int, k: int) -> AbstractContextManager[None]:
         """Backwards are watched as well: a checkpoint runs its forward again in there."""

@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from course_lib.model.config import LatentAttention, ModelConfig, MoEConfig
+from course_lib.model.config import LatentAttention, ModelConfig, MoEConfig, RopeScaling
 from course_lib.plan.inputs.hardware import GB, NODES, TERA, Gpu, Link, Node
 from course_lib.trace import Refusal
 
@@ -82,10 +82,11 @@ def _ours(found: dict[str, Any], path: Path) -> ModelConfig:
         raise Refusal(
             f"the model of {path}", ", ".join(extra), f"it has {', '.join(sorted(known))}"
         )
-    moe, latent = found.get("moe"), found.get("latent")
+    moe, latent, scaling = (found.get(name) for name in ("moe", "latent", "rope_scaling"))
     parts = {
         "moe": MoEConfig(**moe) if moe else None,
         "latent": LatentAttention(**latent) if latent else None,
+        "rope_scaling": RopeScaling(**scaling) if scaling else None,
     }
     return ModelConfig(**(found | parts))
 
@@ -104,11 +105,10 @@ def _theirs(found: dict[str, Any], path: Path) -> ModelConfig:
     values.setdefault("kv_heads", values["heads"])
     values.setdefault("ffn", 4 * values["hidden"])
     values["latent"] = _latent(found, path)
-    width = found.get("head_dim") or values["hidden"] // values["heads"]
-    width = values["hidden"] // values["heads"] if values["latent"] else width
-    if width * values["heads"] != values["hidden"]:
-        why = "here the heads share the model's width"
-        raise Refusal(f"the model of {path}", f"heads of {width}", why)
+    if not values["latent"]:
+        values["head_dim"] = found.get("head_dim") or 0
+        values["qkv_bias"] = found.get("model_type") in ("qwen2", "qwen2_moe")
+        values["qk_norm"] = found.get("model_type") in ("qwen3", "qwen3_moe")
     values["moe"] = _experts(found, path)
     # A module that predicts a further token (MTP) is a block, and shares embedding and head.
     values["layers"] += found.get("num_nextn_predict_layers") or 0

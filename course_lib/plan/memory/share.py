@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from course_lib.layout import Layout, misfits, tokens_of_ranks
 from course_lib.model.config import ModelConfig
-from course_lib.model.formulas import latent_down, latent_up
+from course_lib.model.formulas import head_vectors, latent_down, latent_up
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def block_counts(config: ModelConfig, share: Share) -> Counts:
         attention = latent_down(config) + share.heads * latent_up(config)
     else:
         attention = width * config.head_width * (2 * share.heads + 2 * share.kv_heads)
+        attention += head_vectors(config, share.heads, share.kv_heads)
     network = (3 if config.gated else 2) * width * share.ffn
     norms = 2 * width
     if config.moe is None:

@@ -108,9 +108,8 @@ def _projections(c: ModelConfig, n: float, tp: int) -> tuple[Product, ...]:
     """Attention's products with weights; of latent ones each rank of tp makes the vectors."""
     way = c.latent
     if way is None:
-        return Product(n, c.hidden, (c.hidden + c.key_value_width) / tp), Product(
-            n, c.hidden / tp, c.hidden
-        )
+        own = c.heads * c.head_width
+        return Product(n, c.hidden, (own + c.key_value_width) / tp), Product(n, own / tp, c.hidden)
     return (
         Product(n, c.hidden, way.queries + way.keys + way.turned),
         Product(n, way.queries, c.heads * c.query_width / tp),
@@ -160,7 +159,7 @@ def _between(config: ModelConfig, layout: Layout, software: Software) -> tuple[f
     inner = n * c.ffn / layout.tp * (c.moe.top_k + c.moe.shared if c.moe else 1)
     turned = n * (c.heads + c.kv_heads) * c.query_width / layout.tp if c.gated else 0
     copied = (
-        0 if software.recipe.flash else n * 2 * (c.hidden + c.kv_heads * c.head_width) / layout.tp
+        0 if software.recipe.flash else n * 2 * (c.heads + c.kv_heads) * c.head_width / layout.tp
     )
     drop = (1, 5) if software.recipe.dropout else (0, 0)
     biases = 2 * (2 * stream + inner + copied) if software.recipe.dropout else 0

@@ -290,8 +290,10 @@ class Gathering:
 
     def _ask(self, index: int, what: str, asked: float) -> None:
         """Asks a rank; one that takes no more questions is not waited for."""
+        rank = self.ranks[index]
         with suppress(ChannelClosed, TimeoutError):
-            self.ranks[index].questions.send({"do": what, "asked": asked}, timeout=0)
+            question = {"do": what, "asked": asked, "request": rank.requests}
+            rank.questions.send(question, timeout=0)
 
     def _told(self, index: int, asked: float, within: float) -> dict[str, Any]:
         """A rank's answer to the question of that time; late answers to older ones are dropped."""
@@ -306,8 +308,9 @@ class Gathering:
         self.interrupted = True
         with suppress(KeyboardInterrupt):  # a second one means: at once
             self.look()
+            asked = time.monotonic()
             for index in self.waiting:
-                self.ranks[index].child.kill(signal.SIGINT)
+                self._ask(index, "interrupt", asked)
             self.stall, self.watch = None, None
             self.deadline = time.monotonic() + GRACE
             self.next_look = self.next_watch = time.monotonic() + GRACE

@@ -11,10 +11,15 @@ from course_lib.ranks.start.forkserver import Child, ForkServer
 
 
 class RankEnd:
-    """The near end of one rank: its channels, its output and its process."""
+    """The near end of one rank: its channels, its output and its process.
+
+    Attributes:
+        requests: how many things it was told to do.
+    """
 
     def __init__(self, index: int, channel: Channel, questions: Channel, output: int) -> None:
         self.index, self.channel, self.questions, self.output = index, channel, questions, output
+        self.requests = 0
         self.child: Child
 
     @classmethod

@@ -149,6 +149,7 @@ class Team:
     # --- health ----------------------------------------------------------------------------------
     def _send(self, ranks: set[int], message: dict[str, Any], parcel: Packed) -> None:
         for index in sorted(ranks):
+            self._ranks[index].requests += 1
             with suppress(ChannelClosed):
                 parcel.send(self._ranks[index].channel, message)
 

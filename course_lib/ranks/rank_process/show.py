@@ -12,7 +12,8 @@ from typing import Any
 
 import cloudpickle
 
-OURS = ("worker.py", "shell.py", "keyboard.py", "source.py")
+OURS = ("worker.py", "shell.py", "keyboard.py", "source.py", "show.py")
+LONGEST = 50_000  # characters of an error that are shown: its beginning and its end
 DEBUGGER = ("bdb.py", "cmd.py", "pdb.py")
 # Frames of these files are not the reader's: who parses, runs and records a cell, and packs its
 # values.
@@ -37,13 +38,21 @@ def own_traceback(error: BaseException, hidden: tuple[str, ...] = HIDDEN) -> str
             [frame for frame in link.stack if not frame.filename.startswith(hidden)]
         )
         link = link.__cause__ or link.__context__
-    return "".join(told.format())
+    return _short("".join(told.format()))
+
+
+def _short(text: str) -> str:
+    """What a reader can take in of a text."""
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half]} … {len(text) - LONGEST} more characters … {text[-half:]}"
 
 
 def text_of(error: BaseException) -> str:
     """The error's message, also of one that has none to give."""
     try:
-        return str(error)
+        return _short(str(error))
     except Exception:
         return "(its text cannot be shown)"
 

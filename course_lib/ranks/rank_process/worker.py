@@ -75,8 +75,9 @@ class Worker:
         self.device = self._device(args["device"])
         self.ledger = Ledger(self.rank)
         self.witness = Witness(self.ledger)
-        self.thread = threading.get_ident()
+        self.pid, self.thread = os.getpid(), threading.get_ident()
         self.busy = self.sending = self.interrupt_waits = False
+        self.requests = self.unwanted = 0  # how many have come; the one that was interrupted last
         self.module = types.ModuleType("__main__")
         sys.modules["__main__"] = self.module
         signal.signal(signal.SIGINT, self._interrupted)
@@ -142,6 +143,7 @@ class Worker:
                 os._exit(0)
             if message["do"] == "stop":
                 os._exit(0)
+            self.requests += 1
             try:
                 self._carry_out(message, raw, fds)
             except ChannelClosed:
@@ -160,6 +162,8 @@ class Worker:
         """Does one thing; it is not busy any more when an error leaves this function."""
         try:
             self.interrupt_waits, self.busy = False, True
+            if self.unwanted == self.requests:
+                raise KeyboardInterrupt
             getattr(self, f"do_{message['do']}")(message, raw, fds)
         finally:
             self.busy = False
@@ -218,15 +222,28 @@ class Worker:
 
         `where` is asked now and then while a cell takes long; `flight`, for the last calls, once
         when ranks had to be given up; `calls`, for those of a cell, if ranks may have disagreed.
+        `interrupt` ends what the rank was told to do by that request.
         """
         answers = {"where": self._where, "flight": self._flight, "calls": self._calls}
         while True:
             try:
                 question, _, _ = questions.receive()
+                if question["do"] == "interrupt":
+                    self._interrupt(question["request"])
+                    continue
                 found = answers[question["do"]]()
                 questions.send({"rank": self.rank, "asked": question["asked"], **found})
             except ChannelClosed:
                 os._exit(0)
+
+    def _interrupt(self, request: int) -> None:
+        """Ends a request, unless it is answered already, or has not come yet: then it never begins.
+
+        Under load a signal of another process may come after the next request has begun.
+        """
+        self.unwanted = request
+        if self.busy and request == self.requests:
+            signal.pthread_kill(self.thread, signal.SIGINT)
 
     def _flight(self) -> dict[str, Any]:
         return flight_log(self.ledger, LAST_CALLS).to_dict()
@@ -289,6 +306,8 @@ class Worker:
 
     def _reply(self, did: str, packed: Packed | None = None, **more: Any) -> None:
         """The last word on a request: an interrupt comes too late from here on."""
+        if os.getpid() != self.pid:  # a fork of the rank has come to the end of the cell as well
+            os._exit(0)
         self.busy = False
         message = {"did": did, "rank": self.rank, **more}
         if packed is None:

@@ -27,4 +27,11 @@ def _row(line: str) -> dict[str, Any] | None:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("step"), int) else None
+    if not isinstance(found, dict) or type(found.get("step")) is not int:
+        return None
+    return found if all(map(_is_number, found.values())) else None
+
+
+def _is_number(value: object) -> bool:
+    """Also nan, and true; but nothing that no float can hold."""
+    return isinstance(value, float) or (isinstance(value, int) and value.bit_length() < 64)

@@ -108,6 +108,7 @@ class RunConfig:
     data: str = option(
         "", "a folder of one's own: text files, packed tokens, or a Hugging Face data set"
     )
+    mask_documents: bool = option(False, "a token sees its own document only, not the whole window")
     corpus_mib: int = option(
         12, "of text to read: of --data, or else of the course's copy of Python's library", least=1
     )

@@ -54,7 +54,6 @@ def open_folder(config: RunConfig, group: Group) -> Iterator[None]:
             _refuse_to_mix(folder, config)
             if last_checkpoint(folder) and (changed := changes(folder, config)):
                 print(f"changed since the last start: {changed}", flush=True)
-            (folder / CONFIG).write_text(json.dumps(asdict(config), indent=1))
 
     try:
         together(f"open the folder {folder}", take, group)
@@ -62,6 +61,18 @@ def open_folder(config: RunConfig, group: Group) -> Iterator[None]:
     finally:
         for file in held:
             file.close()  # and with it the lock
+
+
+def write_config(config: RunConfig, group: Group) -> None:
+    """Keeps what the run is, once it has begun: a start that is refused changes nothing."""
+    path = Path(config.folder) / CONFIG
+
+    def write() -> None:
+        if group.index == 0:
+            path.write_text(json.dumps(asdict(config), indent=1))
+
+    if config.folder:
+        together(f"write {path}", write, group)
 
 
 def _lock(folder: Path) -> TextIO:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 RUNNER = "torch.distributed.run"
 FAILED, ENDED = "ChildFailedError", "SignalException"
+CROWD = 8  # ranks a core
 SIGNALLED = 128  # and the signal's number: the exit code of what a signal has ended, as in a shell
 
 
@@ -31,6 +32,9 @@ def launch(words: Sequence[str], world: int) -> int:
     Returns:
         The exit code of the first rank that failed, or that of a signal; 0 if all ended well.
     """
+    if world > CROWD * (cores := os.cpu_count() or 1):
+        said = f"{world} ranks take turns on {cores} cores: starting them takes a while"
+        print(said, file=sys.stderr, flush=True)
     logging.disable(logging.ERROR)  # the agent's own log repeats the exit codes
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     before = sys.argv

@@ -18,7 +18,7 @@ from course_lib.trace import Refusal
 from course_lib.train.command.config import PRECISIONS, RECOMPUTE, WORDS, RunConfig
 from course_lib.train.command.numbers import wrong_numbers
 from course_lib.train.command.other_tools.hugging_face import INDEX, WEIGHTS
-from course_lib.train.mesh_model import zero_refusal
+from course_lib.train.mesh_model import NO_RING_MASK, zero_refusal
 
 
 def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Refusal]:
@@ -48,6 +48,8 @@ def find_problems(config: RunConfig, world: int | None = None) -> Iterator[Refus
     except ScheduleError as problem:
         yield problem
         return
+    if config.mask_documents and config.cp > 1:
+        yield Refusal("--mask-documents", f"--cp {config.cp}", NO_RING_MASK)
     reason = zero_refusal(config.zero, schedule, model)
     if reason is not None:
         yield Refusal(f"--zero {config.zero}", *reason)

@@ -1,4 +1,4 @@
-"""How far a run is, in one live line on a terminal, and in ten lines elsewhere.
+"""How far a run is, in one live line on a terminal; elsewhere in ten lines, or more if it is slow.
 
 Notebook: 13 3D parallelism.
 Costs a line of text a step, on one rank.
@@ -23,12 +23,14 @@ class Progress:
     """
 
     WIDTH = 24
+    QUIET = 30.0  # seconds of steps after which a line is due
 
     def __init__(self, steps: int, out: TextIO | None = None, *, anew: bool | None = None) -> None:
         # None: a process may be started with its standard output closed.
         self.steps, self.out = steps, sys.stdout if out is None else out
         self.anew = self.out is not None and self.out.isatty() if anew is None else anew
         self._lines = 0
+        self._quiet = 0.0  # seconds since the last line
         self._seconds = self._made = 0.0
 
     def add(self, row: dict[str, Any]) -> None:
@@ -39,8 +41,10 @@ class Progress:
             full = step * self.WIDTH // self.steps
             bar = "█" * full + "·" * (self.WIDTH - full)
             self._say(f"\r{bar} {text}{self._rest(row)}")
-        elif step * 10 // self.steps > self._lines:
-            self._lines = step * 10 // self.steps
+            return
+        self._quiet += row.get("seconds", 0.0)
+        if step * 10 // self.steps > self._lines or self._quiet > self.QUIET:
+            self._lines, self._quiet = step * 10 // self.steps, 0.0
             self._say(f"{text}\n")
 
     def _say(self, text: str) -> None:

@@ -66,6 +66,15 @@ def test_deepseek_v3_has_its_parameters(tmp_path: Path) -> None:
         Transformer(config)
 
 
+def test_heads_with_a_width_of_their_own(tmp_path: Path) -> None:
+    """Qwen3-0.6B: 16 heads of 128 in a model of width 1024; 0.596 billion parameters."""
+    qwen3 = {"model_type": "qwen3", "num_hidden_layers": 28, "hidden_size": 1024,
+             "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+             "intermediate_size": 3072, "vocab_size": 151936, "max_position_embeddings": 40960,
+             "tie_word_embeddings": True}  # fmt: skip
+    assert parameter_count(read_config(written(tmp_path, qwen3))) == 596_049_920
+
+
 def test_mixtures_and_gpt2(tmp_path: Path) -> None:
     mixtral = LLAMA | {"num_local_experts": 8, "num_experts_per_tok": 2}
     assert read_config(written(tmp_path, mixtral)).moe == MoEConfig(8, 2)
@@ -81,7 +90,7 @@ def test_mixtures_and_gpt2(tmp_path: Path) -> None:
         ({"n_shared_experts": 1}, "every token uses"),
         ({"shared_expert_intermediate_size": 5632}, "every token uses"),
         ({"num_hidden_layers": None}, "no layers"),
-        ({"head_dim": 256}, "heads of 256"),
+        ({"head_dim": 255}, "head_dim = 255"),
         ({"layers": 3}, "model_type"),
     ],
 )

@@ -42,6 +42,26 @@ def test_a_pasted_script_begins_a_process_group(pool: Pool) -> None:
     assert pool.pull("keep") == [1, 1, 1]
 
 
+@pytest.mark.parametrize("end", ["", "1 / 0"])
+def test_a_fork_of_a_rank_does_not_answer_for_it(pool: Pool, end: str) -> None:
+    outcome = pool.run_cell(f"import os\nchild = os.fork()\nif not child:\n    pass\n    {end}")
+    assert outcome.verdict == ""
+    pool.run_cell("os.waitpid(child, 0)")
+    works(pool)
+
+
+def test_an_error_of_ten_million_letters_is_cut(pool: Pool) -> None:
+    story = pool.run_cell("raise ValueError('a' + 'z' * 10**7 + 'b')").story()
+    assert "ValueError: az" in story and "zb" in story and "more characters" in story
+    assert len(story) < 200_000
+
+
+def test_a_value_that_cannot_be_shown(pool: Pool) -> None:
+    """The traceback begins in the cell."""
+    story = pool.run_cell("class A:\n    def __repr__(self):\n        1 / 0\nA()").story()
+    assert "ZeroDivisionError" in story and "show.py" not in story
+
+
 @pytest.mark.parametrize(
     ("harm", "words"),
     [

@@ -319,6 +319,26 @@ def test_an_interrupt_stops_the_cell_and_keeps_the_variables(pool: Pool) -> None
     assert pool.pull("keep") == [7, 7]
 
 
+@pytest.mark.parametrize(("late", "verdict"), [(-1, ""), (0, "raised"), (1, "")])
+def test_an_interrupt_hits_the_request_that_was_meant(pool: Pool, late: int, verdict: str) -> None:
+    """On a busy machine it may arrive when that one is over, or before it has come."""
+    ends = pool._ranks
+    meant = ends[0].requests + 1 + late
+    for end in ends:
+        question = {"do": "interrupt", "asked": 0.0, "request": meant}
+        delayed = threading.Timer(0.0 if late > 0 else 0.4, end.questions.send, [question])
+        delayed.start()
+        delayed.join() if late > 0 else None
+    outcome = pool.run_cell(f"import time\ntime.sleep({60 if verdict else 0.8})")
+    assert outcome.verdict == verdict
+    if late > 0:
+        outcome = pool.run_cell("never = 1")
+        assert outcome.verdict == "raised" and "KeyboardInterrupt" in str(outcome.reports)
+        with pytest.raises(RanksError, match="never"):
+            pool.pull("never")
+    works(pool)
+
+
 def test_an_interrupt_that_ranks_refuse_ends_them(pool: Pool) -> None:
     with interrupt_after(0.4):
         outcome = pool.run_cell(

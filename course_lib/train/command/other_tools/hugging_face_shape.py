@@ -1,7 +1,7 @@
 """The shape of a model as a Hugging Face config.json has it, or why it is not one of ours.
 
-Source: transformers' configuration_llama.py, configuration_mistral.py and configuration_mixtral.py
-for keys and defaults; the other families' files for what they have and our model does not.
+Source: transformers' configuration_llama.py, _mistral.py, _mixtral.py, _qwen2.py, _qwen3.py and
+_qwen3_moe.py for keys and defaults; the other families' files for what they have and ours has not.
 Costs nothing.
 The production version has a converter for every family; here what our model does not have is named
 and refused, since a model without it would be another one with the same name.
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from course_lib.model import ModelConfig, MoEConfig
+from course_lib.model.config import RopeScaling
 from course_lib.trace import Refusal
 
 # Families that are read, with what their files mean where they leave a key out.
@@ -20,13 +21,18 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
     "mistral": {"num_key_value_heads": 8},
     "mixtral": {"num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-5},
+    "qwen2": {"num_key_value_heads": 32, "use_sliding_window": False},
+    "qwen3": {"num_key_value_heads": 32, "use_sliding_window": False, "head_dim": 128},
+    "qwen3_moe": {"num_key_value_heads": 4, "use_sliding_window": False, "norm_topk_prob": False},
+}
+# What a mixture's number of experts, and the width inside one, are called.
+EXPERTS = {
+    "mixtral": ("num_local_experts", "intermediate_size"),
+    "qwen3_moe": ("num_experts", "moe_intermediate_size"),
 }
 # What a family always has and this model does not, whatever its config.json says.
 LACKING = {
-    "qwen2": "biases of queries, keys and values",
-    "qwen2_moe": "biases of queries, keys and values",
-    "qwen3": "norms of queries and keys",
-    "qwen3_moe": "norms of queries and keys",
+    "qwen2_moe": "an expert that every token uses, with a gate of its own",
     "deepseek": "experts beside shared ones",
     "deepseek_v2": "multi-head latent attention",
     "deepseek_v3": "multi-head latent attention",
@@ -59,7 +65,8 @@ ONLY: dict[str, tuple[Any, ...]] = {
     "num_nextn_predict_layers": (0, None),
     "quantization_config": (None,),
 }
-KINDS = {int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", dict: "an object",
+         list: "a list"}  # fmt: skip
 
 
 def from_hugging_face(found: dict[str, Any], sequence: int) -> ModelConfig:
@@ -77,11 +84,11 @@ def from_hugging_face(found: dict[str, Any], sequence: int) -> ModelConfig:
     if family not in [*FAMILIES, *LACKING]:
         readable = f"read are {', '.join(FAMILIES)}"
         raise Refusal(_asked(found), "an unknown family", readable)
-    lacking = list(_lacking(found, sequence))
+    given = {**FAMILIES.get(family, {}), **found}
+    lacking = list(_lacking(given, sequence))
     if lacking:
         why = "our model has none of this, and would be another"
         raise Refusal(_asked(found), "; ".join(lacking), why)
-    given = {**FAMILIES[family], **found}
     layers, heads = (
         _value(given, key, int) for key in ("num_hidden_layers", "num_attention_heads")
     )
@@ -90,20 +97,38 @@ def from_hugging_face(found: dict[str, Any], sequence: int) -> ModelConfig:
         hidden=_value(given, "hidden_size", int),
         heads=heads,
         kv_heads=_value(given, "num_key_value_heads", int, heads),
-        ffn=_value(given, "intermediate_size", int),
+        ffn=_value(given, EXPERTS.get(family, ("", "intermediate_size"))[1], int),
         vocabulary=_value(given, "vocab_size", int),
         sequence=sequence,
         tied=_value(given, "tie_word_embeddings", bool, False),
         rope_base=_value(_rope(given), "rope_theta", float, 10_000.0),
-        moe=_experts(given) if family == "mixtral" else None,
+        moe=_experts(given) if family in EXPERTS else None,
         norm_epsilon=_value(given, "rms_norm_eps", float, 1e-6),
+        head_dim=_value(given, "head_dim", int, 0),
+        qkv_bias=family == "qwen2",
+        qk_norm=family.startswith("qwen3"),
+        rope_scaling=_scaling(_rope(given)),
     )
 
 
 def _experts(given: dict[str, Any]) -> MoEConfig:
-    count = _value(given, "num_local_experts", int)
+    name = EXPERTS[given["model_type"]][0]
+    name = "num_local_experts" if name not in given else name  # as newer files call it everywhere
+    count = _value(given, name, int)
     each = _value(given, "num_experts_per_tok", int)
     return MoEConfig(count, each, None, _value(given, "router_aux_loss_coef", float, 0.001), 0)
+
+
+def _scaling(rope: dict[str, Any]) -> RopeScaling | None:
+    if _kind(rope) == "default":
+        return None
+    original = _value(rope, "original_max_position_embeddings", int)
+    names = ("factor", "low_freq_factor", "high_freq_factor")
+    return RopeScaling(original, *(_value(rope, name, float) for name in names))
+
+
+def _kind(rope: dict[str, Any]) -> Any:
+    return rope.get("rope_type", rope.get("type", "default"))
 
 
 def _asked(found: dict[str, Any]) -> str:
@@ -145,13 +170,11 @@ def _lacking(found: dict[str, Any], sequence: int) -> Iterator[str]:
     window = found.get("sliding_window")
     if window is not None and found.get("use_sliding_window", True):
         yield f"sliding_window = {window!r}"
-    rope = _rope(found)
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
+    if any(kind != "full_attention" for kind in _value(found, "layer_types", list, [])):
+        yield f"layer_types = {found['layer_types']!r}"
+    kind = _kind(_rope(found))
+    if kind not in ("default", "llama3"):
         yield f"rope_type = {kind!r}"
-    heads, width = (_value(found, key, int, 0) for key in ("num_attention_heads", "hidden_size"))
-    if heads and width and found.get("head_dim") not in (None, width // heads):
-        yield f"head_dim = {found['head_dim']}, where {width} / {heads} = {width // heads}"
     longest = _value(found, "max_position_embeddings", int, sequence)
     if longest < sequence:
         yield f"max_position_embeddings = {longest}, for windows of {sequence} tokens"

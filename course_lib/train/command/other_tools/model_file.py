@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from course_lib.model import ModelConfig, MoEConfig
+from course_lib.model.config import RopeScaling
 from course_lib.trace import Refusal
 from course_lib.train.command.other_tools.hugging_face_shape import from_hugging_face
 
@@ -48,6 +49,9 @@ def read_model(path: Path, sequence: int, vocabulary: int) -> ModelConfig:
 def _read(path: Path) -> dict[str, Any]:
     try:
         file = path / "config.json" if path.is_dir() else path
+        if file.is_fifo():
+            why = "every rank reads it: give a file, or a folder with a config.json"
+            raise Refusal(f"the model in {path}", "a pipe", why)
         found = json.loads(file.read_bytes())
     except OSError as error:
         why = "--model takes a file of JSON, or a folder with a config.json"
@@ -60,15 +64,19 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _own(given: dict[str, Any], path: Path) -> ModelConfig:
-    """From the fields of ModelConfig, `moe` with those of MoEConfig."""
-    moe = given.pop("moe", None)
+    """From the fields of ModelConfig, `moe` and `rope_scaling` with those of their own."""
+    inner = {"moe": MoEConfig, "rope_scaling": RopeScaling}
+    parts = {name: given.pop(name, None) for name in inner}
     _refuse_unknown(given, ModelConfig, path)
-    if moe is not None:
-        if not isinstance(moe, dict):
-            raise Refusal(f"the model in {path}", f"moe = {moe!r}", "moe is a JSON object")
-        _refuse_unknown(moe, MoEConfig, path)
-        moe = MoEConfig(**moe)
-    return ModelConfig(**given, moe=moe)
+    for name, kind in inner.items():
+        part = parts[name]
+        if part is None:
+            continue
+        if not isinstance(part, dict):
+            raise Refusal(f"the model in {path}", f"{name} = {part!r}", f"{name} is a JSON object")
+        _refuse_unknown(part, kind, path)
+        given[name] = kind(**part)
+    return ModelConfig(**given)
 
 
 def _refuse_unknown(given: dict[str, Any], kind: type, path: Path) -> None:

@@ -60,6 +60,7 @@ def as_megatron(c: RunConfig) -> str:
         ("--seed", c.seed),
     ]
     words += [("--untie-embeddings-and-output-weights", None)] if not c.model.tied else []
+    words += _megatron_attention(c)
     words += [("--sequence-parallel", None)] if c.sequence_parallel else []
     words += [("--use-distributed-optimizer", None)] if c.zero == 1 else []
     words += [(f"--{c.precision}", None)] if c.precision in ("bf16", "fp16") else []
@@ -80,6 +81,17 @@ def as_megatron(c: RunConfig) -> str:
     launch = f"torchrun --nproc-per-node {c.world} pretrain_gpt.py"
     other = _without(c, schedules=("1f1b", "interleaved"), zeros=(0, 1))
     return "\n".join([f"{launch} {line}", *other])
+
+
+def _megatron_attention(c: RunConfig) -> Words:
+    """What only some models have, and what a token sees."""
+    model = c.model
+    words: Words = [("--rotary-base", f"{model.rope_base:g}")]
+    words += [("--kv-channels", model.head_dim)] if model.head_dim else []
+    words += [("--add-qkv-bias", None)] if model.qkv_bias else []
+    words += [("--qk-layernorm", None)] if model.qk_norm else []
+    words += [("--use-rope-scaling", None)] if model.rope_scaling else []
+    return words + ([("--reset-attention-mask", None)] if c.mask_documents else [])
 
 
 def _megatron_recompute(c: RunConfig) -> Words:
