@@ -57,7 +57,7 @@ class Progress:
 
     def passed_copy(self, entry: Entry) -> Path:
         """Where the copy of the file that passed lies."""
-        return self.folder / "passed" / entry.exercise.lesson / f"{entry.name}.py"
+        return self.folder / "passed" / entry.lesson / f"{entry.name}.py"
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -175,8 +175,8 @@ def rows(entries: Sequence[Entry], progress: Progress) -> list[dict[str, Any]]:
     Open exercises are neither done nor not: they are in the states alone, as bars.
     """
     records, found = progress.records(), []
-    for lesson in sorted({entry.exercise.lesson for entry in entries}):
-        mine = [entry for entry in entries if entry.exercise.lesson == lesson]
+    for lesson in sorted({entry.lesson for entry in entries}):
+        mine = [entry for entry in entries if entry.lesson == lesson]
         states = {entry.name: _state(entry, records.get(entry.name, {})) for entry in mine}
         core = [entry.name for entry in mine if entry.exercise.core]
         closed = [entry.name for entry in mine if entry.exercise.scale is None]
@@ -239,7 +239,7 @@ def as_html(entries: Sequence[Entry], progress: Progress) -> str:
     cell = 'style="text-align:left;vertical-align:top;padding:3px 8px"'
     parts = []
     for row in rows(entries, progress):
-        mine = [entry for entry in entries if entry.exercise.lesson == row["lesson"]]
+        mine = [entry for entry in entries if entry.lesson == row["lesson"]]
         lesson = lesson_of(row["lesson"], progress.folder.parent)
         share = 100 * row["core_done"] // max(1, row["core"])
         bar = (
@@ -264,6 +264,6 @@ def _title(lesson: Lesson) -> str:
 
 def _name(entry: Entry, state: str) -> str:
     """An exercise with its mark, its best score if it is not done, and a link to its file."""
-    place = f"../exercises/{entry.exercise.lesson}/{entry.name}.py"
+    place = f"../exercises/{entry.lesson}/{entry.name}.py"
     score = f" ({state})" if state not in ("done", "open") else ""
     return f'{_mark(state)}&nbsp;<a href="{place}">{html.escape(entry.name)}</a>{score}'

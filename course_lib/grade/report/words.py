@@ -147,10 +147,10 @@ def hint_line(card: Card, command: str) -> str:
 
 def headline(card: Card) -> str:
     """Name, title and points in one line."""
-    exercise = card.entry.exercise
+    entry, exercise = card.entry, card.entry.exercise
     here = " here" if exercise.hidden_checks else ""
     score = "no score" if card.score is None else f"{card.score} of {card.points} points{here}"
-    return f"{exercise.name} · {exercise.title} · {score}"
+    return f"{entry.name} · {exercise.title} · {score}"
 
 
 # --- text ----------------------------------------------------------------------------------------

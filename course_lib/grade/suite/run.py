@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 
@@ -16,6 +16,8 @@ from course_lib.grade.judge.trial import Limits
 from course_lib.grade.suite import places, traffic
 from course_lib.grade.suite.compare import compare, describe
 from course_lib.ranks.system.scratch import working_folder
+
+Item = TypeVar("Item")
 
 
 class Run:
@@ -33,6 +35,7 @@ class Run:
         self._bench = bench
         self._draws = 0
         self._spread = False
+        self._rank: int | None = None
         self._folders = ExitStack()
         self._folder: str | None = None  # the last one is in use
         self.results: list[Result] = []
@@ -155,6 +158,18 @@ class Run:
         return torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
 
     # --- comparing -------------------------------------------------------------------------------
+    def ranks(self, of_ranks: Iterable[Item]) -> Iterator[tuple[int, Item]]:
+        """Each rank with what is its own, as `enumerate` gives it.
+
+        While a loop over this lasts, what fails is said to be of that rank.
+        """
+        outer = self._rank
+        try:
+            for self._rank, item in enumerate(of_ranks):
+                yield self._rank, item
+        finally:
+            self._rank = outer
+
     def close(
         self,
         actual: Any,
@@ -166,6 +181,7 @@ class Run:
         terms: int = 4,
     ) -> None:
         """Equal up to rounding: see `compare.compare`."""
+        rank = self._rank if rank is None else rank
         compare(actual, expected, what, rank=rank, likely=likely, terms=terms)
 
     def equal(
@@ -223,7 +239,16 @@ class Run:
         measured: str = "",
         cause: str = "",
     ) -> NoReturn:
-        """Ends the check as failed."""
+        """Ends the check as failed.
+
+        Args:
+            message: what was looked at.
+            rank: on which rank; that of the loop over `ranks` if nothing is said.
+            expected: what should be there.
+            measured: what is there.
+            cause: the likely reason.
+        """
+        rank = self._rank if rank is None else rank
         raise CheckFailed(message, rank, expected, measured, cause)
 
     # --- communication ---------------------------------------------------------------------------

@@ -10,11 +10,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 
 EXERCISE = Exercise(
-    name="first_rank_first",
-    lesson="00_ranks",
     title="One prepares, the others wait",
     core=True,
     minutes=15,
@@ -187,12 +185,8 @@ def check_order(run: Run) -> None:
     _check_order(run, [by_job[0] for by_job in calls], [0, 1, 2])
 
 
-@check(
-    "every rank calls prepare once",
-    points=2,
-    code="O",
-    diagnosis="every rank must load the data itself; what the first rank prepared is on the disk",
-)
+@check("every rank calls prepare once", points=2, code="O")
+@diagnosis("every rank must load the data itself; what the first rank prepared is on the disk")
 def check_once(run: Run) -> None:
     """O: also when it returns None."""
     for rank, by_job in enumerate(_whole(run).column("calls")):
@@ -204,12 +198,8 @@ def check_once(run: Run) -> None:
                 "called both before and after the barrier": 2})  # fmt: skip
 
 
-@check(
-    "every rank returns the value of its own call",
-    points=2,
-    code="E",
-    diagnosis="return what `prepare` returned, on both branches of the function",
-)
+@check("every rank returns the value of its own call", points=2, code="E")
+@diagnosis("return what `prepare` returned, on both branches of the function")
 def check_value(run: Run) -> None:
     """E: three ranks, and one alone."""
     for world in (3, 1):
@@ -226,12 +216,8 @@ def check_value(run: Run) -> None:
             )
 
 
-@check(
-    "a group without rank 0: the rank with index 0 goes first",
-    points=2,
-    code="O",
-    diagnosis="the first rank is the one with group.index 0",
-)
+@check("a group without rank 0: the rank with index 0 goes first", points=2, code="O")
+@diagnosis("the first rank is the one with group.index 0")
 def check_part(run: Run) -> None:
     """O: ranks 1 to 3 of four."""
     result = _part(run)
@@ -243,12 +229,8 @@ def check_part(run: Run) -> None:
         run.equal(result.outputs[rank]["values"], [_value("tokens", rank)], "the value", rank=rank)
 
 
-@check(
-    "prepare raises on the first rank, and nobody waits forever",
-    points=2,
-    code="H",
-    diagnosis="let the exception of `prepare` propagate",
-)
+@check("prepare raises on the first rank, and nobody waits forever", points=2, code="H")
+@diagnosis("let the exception of `prepare` propagate")
 def check_failing(run: Run) -> None:
     """H: the first rank raises OSError."""
     cause = "`prepare` raised on rank 0, which then never reached the barrier: use try/finally."

@@ -8,11 +8,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 
 EXERCISE = Exercise(
-    name="hello_mesh",
-    lesson="00_ranks",
     title="Who am I, and who is with me?",
     core=True,
     minutes=15,
@@ -104,12 +102,8 @@ def _lists(world: int, count: int, rank: int) -> dict[str, list[int]]:
     return {"node": node, "rail": rail}
 
 
-@check(
-    "node and local rank on clusters of 1, 2 and 3 nodes",
-    points=2,
-    code="E",
-    diagnosis="ranks are numbered node by node",
-)
+@check("node and local rank on clusters of 1, 2 and 3 nodes", points=2, code="E")
+@diagnosis("ranks are numbered node by node")
 def check_place(run: Run) -> None:
     """E: the two numbers."""
     for world, count, said in _clusters(run):
@@ -157,12 +151,8 @@ def _check_lists(run: Run, kind: str, likely: Any) -> None:
             )
 
 
-@check(
-    "node_ranks: all ranks of my node",
-    points=2,
-    code="E",
-    diagnosis="a node's ranks are neighbours: node · ranks_per_node and those after it",
-)
+@check("node_ranks: all ranks of my node", points=2, code="E")
+@diagnosis("a node's ranks are neighbours: node · ranks_per_node and those after it")
 def check_node_ranks(run: Run) -> None:
     """E: the first list."""
     _check_lists(
@@ -177,12 +167,8 @@ def check_node_ranks(run: Run) -> None:
     )
 
 
-@check(
-    "rail_ranks: my local rank on every node",
-    points=2,
-    code="E",
-    diagnosis="the ranks of a rail are ranks_per_node apart, beginning at the local rank",
-)
+@check("rail_ranks: my local rank on every node", points=2, code="E")
+@diagnosis("the ranks of a rail are ranks_per_node apart, beginning at the local rank")
 def check_rail_ranks(run: Run) -> None:
     """E: the second list."""
     _check_lists(

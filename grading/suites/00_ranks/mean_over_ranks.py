@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="mean_over_ranks",
-    lesson="00_ranks",
     title="The mean over ranks",
     core=True,
     minutes=5,
@@ -35,7 +33,8 @@ def _run(run: Run, world: int, shape: tuple[int, ...]) -> tuple[list[torch.Tenso
     return tensors, run(drive, [{"tensor": each} for each in tensors], world=world)
 
 
-@check("every rank has the mean", points=3, code="E", in_part=True)
+@check("every rank has the mean", points=3, code="E")
+@in_part
 def check_mean(run: Run) -> None:
     """E: a matrix on three ranks and a scalar on two."""
     for world, shape in ((3, (4, 5)), (2, ())):
@@ -51,12 +50,8 @@ def check_mean(run: Run) -> None:
             run.close(output["mean"], total / world, "the mean", rank=rank, likely=likely)
 
 
-@check(
-    "the input tensor keeps its value",
-    points=1,
-    code="E",
-    diagnosis="all_reduce works in place: give it a copy",
-)
+@check("the input tensor keeps its value", points=1, code="E")
+@diagnosis("all_reduce works in place: give it a copy")
 def check_given(run: Run) -> None:
     """E: on three ranks."""
     tensors, result = _run(run, 3, (4, 5))

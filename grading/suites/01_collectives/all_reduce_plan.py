@@ -15,8 +15,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="all_reduce_plan",
-    lesson="01_collectives",
     title="Open: an all-reduce for unequal links",
     core=False,
     minutes=75,

@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="all_to_all_v",
-    lesson="01_collectives",
     title="All-to-all with pieces of any size",
     core=True,
     minutes=25,
@@ -127,24 +125,16 @@ def _uneven(run: Run, world: int) -> list[list[int]]:
     ]
 
 
-@check(
-    "pieces of equal size, on 4 ranks and on one",
-    points=2,
-    code="E",
-    diagnosis="inputs[j] goes to rank j; outputs[i] comes from rank i",
-)
+@check("pieces of equal size, on 4 ranks and on one", points=2, code="E")
+@diagnosis("inputs[j] goes to rank j; outputs[i] comes from rank i")
 def check_equal(run: Run) -> None:
     """E: float64; with equal sizes, a mix-up can be named."""
     for world in (4, 1):
         _compare(run, _table(run, [[5] * world for _ in range(world)]))
 
 
-@check(
-    "pieces of any size, some of them empty, 2–4 ranks",
-    points=3,
-    code="E",
-    diagnosis="both ends must agree whether there is a message; each can tell from its own tensor",
-)
+@check("pieces of any size, some of them empty, 2–4 ranks", points=3, code="E")
+@diagnosis("both ends must agree whether there is a message; each can tell from its own tensor")
 def check_uneven(run: Run) -> None:
     """E: hidden sizes; then ranks that get nothing, or send nothing, or neither."""
     extreme = {2: [[0, 0], [0, 0]], 3: [[3, 0, 4], [0, 0, 0], [2, 0, 1]], 4: [[0] * 4, [9] * 4] * 2}
@@ -158,13 +148,9 @@ def check_uneven(run: Run) -> None:
             raise RunFault(fault, error.output) from None
 
 
-@check(
-    "rows of matrices, other dtypes, and views",
-    points=2,
-    code="E",
-    diagnosis="a piece may have any shape, and may be non-contiguous",
-    in_part=True,
-)
+@check("rows of matrices, other dtypes, and views", points=2, code="E")
+@diagnosis("a piece may have any shape, and may be non-contiguous")
+@in_part
 def check_forms(run: Run) -> None:
     """E: tokens as rows (empty: 0×3), int64, and columns."""
     counts = [[2, 0, 1], [1, 3, 0], [0, 4, 2]]
@@ -185,12 +171,8 @@ def check_forms(run: Run) -> None:
         )
 
 
-@check(
-    "each byte is sent once, straight to its receiver",
-    points=2,
-    code="B",
-    diagnosis="a rank sends its pieces for the others, and nothing else",
-)
+@check("each byte is sent once, straight to its receiver", points=2, code="B")
+@diagnosis("a rank sends its pieces for the others, and nothing else")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     world = 4
@@ -214,12 +196,8 @@ def check_bytes(run: Run) -> None:
         )
 
 
-@check(
-    "no message for an empty piece, and one for each other piece",
-    points=2,
-    code="B",
-    diagnosis="an empty message takes as long as any other small one",
-)
+@check("no message for an empty piece, and one for each other piece", points=2, code="B")
+@diagnosis("an empty message takes as long as any other small one")
 def check_count(run: Run) -> None:
     """B: the number of messages."""
     sizes = [[3, 0, 4], [0, 0, 0], [2, 0, 1]]
@@ -237,12 +215,8 @@ def check_count(run: Run) -> None:
         )
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch or of comm, and not comm's own exchange."""
     run.forbid_collectives(_send(run, _table(run, [[5] * 4 for _ in range(4)])))

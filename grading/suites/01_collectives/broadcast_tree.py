@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import rounds
 
 EXERCISE = Exercise(
-    name="broadcast_tree",
-    lesson="01_collectives",
     title="Broadcast by a binomial tree",
     core=True,
     minutes=20,
@@ -111,12 +109,8 @@ def _one(run: Run, world: int, source: int) -> tuple[Any, torch.Tensor]:
     return result, inputs[source]["tensors"][0]
 
 
-@check(
-    "all have the source's tensor: 1–5 ranks, every source",
-    points=3,
-    code="E",
-    diagnosis="draw the rounds: who has the tensor already, and who gets it from whom?",
-)
+@check("all have the source's tensor: 1–5 ranks, every source", points=3, code="E")
+@diagnosis("draw the rounds: who has the tensor already, and who gets it from whom?")
 def check_values(run: Run) -> None:
     """E: hidden sizes, an empty tensor and a scalar."""
     for world in WORLDS:
@@ -125,13 +119,9 @@ def check_values(run: Run) -> None:
         _compare(run, world, tensors, list(range(world)))
 
 
-@check(
-    "the tensor keeps its memory; any dtype, and a view",
-    points=2,
-    code="E",
-    diagnosis="receive into the tensor that you got, not into another one",
-    in_part=True,
-)
+@check("the tensor keeps its memory; any dtype, and a view", points=2, code="E")
+@diagnosis("receive into the tensor that you got, not into another one")
+@in_part
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world, source = 3, 2
@@ -163,12 +153,8 @@ def check_in_place(run: Run) -> None:
         )
 
 
-@check(
-    "each rank receives once, the source never",
-    points=2,
-    code="B",
-    diagnosis="a rank that has the tensor needs no more messages",
-)
+@check("each rank receives once, the source never", points=2, code="B")
+@diagnosis("a rank that has the tensor needs no more messages")
 def check_once(run: Run) -> None:
     """B: N-1 messages of S bytes."""
     for world, source in ((4, 1), (5, 3)):
@@ -189,12 +175,8 @@ def check_once(run: Run) -> None:
             )
 
 
-@check(
-    "at most ⌈log2 N⌉ rounds",
-    points=3,
-    code="S",
-    diagnosis="in every round, each rank that has the tensor sends it to one that does not",
-)
+@check("at most ⌈log2 N⌉ rounds", points=3, code="S")
+@diagnosis("in every round, each rank that has the tensor sends it to one that does not")
 def check_rounds(run: Run) -> None:
     """S: the longest chain of messages that wait for each other."""
     for world, source in ((4, 1), (5, 3)):
@@ -215,12 +197,8 @@ def check_rounds(run: Run) -> None:
         run.at_most(count, limit, f"the number of rounds ({world} ranks)", cause=cause)
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own trees."""
     run.forbid_collectives(_one(run, 4, 1)[0])

@@ -6,12 +6,10 @@ from typing import Any, cast
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import rounds, wire_bytes
 
 EXERCISE = Exercise(
-    name="halving_doubling_all_reduce",
-    lesson="01_collectives",
     title="All-reduce by halving and doubling",
     core=False,
     minutes=45,
@@ -103,12 +101,8 @@ def _one(run: Run, world: int) -> Any:
     return run(drive, [{"tensors": [torch.ones(DIVISIBLE).double()]}] * world, world=world)
 
 
-@check(
-    "the sum on 1–6 ranks, sizes that do not divide",
-    points=3,
-    code="E",
-    diagnosis="partners must keep different halves, and later swap the halves that are complete",
-)
+@check("the sum on 1–6 ranks, sizes that do not divide", points=3, code="E")
+@diagnosis("partners must keep different halves, and later swap the halves that are complete")
 def check_sum(run: Run) -> None:
     """E: float64, hidden sizes, one smaller than the world, an empty and a scalar."""
     for world in WORLDS:
@@ -116,13 +110,9 @@ def check_sum(run: Run) -> None:
         _compare(run, world, [[run.random(shape) for shape in shapes] for _ in range(world)])
 
 
-@check(
-    "the same tensor, with its dtype; also float32, int64 and a view",
-    points=2,
-    code="E",
-    diagnosis="the halves must be views of the tensor, so that writing to them changes it",
-    in_part=True,
-)
+@check("the same tensor, with its dtype; also float32, int64 and a view", points=2, code="E")
+@diagnosis("the halves must be views of the tensor, so that writing to them changes it")
+@in_part
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
@@ -154,12 +144,8 @@ def check_in_place(run: Run) -> None:
         )
 
 
-@check(
-    "2(N-1)/N·S bytes on 4 ranks; at most S more if ranks are left over",
-    points=2,
-    code="B",
-    diagnosis="halving sends S/2, S/4, ..., and doubling sends the same in reverse order",
-)
+@check("2(N-1)/N·S bytes on 4 ranks; at most S more if ranks are left over", points=2, code="B")
+@diagnosis("halving sends S/2, S/4, ..., and doubling sends the same in reverse order")
 def check_bytes(run: Run) -> None:
     """B: exact for a power of two; a limit where ranks are left over."""
     size, world = DIVISIBLE * 8, 4
@@ -184,12 +170,8 @@ def check_bytes(run: Run) -> None:
             run.at_most(sent, limit, f"the number of bytes sent by one of {world} ranks", rank=rank)
 
 
-@check(
-    "2·log2 N rounds, two more if ranks are left over",
-    points=3,
-    code="S",
-    diagnosis="partners exchange at the same time: log2 N rounds of halving, log2 N of doubling",
-)
+@check("2·log2 N rounds, two more if ranks are left over", points=3, code="S")
+@diagnosis("partners exchange at the same time: log2 N rounds of halving, log2 N of doubling")
 def check_rounds(run: Run) -> None:
     """S: the longest chain of messages that wait for each other."""
     for world in (4, 3, 6):
@@ -212,12 +194,8 @@ def check_rounds(run: Run) -> None:
         )
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own algorithms."""
     run.forbid_collectives(_one(run, 4))

@@ -7,11 +7,9 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="hierarchical_all_reduce",
-    lesson="01_collectives",
     title="All-reduce on two levels",
     core=False,
     minutes=30,
@@ -119,12 +117,8 @@ def crossing(result: Any, per_node: int) -> list[int]:
     ]
 
 
-@check(
-    "the sum over all ranks of all nodes, sizes that do not divide",
-    points=3,
-    code="E",
-    diagnosis="look at one element: which ranks' values are in it after each pass?",
-)
+@check("the sum over all ranks of all nodes, sizes that do not divide", points=3, code="E")
+@diagnosis("look at one element: which ranks' values are in it after each pass?")
 def check_sum(run: Run) -> None:
     """E: float64, hidden sizes; also one node, and nodes of one rank."""
     for nodes, per_node in GRIDS:
@@ -133,12 +127,8 @@ def check_sum(run: Run) -> None:
         _compare(run, nodes, per_node, tensors)
 
 
-@check(
-    "the same tensor, with its dtype; also float32, int64 and a view",
-    points=2,
-    code="E",
-    diagnosis="the parts must be views of the tensor, so that writing to them changes it",
-)
+@check("the same tensor, with its dtype; also float32, int64 and a view", points=2, code="E")
+@diagnosis("the parts must be views of the tensor, so that writing to them changes it")
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     nodes, per_node, world = 2, 2, 4
@@ -171,12 +161,8 @@ def check_in_place(run: Run) -> None:
         )
 
 
-@check(
-    "2(n-1)/n·S/g bytes to other nodes, from every rank",
-    points=3,
-    code="B",
-    diagnosis="only one part in g of the tensor goes to other nodes, in a ring over `between`",
-)
+@check("2(n-1)/n·S/g bytes to other nodes, from every rank", points=3, code="B")
+@diagnosis("only one part in g of the tensor goes to other nodes, in a ring over `between`")
 def check_between(run: Run) -> None:
     """B: exact, whatever group the messages were sent in."""
     size = DIVISIBLE * 8
@@ -204,12 +190,8 @@ def check_between(run: Run) -> None:
         )  # fmt: skip
 
 
-@check(
-    "2(g-1)/g·S bytes inside the node",
-    points=2,
-    code="B",
-    diagnosis="one reduce-scatter and one all-gather inside the node, of (g-1)/g·S each",
-)
+@check("2(g-1)/g·S bytes inside the node", points=2, code="B")
+@diagnosis("one reduce-scatter and one all-gather inside the node, of (g-1)/g·S each")
 def check_inside(run: Run) -> None:
     """B: exact."""
     size = DIVISIBLE * 8
@@ -229,12 +211,8 @@ def check_inside(run: Run) -> None:
         )
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="copy your own ring into the file, or use `ring_pass`",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("copy your own ring into the file, or use `ring_pass`")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, and not comm's own rings."""
     run.forbid_collectives(_one(run, 2, 2))

@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import chunk_sizes, wire_bytes
 
 EXERCISE = Exercise(
-    name="ring_all_gather",
-    lesson="01_collectives",
     title="Ring all-gather from messages",
     core=True,
     minutes=20,
@@ -107,25 +105,17 @@ def _one(run: Run, world: int, count: int) -> Any:
     return run(drive, inputs, world=world)
 
 
-@check(
-    "all chunks in order: 1–4 ranks, equal, uneven and empty",
-    points=3,
-    code="E",
-    diagnosis="a chunk is sent in the wrong step or put in the wrong place; follow one of them",
-)
+@check("all chunks in order: 1–4 ranks, equal, uneven and empty", points=3, code="E")
+@diagnosis("a chunk is sent in the wrong step or put in the wrong place; follow one of them")
 def check_values(run: Run) -> None:
     """E: float64, hidden sizes."""
     for world in WORLDS:
         _compare(run, _cases(run, world))
 
 
-@check(
-    "the dtype is kept; a chunk may be a view",
-    points=2,
-    code="E",
-    diagnosis="make buffers with the dtype of the chunk",
-    in_part=True,
-)
+@check("the dtype is kept; a chunk may be a view", points=2, code="E")
+@diagnosis("make buffers with the dtype of the chunk")
+@in_part
 def check_dtypes(run: Run) -> None:
     """E: other dtypes, and a chunk that is not contiguous."""
     world = 3
@@ -149,12 +139,8 @@ def check_dtypes(run: Run) -> None:
         )
 
 
-@check(
-    "each rank sends every chunk but one",
-    points=2,
-    code="B",
-    diagnosis="each step sends one chunk, and there are N-1 steps",
-)
+@check("each rank sends every chunk but one", points=2, code="B")
+@diagnosis("each step sends one chunk, and there are N-1 steps")
 def check_bytes(run: Run) -> None:
     """B: (N-1)/N·S for equal chunks; exact for others, in either direction of the ring."""
     world = 4
@@ -184,23 +170,15 @@ def check_bytes(run: Run) -> None:
         )
 
 
-@check(
-    "N-1 steps round the ring, all ranks at once",
-    points=2,
-    code="S",
-    diagnosis="in every step each rank sends one chunk to the next and receives another",
-)
+@check("N-1 steps round the ring, all ranks at once", points=2, code="S")
+@diagnosis("in every step each rank sends one chunk to the next and receives another")
 def check_ring(run: Run) -> None:
     """S: one message a step, to one neighbour; nobody waits for the whole ring."""
     run.ring(_one(run, 4, EQUAL), "chunks travel from neighbour to neighbour: pass on what arrives")
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     run.forbid_collectives(_one(run, 4, EQUAL))

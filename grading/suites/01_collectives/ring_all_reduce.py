@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="ring_all_reduce",
-    lesson="01_collectives",
     title="Ring all-reduce from messages",
     core=True,
     minutes=25,
@@ -130,36 +128,24 @@ def _tensors(run: Run, world: int) -> list[list[torch.Tensor]]:
     return [[run.random(shape) for shape in shapes] for _ in range(world)]
 
 
-@check(
-    "the sum on 1–4 ranks, sizes that do not divide",
-    points=3,
-    code="E",
-    diagnosis="a chunk is sent or added in the wrong step; follow one chunk round the ring",
-)
+@check("the sum on 1–4 ranks, sizes that do not divide", points=3, code="E")
+@diagnosis("a chunk is sent or added in the wrong step; follow one chunk round the ring")
 def check_sum(run: Run) -> None:
     """E: float64, hidden sizes."""
     for world in WORLDS:
         _compare(run, world, _tensors(run, world), ["sum"])
 
 
-@check(
-    "avg and max on 3 ranks",
-    points=2,
-    code="E",
-    diagnosis="`avg` is the sum, divided once at the very end; `max` compares instead of adding",
-    in_part=True,
-)
+@check("avg and max on 3 ranks", points=2, code="E")
+@diagnosis("`avg` is the sum, divided once at the very end; `max` compares instead of adding")
+@in_part
 def check_ops(run: Run) -> None:
     """E: the other operations."""
     _compare(run, 3, _tensors(run, 3), ["avg", "max"])
 
 
-@check(
-    "the same tensor, with its dtype; also float32, int64 and a view",
-    points=2,
-    code="E",
-    diagnosis="the chunks must be views of the tensor, so that writing to them changes it",
-)
+@check("the same tensor, with its dtype; also float32, int64 and a view", points=2, code="E")
+@diagnosis("the chunks must be views of the tensor, so that writing to them changes it")
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
@@ -192,12 +178,8 @@ def check_in_place(run: Run) -> None:
         )
 
 
-@check(
-    "2(N-1)/N·S bytes sent by each rank",
-    points=2,
-    code="B",
-    diagnosis="each step sends one chunk of S/N bytes, and there are 2(N-1) steps",
-)
+@check("2(N-1)/N·S bytes sent by each rank", points=2, code="B")
+@diagnosis("each step sends one chunk of S/N bytes, and there are 2(N-1) steps")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     for world in (2, 4):
@@ -219,12 +201,8 @@ def check_bytes(run: Run) -> None:
         )
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     inputs = [{"tensors": [run.random(DIVISIBLE)], "ops": ["sum"]} for _ in range(2)]

@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="ring_reduce_scatter",
-    lesson="01_collectives",
     title="Ring reduce-scatter from messages",
     core=True,
     minutes=25,
@@ -126,12 +124,8 @@ def _one(run: Run, world: int) -> Any:
     return run(drive, inputs, world=world)
 
 
-@check(
-    "rank i gets the sum of chunk i: 1–4 ranks, sizes that do not divide",
-    points=3,
-    code="E",
-    diagnosis="a chunk is sent or added in the wrong step; follow one chunk round the ring",
-)
+@check("rank i gets the sum of chunk i: 1–4 ranks, sizes that do not divide", points=3, code="E")
+@diagnosis("a chunk is sent or added in the wrong step; follow one chunk round the ring")
 def check_sum(run: Run) -> None:
     """E: float64, hidden sizes; chunks of equal size first, so that a mix-up can be named."""
     for world in WORLDS:
@@ -140,18 +134,15 @@ def check_sum(run: Run) -> None:
         _compare(run, world, [[run.random(s) for s in shapes] for _ in range(world)], ["sum"])
 
 
-@check("avg and max on 3 ranks", points=2, code="E", in_part=True)
+@check("avg and max on 3 ranks", points=2, code="E")
+@in_part
 def check_ops(run: Run) -> None:
     """E: the other operations."""
     _compare(run, 3, [[run.random(DIVISIBLE), run.random(20)] for _ in range(3)], ["avg", "max"])
 
 
-@check(
-    "the dtype is kept; the tensor may be a view",
-    points=1,
-    code="E",
-    diagnosis="make buffers like the chunk that they hold; `view` fails on a non-contiguous tensor",
-)
+@check("the dtype is kept; the tensor may be a view", points=1, code="E")
+@diagnosis("make buffers like the chunk that they hold; `view` fails on a non-contiguous tensor")
 def check_dtypes(run: Run) -> None:
     """E: other dtypes, and a tensor that is not contiguous."""
     world = 3
@@ -172,12 +163,8 @@ def check_dtypes(run: Run) -> None:
         )
 
 
-@check(
-    "(N-1)/N·S bytes sent by each rank",
-    points=2,
-    code="B",
-    diagnosis="each step sends one chunk of S/N bytes, and there are N-1 steps",
-)
+@check("(N-1)/N·S bytes sent by each rank", points=2, code="B")
+@diagnosis("each step sends one chunk of S/N bytes, and there are N-1 steps")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; sizes that do not divide."""
     world, size = 4, UNEVEN * 8
@@ -203,23 +190,15 @@ def check_bytes(run: Run) -> None:
     )
 
 
-@check(
-    "N-1 steps round the ring, all ranks at once",
-    points=2,
-    code="S",
-    diagnosis="in every step each rank sends one chunk to the next and receives another",
-)
+@check("N-1 steps round the ring, all ranks at once", points=2, code="S")
+@diagnosis("in every step each rank sends one chunk to the next and receives another")
 def check_ring(run: Run) -> None:
     """S: one message a step, to one neighbour; nobody waits for the whole ring."""
     run.ring(_one(run, 4), "chunks travel from neighbour to neighbour and are added on the way")
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     run.forbid_collectives(_one(run, 4))

@@ -14,8 +14,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="messages_for_a_link",
-    lesson="02_ddp",
     title="Open: gradients in the order that the next forward needs",
     core=False,
     minutes=50,

@@ -9,15 +9,13 @@ import torch
 from torch import nn
 
 from course_lib.comm import broadcast
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
 from grading.references.data_parallel import replicas
 from grading.references.data_parallel.replicas import Batch, Net, Values
 from grading.references.data_parallel.training import Training, explained, scaled
 
 EXERCISE = Exercise(
-    name="naive_ddp",
-    lesson="02_ddp",
     title="Naive DDP",
     core=True,
     minutes=25,
@@ -125,23 +123,15 @@ def trainings(run: Run) -> list[Training]:
     return [Training(run, drive, 3, (), SKIPPED), Training(run, drive, 4, ALONE, SKIPPED)]
 
 
-@check(
-    "all parameters start equal to those of index 0",
-    points=2,
-    code="E",
-    diagnosis="broadcast every parameter from index 0 of the group, frozen ones as well",
-)
+@check("all parameters start equal to those of index 0", points=2, code="E")
+@diagnosis("broadcast every parameter from index 0 of the group, frozen ones as well")
 def check_parameters(run: Run) -> None:
     """E: replicas that differ before; the tensors stay the same objects."""
     _check_start(run, buffers=False)
 
 
-@check(
-    "all buffers start equal to those of index 0",
-    points=2,
-    code="E",
-    diagnosis="module.buffers() gives them all; the state dict lacks some",
-)
+@check("all buffers start equal to those of index 0", points=2, code="E")
+@diagnosis("module.buffers() gives them all; the state dict lacks some")
 def check_buffers(run: Run) -> None:
     """E: float64, int64 and bool, one of them not persistent."""
     _check_start(run, buffers=True)
@@ -187,12 +177,8 @@ def _compare_start(
         )
 
 
-@check(
-    "gradients are means over the group, before the step",
-    points=3,
-    code="E",
-    diagnosis="each gradient must be the sum over the group, divided by group.size",
-)
+@check("gradients are means over the group, before the step", points=3, code="E")
+@diagnosis("each gradient must be the sum over the group, divided by group.size")
 def check_gradients(run: Run) -> None:
     """E: float64, three ranks; then a group of three in a world of four."""
     for job in trainings(run):
@@ -214,12 +200,8 @@ def _own(job: Training, rank: int) -> str:
     return "this is the rank's own gradient: nothing was averaged"
 
 
-@check(
-    "two backwards before one synchronize()",
-    points=1,
-    code="E",
-    diagnosis="average what is in `grad` when synchronize() is called",
-)
+@check("two backwards before one synchronize()", points=1, code="E")
+@diagnosis("average what is in `grad` when synchronize() is called")
 def check_two_backwards(run: Run) -> None:
     """E: the gradients are the sums over both."""
     job = Training(run, drive, 3, (), SKIPPED)
@@ -236,24 +218,18 @@ def check_two_backwards(run: Run) -> None:
         job.compare_gradients(rank, job.outputs[rank]["twice"], both, known, "two backwards")
 
 
-@check(
-    "weights after three steps, with SGD and with AdamW",
-    points=3,
-    code="E",
-    diagnosis="the gradients must be averaged in every step, before the optimizer uses them",
-)
+@check("weights after three steps, with SGD and with AdamW", points=3, code="E")
+@diagnosis("the gradients must be averaged in every step, before the optimizer uses them")
 def check_weights(run: Run) -> None:
     """E: equal to one process that has all batches."""
     for job in trainings(run):
         job.check_weights()
 
 
-@check(
-    "parameters that only some ranks use",
-    points=3,
-    code="H",
-    diagnosis="a parameter without a gradient takes part with zeros, and the sum is divided by "
-    "the size of the whole group",
+@check("parameters that only some ranks use", points=3, code="H")
+@diagnosis(
+    "a parameter without a gradient takes part with zeros, and the sum is divided by the size of "
+    "the whole group"
 )
 def check_unused(run: Run) -> None:
     """H: each of three ranks uses other layers; nobody uses the last."""
@@ -298,8 +274,8 @@ def check_unused(run: Run) -> None:
     "one all-reduce for each parameter, 2(N-1)/N·S bytes; nothing in forward and backward",
     points=3,
     code="B",
-    diagnosis="iterate over the parameters once, and skip those that require no gradient",
 )
+@diagnosis("iterate over the parameters once, and skip those that require no gradient")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger of two ranks."""
     world = 2

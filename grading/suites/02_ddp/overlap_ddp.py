@@ -10,15 +10,13 @@ from typing import Any
 from torch import nn
 
 from course_lib.comm import Work
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import Ledger, wire_bytes
 from grading.references.data_parallel import replicas
 from grading.references.data_parallel.replicas import Batch, Net, Values
 from grading.references.data_parallel.training import Training, scaled
 
 EXERCISE = Exercise(
-    name="overlap_ddp",
-    lesson="02_ddp",
     title="Overlapping DDP",
     core=True,
     minutes=25,
@@ -131,12 +129,8 @@ def trainings(run: Run) -> list[Training]:
     return [Training(run, drive, 3, (), MISSED), Training(run, drive, 4, ALONE, MISSED)]
 
 
-@check(
-    "each all-reduce is launched as soon as its gradient is complete",
-    points=3,
-    code="O",
-    diagnosis="launch in the hook of each parameter",
-)
+@check("each all-reduce is launched as soon as its gradient is complete", points=3, code="O")
+@diagnosis("launch in the hook of each parameter")
 def check_launch(run: Run) -> None:
     """O: after its gradient is ready, before the next one is; on two ranks."""
     training = two_ranks(run)
@@ -186,8 +180,8 @@ def check_launch(run: Run) -> None:
     "no all-reduce is waited for inside the backward, and all before the step",
     points=3,
     code="O",
-    diagnosis="wait() waits for every Work that the hooks have launched",
 )
+@diagnosis("wait() waits for every Work that the hooks have launched")
 def check_wait(run: Run) -> None:
     """O: ends of the calls, which are when they were waited for."""
     training = two_ranks(run)
@@ -233,12 +227,8 @@ def check_wait(run: Run) -> None:
         )
 
 
-@check(
-    "gradients are means over the group, before the step",
-    points=3,
-    code="E",
-    diagnosis="reduce `parameter.grad`, not the parameter and not a copy, and wait for each Work",
-)
+@check("gradients are means over the group, before the step", points=3, code="E")
+@diagnosis("reduce `parameter.grad`, not the parameter and not a copy, and wait for each Work")
 def check_gradients(run: Run) -> None:
     """E: float64, three ranks; then a group of three in a world of four."""
     for training in trainings(run):
@@ -255,24 +245,16 @@ def check_gradients(run: Run) -> None:
         training.check_gradients(known)
 
 
-@check(
-    "weights after three steps, with SGD and with AdamW",
-    points=3,
-    code="E",
-    diagnosis="the gradients must be means in every step, before the optimizer uses them",
-)
+@check("weights after three steps, with SGD and with AdamW", points=3, code="E")
+@diagnosis("the gradients must be means in every step, before the optimizer uses them")
 def check_weights(run: Run) -> None:
     """E: equal to one process that has all batches."""
     for training in trainings(run):
         training.check_weights()
 
 
-@check(
-    "a second backward adds to the means of the first",
-    points=1,
-    code="E",
-    diagnosis="reduce what is in `grad` when the hook is called",
-)
+@check("a second backward adds to the means of the first", points=1, code="E")
+@diagnosis("reduce what is in `grad` when the hook is called")
 def check_added(run: Run) -> None:
     """E: backward, wait, backward, wait; nothing is set back."""
     training = Training(run, drive, 3, (), MISSED)
@@ -291,12 +273,8 @@ def check_added(run: Run) -> None:
         training.compare_gradients(rank, actual, both, known, "two backwards")
 
 
-@check(
-    "one all-reduce for each parameter, 2(N-1)/N·S bytes",
-    points=2,
-    code="B",
-    diagnosis="one hook on each parameter that requires a gradient",
-)
+@check("one all-reduce for each parameter, 2(N-1)/N·S bytes", points=2, code="B")
+@diagnosis("one hook on each parameter that requires a gradient")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger of two ranks."""
     world = 2

@@ -7,12 +7,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="scaled_lr",
-    lesson="02_ddp",
     title="A larger batch, a larger step",
     core=False,
     minutes=20,
@@ -127,12 +125,8 @@ class Rates:
         )
 
 
-@check(
-    "the scaled rate, after the warm-up",
-    points=2,
-    code="E",
-    diagnosis="k is local_batch · world / base_batch; the rate is base_lr · k or base_lr · √k",
-)
+@check("the scaled rate, after the warm-up", points=2, code="E")
+@diagnosis("k is local_batch · world / base_batch; the rate is base_lr · k or base_lr · √k")
 def check_target(run: Run) -> None:
     """E: both rules; with and without warm-up."""
     rates = Rates(run)
@@ -144,12 +138,8 @@ def check_target(run: Run) -> None:
     run.equal(rates.refused, "ValueError", "what a rule 'cubic' leads to")
 
 
-@check(
-    "the same global batch on more ranks leaves the rate as it is",
-    points=1,
-    code="E",
-    diagnosis="k depends on the global batch, not on the number of ranks",
-)
+@check("the same global batch on more ranks leaves the rate as it is", points=1, code="E")
+@diagnosis("k depends on the global batch, not on the number of ranks")
 def check_same_batch(run: Run) -> None:
     """E: one rank with the whole batch, four with a quarter each; two with a quarter each."""
     rates = Rates(run)
@@ -159,12 +149,8 @@ def check_same_batch(run: Run) -> None:
                 rates.compare(rule, rates.tuned // part, world, step, rates.warmup)
 
 
-@check(
-    "the warm-up: from base_lr in step 0 by equal amounts",
-    points=2,
-    code="E",
-    diagnosis="a straight line from (0, base_lr) to (warmup, scaled rate)",
-)
+@check("the warm-up: from base_lr in step 0 by equal amounts", points=2, code="E")
+@diagnosis("a straight line from (0, base_lr) to (warmup, scaled rate)")
 def check_warmup(run: Run) -> None:
     """E: both rules."""
     rates = Rates(run)
@@ -191,13 +177,9 @@ def _batches(run: Run, world: int, noise: float) -> tuple[Any, torch.Tensor]:
     return run(drive_batch, inputs, world=world), owns
 
 
-@check(
-    "the critical batch size, the same on every rank",
-    points=3,
-    code="E",
-    diagnosis="average the ranks' |g|², then compute the three lines of the docstring",
-    in_part=True,
-)
+@check("the critical batch size, the same on every rank", points=3, code="E")
+@diagnosis("average the ranks' |g|², then compute the three lines of the docstring")
+@in_part
 def check_batch(run: Run) -> None:
     """E: two and three ranks; and gradients that are nothing but noise."""
     for world, noise in ((3, 0.5), (2, 0.5), (3, 5.0)):
@@ -246,12 +228,8 @@ def check_batch(run: Run) -> None:
             run.close(float(answer), right, what, rank=rank, likely=finite)
 
 
-@check(
-    "eight bytes in one all-reduce, and the gradients are not changed",
-    points=2,
-    code="B",
-    diagnosis="average the squared length, one float64, and not the gradient",
-)
+@check("eight bytes in one all-reduce, and the gradients are not changed", points=2, code="B")
+@diagnosis("average the squared length, one float64, and not the gradient")
 def check_bytes(run: Run) -> None:
     """B: exact, on two ranks."""
     _batches(run, 3, 0.5)  # the same draws as above

@@ -9,13 +9,11 @@ from typing import Any, cast
 import torch
 
 from course_lib.comm import all_reduce
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.data_parallel.batch_norm import OneProcess, loss, sandwich
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
-    name="sync_batch_norm",
-    lesson="02_ddp",
     title="Batch norm over all ranks",
     core=True,
     minutes=30,
@@ -149,12 +147,8 @@ class Case:
                 yield rank, number, found
 
 
-@check(
-    "outputs on 1-3 ranks with unequal batches",
-    points=3,
-    code="E",
-    diagnosis="compute mean and variance over all rows of all ranks, from the three sums",
-)
+@check("outputs on 1-3 ranks with unequal batches", points=3, code="E")
+@diagnosis("compute mean and variance over all rows of all ranks, from the three sums")
 def check_outputs(run: Run) -> None:
     """E: three batches; a rank may have a single row."""
     for rows in ROWS:
@@ -178,12 +172,8 @@ def _outputs(run: Run, case: Case) -> None:
         run.close(found["y"], y, f"the output {case.name}", rank=rank, terms=99, likely=likely)
 
 
-@check(
-    "gradients through the statistics, across the ranks",
-    points=4,
-    code="E",
-    diagnosis="a row changes mean and variance on every rank, so its gradient has a part from each",
-)
+@check("gradients through the statistics, across the ranks", points=4, code="E")
+@diagnosis("a row changes mean and variance on every rank, so its gradient has a part from each")
 def check_gradients(run: Run) -> None:
     """E: of the input exactly one process's; of weight and bias this rank's summand."""
     for rows in ROWS:
@@ -223,13 +213,9 @@ def check_empty(run: Run) -> None:
     _gradients(run, case)
 
 
-@check(
-    "running statistics, with the unbiased variance over all ranks",
-    points=2,
-    code="E",
-    diagnosis="(1 - momentum)·running + momentum·new, with n/(n-1)·var for the variance",
-    in_part=True,
-)
+@check("running statistics, with the unbiased variance over all ranks", points=2, code="E")
+@diagnosis("(1 - momentum)·running + momentum·new, with n/(n-1)·var for the variance")
+@in_part
 def check_running(run: Run) -> None:
     """E: after each batch, the same on all ranks; outside of the graph."""
     swapped = "momentum is the weight of the new batch, not that of the old statistics"
@@ -263,12 +249,8 @@ def check_running(run: Run) -> None:
             )
 
 
-@check(
-    "evaluation uses the running statistics and sends nothing",
-    points=2,
-    code="E",
-    diagnosis="look at self.training: in evaluation the batch has no statistics of its own",
-)
+@check("evaluation uses the running statistics and sends nothing", points=2, code="E")
+@diagnosis("look at self.training: in evaluation the batch has no statistics of its own")
 def check_evaluation(run: Run) -> None:
     """E: also leaves the running statistics as they are."""
     case = Case(run, ROWS[2])
@@ -311,12 +293,8 @@ def check_training(run: Run) -> None:
                 )
 
 
-@check(
-    "one all-reduce of 2C+1 numbers forward, one backward",
-    points=2,
-    code="B",
-    diagnosis="put all three sums into one tensor",
-)
+@check("one all-reduce of 2C+1 numbers forward, one backward", points=2, code="B")
+@diagnosis("put all three sums into one tensor")
 def check_calls(run: Run) -> None:
     """B: what is sent in each direction."""
     case = Case(run, ROWS[1])

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 from course_lib.trace.memory import LiveMemory
 from grading.references.accumulation.token_mean import (
     LENGTH,
@@ -24,8 +24,6 @@ from grading.references.accumulation.token_mean import (
 from grading.references.data_parallel.wrapper import Replica, alike, gradient_of
 
 EXERCISE = Exercise(
-    name="accumulate",
-    lesson="03_accumulation",
     title="Accumulation in which every token counts the same",
     core=True,
     minutes=25,
@@ -207,12 +205,8 @@ def _compare(run: Run, result: Any, start: Any, batches: list[Batches], group: l
             )
 
 
-@check(
-    "each token weighs the same: 1–3 ranks, windows that do not divide",
-    points=4,
-    code="E",
-    diagnosis="sum of the token losses, over the number of all counted tokens on all ranks",
-)
+@check("each token weighs the same: 1–3 ranks, windows that do not divide", points=4, code="E")
+@diagnosis("sum of the token losses, over the number of all counted tokens on all ranks")
 def check_tokens(run: Run) -> None:
     """E: float64, gradients before each update, weights after SGD and AdamW."""
     for world in (2, 3, 1):
@@ -235,12 +229,8 @@ def _check_added(run: Run) -> None:
         )
 
 
-@check(
-    "a group of two of four ranks; micro-batches without a counted token",
-    points=2,
-    code="E",
-    diagnosis="use the size and the tokens of the group, not of the whole job",
-)
+@check("a group of two of four ranks; micro-batches without a counted token", points=2, code="E")
+@diagnosis("use the size and the tokens of the group, not of the whole job")
 def check_empty(run: Run) -> None:
     """E: a data-parallel group inside a larger job, and padding alone in some micro-batches."""
     result, start, batches = _two_groups(run)
@@ -260,12 +250,8 @@ def _two_groups(run: Run) -> tuple[Any, list[torch.Tensor], list[Batches]]:
         raise RunFault(replace(broken.fault, cause=cause), broken.output) from broken
 
 
-@check(
-    "what it returns: this rank's part of the loss",
-    points=1,
-    code="E",
-    diagnosis="the losses of this rank's counted tokens, over the number of all",
-)
+@check("what it returns: this rank's part of the loss", points=1, code="E")
+@diagnosis("the losses of this rank's counted tokens, over the number of all")
 def check_loss(run: Run) -> None:
     """E: one group of three; then two groups, with micro-batches in which nothing counts."""
     result, start, batches = _epochs(run, 3)
@@ -310,12 +296,8 @@ def _compare_losses(
                 )
 
 
-@check(
-    "one synchronisation and one small collective for each update",
-    points=3,
-    code="B",
-    diagnosis="all micro-batches but the last inside no_sync(); count the tokens once, before",
-)
+@check("one synchronisation and one small collective for each update", points=3, code="B")
+@diagnosis("all micro-batches but the last inside no_sync(); count the tokens once, before")
 def check_calls(run: Run) -> None:
     """B: what the model sends, and what the learner sends."""
     result, _, _ = _epochs(run, 2)
@@ -350,12 +332,9 @@ def check_calls(run: Run) -> None:
             )
 
 
-@check(
-    "the peak memory does not grow with k",
-    points=2,
-    code="M",
-    diagnosis="run the backward of each micro-batch before the next forward, and keep no loss "
-    "with its graph",
+@check("the peak memory does not grow with k", points=2, code="M")
+@diagnosis(
+    "run the backward of each micro-batch before the next forward, and keep no loss with its graph"
 )
 def check_memory(run: Run) -> None:
     """M: what is alive at most, measured, for one and for six micro-batches."""

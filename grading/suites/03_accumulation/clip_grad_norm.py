@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.accumulation.clipped_updates import (
     RATE,
     SCALE,
@@ -26,8 +26,6 @@ from grading.references.accumulation.clipped_updates import (
 from grading.references.data_parallel.wrapper import Replica, alike, gradient_of
 
 EXERCISE = Exercise(
-    name="clip_grad_norm",
-    lesson="03_accumulation",
     title="Clipping: once an update, after the synchronisation",
     core=True,
     minutes=25,
@@ -121,13 +119,9 @@ def _note(gradients: list[list[torch.Tensor]], replica: Replica, *_: Any) -> Non
 
 
 # --- what they must bring back -------------------------------------------------------------------
-@check(
-    "the norm of all gradients together, and gradients of at most that norm",
-    points=4,
-    code="E",
-    diagnosis="one norm over all gradients; one factor for all of them, at most 1",
-    in_part=True,
-)
+@check("the norm of all gradients together, and gradients of at most that norm", points=4, code="E")
+@diagnosis("one norm over all gradients; one factor for all of them, at most 1")
+@in_part
 def check_clip(run: Run) -> None:
     """E: float64; four norms, a limit that clips and one that does not; no process group."""
     gradients = [run.random(shape) for shape in ((4, 3), (7,), (2, 2, 2))]
@@ -196,8 +190,8 @@ def _updates(run: Run, world: int) -> tuple[Any, list[torch.Tensor], list[Batche
     "the update equals one process's: add up, synchronise, unscale, clip, step",
     points=5,
     code="E",
-    diagnosis="all backwards, then divide by the scale, then clip, then step",
 )
+@diagnosis("all backwards, then divide by the scale, then clip, then step")
 def check_update(run: Run) -> None:
     """E: clipped gradients before each step, weights after SGD and AdamW; 1–3 ranks."""
     for world in WORLDS:
@@ -250,12 +244,8 @@ def _compare_updates(run: Run, found: list[Any], reference: Reference, case: Any
         )
 
 
-@check(
-    "one synchronisation for each update, and no other collective",
-    points=2,
-    code="B",
-    diagnosis="after the synchronisation every rank has all it needs for the norm",
-)
+@check("one synchronisation for each update, and no other collective", points=2, code="B")
+@diagnosis("after the synchronisation every rank has all it needs for the norm")
 def check_calls(run: Run) -> None:
     """B: the model's own calls and nothing else."""
     result, start, _ = _updates(run, 2)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="effective_batch",
-    lesson="03_accumulation",
     title="Effective batch, memory and time of an update",
     core=False,
     minutes=15,
@@ -86,12 +84,8 @@ def _given(run: Run) -> dict[str, list[Args]]:
 EXPECTED_K = (1, 2, 3, 7, "ValueError", "ValueError")
 
 
-@check(
-    "the number of samples in an update",
-    points=1,
-    code="E",
-    diagnosis="micro-batch times k times ranks",
-)
+@check("the number of samples in an update", points=1, code="E")
+@diagnosis("micro-batch times k times ranks")
 def check_batch(run: Run) -> None:
     """E: exact."""
     given = _given(run)
@@ -110,12 +104,8 @@ def check_batch(run: Run) -> None:
         )
 
 
-@check(
-    "the peak that falls, and those that do not change",
-    points=3,
-    code="M",
-    diagnosis="only the activations depend on the micro-batch; nothing depends on k itself",
-)
+@check("the peak that falls, and those that do not change", points=3, code="M")
+@diagnosis("only the activations depend on the micro-batch; nothing depends on k itself")
 def check_peaks(run: Run) -> None:
     """M: exact bytes of each kind."""
     given = _given(run)
@@ -154,12 +144,8 @@ def _floats(peaks: Any) -> Any:
     return {n: float(v) if isinstance(v, int) else v for n, v in peaks.items()}
 
 
-@check(
-    "seconds of an update, with and without no_sync",
-    points=3,
-    code="E",
-    diagnosis="k overheads, all samples, and one all-reduce per update or per micro-batch",
-)
+@check("seconds of an update, with and without no_sync", points=3, code="E")
+@diagnosis("k overheads, all samples, and one all-reduce per update or per micro-batch")
 def check_times(run: Run) -> None:
     """E: 1, 3 and 4 ranks."""
     given = _given(run)
@@ -195,12 +181,8 @@ def check_times(run: Run) -> None:
         )
 
 
-@check(
-    "the smallest k that fits",
-    points=3,
-    code="M",
-    diagnosis="try the divisors of the rank's samples, from 1 up; take the first whose peaks fit",
-)
+@check("the smallest k that fits", points=3, code="M")
+@diagnosis("try the divisors of the rank's samples, from 1 up; take the first whose peaks fit")
 def check_smallest(run: Run) -> None:
     """M: to the byte, divisors only, and two plans that cannot be."""
     given = _given(run)

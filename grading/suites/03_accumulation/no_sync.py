@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.accumulation.windows import (
     UNUSED,
     Batches,
@@ -23,8 +23,6 @@ from grading.references.accumulation.windows import (
 from grading.references.data_parallel.wrapper import alike, gradient_of
 
 EXERCISE = Exercise(
-    name="no_sync",
-    lesson="03_accumulation",
     title="no_sync: several backwards, one synchronisation",
     core=True,
     minutes=20,
@@ -160,12 +158,8 @@ def _check_count(run: Run, found: dict[str, Any], count: int, k: int, rank: int)
     )
 
 
-@check(
-    "gradients before each update, and the weights after them, on 1–4 ranks",
-    points=4,
-    code="E",
-    diagnosis="zero, then forward and backward of each micro-batch of the window, then step",
-)
+@check("gradients before each update, and the weights after them, on 1–4 ranks", points=4, code="E")
+@diagnosis("zero, then forward and backward of each micro-batch of the window, then step")
 def check_epoch(run: Run) -> None:
     """E: float64; windows that divide, that do not, longer than the epoch, and of one."""
     for world in WORLDS:
@@ -199,12 +193,8 @@ def _compare_epoch(
         run.close(got["weights"], weights, f"weights after the epoch ({what})", rank=rank, terms=99)
 
 
-@check(
-    "one synchronisation for each update",
-    points=3,
-    code="B",
-    diagnosis="all micro-batches of a window but the last run inside no_sync()",
-)
+@check("one synchronisation for each update", points=3, code="B")
+@diagnosis("all micro-batches of a window but the last run inside no_sync()")
 def check_once(run: Run) -> None:
     """B: the gradients' bytes, once an update."""
     result, _, _ = _epochs(run, 2)
@@ -227,12 +217,8 @@ def check_once(run: Run) -> None:
             )
 
 
-@check(
-    "one micro-batch after another",
-    points=1,
-    code="O",
-    diagnosis="a forward, then its backward, then the next micro-batch",
-)
+@check("one micro-batch after another", points=1, code="O")
+@diagnosis("a forward, then its backward, then the next micro-batch")
 def check_order(run: Run) -> None:
     """O: no second forward while the graph of the first is alive."""
     result, _, _ = _epochs(run, 2)
@@ -260,12 +246,8 @@ def _why_each(found: dict[str, Any]) -> str:
     return "each micro-batch is synchronised: all but the last of a window belong inside no_sync()"
 
 
-@check(
-    "no_sync restores the old value: nested, and after an exception",
-    points=3,
-    code="B",
-    diagnosis="remember the value on the way in, and restore it in a `finally`",
-)
+@check("no_sync restores the old value: nested, and after an exception", points=3, code="B")
+@diagnosis("remember the value on the way in, and restore it in a `finally`")
 def check_blocks(run: Run) -> None:
     """B: collectives of single backwards."""
     start, batches = _inputs(run, 2)

@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch.nn.functional import linear, pad
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
-    name="fsdp_unit",
-    lesson="04_zero",
     title="One FSDP unit: gather, compute, free",
     core=True,
     minutes=40,
@@ -218,8 +216,8 @@ def _trained(run: Run, world: int) -> Iterator[tuple[Reference, int, dict[str, A
     "the mean gradient of each shard on 1–4 ranks; a second backward adds to it",
     points=5,
     code="E",
-    diagnosis="compare `flat` before the reduce-scatter with the gradients of the weights",
 )
+@diagnosis("compare `flat` before the reduce-scatter with the gradients of the weights")
 def check_gradient(run: Run) -> None:
     """E: before any step; sizes that do not divide, a tied and an unused weight."""
     for world in (1, 2, 3, 4):
@@ -257,13 +255,9 @@ def check_gradient(run: Run) -> None:
             )
 
 
-@check(
-    "the weights after 3 steps with SGD and with AdamW, and an evaluation",
-    points=3,
-    code="E",
-    diagnosis="the optimizer changes the shards: the next forward must gather the new values",
-    in_part=True,
-)
+@check("the weights after 3 steps with SGD and with AdamW, and an evaluation", points=3, code="E")
+@diagnosis("the optimizer changes the shards: the next forward must gather the new values")
+@in_part
 def check_steps(run: Run) -> None:
     """E: an optimizer on the shards does what one on the whole weights does."""
     for world in (2, 3):
@@ -294,12 +288,8 @@ def _stack(run: Run) -> tuple[Any, int, int]:
     return run(drive_stack, inputs, world=4), unit, share
 
 
-@check(
-    "3(N-1)/N·S bytes: two all-gathers and one reduce-scatter for each unit",
-    points=3,
-    code="B",
-    diagnosis="each unit gathers before forward and before backward, and reduce-scatters once",
-)
+@check("3(N-1)/N·S bytes: two all-gathers and one reduce-scatter for each unit", points=3, code="B")
+@diagnosis("each unit gathers before forward and before backward, and reduce-scatters once")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation and in all."""
     result, unit, _ = _stack(run)
@@ -336,12 +326,8 @@ def check_bytes(run: Run) -> None:
         )
 
 
-@check(
-    "S/N bytes of weights are held between steps",
-    points=2,
-    code="M",
-    diagnosis="memory is freed by `untyped_storage().resize_(0)`, after both passes",
-)
+@check("S/N bytes of weights are held between steps", points=2, code="M")
+@diagnosis("memory is freed by `untyped_storage().resize_(0)`, after both passes")
 def check_persistent(run: Run) -> None:
     """M: what is held after construction and after a backward."""
     result, unit, share = _stack(run)
@@ -356,13 +342,8 @@ def check_persistent(run: Run) -> None:
         )
 
 
-@check(
-    "at most two units besides the shards, at any time",
-    points=2,
-    code="M",
-    diagnosis="free the weights before you make the flat gradient; drop each `grad` once it is "
-    "copied",
-)
+@check("at most two units besides the shards, at any time", points=2, code="M")
+@diagnosis("free the weights before you make the flat gradient; drop each `grad` once it is copied")
 def check_peak(run: Run) -> None:
     """M: the real peak of a stack of six units on 4 ranks."""
     result, unit, share = _stack(run)

@@ -9,12 +9,10 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
-    name="hsdp",
-    lesson="04_zero",
     title="Shards inside the node, replicas between nodes",
     core=False,
     minutes=25,
@@ -124,12 +122,8 @@ def _runs(run: Run) -> Iterator[tuple[str, int, int, dict[str, Any], list[dict[s
             yield words, shards, rank, found, inputs
 
 
-@check(
-    "the mean gradient of all ranks, on meshes of 2 × 2, 1 × 3 and 3 × 1",
-    points=3,
-    code="E",
-    diagnosis="which ranks' gradients are in the shard after each of the two reductions?",
-)
+@check("the mean gradient of all ranks, on meshes of 2 × 2, 1 × 3 and 3 × 1", points=3, code="E")
+@diagnosis("which ranks' gradients are in the shard after each of the two reductions?")
 def check_gradient(run: Run) -> None:
     """E: the shard, its gradient, a second one that adds; sizes that do not divide."""
     for words, shards, rank, found, inputs in _runs(run):
@@ -165,13 +159,8 @@ def check_gradient(run: Run) -> None:
         run.true(found["kept"], "reduce has changed the gradient that it got", rank=rank)
 
 
-@check(
-    "the weights after 3 steps with SGD and with AdamW",
-    points=2,
-    code="E",
-    diagnosis="gather must send the shards as they are now, and all replicas must take the same "
-    "steps",
-)
+@check("the weights after 3 steps with SGD and with AdamW", points=2, code="E")
+@diagnosis("gather must send the shards as they are now, and all replicas must take the same steps")
 def check_steps(run: Run) -> None:
     """E: an optimizer on the shards does what one on all weights does."""
     for words, _, rank, found, inputs in _runs(run):
@@ -196,12 +185,9 @@ def _once(run: Run, nodes: int, shards: int) -> tuple[Any, int]:
     return run(drive_once, inputs, world=nodes * shards), flat.nbytes
 
 
-@check(
-    "2(n-1)/n·S/g bytes between the replicas, 2(g-1)/g·S among the shards",
-    points=3,
-    code="B",
-    diagnosis="a gather and a reduce-scatter over `shard`; only one shard is all-reduced over "
-    "`replica`",
+@check("2(n-1)/n·S/g bytes between the replicas, 2(g-1)/g·S among the shards", points=3, code="B")
+@diagnosis(
+    "a gather and a reduce-scatter over `shard`; only one shard is all-reduced over `replica`"
 )
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, axis by axis."""
@@ -229,12 +215,8 @@ def check_bytes(run: Run) -> None:
         )
 
 
-@check(
-    "S/g bytes of weights on each rank",
-    points=1,
-    code="M",
-    diagnosis="a shard that is a view keeps all of `flat` alive: clone it",
-)
+@check("S/g bytes of weights on each rank", points=1, code="M")
+@diagnosis("a shard that is a view keeps all of `flat` alive: clone it")
 def check_memory(run: Run) -> None:
     """M: what is held once the weights are cut."""
     for nodes, shards in MESHES:

@@ -11,12 +11,10 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_gather, all_reduce
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace.memory import held_bytes
 
 EXERCISE = Exercise(
-    name="partition",
-    lesson="04_zero",
     title="Flat, padded, balanced",
     core=True,
     minutes=20,
@@ -222,20 +220,16 @@ def _compare_restored(run: Run, cases: list[Case]) -> None:
     "W shards of equal size; put together, they are the tensors one after another",
     points=3,
     code="E",
-    diagnosis="flatten, append zeros, cut",
 )
+@diagnosis("flatten, append zeros, cut")
 def check_row(run: Run) -> None:
     """E: sizes that divide and that do not, 1–7 shards."""
     for case, found in _results(run, _cases(run)):
         _compare(run, case, found)
 
 
-@check(
-    "restore returns the tensors, from the shards alone",
-    points=2,
-    code="E",
-    diagnosis="the row, without its padding, split by the number of elements, each in its shape",
-)
+@check("restore returns the tensors, from the shards alone", points=2, code="E")
+@diagnosis("the row, without its padding, split by the number of elements, each in its shape")
 def check_restored(run: Run) -> None:
     """E: from the right shards, whatever `partition` does."""
     _compare_restored(run, _cases(run))

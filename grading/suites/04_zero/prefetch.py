@@ -8,11 +8,9 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_gather
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="prefetch",
-    lesson="04_zero",
     title="Gather the next unit while this one computes",
     core=True,
     minutes=25,
@@ -192,12 +190,8 @@ def _in_words(names: str) -> str:
     return " ".join(names) or "none"
 
 
-@check(
-    "all units in order, each with its weights whole",
-    points=3,
-    code="E",
-    diagnosis="launch, wait and yield every unit of `order`, in turn",
-)
+@check("all units in order, each with its weights whole", points=3, code="E")
+@diagnosis("launch, wait and yield every unit of `order`, in turn")
 def check_values(run: Run) -> None:
     """E: what is computed from the weights, against one process."""
     result, shards, xs = _gone_through(run)
@@ -223,12 +217,8 @@ def check_values(run: Run) -> None:
         )
 
 
-@check(
-    "the next gathers are under way while a unit computes",
-    points=4,
-    code="O",
-    diagnosis="launch the next units before you yield",
-)
+@check("the next gathers are under way while a unit computes", points=4, code="O")
+@diagnosis("launch the next units before you yield")
 def check_overlap(run: Run) -> None:
     """O: launched before the computation begins, waited for only after it has ended."""
     result, _, _ = _gone_through(run)
@@ -269,12 +259,8 @@ def _check_flight(run: Run, flight: str, right: str, what: str, rank: int) -> No
     )
 
 
-@check(
-    "never more than `limit` units in flight, and none in the end",
-    points=3,
-    code="M",
-    diagnosis="free what has computed and is not wanted next; then launch",
-)
+@check("never more than `limit` units in flight, and none in the end", points=3, code="M")
+@diagnosis("free what has computed and is not wanted next; then launch")
 def check_limit(run: Run) -> None:
     """M: at every moment, also between two computations."""
     result, _, _ = _gone_through(run)
@@ -290,12 +276,8 @@ def check_limit(run: Run) -> None:
         run.equal(_in_words(left), "none", f"what is in flight in the end {words}", rank=rank)
 
 
-@check(
-    "no unit is gathered twice, and all in the order of need",
-    points=2,
-    code="B",
-    diagnosis="a unit that is in flight and wanted again stays; all ranks launch in the same order",
-)
+@check("no unit is gathered twice, and all in the order of need", points=2, code="B")
+@diagnosis("a unit that is in flight and wanted again stays; all ranks launch in the same order")
 def check_launches(run: Run) -> None:
     """B: exact, from the ledger, and the launches one by one."""
     result, _, _ = _gone_through(run)

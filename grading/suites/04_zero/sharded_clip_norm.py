@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="sharded_clip_norm",
-    lesson="04_zero",
     title="One norm over all shards",
     core=True,
     minutes=15,
@@ -133,12 +131,8 @@ def _gradients(
     return sharded, [run.random(6).to(dtype) * 3, run.random((2, 2)).to(dtype)]
 
 
-@check(
-    "the norm and the clipped gradients on 1–4 ranks",
-    points=4,
-    code="E",
-    diagnosis="squares of shards are added over the ranks, those of replicated gradients are not",
-)
+@check("the norm and the clipped gradients on 1–4 ranks", points=4, code="E")
+@diagnosis("squares of shards are added over the ranks, those of replicated gradients are not")
 def check_norm(run: Run) -> None:
     """E: shards of different sizes; with and without replicated gradients."""
     for world in (1, 2, 3, 4):
@@ -152,13 +146,9 @@ def check_below(run: Run) -> None:
     _clip(run, *_gradients(run, 2), share=1.5)
 
 
-@check(
-    "float32 and bfloat16: squares that are too large for them",
-    points=2,
-    code="E",
-    diagnosis="add the squares in float64; the gradients keep their dtype",
-    in_part=True,
-)
+@check("float32 and bfloat16: squares that are too large for them", points=2, code="E")
+@diagnosis("add the squares in float64; the gradients keep their dtype")
+@in_part
 def check_dtypes(run: Run) -> None:
     """E: values of 1e25, whose squares overflow float32."""
     for dtype in (torch.float32, torch.bfloat16):
@@ -187,12 +177,8 @@ def check_infinite(run: Run) -> None:
         run.equal(norm, math.inf, "the norm, if rank 1 has infinity,", rank=rank)
 
 
-@check(
-    "one all-reduce of one number",
-    points=2,
-    code="B",
-    diagnosis="add up the squares on the rank first, in one scalar",
-)
+@check("one all-reduce of one number", points=2, code="B")
+@diagnosis("add up the squares on the rank first, in one scalar")
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     result = _clip(run, *_gradients(run, 4), share=0.25)

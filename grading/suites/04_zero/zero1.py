@@ -12,13 +12,11 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory, held_bytes
 
 EXERCISE = Exercise(
-    name="zero1",
-    lesson="04_zero",
     title="Optimizer state in shards",
     core=True,
     minutes=25,
@@ -213,13 +211,8 @@ def _train(
         run.close(found, expected, what, rank=rank, likely=likely, terms=12)
 
 
-@check(
-    "SGD with momentum on 1–4 ranks: the weights of one process",
-    points=4,
-    code="E",
-    diagnosis="reduce-scatter the mean gradients, update this rank's shard, all-gather the "
-    "parameters",
-)
+@check("SGD with momentum on 1–4 ranks: the weights of one process", points=4, code="E")
+@diagnosis("reduce-scatter the mean gradients, update this rank's shard, all-gather the parameters")
 def check_sgd(run: Run) -> None:
     """E: float64, hidden sizes that do not divide, fewer elements than ranks."""
     for world in (1, 2, 3, 4):
@@ -230,26 +223,23 @@ def check_sgd(run: Run) -> None:
     "AdamW with groups: a schedule, accumulated gradients, a group that is added later",
     points=3,
     code="E",
-    diagnosis="each group has its own entries; `self.inner` holds one group for each, in order",
 )
+@diagnosis("each group has its own entries; `self.inner` holds one group for each, in order")
 def check_groups(run: Run) -> None:
     """E: what public wrappers get wrong."""
     _train(run, 3, ADAMW, micro=2, rates=[0.02, 0.1, 0.001, 0.05])
     _train(run, 3, ADAMW, late=True)
 
 
-@check("a parameter without a gradient on some ranks", points=2, code="E", in_part=True)
+@check("a parameter without a gradient on some ranks", points=2, code="E")
+@in_part
 def check_unused(run: Run) -> None:
     """E, H: in each step another rank alone has a gradient; the others take part with zeros."""
     _train(run, 3, SGD, gated=False)
 
 
-@check(
-    "optimizer state: 1/N on each rank",
-    points=4,
-    code="M",
-    diagnosis="`self.inner` must get this rank's shard, and nothing else",
-)
+@check("optimizer state: 1/N on each rank", points=4, code="M")
+@diagnosis("`self.inner` must get this rank's shard, and nothing else")
 def check_memory(run: Run) -> None:
     """M: bytes of AdamW's state, and all bytes that are held after a step."""
     world, size = 4, 4002
@@ -288,12 +278,8 @@ def check_memory(run: Run) -> None:
         )
 
 
-@check(
-    "2(N-1)/N·S bytes sent in a step",
-    points=3,
-    code="B",
-    diagnosis="one reduce-scatter of the gradients, one all-gather of the parameters",
-)
+@check("2(N-1)/N·S bytes sent in a step", points=3, code="B")
+@diagnosis("one reduce-scatter of the gradients, one all-gather of the parameters")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; the broadcast at the start belongs to `flatten`."""
     world, size = 4, 4002

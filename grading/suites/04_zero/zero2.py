@@ -13,13 +13,11 @@ from typing import Any, cast
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
-    name="zero2",
-    lesson="04_zero",
     title="Gradients in shards, while backward goes on",
     core=True,
     minutes=30,
@@ -224,37 +222,25 @@ def _train(
         run.close(found["weights"], expected, what, rank=rank, terms=12)
 
 
-@check(
-    "SGD with momentum on 1–4 ranks: gradients and weights of one process",
-    points=4,
-    code="E",
-    diagnosis="each bucket's shard gets this rank's part of the mean gradient, before the step",
-)
+@check("SGD with momentum on 1–4 ranks: gradients and weights of one process", points=4, code="E")
+@diagnosis("each bucket's shard gets this rank's part of the mean gradient, before the step")
 def check_sgd(run: Run) -> None:
     """E: float64, hidden sizes that do not divide, a tied and a frozen weight."""
     for world in (1, 2, 3, 4):
         _train(run, world, SGD, cap=300)
 
 
-@check(
-    "several backwards before a step add up",
-    points=3,
-    code="E",
-    diagnosis="each backward reduces its own gradients, and adds the result to the shard's",
-)
+@check("several backwards before a step add up", points=3, code="E")
+@diagnosis("each backward reduces its own gradients, and adds the result to the shard's")
 def check_accumulated(run: Run) -> None:
     """E: three micro-batches a step, with AdamW; and buckets of one parameter."""
     _train(run, 3, ADAMW, cap=300, micro=3)
     _train(run, 2, SGD, cap=1, micro=2)
 
 
-@check(
-    "a parameter that no rank uses: its bucket is reduced in the step",
-    points=2,
-    code="H",
-    diagnosis="a bucket is complete when `missing` is empty; `step` reduces those that are not",
-    in_part=True,
-)
+@check("a parameter that no rank uses: its bucket is reduced in the step", points=2, code="H")
+@diagnosis("a bucket is complete when `missing` is empty; `step` reduces those that are not")
+@in_part
 def check_unused(run: Run) -> None:
     """E, H: an incomplete bucket, and one that stays empty."""
     plain = {"name": "SGD", "options": {"lr": 0.05}}
@@ -262,12 +248,8 @@ def check_unused(run: Run) -> None:
     _train(run, 2, plain, cap=1, gated=False)
 
 
-@check(
-    "gradients: at most S/N and two buckets, and S/N after a backward",
-    points=4,
-    code="M",
-    diagnosis="free `param.grad` at once, and `bucket.full` when it is reduced",
-)
+@check("gradients: at most S/N and two buckets, and S/N after a backward", points=4, code="M")
+@diagnosis("free `param.grad` at once, and `bucket.full` when it is reduced")
 def check_memory(run: Run) -> None:
     """M: measured during two backwards; the ring's receive buffers are allowed for."""
     world = 4
@@ -306,12 +288,8 @@ def check_memory(run: Run) -> None:
         )
 
 
-@check(
-    "a reduce-scatter for each bucket and backward: (N-1)/N·S bytes",
-    points=3,
-    code="B",
-    diagnosis="one reduce-scatter of `bucket.full`, no all-reduce",
-)
+@check("a reduce-scatter for each bucket and backward: (N-1)/N·S bytes", points=3, code="B")
+@diagnosis("one reduce-scatter of `bucket.full`, no all-reduce")
 def check_bytes(run: Run) -> None:
     """B: the number of calls, and exact bytes, from the ledger."""
     world, count = 4, LAYERS // 2
@@ -350,12 +328,8 @@ def check_bytes(run: Run) -> None:
     )
 
 
-@check(
-    "buckets are sent while backward goes on",
-    points=2,
-    code="O",
-    diagnosis="reduce a bucket in the hook that completes it, not after the backward",
-)
+@check("buckets are sent while backward goes on", points=2, code="O")
+@diagnosis("reduce a bucket in the hook that completes it, not after the backward")
 def check_order(run: Run) -> None:
     """O: the first reduce-scatter begins before the last gradient of its backward is ready."""
     for rank, ledger in enumerate(run(drive_memory, {}, world=4).ledgers):

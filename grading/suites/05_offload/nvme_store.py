@@ -10,12 +10,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.offload.executor_log import Reader
 
 EXERCISE = Exercise(
-    name="nvme_store",
-    lesson="05_offload",
     title="State in files that cannot be torn",
     core=True,
     minutes=40,
@@ -197,12 +195,8 @@ def _same_bits(run: Run, actual: Any, expected: torch.Tensor, what: str) -> None
     )
 
 
-@check(
-    "the same bits, dtype and shape",
-    points=3,
-    code="E",
-    diagnosis="the header must keep dtype and shape; the data are the bytes of a contiguous copy",
-)
+@check("the same bits, dtype and shape", points=3, code="E")
+@diagnosis("the header must keep dtype and shape; the data are the bytes of a contiguous copy")
 def check_bits(run: Run) -> None:
     """E: many dtypes, a scalar, an empty tensor, one that needs a gradient, a name used twice."""
     size = run.number(3, 9)
@@ -233,12 +227,8 @@ def check_bits(run: Run) -> None:
         )
 
 
-@check(
-    "a torn file is refused, with its name",
-    points=4,
-    code="E",
-    diagnosis="check size and checksum of all bytes before you trust anything in the header",
-)
+@check("a torn file is refused, with its name", points=4, code="E")
+@diagnosis("check size and checksum of all bytes before you trust anything in the header")
 def check_torn(run: Run) -> None:
     """E: cut short, made longer, exchanged, one bit changed anywhere."""
     tensors = [run.random((7, 5)), run.random((7, 5))]
@@ -269,12 +259,8 @@ def check_torn(run: Run) -> None:
                 )
 
 
-@check(
-    "a crash while writing leaves the old tensor",
-    points=3,
-    code="E",
-    diagnosis="write to another name, sync, then replace",
-)
+@check("a crash while writing leaves the old tensor", points=3, code="E")
+@diagnosis("write to another name, sync, then replace")
 def check_crash(run: Run) -> None:
     """E: death at the sync and at the replacement; the order of the two."""
     old, new = run.random((9, 4)), run.random((11, 4))
@@ -305,12 +291,8 @@ def check_crash(run: Run) -> None:
         run.equal(output["value"], new, "the tensor after a write to the end")
 
 
-@check(
-    "the next one is being read while one is in use",
-    points=3,
-    code="O",
-    diagnosis="start the next read before the yield, and wait for it after that",
-)
+@check("the next one is being read while one is in use", points=3, code="O")
+@diagnosis("start the next read before the yield, and wait for it after that")
 def check_stream(run: Run) -> None:
     """O: reads started and reads waited for, at each turn."""
     tensors = [run.random(run.number(2, 9)) for _ in NAMES]
@@ -347,12 +329,8 @@ def check_stream(run: Run) -> None:
                 )
 
 
-@check(
-    "leaving the loop leaves no read behind",
-    points=2,
-    code="H",
-    diagnosis="put a `finally` around the loop that waits for the read under way",
-)
+@check("leaving the loop leaves no read behind", points=2, code="H")
+@diagnosis("put a `finally` around the loop that waits for the read under way")
 def check_left(run: Run) -> None:
     """H: the generator is closed while a slow read is under way."""
     tensors = [run.random(run.number(2, 9)) for _ in NAMES]

@@ -12,8 +12,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="offload_plan",
-    lesson="05_offload",
     title="Open: keep, move or compute again",
     core=False,
     minutes=60,

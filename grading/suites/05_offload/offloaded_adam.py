@@ -6,12 +6,10 @@ from typing import Any, cast
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.offload.small_device import Link
 
 EXERCISE = Exercise(
-    name="offloaded_adam",
-    lesson="05_offload",
     title="Adam on the host",
     core=True,
     minutes=25,
@@ -179,12 +177,8 @@ def _compare(run: Run, given: dict[str, Any]) -> Any:
     return result
 
 
-@check(
-    "the weights of plain AdamW after four steps, in float64",
-    points=4,
-    code="E",
-    diagnosis="each step: gradients down, the update on the host, parameters up",
-)
+@check("the weights of plain AdamW after four steps, in float64", points=4, code="E")
+@diagnosis("each step: gradients down, the update on the host, parameters up")
 def check_weights(run: Run) -> None:
     """E: two backwards a step, a schedule, a frozen parameter, one that is not always used."""
     result = _compare(run, _inputs(run, torch.float64))
@@ -192,12 +186,8 @@ def check_weights(run: Run) -> None:
         run.equal(left, [False] * 5, "gradients that are left after `zero_grad`")
 
 
-@check(
-    "updates too small for bfloat16 are kept in the master",
-    points=3,
-    code="E",
-    diagnosis="the optimizer updates float32 masters; the device gets them rounded",
-)
+@check("updates too small for bfloat16 are kept in the master", points=3, code="E")
+@diagnosis("the optimizer updates float32 masters; the device gets them rounded")
 def check_master(run: Run) -> None:
     """E: bfloat16 parameters, bit for bit what float32 masters round to."""
     given = _inputs(run, torch.bfloat16)
@@ -229,13 +219,8 @@ def _sizes(given: dict[str, Any], step: int) -> int:
     return sum(v.nbytes for v in used)
 
 
-@check(
-    "a step moves the gradients down and the parameters up, once each",
-    points=3,
-    code="B",
-    diagnosis="copy in the dtype that the device has, and nothing for a parameter without a "
-    "gradient",
-)
+@check("a step moves the gradients down and the parameters up, once each", points=3, code="B")
+@diagnosis("copy in the dtype that the device has, and nothing for a parameter without a gradient")
 def check_bytes(run: Run) -> None:
     """B: the link's count, for each step."""
     given = _inputs(run, torch.bfloat16)
@@ -268,12 +253,8 @@ def check_bytes(run: Run) -> None:
                 )
 
 
-@check(
-    "the device holds no optimizer state and no masters",
-    points=3,
-    code="M",
-    diagnosis="make every tensor of the optimizer from host tensors",
-)
+@check("the device holds no optimizer state and no masters", points=3, code="M")
+@diagnosis("make every tensor of the optimizer from host tensors")
 def check_memory(run: Run) -> None:
     """M: the device's bytes after the optimizer was made, around each step, and at the end."""
     given = _inputs(run, torch.float64)

@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import linear
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="async_row_parallel",
-    lesson="06_tensor_parallel",
     title="A product in pieces that hides its messages",
     core=False,
     minutes=25,
@@ -110,12 +108,8 @@ def _cases(run: Run) -> Iterator[Case]:
             yield Case(result, inputs, total, pieces, words)
 
 
-@check(
-    "the result is the sum of all ranks' products",
-    points=3,
-    code="E",
-    diagnosis="each rank has one summand; put the pieces together after they have been summed",
-)
+@check("the result is the sum of all ranks' products", points=3, code="E")
+@diagnosis("each rank has one summand; put the pieces together after they have been summed")
 def check_result(run: Run) -> None:
     """E: on 2 and 3 ranks, in 1 and 4 pieces."""
     for case in _cases(run):
@@ -135,12 +129,8 @@ def check_result(run: Run) -> None:
             )
 
 
-@check(
-    "gradients of this rank's inputs and weight; nothing is sent for them",
-    points=3,
-    code="E",
-    diagnosis="the gradient of a sum is the gradient of each summand, on every rank",
-)
+@check("gradients of this rank's inputs and weight; nothing is sent for them", points=3, code="E")
+@diagnosis("the gradient of a sum is the gradient of each summand, on every rank")
 def check_gradients(run: Run) -> None:
     """E: beside one process; the tensors that were given stay as they are."""
     for case in _cases(run):
@@ -177,8 +167,8 @@ def check_gradients(run: Run) -> None:
     "each all-reduce begins before the next product, and is waited for after the last",
     points=4,
     code="O",
-    diagnosis="compute a product, start its all-reduce, compute the next; wait in a second loop",
 )
+@diagnosis("compute a product, start its all-reduce, compute the next; wait in a second loop")
 def check_order(run: Run) -> None:
     """O: how many calls had begun, and how many were waited for, when each product began."""
     for case in _cases(run):
@@ -211,12 +201,8 @@ def _compare_order(run: Run, case: Case, rank: int, found: dict[str, Any]) -> No
     run.equal(found["never"], 0, f"the all-reduces never waited for {case.words}", rank=rank)
 
 
-@check(
-    "as many all-reduces as pieces, with the bytes of one",
-    points=2,
-    code="B",
-    diagnosis="2(N-1)/N·S in all: each piece of the result is sent once",
-)
+@check("as many all-reduces as pieces, with the bytes of one", points=2, code="B")
+@diagnosis("2(N-1)/N·S in all: each piece of the result is sent once")
 def check_bytes(run: Run) -> None:
     """B: from the ledger."""
     for case in _cases(run):

@@ -7,14 +7,12 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.data_parallel.training import explained
 from grading.references.tensor_parallel import cut_layers
 from grading.references.tensor_parallel.cut_layers import Case, Layer, one_process, part
 
 EXERCISE = Exercise(
-    name="column_parallel_linear",
-    lesson="06_tensor_parallel",
     title="A linear layer cut along its outputs",
     core=True,
     minutes=20,
@@ -126,12 +124,10 @@ def _all(run: Run) -> Iterator[tuple[Any, Case]]:
         yield from ((result, case) for case in cases)
 
 
-@check(
-    "weight and bias: this rank's slices of the full layer's, as parameters",
-    points=3,
-    code="E",
-    diagnosis="rank r has part r of `tensor_split` along the outputs, with the numbers of `full`. "
-    "A new layer would have random numbers, different on each rank",
+@check("weight and bias: this rank's slices of the full layer's, as parameters", points=3, code="E")
+@diagnosis(
+    "rank r has part r of `tensor_split` along the outputs, with the numbers of `full`. A new "
+    "layer would have random numbers, different on each rank"
 )
 def check_slices(run: Run) -> None:
     """E: sizes that do not divide, a rank without rows, a group that is not the world."""
@@ -153,13 +149,9 @@ def _by_rank(case: Case) -> dict[str, torch.Tensor]:
     return {name: part(tensor, 0, case.size, place) for name, tensor in named.items()}
 
 
-@check(
-    "the output is this rank's slice of the full layer's",
-    points=2,
-    code="E",
-    diagnosis="a rank returns the outputs of its own rows; it needs nothing from the others",
-    in_part=True,
-)
+@check("the output is this rank's slice of the full layer's", points=2, code="E")
+@diagnosis("a rank returns the outputs of its own rows; it needs nothing from the others")
+@in_part
 def check_output(run: Run) -> None:
     """E: inputs with one, two and three dims, one of them not contiguous."""
     for _, case in _all(run):
@@ -184,8 +176,10 @@ def check_output(run: Run) -> None:
     "the gradients: the whole one of the input, this rank's slices of weight and bias",
     points=4,
     code="E",
-    diagnosis="every rank has used the input for different outputs, so its gradient is the sum "
-    "over the ranks; weight and bias belong to one rank alone",
+)
+@diagnosis(
+    "every rank has used the input for different outputs, so its gradient is the sum over the "
+    "ranks; weight and bias belong to one rank alone"
 )
 def check_gradients(run: Run) -> None:
     """E: before any step."""
@@ -220,12 +214,8 @@ def check_gradients(run: Run) -> None:
             )
 
 
-@check(
-    "nothing is sent except one all-reduce of the input's gradient",
-    points=3,
-    code="B",
-    diagnosis="the slices, the forward and the gradients of weight and bias need no other rank",
-)
+@check("nothing is sent except one all-reduce of the input's gradient", points=3, code="B")
+@diagnosis("the slices, the forward and the gradients of weight and bias need no other rank")
 def check_bytes(run: Run) -> None:
     """B: from the ledger, for each stretch: building, forward and backward."""
     for result, case in _all(run):
@@ -274,12 +264,8 @@ def _compare_sends(run: Run, result: Any, case: Case) -> None:
     )
 
 
-@check(
-    "a rank holds its slice and nothing else",
-    points=2,
-    code="M",
-    diagnosis="look at what stays alive when the full layer is gone: see `clone`",
-)
+@check("a rank holds its slice and nothing else", points=2, code="M")
+@diagnosis("look at what stays alive when the full layer is gone: see `clone`")
 def check_memory(run: Run) -> None:
     """M: bytes of all storages that are alive after the layer was built."""
     for case in _built(run):

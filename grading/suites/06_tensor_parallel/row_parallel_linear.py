@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch.nn.functional import gelu, linear
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.data_parallel.training import explained
 from grading.references.tensor_parallel import cut_layers
 from grading.references.tensor_parallel.cut_layers import Case, Layer, one_process, part
 
 EXERCISE = Exercise(
-    name="row_parallel_linear",
-    lesson="06_tensor_parallel",
     title="A linear layer cut along its inputs",
     core=True,
     minutes=20,
@@ -143,8 +141,10 @@ def _plus(y: torch.Tensor, bias: torch.Tensor | None, times: float) -> torch.Ten
     "weight: this rank's slice along the inputs; bias: the whole bias; both are parameters",
     points=2,
     code="E",
-    diagnosis="rank r has part r of `tensor_split` along the inputs (dim 1), with the numbers of "
-    "`full`. A new layer would have random numbers, different on each rank",
+)
+@diagnosis(
+    "rank r has part r of `tensor_split` along the inputs (dim 1), with the numbers of `full`. A "
+    "new layer would have random numbers, different on each rank"
 )
 def check_slices(run: Run) -> None:
     """E: sizes that do not divide, a rank without columns, a group that is not the world."""
@@ -162,13 +162,9 @@ def check_slices(run: Run) -> None:
         )
 
 
-@check(
-    "the output: whole on every rank, with the bias added once",
-    points=3,
-    code="E",
-    diagnosis="the ranks' products are the summands of one product; the bias comes after the sum",
-    in_part=True,
-)
+@check("the output: whole on every rank, with the bias added once", points=3, code="E")
+@diagnosis("the ranks' products are the summands of one product; the bias comes after the sum")
+@in_part
 def check_output(run: Run) -> None:
     """E: inputs with one, two and three dims, one of them not contiguous."""
     for case in _all(run):
@@ -199,8 +195,8 @@ def check_output(run: Run) -> None:
     "the gradients of the input's slice, the weight's slice and the whole bias",
     points=3,
     code="E",
-    diagnosis="the gradient of the output is whole on every rank, and so is that of each summand",
 )
+@diagnosis("the gradient of the output is whole on every rank, and so is that of each summand")
 def check_gradients(run: Run) -> None:
     """E: before any step."""
     for case in _all(run):
@@ -257,12 +253,8 @@ def _pair(run: Run) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]
     return result, given, wanted
 
 
-@check(
-    "after a column-parallel layer and gelu: equal to one process",
-    points=3,
-    code="E",
-    diagnosis="the input is the slice that the column-parallel layer returns on this rank",
-)
+@check("after a column-parallel layer and gelu: equal to one process", points=3, code="E")
+@diagnosis("the input is the slice that the column-parallel layer returns on this rank")
 def check_pair(run: Run) -> None:
     """E: output and gradients of both layers, with a hidden size that does not divide."""
     result, _, wanted = _pair(run)
@@ -287,8 +279,9 @@ def check_pair(run: Run) -> None:
     "the pair sends one all-reduce forward, one backward, nothing in between",
     points=3,
     code="B",
-    diagnosis="f belongs to the column-parallel layer, and its all-reduce is in the backward; g "
-    "is yours",
+)
+@diagnosis(
+    "f belongs to the column-parallel layer, and its all-reduce is in the backward; g is yours"
 )
 def check_bytes(run: Run) -> None:
     """B: from the ledger, for each stretch: building, forward and backward."""
@@ -328,12 +321,8 @@ def check_bytes(run: Run) -> None:
         })  # fmt: skip
 
 
-@check(
-    "a rank holds its slice, the bias and nothing else",
-    points=2,
-    code="M",
-    diagnosis="look at what stays alive when the full layer is gone: see `clone`",
-)
+@check("a rank holds its slice, the bias and nothing else", points=2, code="M")
+@diagnosis("look at what stays alive when the full layer is gone: see `clone`")
 def check_memory(run: Run) -> None:
     """M: bytes of all storages that are alive after the layer was built."""
     for case in _built(run):

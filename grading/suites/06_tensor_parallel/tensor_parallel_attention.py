@@ -8,14 +8,12 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import held_bytes
 from grading.references.attention.per_head import PARTS, Whole
 
 EXERCISE = Exercise(
-    name="tensor_parallel_attention",
-    lesson="06_tensor_parallel",
     title="Attention cut by heads, with shared key-value heads",
     core=True,
     minutes=40,
@@ -147,8 +145,8 @@ def _found(run: Run, drive: Any, shapes: dict[int, Any]) -> Iterator[tuple[Whole
     "each rank's heads: query, key, value and output, each in its own memory",
     points=3,
     code="E",
-    diagnosis="split the fused weight into Q, K and V first; then cut each of the three by heads",
 )
+@diagnosis("split the fused weight into Q, K and V first; then cut each of the three by heads")
 def check_parts(run: Run) -> None:
     """E: slices of the whole weights, before anything is computed."""
     for whole, rank, index, found in _found(run, drive_parts, CUTS):
@@ -203,12 +201,10 @@ def _wrong_rows(whole: Whole, name: str, index: int) -> dict[str, torch.Tensor]:
     return likely
 
 
-@check(
-    "the output on 1, 3 and 4 ranks, also in groups of 2",
-    points=3,
-    code="E",
-    diagnosis="this rank's heads attend, their results are multiplied by its columns of `output`, "
-    "and one g sums them up",
+@check("the output on 1, 3 and 4 ranks, also in groups of 2", points=3, code="E")
+@diagnosis(
+    "this rank's heads attend, their results are multiplied by its columns of `output`, and one g "
+    "sums them up"
 )
 def check_outputs(run: Run) -> None:
     """E: whole on every rank."""
@@ -242,12 +238,8 @@ def check_outputs(run: Run) -> None:
         )
 
 
-@check(
-    "gradients of x, and of the heads that are on one rank only",
-    points=4,
-    code="E",
-    diagnosis="every rank uses x in a different way, so its gradient is a sum over them: that is f",
-)
+@check("gradients of x, and of the heads that are on one rank only", points=4, code="E")
+@diagnosis("every rank uses x in a different way, so its gradient is a sum over them: that is f")
 def check_gradients(run: Run) -> None:
     """E: x whole, query and output sliced; key and value where no rank shares them."""
     for whole, rank, index, found in _found(run, drive, SHAPES):
@@ -281,12 +273,9 @@ def _shared(whole: Whole, name: str, number: int) -> list[torch.Tensor]:
     return [whole.cut(name, own[name], index) for index, own in enumerate(summands)]
 
 
-@check(
-    "gradients of shared heads: the sum over the ranks that share them",
-    points=4,
-    code="E",
-    diagnosis="each sharer has seen different query heads: sum the gradients of key and value "
-    "over them",
+@check("gradients of shared heads: the sum over the ranks that share them", points=4, code="E")
+@diagnosis(
+    "each sharer has seen different query heads: sum the gradients of key and value over them"
 )
 def check_shared(run: Run) -> None:
     """E: key and value where K is smaller than N; the same, whole, on all sharers."""
@@ -336,12 +325,9 @@ def check_twice(run: Run) -> None:
             )
 
 
-@check(
-    "2(N-1)/N·S bytes forward, the same backward, 2(s-1)/s of a shared head",
-    points=3,
-    code="B",
-    diagnosis="one all-reduce forward and one backward; that of the sharers is as large as `key` "
-    "and `value`",
+@check("2(N-1)/N·S bytes forward, the same backward, 2(s-1)/s of a shared head", points=3, code="B")
+@diagnosis(
+    "one all-reduce forward and one backward; that of the sharers is as large as `key` and `value`"
 )
 def check_bytes(run: Run) -> None:
     """B: exact, by direction and by group."""

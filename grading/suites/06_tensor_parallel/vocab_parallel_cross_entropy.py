@@ -9,14 +9,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
-    name="vocab_parallel_cross_entropy",
-    lesson="06_tensor_parallel",
     title="Cross-entropy without the full logits",
     core=True,
     minutes=30,
@@ -220,12 +218,8 @@ class Case:
         }  # fmt: skip
 
 
-@check(
-    "the loss of each token on 1–4 ranks, uneven slices",
-    points=3,
-    code="E",
-    diagnosis="compare the three reduced numbers of one token with those of one process",
-)
+@check("the loss of each token on 1–4 ranks, uneven slices", points=3, code="E")
+@diagnosis("compare the three reduced numbers of one token with those of one process")
 def check_loss(run: Run) -> None:
     """E: targets at the ends of all slices, logits that are no contiguous tensor."""
     for world in WORLDS:
@@ -241,12 +235,9 @@ def check_loss(run: Run) -> None:
             )
 
 
-@check(
-    "the gradient of each slice",
-    points=4,
-    code="E",
-    diagnosis="softmax over all ranks, minus one at the target if it is yours, times the incoming "
-    "gradient",
+@check("the gradient of each slice", points=4, code="E")
+@diagnosis(
+    "softmax over all ranks, minus one at the target if it is yours, times the incoming gradient"
 )
 def check_gradient(run: Run) -> None:
     """E: another gradient from above for each token; inputs stay as they are."""
@@ -270,13 +261,9 @@ def check_gradient(run: Run) -> None:
             )
 
 
-@check(
-    "logits of ±10 000",
-    points=3,
-    code="E",
-    diagnosis="the largest logit of all ranks is subtracted before the exponential",
-    in_part=True,
-)
+@check("logits of ±10 000", points=3, code="E")
+@diagnosis("the largest logit of all ranks is subtracted before the exponential")
+@in_part
 def check_large(run: Run) -> None:
     """E: in each token another slice is far above the rest; only rank 0 owns targets."""
     overflow = (
@@ -314,12 +301,8 @@ def _measured(run: Run) -> Any:
     return explained(run, drive_bytes, inputs, 4, REASON)
 
 
-@check(
-    "three reductions of B·T numbers forward, nothing backward",
-    points=2,
-    code="B",
-    diagnosis="the largest logit, the target's logit, the sum of exponentials: B·T numbers each",
-)
+@check("three reductions of B·T numbers forward, nothing backward", points=2, code="B")
+@diagnosis("the largest logit, the target's logit, the sum of exponentials: B·T numbers each")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; two of the three may travel together."""
     result, size = _measured(run), ROWS * TIMES * 8
@@ -357,12 +340,8 @@ def check_bytes(run: Run) -> None:
     )
 
 
-@check(
-    "no full logits",
-    points=1,
-    code="M",
-    diagnosis="each rank works on its slice; a few tensors of that size are enough",
-)
+@check("no full logits", points=1, code="M")
+@diagnosis("each rank works on its slice; a few tensors of that size are enough")
 def check_memory(run: Run) -> None:
     """M: besides the logits themselves, at the peak, and between forward and backward."""
     part, numbers = ROWS * TIMES * PART * 8, ROWS * TIMES * 8

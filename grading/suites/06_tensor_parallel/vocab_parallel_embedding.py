@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
-    name="vocab_parallel_embedding",
-    lesson="06_tensor_parallel",
     title="An embedding cut along the vocabulary",
     core=True,
     minutes=20,
@@ -223,12 +221,8 @@ def _rows(run: Run, case: Case) -> None:
             )
 
 
-@check(
-    "the tokens' rows on 1–4 ranks, vocabularies that do not divide",
-    points=4,
-    code="E",
-    diagnosis="a token's place in the slice is `tokens - first`; `first` counts the rows before it",
-)
+@check("the tokens' rows on 1–4 ranks, vocabularies that do not divide", points=4, code="E")
+@diagnosis("a token's place in the slice is `tokens - first`; `first` counts the rows before it")
 def check_rows(run: Run) -> None:
     """E: the ends of all slices, repeated tokens, one and two dims; groups that are no world."""
     for world in (1, 2, 3, 4):
@@ -236,13 +230,9 @@ def check_rows(run: Run) -> None:
     _rows(run, Case(run, 4, parts=PAIRS))
 
 
-@check(
-    "the gradient of each slice",
-    points=3,
-    code="E",
-    diagnosis="every rank has the whole gradient of the output, and uses the part for its own rows",
-    in_part=True,
-)
+@check("the gradient of each slice", points=3, code="E")
+@diagnosis("every rank has the whole gradient of the output, and uses the part for its own rows")
+@in_part
 def check_gradient(run: Run) -> None:
     """E: the rows of one process's gradient."""
     for world, parts in ((1, ()), (2, ()), (3, ()), (4, ()), (4, PAIRS)):
@@ -258,12 +248,8 @@ def check_gradient(run: Run) -> None:
             })  # fmt: skip
 
 
-@check(
-    "a vocabulary of two on 3 and 4 ranks",
-    points=2,
-    code="E",
-    diagnosis="a slice without rows has nothing to look up, not even row 0",
-)
+@check("a vocabulary of two on 3 and 4 ranks", points=2, code="E")
+@diagnosis("a slice without rows has nothing to look up, not even row 0")
 def check_few(run: Run) -> None:
     """E: fewer rows than ranks."""
     for world in (3, 4):
@@ -279,12 +265,8 @@ def _measured(run: Run) -> Any:
     return explained(run, drive_bytes, inputs, 4, REASON)
 
 
-@check(
-    "one all-reduce of the output forward, nothing backward",
-    points=2,
-    code="B",
-    diagnosis="send the rows of the tokens, never the rows of the embedding",
-)
+@check("one all-reduce of the output forward, nothing backward", points=2, code="B")
+@diagnosis("send the rows of the tokens, never the rows of the embedding")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     result, size = _measured(run), TOKENS * WIDTH * 8
@@ -314,12 +296,8 @@ def check_bytes(run: Run) -> None:
     run.bytes(result, [wire_bytes("all_reduce", size, 4, rank, 8)[0] for rank in range(4)])
 
 
-@check(
-    "only the slice is kept",
-    points=2,
-    code="M",
-    diagnosis="a rank must not keep the rows of other ranks",
-)
+@check("only the slice is kept", points=2, code="M")
+@diagnosis("a rank must not keep the rows of other ranks")
 def check_memory(run: Run) -> None:
     """M: what lives once `full` is gone, and the peak of a forward and backward."""
     share, slack = BIG * WIDTH * 8 // 4, 12 * TOKENS * WIDTH * 8

@@ -13,8 +13,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="balanced_documents",
-    lesson="07_context_parallel",
     title="Open: packed documents over ranks",
     core=False,
     minutes=60,

@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import held_bytes
 from grading.references.tensor_parallel.residual_block import EPS, Tensors, Whole
 
 EXERCISE = Exercise(
-    name="sequence_parallel_block",
-    lesson="07_context_parallel",
     title="A feed-forward block whose activations are cut along the sequence",
     core=True,
     minutes=30,
@@ -146,9 +144,9 @@ def _found(run: Run, worlds: tuple[int, ...] = WORLDS) -> Iterator[tuple[Whole, 
     "each rank's parts: up by rows, down by columns, F uneven; the rest whole",
     points=2,
     code="E",
-    diagnosis="`weight.tensor_split(N)[index]`, along dim 1 for `down`, each in its own memory",
-    in_part=True,
 )
+@diagnosis("`weight.tensor_split(N)[index]`, along dim 1 for `down`, each in its own memory")
+@in_part
 def check_parts(run: Run) -> None:
     """E: before anything is computed; no other parameters."""
     for world in (2, 4):
@@ -184,13 +182,9 @@ def check_parts(run: Run) -> None:
                 )
 
 
-@check(
-    "the output on 1, 3 and 4 ranks: this rank's tokens",
-    points=3,
-    code="E",
-    diagnosis="gather along the sequence before `up`, reduce-scatter along it after `down`",
-    in_part=True,
-)
+@check("the output on 1, 3 and 4 ranks: this rank's tokens", points=3, code="E")
+@diagnosis("gather along the sequence before `up`, reduce-scatter along it after `down`")
+@in_part
 def check_outputs(run: Run) -> None:
     """E: with and without a bias."""
     for whole, rank, passes in _found(run):
@@ -226,12 +220,10 @@ def check_outputs(run: Run) -> None:
         })  # fmt: skip
 
 
-@check(
-    "gradients of x, up and down",
-    points=4,
-    code="E",
-    diagnosis="each rank uses the gathered tensor in a different way: backward must add up the "
-    "summands of its gradient",
+@check("gradients of x, up and down", points=4, code="E")
+@diagnosis(
+    "each rank uses the gathered tensor in a different way: backward must add up the summands of "
+    "its gradient"
 )
 def check_gradients(run: Run) -> None:
     """E: of the sum of all ranks' losses."""
@@ -265,8 +257,10 @@ def _mixed(whole: Whole, name: str) -> torch.Tensor | None:
     "gradients of norm and bias: summed over the ranks; a second backward adds",
     points=4,
     code="E",
-    diagnosis="each rank has seen only its own tokens: sum the gradients of replicated parameters "
-    "over the ranks",
+)
+@diagnosis(
+    "each rank has seen only its own tokens: sum the gradients of replicated parameters over the "
+    "ranks"
 )
 def check_replicated(run: Run) -> None:
     """E: whole, and the same on every rank."""
@@ -303,12 +297,8 @@ def check_replicated(run: Run) -> None:
             )
 
 
-@check(
-    "the bytes of tensor parallelism: 2(N-1)/N·S forward, the same backward",
-    points=3,
-    code="B",
-    diagnosis="one all-gather and one reduce-scatter each way, and the sums of the small gradients",
-)
+@check("the bytes of tensor parallelism: 2(N-1)/N·S forward, the same backward", points=3, code="B")
+@diagnosis("one all-gather and one reduce-scatter each way, and the sums of the small gradients")
 def check_bytes(run: Run) -> None:
     """B: exact, on 4 ranks, beside what two all-reduces would send."""
     for whole, rank, passes in _found(run, (MEASURED,)):
@@ -351,12 +341,8 @@ def _sent(op: str, size: int, rank: int) -> int:
     return wire_bytes(op, size, MEASURED, rank, 8)[0]
 
 
-@check(
-    "what is kept for the backward of the norm is 1/N",
-    points=2,
-    code="M",
-    diagnosis="norm, residual and bias work on the shard; only `up` and `down` see all tokens",
-)
+@check("what is kept for the backward of the norm is 1/N", points=2, code="M")
+@diagnosis("norm, residual and bias work on the shard; only `up` and `down` see all tokens")
 def check_kept(run: Run) -> None:
     """M: the tensors that autograd saved in forward, without the parameters; on 4 ranks."""
     for whole, rank, passes in _found(run, (MEASURED,)):

@@ -7,13 +7,11 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.attention.per_head import Tensors, attend
 
 EXERCISE = Exercise(
-    name="ulysses_all_to_all",
-    lesson="07_context_parallel",
     title="Attention by swapping the cut of the sequence for one of the heads",
     core=False,
     minutes=30,
@@ -90,13 +88,9 @@ def _found(run: Run) -> Iterator[tuple[list[dict[str, Any]], int, dict[str, Any]
             yield inputs, rank, found
 
 
-@check(
-    "the output on 1, 3 and 4 ranks: this rank's tokens, all heads in order",
-    points=3,
-    code="E",
-    diagnosis="rank i sends its part of the sequence; on the way back, its part of the heads",
-    in_part=True,
-)
+@check("the output on 1, 3 and 4 ranks: this rank's tokens, all heads in order", points=3, code="E")
+@diagnosis("rank i sends its part of the sequence; on the way back, its part of the heads")
+@in_part
 def check_outputs(run: Run) -> None:
     """E: causal over the whole sequence."""
     for inputs, rank, found in _found(run):
@@ -139,12 +133,8 @@ def _shuffled(inputs: list[dict[str, Any]], rank: int) -> torch.Tensor:
     return one_process(turns)["y"][:, rank :: len(inputs)]
 
 
-@check(
-    "gradients of q, k and v",
-    points=3,
-    code="E",
-    diagnosis="`exchange_in_group` sends the gradients back; a plain all_to_all stops them",
-)
+@check("gradients of q, k and v", points=3, code="E")
+@diagnosis("`exchange_in_group` sends the gradients back; a plain all_to_all stops them")
 def check_gradients(run: Run) -> None:
     """E: of the sum of all ranks' losses."""
     for inputs, rank, found in _found(run):
@@ -172,8 +162,8 @@ def check_gradients(run: Run) -> None:
     "only all-to-alls, (N-1)/N of a tensor each: four forward, four backward",
     points=3,
     code="B",
-    diagnosis="exchange q, k and v, then the result; backward does the same with their gradients",
 )
+@diagnosis("exchange q, k and v, then the result; backward does the same with their gradients")
 def check_bytes(run: Run) -> None:
     """B and X: exact bytes by direction, and no other operation in the ledger."""
     for world in WORLDS:

@@ -13,8 +13,6 @@ from course_lib.schedule import Action, Costs, Schedule, ScheduleError, Simulati
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="schedule_under_memory",
-    lesson="08_pipeline",
     title="Open: uneven stages under a limit",
     core=False,
     minutes=60,

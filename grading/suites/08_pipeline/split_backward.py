@@ -8,11 +8,9 @@ import torch
 from torch.nn.functional import linear
 from torch.utils.flop_counter import FlopCounterMode
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="split_backward",
-    lesson="08_pipeline",
     title="The backward in two halves",
     core=False,
     minutes=25,
@@ -146,12 +144,8 @@ def check_input(run: Run) -> None:
     run.close(output["dxs"], dxs, "the gradient of x", terms=12)
 
 
-@check(
-    "the gradients of the weights, after the queue was called",
-    points=3,
-    code="E",
-    diagnosis="dW is dyᵀ·x over all rows, db the sum of dy's rows; they add up over micro-batches",
-)
+@check("the gradients of the weights, after the queue was called", points=3, code="E")
+@diagnosis("dW is dyᵀ·x over all rows, db the sum of dy's rows; they add up over micro-batches")
 def check_weights(run: Run) -> None:
     """E: called last one first; one layer has no bias."""
     given = _inputs(run)
@@ -186,12 +180,8 @@ def check_order(run: Run) -> None:
     )
 
 
-@check(
-    "the first stage: x needs no gradient, the weights do",
-    points=2,
-    code="E",
-    diagnosis="the same, but backward returns None for x as well",
-)
+@check("the first stage: x needs no gradient, the weights do", points=2, code="E")
+@diagnosis("the same, but backward returns None for x as well")
 def check_first(run: Run) -> None:
     """E: and dx is not computed for nobody."""
     given = _inputs(run, first=True)

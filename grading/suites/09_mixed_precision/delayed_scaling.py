@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="delayed_scaling",
-    lesson="09_mixed_precision",
     title="Scales of the steps before",
     core=False,
     minutes=25,
@@ -184,12 +182,8 @@ def cause(peaks: Peaks, rank: int, found: list[list[list[float]]]) -> str:
     return max(explained, key=lambda why: explained[why])
 
 
-@check(
-    "the scale comes from the previous steps and is the same on every rank",
-    points=5,
-    code="E",
-    diagnosis="the largest amax of the history, over all ranks, divided by 448",
-)
+@check("the scale comes from the previous steps and is the same on every rank", points=5, code="E")
+@diagnosis("the largest amax of the history, over all ranks, divided by 448")
 def check_scale(run: Run) -> None:
     """E: eleven steps of three tensors, two of them used twice a step; 3 ranks and 1."""
     for world in (3, 1):
@@ -197,12 +191,8 @@ def check_scale(run: Run) -> None:
         compare_scales(run, peaks, result)
 
 
-@check(
-    "divided by the scale, clipped, in e4m3",
-    points=3,
-    code="E",
-    diagnosis="divide in float32, clip to ±448, cast",
-)
+@check("divided by the scale, clipped, in e4m3", points=3, code="E")
+@diagnosis("divide in float32, clip to ±448, cast")
 def check_data(run: Run) -> None:
     """E: bit for bit, where the scale is a power of two; tensors that have grown are clipped."""
     for world in (3, 1):
@@ -241,24 +231,16 @@ def _fp8(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn).float()
 
 
-@check(
-    "infinity, NaN, and ranks that did not use a tensor",
-    points=4,
-    code="E",
-    diagnosis="every rank sends a number for every tensor, and NaN must not get lost",
-)
+@check("infinity, NaN, and ranks that did not use a tensor", points=4, code="E")
+@diagnosis("every rank sends a number for every tensor, and NaN must not get lost")
 def check_rough(run: Run) -> None:
     """E: an overflow on one rank leaves the histories of all as they are."""
     peaks, _, result = make(run, 3, rough=True)
     compare_scales(run, peaks, result)
 
 
-@check(
-    "`step` makes one all-reduce of 4 bytes per tensor",
-    points=3,
-    code="B",
-    diagnosis="all amaxes in one tensor; `quantize` sends nothing",
-)
+@check("`step` makes one all-reduce of 4 bytes per tensor", points=3, code="B")
+@diagnosis("all amaxes in one tensor; `quantize` sends nothing")
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     _, _, result = make(run, 3)

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="dynamic_loss_scaler",
-    lesson="09_mixed_precision",
     title="A loss scale for all ranks",
     core=True,
     minutes=25,
@@ -195,12 +193,8 @@ def make_and_run(run: Run, world: int, train: bool, **more: Any) -> tuple[Case, 
     return case, run(drive, [{**common, "gradients": g} for g in case.gradients], world=world)
 
 
-@check(
-    "unscale turns the gradients into those of the true loss, in place",
-    points=3,
-    code="E",
-    diagnosis="`scale_loss` multiplies by the scale, `unscale` divides by it",
-)
+@check("unscale turns the gradients into those of the true loss, in place", points=3, code="E")
+@diagnosis("`scale_loss` multiplies by the scale, `unscale` divides by it")
 def check_unscale(run: Run) -> None:
     """E: gradients after `unscale`, at every scale that comes up; 3 ranks and 1."""
     for world in (3, 1):
@@ -236,12 +230,8 @@ def check_unscale(run: Run) -> None:
                 )
 
 
-@check(
-    "infinity or NaN on one rank: all ranks skip",
-    points=4,
-    code="E",
-    diagnosis="one verdict for all ranks, from an all-reduce of the flags (max)",
-)
+@check("infinity or NaN on one rank: all ranks skip", points=4, code="E")
+@diagnosis("one verdict for all ranks, from an all-reduce of the flags (max)")
 def check_skip(run: Run) -> None:
     """E: what `step` returns, and how often it calls the optimizer."""
     for world in (3, 1):
@@ -297,13 +287,9 @@ def _why(case: Case, number: int, rank: int, steps: list[int]) -> str:
     return f"{OVERFLOWS[number][2]} in a gradient led no rank to skip"
 
 
-@check(
-    "the scale falls after an overflow and grows after good updates",
-    points=4,
-    code="E",
-    diagnosis="`update` uses the verdict of all ranks, and counts good updates",
-    in_part=True,
-)
+@check("the scale falls after an overflow and grows after good updates", points=4, code="E")
+@diagnosis("`update` uses the verdict of all ranks, and counts good updates")
+@in_part
 def check_scale(run: Run) -> None:
     """E: the scale after each of twelve updates, on every rank."""
     for world in (3, 1):
@@ -324,8 +310,8 @@ def check_scale(run: Run) -> None:
             })  # fmt: skip
 
 
-@check("train_update: weights of one process, SGD and AdamW", points=5, code="E",
-       diagnosis="zero_grad, backward, unscale, clip, step, update")  # fmt: skip
+@check("train_update: weights of one process, SGD and AdamW", points=5, code="E")
+@diagnosis("zero_grad, backward, unscale, clip, step, update")
 def check_train(run: Run) -> None:
     """E: after each update; the norm of most gradients is above the limit."""
     for optimizer in ("SGD", "AdamW"):
@@ -356,12 +342,8 @@ def check_train(run: Run) -> None:
             )
 
 
-@check(
-    "a rank without gradients takes part",
-    points=2,
-    code="H",
-    diagnosis="every rank calls the all-reduce, whatever it has found",
-)
+@check("a rank without gradients takes part", points=2, code="H")
+@diagnosis("every rank calls the all-reduce, whatever it has found")
 def check_empty(run: Run) -> None:
     """H: rank 1 of 3 has no gradient in any update."""
     case, result = make_and_run(run, 3, train=True, empty=1)
@@ -374,12 +356,8 @@ def check_empty(run: Run) -> None:
         )
 
 
-@check(
-    "one small all-reduce per update",
-    points=2,
-    code="B",
-    diagnosis="one number for all parameters, in unscale() and nowhere else",
-)
+@check("one small all-reduce per update", points=2, code="B")
+@diagnosis("one number for all parameters, in unscale() and nowhere else")
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     _, result = make_and_run(run, 3, train=False)

@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe, diagnosis, in_part
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="fp8_all_gather",
-    lesson="09_mixed_precision",
     title="A weight gathered in one byte per number",
     core=False,
     minutes=20,
@@ -168,24 +166,16 @@ def _compare(run: Run, names: list[str]) -> None:
         )
 
 
-@check(
-    "the 8-bit whole and its scale, on 1, 3 and 4 ranks",
-    points=5,
-    code="E",
-    diagnosis="the scale is the largest magnitude on any rank divided by 448; all ranks use it",
-)
+@check("the 8-bit whole and its scale, on 1, 3 and 4 ranks", points=5, code="E")
+@diagnosis("the scale is the largest magnitude on any rank divided by 448; all ranks use it")
 def check_whole(run: Run) -> None:
     """E: bit for bit; a matrix, a flat piece in bf16; parameters that are not contiguous."""
     _compare(run, FULL)
 
 
-@check(
-    "the same bits on every rank",
-    points=2,
-    code="E",
-    diagnosis="agree on one scale before anything is quantized",
-    in_part=True,
-)
+@check("the same bits on every rank", points=2, code="E")
+@diagnosis("agree on one scale before anything is quantized")
+@in_part
 def check_same(run: Run) -> None:
     """E: data and scale are rank 0's on all ranks, whatever they are."""
     first: dict[str, Any] = {}
@@ -202,12 +192,8 @@ def check_same(run: Run) -> None:
         )
 
 
-@check(
-    "parts of zeros, and nothing but zeros",
-    points=3,
-    code="E",
-    diagnosis="0/0 is NaN: the scale of a weight of zeros is 1",
-)
+@check("parts of zeros, and nothing but zeros", points=3, code="E")
+@diagnosis("0/0 is NaN: the scale of a weight of zeros is 1")
 def check_zeros(run: Run) -> None:
     """E: one rank's part is zeros; then all are. Every rank takes part in both collectives."""
     names = [HALF, ZEROS]
@@ -228,12 +214,8 @@ def check_zeros(run: Run) -> None:
     _compare(run, names)
 
 
-@check(
-    "one byte per number, and 4 bytes to agree",
-    points=4,
-    code="B",
-    diagnosis="quantize before the all-gather; all-reduce one float32",
-)
+@check("one byte per number, and 4 bytes to agree", points=4, code="B")
+@diagnosis("quantize before the all-gather; all-reduce one float32")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation; calls too."""
     for world in WORLDS[1:]:

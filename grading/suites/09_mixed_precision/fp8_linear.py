@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe, diagnosis
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
-    name="fp8_linear",
-    lesson="09_mixed_precision",
     title="A linear layer with 8-bit products",
     core=True,
     minutes=35,
@@ -213,12 +211,8 @@ def _compare(run: Run, name: str, what: str) -> None:
             )
 
 
-@check(
-    "quantize: 8-bit numbers, and the scale that they were divided by",
-    points=4,
-    code="P",
-    diagnosis="number ≈ data · scale; scale = largest magnitude / largest number",
-)
+@check("quantize: 8-bit numbers, and the scale that they were divided by", points=4, code="P")
+@diagnosis("number ≈ data · scale; scale = largest magnitude / largest number")
 def check_quantize(run: Run) -> None:
     """P: bit for bit; both formats, large and tiny numbers, bf16, not contiguous."""
     cases = []
@@ -271,45 +265,29 @@ def _formed(run: Run, value: Any, what: str, dtype: torch.dtype, shape: torch.Si
     )
 
 
-@check(
-    "the output: x in 8 bits times W in 8 bits, plus the bias",
-    points=3,
-    code="E",
-    diagnosis="y = dequantized x · dequantized Wᵀ + b in float32",
-)
+@check("the output: x in 8 bits times W in 8 bits, plus the bias", points=3, code="E")
+@diagnosis("y = dequantized x · dequantized Wᵀ + b in float32")
 def check_output(run: Run) -> None:
     """E: tokens in one and two dims, with and without bias, float32 and bf16, not contiguous."""
     _compare(run, "y", "the output")
 
 
-@check(
-    "the gradient of x: dy in e5m2 times W in 8 bits",
-    points=3,
-    code="E",
-    diagnosis="dx = dequantized dy · dequantized W",
-)
+@check("the gradient of x: dy in e5m2 times W in 8 bits", points=3, code="E")
+@diagnosis("dx = dequantized dy · dequantized W")
 def check_input_gradient(run: Run) -> None:
     """E: of the same layers."""
     _compare(run, "x", "the gradient of x")
 
 
-@check(
-    "the gradient of W: the same dy times x in 8 bits",
-    points=3,
-    code="E",
-    diagnosis="dW = dequantized dyᵀ · dequantized x, over all tokens",
-)
+@check("the gradient of W: the same dy times x in 8 bits", points=3, code="E")
+@diagnosis("dW = dequantized dyᵀ · dequantized x, over all tokens")
 def check_weight_gradient(run: Run) -> None:
     """E: of the same layers."""
     _compare(run, "W", "the gradient of W")
 
 
-@check(
-    "the gradient of the bias: the sum of dy itself",
-    points=2,
-    code="E",
-    diagnosis="the bias takes part in no product: sum dy over all tokens",
-)
+@check("the gradient of the bias: the sum of dy itself", points=2, code="E")
+@diagnosis("the bias takes part in no product: sum dy over all tokens")
 def check_bias_gradient(run: Run) -> None:
     """E: of the same layers."""
     for form, case, found in _layers(run):
@@ -326,7 +304,8 @@ def check_bias_gradient(run: Run) -> None:
             })  # fmt: skip
 
 
-@check("tensors of zeros", points=2, code="E", diagnosis="0/0: the scale of a tensor of zeros is 1")
+@check("tensors of zeros", points=2, code="E")
+@diagnosis("0/0: the scale of a tensor of zeros is 1")
 def check_zeros(run: Run) -> None:
     """E: x, then W, then the gradient of y is all zeros; nothing becomes NaN."""
     plain = _cases(run)["B×T×K"]
@@ -346,12 +325,8 @@ def check_zeros(run: Run) -> None:
             )
 
 
-@check(
-    "one byte for each number of x and of W until backward",
-    points=2,
-    code="M",
-    diagnosis="save what `quantize` gave, not what it was given",
-)
+@check("one byte for each number of x and of W until backward", points=2, code="M")
+@diagnosis("save what `quantize` gave, not what it was given")
 def check_memory(run: Run) -> None:
     """M: every byte that is alive after forward, but x, W and y."""
     x, weight = (

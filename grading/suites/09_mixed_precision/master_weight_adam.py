@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="master_weight_adam",
-    lesson="09_mixed_precision",
     title="AdamW over float32 masters",
     core=True,
     minutes=20,
@@ -123,12 +121,8 @@ def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], list[dict[str, Any]]
     return start, rows, result.outputs[0]
 
 
-@check(
-    "AdamW in float32: masters, means and squares",
-    points=6,
-    code="E",
-    diagnosis="the formulas of the task, on float32 numbers",
-)
+@check("AdamW in float32: masters, means and squares", points=6, code="E")
+@diagnosis("the formulas of the task, on float32 numbers")
 def check_masters(run: Run) -> None:
     """E: eight updates; bf16 and fp16; a parameter that has no gradient in some of them."""
     start, rows, found = _case(run)
@@ -154,12 +148,8 @@ def check_masters(run: Run) -> None:
         )
 
 
-@check(
-    "the weights are the rounded masters",
-    points=3,
-    code="E",
-    diagnosis="`p.copy_(master)` at the end, in place",
-)
+@check("the weights are the rounded masters", points=3, code="E")
+@diagnosis("`p.copy_(master)` at the end, in place")
 def check_weights(run: Run) -> None:
     """E: bit for bit, in the dtype and the memory that they had."""
     start, _, found = _case(run)
@@ -178,12 +168,8 @@ def check_weights(run: Run) -> None:
         )
 
 
-@check(
-    "updates below one bf16 step survive",
-    points=3,
-    code="E",
-    diagnosis="the master keeps what the weight cannot represent yet",
-)
+@check("updates below one bf16 step survive", points=3, code="E")
+@diagnosis("the master keeps what the weight cannot represent yet")
 def check_small(run: Run) -> None:
     """E: 40 updates of 0.0002 from 1.0, where bf16 has steps of 0.004."""
     start = [torch.ones(3, dtype=torch.bfloat16)]
@@ -198,12 +184,8 @@ def check_small(run: Run) -> None:
     )
 
 
-@check(
-    "16 bytes per parameter: 12 for the optimizer, and gradients are freed",
-    points=3,
-    code="M",
-    diagnosis="keep a master, a mean and a square of 4 bytes each, and no gradient",
-)
+@check("16 bytes per parameter: 12 for the optimizer, and gradients are freed", points=3, code="M")
+@diagnosis("keep a master, a mean and a square of 4 bytes each, and no gradient")
 def check_bytes(run: Run) -> None:
     """M: all tensors that the optimizer holds after a step, but the parameters."""
     start, _, found = _case(run)

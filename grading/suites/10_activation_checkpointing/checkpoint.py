@@ -7,12 +7,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe, diagnosis
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
-    name="checkpoint",
-    lesson="10_activation_checkpointing",
     title="A block that computes its activations twice",
     core=True,
     minutes=35,
@@ -179,12 +177,10 @@ def _there(run: Run, grads: list[Any], what: str, cause: str) -> None:
         )
 
 
-@check(
-    "output and gradients as without checkpointing",
-    points=6,
-    code="E",
-    diagnosis="the second run must repeat the first, and be differentiated with the output's "
-    "gradient; each input's gradient belongs in its own place",
+@check("output and gradients as without checkpointing", points=6, code="E")
+@diagnosis(
+    "the second run must repeat the first, and be differentiated with the output's gradient; each "
+    "input's gradient belongs in its own place"
 )
 def check_gradients(run: Run) -> None:
     """E: dropout, a block used twice, data without a gradient, and two backwards."""
@@ -219,12 +215,8 @@ def check_gradients(run: Run) -> None:
     run.equal(found["watched"], False, "whether the output under `no_grad` requires a gradient")
 
 
-@check(
-    "the second run draws the same numbers, and none are drawn outside",
-    points=4,
-    code="E",
-    diagnosis="note the random state in forward; in backward set it, run, and set it back",
-)
+@check("the second run draws the same numbers, and none are drawn outside", points=4, code="E")
+@diagnosis("note the random state in forward; in backward set it, run, and set it back")
 def check_random(run: Run) -> None:
     """E: what each run draws, and what is drawn between, after forward and after backward."""
     given = _given(run)
@@ -251,12 +243,8 @@ def check_random(run: Run) -> None:
     )
 
 
-@check(
-    "one run in forward, one in backward",
-    points=2,
-    code="B",
-    diagnosis="`fn` is called once for all its gradients",
-)
+@check("one run in forward, one in backward", points=2, code="B")
+@diagnosis("`fn` is called once for all its gradients")
 def check_calls(run: Run) -> None:
     """B: calls of each block's function until the end of the first backward."""
     given = _given(run)
@@ -273,12 +261,8 @@ def check_calls(run: Run) -> None:
     )
 
 
-@check(
-    "a stack holds its inputs and one block's activations",
-    points=4,
-    code="M",
-    diagnosis="keep only the inputs of the first run, and nothing of the second",
-)
+@check("a stack holds its inputs and one block's activations", points=4, code="M")
+@diagnosis("keep only the inputs of the first run, and nothing of the second")
 def check_memory(run: Run) -> None:
     """M: every byte that is alive, after forward, in backward and after it."""
     found = run(drive_memory, {"x": run.random(COUNT)}).outputs[0]
@@ -305,12 +289,10 @@ def check_memory(run: Run) -> None:
     )
 
 
-@check(
-    "the second run computes in the precision of the first",
-    points=2,
-    code="E",
-    diagnosis="note autocast's settings in forward, and run again inside `torch.autocast(...)` "
-    "with the same settings",
+@check("the second run computes in the precision of the first", points=2, code="E")
+@diagnosis(
+    "note autocast's settings in forward, and run again inside `torch.autocast(...)` with the "
+    "same settings"
 )
 def check_autocast(run: Run) -> None:
     """E: a block under autocast with its backward outside, and the other way round."""

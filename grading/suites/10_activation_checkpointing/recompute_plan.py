@@ -13,8 +13,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="recompute_plan",
-    lesson="10_activation_checkpointing",
     title="Open: a graph of tensors under a budget",
     core=False,
     minutes=60,

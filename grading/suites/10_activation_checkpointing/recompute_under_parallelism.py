@@ -9,15 +9,13 @@ import torch
 from torch.utils.checkpoint import checkpoint as recompute_all
 
 from course_lib.comm import reduce_from_group
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.data_parallel.training import explained
 from grading.references.recompute import block_runs
 from grading.references.tensor_parallel import block_stack
 from grading.references.tensor_parallel.cut_layers import one_all_reduce, stretches
 
 EXERCISE = Exercise(
-    name="recompute_under_parallelism",
-    lesson="10_activation_checkpointing",
     title="Recomputing blocks that communicate",
     core=False,
     minutes=35,
@@ -188,12 +186,10 @@ def _stack(run: Run, given: block_stack.Given, way: str) -> Any:
     return explained(run, drive_stack, inputs, WORLD, ALIKE if way == "agreed" else AGAIN)
 
 
-@check(
-    "one count for all ranks, the smallest that is enough for each",
-    points=3,
-    code="E",
-    diagnosis="the first k blocks hold k·kept, the others whole[k] + ... + whole[n-1]; the largest "
-    "need of all ranks is the count",
+@check("one count for all ranks, the smallest that is enough for each", points=3, code="E")
+@diagnosis(
+    "the first k blocks hold k·kept, the others whole[k] + ... + whole[n-1]; the largest need of "
+    "all ranks is the count"
 )
 def check_counts(run: Run) -> None:
     """E: hidden budgets and sizes; a budget that is just enough; nothing and all to recompute."""
@@ -218,12 +214,8 @@ def check_counts(run: Run) -> None:
         run.equal(counts, [max(needs)] * WORLD, what, likely=wrong)
 
 
-@check(
-    "it costs one all-reduce of 8 bytes",
-    points=2,
-    code="B",
-    diagnosis="a rank's need is one number, and so is the largest of them",
-)
+@check("it costs one all-reduce of 8 bytes", points=2, code="B")
+@diagnosis("a rank's need is one number, and so is the largest of them")
 def check_question(run: Run) -> None:
     """B: what is sent for each count, from the ledger."""
     result, cases = _counted(run)
@@ -244,12 +236,8 @@ def check_question(run: Run) -> None:
             )
 
 
-@check(
-    "too little memory on one rank: all ranks say so",
-    points=2,
-    code="H",
-    diagnosis="say it with a number in the all-reduce, and raise after it",
-)
+@check("too little memory on one rank: all ranks say so", points=2, code="H")
+@diagnosis("say it with a number in the all-reduce, and raise after it")
 def check_refusal(run: Run) -> None:
     """H: what is not enough for rank 1, although it would be for the others."""
     plan: dict[str, Any] = {"kept": run.number(5, 20), "whole": run.integers(40, 60, 4).tolist()}
@@ -273,20 +261,16 @@ def check_refusal(run: Run) -> None:
     "the agreed count: blocks recomputed with their sums, gradients as in one process",
     points=3,
     code="H",
-    diagnosis="all ranks must recompute the same blocks: look at the first check",
 )
+@diagnosis("all ranks must recompute the same blocks: look at the first check")
 def check_agreed(run: Run) -> None:
     """H: torch's checkpoint, for as many blocks as agreed_count says to ranks that differ."""
     given = block_stack.given_of(run)
     _check_values(run, given, _stack(run, given, "agreed"))
 
 
-@check(
-    "kept sums: nothing is sent again",
-    points=3,
-    code="B",
-    diagnosis="backward sends f's sums of gradients; what forward has received is kept",
-)
+@check("kept sums: nothing is sent again", points=3, code="B")
+@diagnosis("backward sends f's sums of gradients; what forward has received is kept")
 def check_sent(run: Run) -> None:
     """B: what a stack of recomputed blocks sends in forward and backward."""
     given = block_stack.given_of(run)
@@ -310,12 +294,10 @@ def check_sent(run: Run) -> None:
             run.equal(sent, once, f"what is sent in {way} of 4 blocks", rank=rank)
 
 
-@check(
-    "kept sums: each rank recomputes what it likes",
-    points=4,
-    code="H",
-    diagnosis="the n-th sum of a second run is the n-th of its own first run; the gradient of a "
-    "part is the gradient of the sum",
+@check("kept sums: each rank recomputes what it likes", points=4, code="H")
+@diagnosis(
+    "the n-th sum of a second run is the n-th of its own first run; the gradient of a part is the "
+    "gradient of the sum"
 )
 def check_kept(run: Run) -> None:
     """H: all blocks on all ranks, then 1, 4 and 2 of them; the sums that each run sees."""
@@ -342,12 +324,8 @@ def _check_values(run: Run, given: block_stack.Given, result: Any) -> None:
         )
 
 
-@check(
-    "between forward and backward: inputs and sums",
-    points=3,
-    code="M",
-    diagnosis="`checkpoint` holds the input; hold nothing but the sums, and those for their call",
-)
+@check("between forward and backward: inputs and sums", points=3, code="M")
+@diagnosis("`checkpoint` holds the input; hold nothing but the sums, and those for their call")
 def check_memory(run: Run) -> None:
     """M: every byte that is alive after forward, after backward, and without a backward."""
     result = _stack(run, block_stack.given_of(run), "all")

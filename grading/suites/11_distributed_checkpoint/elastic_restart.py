@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis, in_part
 from grading.references.checkpoint.resumed_training import (
     PARTS,
     WIDTH,
@@ -24,8 +24,6 @@ from grading.references.checkpoint.resumed_training import (
 )
 
 EXERCISE = Exercise(
-    name="elastic_restart",
-    lesson="11_distributed_checkpoint",
     title="Killed, and started again",
     core=False,
     minutes=30,
@@ -232,12 +230,8 @@ def went_on(run: Run, case: Case, result: Any, when: str) -> None:
         )
 
 
-@check(
-    "without a kill: every step once, a save at each interval",
-    points=3,
-    code="E",
-    diagnosis="a loop of steps, and a save if job.step % interval is 0",
-)
+@check("without a kill: every step once, a save at each interval", points=3, code="E")
+@diagnosis("a loop of steps, and a save if job.step % interval is 0")
 def check_alone(run: Run) -> None:
     """E: weights of one process; which steps are saved."""
     case = case_of(run)
@@ -261,12 +255,8 @@ def check_alone(run: Run) -> None:
         )
 
 
-@check(
-    "a rank killed in a step: at most an interval is lost",
-    points=5,
-    code="E",
-    diagnosis="go on from the newest complete checkpoint",
-)
+@check("a rank killed in a step: at most an interval is lost", points=5, code="E")
+@diagnosis("go on from the newest complete checkpoint")
 def check_killed(run: Run) -> None:
     """E: killed twice in one job, with one and with two digits in the newest step."""
     case = case_of(run)
@@ -275,12 +265,8 @@ def check_killed(run: Run) -> None:
     went_on(run, case, start(run, case, died=13), "in a step")
 
 
-@check(
-    "a rank killed in a save: the torn checkpoint is not loaded",
-    points=5,
-    code="E",
-    diagnosis="a checkpoint counts once all ranks have written their part",
-)
+@check("a rank killed in a save: the torn checkpoint is not loaded", points=5, code="E")
+@diagnosis("a checkpoint counts once all ranks have written their part")
 def check_torn(run: Run) -> None:
     """E: the others have written their part of step 6, or of step 9, and wait."""
     case = case_of(run)
@@ -289,13 +275,9 @@ def check_torn(run: Run) -> None:
     went_on(run, case, start(run, case, died=9), "in a save")
 
 
-@check(
-    "the job goes on with another number of ranks",
-    points=4,
-    code="E",
-    diagnosis="the state of the job is for all; a new rank has none of its own",
-    in_part=True,
-)
+@check("the job goes on with another number of ranks", points=4, code="E")
+@diagnosis("the state of the job is for all; a new rank has none of its own")
+@in_part
 def check_worlds(run: Run) -> None:
     """E: two ranks, then three, then one: weights, data, and each rank's random numbers."""
     case = case_of(run)

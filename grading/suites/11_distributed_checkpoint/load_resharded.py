@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.ranks.system.processes import PROCESSES
 from grading.references.checkpoint.saved_state import (
     Given,
@@ -22,8 +22,6 @@ from grading.references.checkpoint.saved_state import (
 )
 
 EXERCISE = Exercise(
-    name="load_resharded",
-    lesson="11_distributed_checkpoint",
     title="Loading into another layout",
     core=True,
     minutes=40,
@@ -154,12 +152,8 @@ def _likely(state: dict[str, torch.Tensor], about: Given, value: Any) -> dict[st
     return known
 
 
-@check(
-    "every box as it was saved, in another layout",
-    points=6,
-    code="E",
-    diagnosis="each saved box of that name gives what overlaps; from the place `at`, in its dtype",
-)
+@check("every box as it was saved, in another layout", points=6, code="E")
+@diagnosis("each saved box of that name gives what overlaps; from the place `at`, in its dtype")
 def check_values(run: Run) -> None:
     """E: 1 to 4, 4 to 2, 2 to 3 and 3 to 1 ranks; rows to columns and back, replicas, scalars."""
     layout = Layout(run)
@@ -178,12 +172,8 @@ def check_values(run: Run) -> None:
         run.equal(result.column("step"), [NEW] * after, "the steps that the ranks return")
 
 
-@check(
-    "ZeRO's padding is 0, and no data",
-    points=3,
-    code="E",
-    diagnosis="a piece that reaches over its tensor's end is 0 there: only the overlap is read",
-)
+@check("ZeRO's padding is 0, and no data", points=3, code="E")
+@diagnosis("a piece that reaches over its tensor's end is 0 there: only the overlap is read")
 def check_padding(run: Run) -> None:
     """E: flat vectors, padded for 4 ranks; other tensors lie behind them in the file."""
     world = 4
@@ -218,12 +208,8 @@ def check_padding(run: Run) -> None:
             )
 
 
-@check(
-    "a rank reads its own bytes, sends none, and needs no more memory",
-    points=4,
-    code="M",
-    diagnosis="only the overlap is looked at: mapped, or row by row with seeks",
-)
+@check("a rank reads its own bytes, sends none, and needs no more memory", points=4, code="M")
+@diagnosis("only the overlap is looked at: mapped, or row by row with seeks")
 def check_memory(run: Run) -> None:
     """M: on 4 ranks, each with a quarter of every row of what one rank has saved."""
     world = 4
@@ -263,12 +249,8 @@ def check_memory(run: Run) -> None:
         )
 
 
-@check(
-    "the newest complete checkpoint, the same on every rank",
-    points=3,
-    code="E",
-    diagnosis="index 0 takes the largest of `complete_steps`, and broadcasts it",
-)
+@check("the newest complete checkpoint, the same on every rank", points=3, code="E")
+@diagnosis("index 0 takes the largest of `complete_steps`, and broadcasts it")
 def check_newest(run: Run) -> None:
     """E: ranks see different folders, as while a save ends; the newest one is torn."""
     world = 3
@@ -306,12 +288,10 @@ def check_newest(run: Run) -> None:
         )
 
 
-@check(
-    "what does not fit is refused, by its name",
-    points=4,
-    code="E",
-    diagnosis="compare name, shape and dtype of all pieces before one is changed; sizes of files "
-    "before they are read",
+@check("what does not fit is refused, by its name", points=4, code="E")
+@diagnosis(
+    "compare name, shape and dtype of all pieces before one is changed; sizes of files before "
+    "they are read"
 )
 def check_refused(run: Run) -> None:
     """E: a missing name, another shape, another dtype, a truncated file, no checkpoint at all."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Opaque, Run, check
+from course_lib.grade.suite import Exercise, Opaque, Run, check, diagnosis
 from grading.references.checkpoint.resumed_training import (
     WIDTH,
     Stream,
@@ -20,8 +20,6 @@ from grading.references.checkpoint.resumed_training import (
 )
 
 EXERCISE = Exercise(
-    name="resume_exact",
-    lesson="11_distributed_checkpoint",
     title="10 steps = 5 + save + 5",
     core=True,
     minutes=25,
@@ -188,12 +186,8 @@ CAUSES = {
 }
 
 
-@check(
-    "capture changes nothing",
-    points=2,
-    code="E",
-    diagnosis="look at everything, touch nothing: no draw, no step",
-)
+@check("capture changes nothing", points=2, code="E")
+@diagnosis("look at everything, touch nothing: no draw, no step")
 def check_quiet(run: Run) -> None:
     """E: ten steps with a capture in the middle are one process' ten steps."""
     given = inputs_of(run)
@@ -214,12 +208,8 @@ def check_quiet(run: Run) -> None:
         run.close(found["weights"], weights, "the weights after 10 steps", rank=rank)
 
 
-@check(
-    "the data and the count of steps go on where they were",
-    points=3,
-    code="E",
-    diagnosis="the sampler's state and `step` belong to the job's state",
-)
+@check("the data and the count of steps go on where they were", points=3, code="E")
+@diagnosis("the sampler's state and `step` belong to the job's state")
 def check_data(run: Run) -> None:
     """E: the rows of each batch after the restart."""
     given = inputs_of(run)
@@ -247,12 +237,8 @@ def check_data(run: Run) -> None:
         )
 
 
-@check(
-    "the learning rate and the loss scale go on",
-    points=3,
-    code="E",
-    diagnosis="schedule, optimizer and scaler have a state_dict each",
-)
+@check("the learning rate and the loss scale go on", points=3, code="E")
+@diagnosis("schedule, optimizer and scaler have a state_dict each")
 def check_rates(run: Run) -> None:
     """E: both in each step after the restart."""
     given = inputs_of(run)
@@ -284,12 +270,8 @@ def check_rates(run: Run) -> None:
         )
 
 
-@check(
-    "10 steps = 5 + save + 5, bit for bit",
-    points=5,
-    code="E",
-    diagnosis="something that a step reads has begun again",
-)
+@check("10 steps = 5 + save + 5, bit for bit", points=5, code="E")
+@diagnosis("something that a step reads has begun again")
 def check_exact(run: Run) -> None:
     """E: losses and weights on each rank; one process' numbers name the cause."""
     given = inputs_of(run)
@@ -318,12 +300,8 @@ def check_exact(run: Run) -> None:
         run.equal(found["weights"], went_on["weights"], "the weights, bit for bit,", rank=rank)
 
 
-@check(
-    "a state stays what it was",
-    points=3,
-    code="E",
-    diagnosis="state_dict() hands out what training works on: copy.deepcopy",
-)
+@check("a state stays what it was", points=3, code="E")
+@diagnosis("state_dict() hands out what training works on: copy.deepcopy")
 def check_copies(run: Run) -> None:
     """E: neither the job that went on nor the one that was restored changes a state."""
     given = inputs_of(run)
@@ -350,12 +328,8 @@ def check_copies(run: Run) -> None:
         )
 
 
-@check(
-    "another number of ranks goes on with the same weights and data",
-    points=3,
-    code="E",
-    diagnosis="the job's state is for any number of ranks; `own` may be None",
-)
+@check("another number of ranks goes on with the same weights and data", points=3, code="E")
+@diagnosis("the job's state is for any number of ranks; `own` may be None")
 def check_worlds(run: Run) -> None:
     """E: saved by 2, resumed by 3 and by 1; a new rank keeps its random numbers."""
     given = inputs_of(run)
@@ -385,12 +359,8 @@ def check_worlds(run: Run) -> None:
             )
 
 
-@check(
-    "a rank saves little of its own",
-    points=1,
-    code="M",
-    diagnosis="what is the same on all ranks belongs to the job's state",
-)
+@check("a rank saves little of its own", points=1, code="M")
+@diagnosis("what is the same on all ranks belongs to the job's state")
 def check_small(run: Run) -> None:
     """M: bytes of each rank's own state."""
     for rank, found in enumerate(save(run, inputs_of(run)).outputs):

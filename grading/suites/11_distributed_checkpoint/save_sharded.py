@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis, in_part
 from grading.references.checkpoint.fsync_watch import watched
 from grading.references.checkpoint.saved_state import (
     Given,
@@ -27,8 +27,6 @@ from grading.references.checkpoint.saved_state import (
 )
 
 EXERCISE = Exercise(
-    name="save_sharded",
-    lesson="11_distributed_checkpoint",
     title="A checkpoint that is complete, or not there at all",
     core=True,
     minutes=40,
@@ -156,13 +154,9 @@ def _given(state: dict[str, torch.Tensor], cuts: dict[str, Any], world: int) -> 
     return [pieces[index:] + pieces[:index] for index, pieces in enumerate(ranks)]
 
 
-@check(
-    "every element is on the disk once, bit for bit",
-    points=5,
-    code="E",
-    diagnosis="each box's bytes, from a contiguous tensor, and where they begin in which file",
-    in_part=True,
-)
+@check("every element is on the disk once, bit for bit", points=5, code="E")
+@diagnosis("each box's bytes, from a contiguous tensor, and where they begin in which file")
+@in_part
 def check_values(run: Run) -> None:
     """E: rows, columns, stretches, replicas, scalars, on 1, 3 and 4 ranks."""
     for world in (1, 3, 4):
@@ -181,12 +175,8 @@ def check_values(run: Run) -> None:
         compare_parts(run, read_parts(run, path), state)
 
 
-@check(
-    "in each rank's own file, replicas shared out by their bytes",
-    points=3,
-    code="B",
-    diagnosis="each rank writes what it alone has; of the rest, each box goes to who has least",
-)
+@check("in each rank's own file, replicas shared out by their bytes", points=3, code="B")
+@diagnosis("each rank writes what it alone has; of the rest, each box goes to who has least")
 def check_files(run: Run) -> None:
     """B: bytes of each file; replicas of very different sizes."""
     world = 3
@@ -233,12 +223,8 @@ def check_files(run: Run) -> None:
     )
 
 
-@check(
-    "no values are sent, and copies of one piece at a time",
-    points=3,
-    code="M",
-    diagnosis="write each piece from where it is; tell the others names and offsets only",
-)
+@check("no values are sent, and copies of one piece at a time", points=3, code="M")
+@diagnosis("write each piece from where it is; tell the others names and offsets only")
 def check_memory(run: Run) -> None:
     """M: the peak of what is new, and bytes sent."""
     world = 3
@@ -260,12 +246,8 @@ def check_memory(run: Run) -> None:
         )
 
 
-@check(
-    "synced, then published, then all ranks return",
-    points=4,
-    code="O",
-    diagnosis="own file: flush, sync. All agree. Manifest: flush, sync, replace. All wait for it",
-)
+@check("synced, then published, then all ranks return", points=4, code="O")
+@diagnosis("own file: flush, sync. All agree. Manifest: flush, sync, replace. All wait for it")
 def check_order(run: Run) -> None:
     """O: on three ranks, of which the last is slow to sync; the rename is slow as well."""
     world = 3
@@ -305,12 +287,8 @@ def check_order(run: Run) -> None:
         )
 
 
-@check(
-    "a rank is killed while it saves: the old checkpoint is the newest",
-    points=5,
-    code="E",
-    diagnosis="nothing of an older step is touched, and the manifest comes last",
-)
+@check("a rank is killed while it saves: the old checkpoint is the newest", points=5, code="E")
+@diagnosis("nothing of an older step is touched, and the manifest comes last")
 def check_killed(run: Run) -> None:
     """E: one rank at the sync of its values, index 0 at that of the manifest."""
     world = 3

@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="bias_balance",
-    lesson="12_expert_parallel",
     title="Balanced by a bias, without a loss",
     core=False,
     minutes=15,
@@ -70,12 +68,8 @@ def moved(bias: torch.Tensor, load: torch.Tensor) -> torch.Tensor:
     return bias + RATE * (load.double().mean() - load).sign().to(bias.dtype)
 
 
-@check(
-    "chosen with the bias, weighed without it",
-    points=4,
-    code="E",
-    diagnosis="add the bias only for the choice",
-)
+@check("chosen with the bias, weighed without it", points=4, code="E")
+@diagnosis("add the bias only for the choice")
 def check_choice(run: Run) -> None:
     """E: float64; gradients reach the scores, and not the bias."""
     tokens, experts, top_k = run.number(6, 12), run.number(5, 9), 3
@@ -130,12 +124,8 @@ def _moves(run: Run) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
     return bias, given, run(drive_moves, inputs, world=WORLD)
 
 
-@check(
-    "the bias moves by the loads of all ranks",
-    points=4,
-    code="E",
-    diagnosis="the sign of the mean load minus the expert's load, times the rate",
-)
+@check("the bias moves by the loads of all ranks", points=4, code="E")
+@diagnosis("the sign of the mean load minus the expert's load, times the rate")
 def check_moves(run: Run) -> None:
     """E: uneven loads, then even ones, then a rank without tokens."""
     bias, given, result = _moves(run)
@@ -175,12 +165,8 @@ def check_moves(run: Run) -> None:
             )
 
 
-@check(
-    "one all-reduce of E int64",
-    points=2,
-    code="B",
-    diagnosis="count first, then sum the counts over the ranks",
-)
+@check("one all-reduce of E int64", points=2, code="B")
+@diagnosis("count first, then sum the counts over the ranks")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     bias, given, result = _moves(run)

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="capacity_and_drop",
-    lesson="12_expert_parallel",
     title="Expert capacity and dropped tokens",
     core=False,
     minutes=25,
@@ -151,29 +149,22 @@ def _seats(run: Run, cases: dict[str, Case]) -> None:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check("the capacity, rounded up", points=2, code="E", diagnosis="factor · k · T / E, rounded up")
+@check("the capacity, rounded up", points=2, code="E")
+@diagnosis("factor · k · T / E, rounded up")
 def check_capacity(run: Run) -> None:
     """E: sizes that do not divide."""
     _rooms(run, _usual(run))
 
 
-@check(
-    "which choices get places and which are dropped",
-    points=5,
-    code="E",
-    diagnosis="column by column, each in the order of the tokens",
-)
+@check("which choices get places and which are dropped", points=5, code="E")
+@diagnosis("column by column, each in the order of the tokens")
 def check_dropped(run: Run) -> None:
     """E: one, two and three choices; experts that nobody and that everybody wants."""
     _seats(run, _usual(run))
 
 
-@check(
-    "no tokens, room for all, and one expert for all",
-    points=2,
-    code="E",
-    diagnosis="no choice, every choice, or the first ones get places",
-)
+@check("no tokens, room for all, and one expert for all", points=2, code="E")
+@diagnosis("no choice, every choice, or the first ones get places")
 def check_edges(run: Run) -> None:
     """E: both results."""
     _rooms(run, _edges(run))

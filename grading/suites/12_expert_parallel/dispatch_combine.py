@@ -9,11 +9,9 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="dispatch_combine",
-    lesson="12_expert_parallel",
     title="Tokens to their experts and back: two uneven all-to-alls",
     core=True,
     minutes=50,
@@ -222,13 +220,9 @@ def _gradients(run: Run, teams: list[list[Member]]) -> None:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "dispatch: each expert has the rows of the tokens that chose it",
-    points=4,
-    code="E",
-    diagnosis="sort by expert, all-to-all, and sort by expert again",
-    in_part=True,
-)
+@check("dispatch: each expert has the rows of the tokens that chose it", points=4, code="E")
+@diagnosis("sort by expert, all-to-all, and sort by expert again")
+@in_part
 def check_dispatch(run: Run) -> None:
     """E: three ranks; loads, and the rows of each expert in any order."""
     (team,) = _usual(run, 1, 3)
@@ -288,48 +282,32 @@ def by_column(rows: torch.Tensor, loads: list[int]) -> torch.Tensor:
     return torch.cat([part[part[:, 0].argsort()] for part in rows.split(loads)])
 
 
-@check(
-    "combine: the weighted sums of a dense loop over experts",
-    points=5,
-    code="E",
-    diagnosis="undo both permutations, then weigh by token and choice",
-)
+@check("combine: the weighted sums of a dense loop over experts", points=5, code="E")
+@diagnosis("undo both permutations, then weigh by token and choice")
 def check_combine(run: Run) -> None:
     """E: on 1 and 3 ranks, and in two groups of 2 at once."""
     for groups, size in SHAPES:
         _sums(run, _usual(run, groups, size))
 
 
-@check(
-    "gradients of tokens, weights and experts",
-    points=4,
-    code="E",
-    diagnosis="whatever is sent forward must send its gradient back",
-)
+@check("gradients of tokens, weights and experts", points=4, code="E")
+@diagnosis("whatever is sent forward must send its gradient back")
 def check_gradients(run: Run) -> None:
     """E: before any step; an expert's are the sum over all ranks' tokens."""
     for groups, size in SHAPES:
         _gradients(run, _usual(run, groups, size))
 
 
-@check(
-    "a rank without tokens, a rank without rows, an expert without any",
-    points=3,
-    code="H",
-    diagnosis="every rank calls every collective, even with nothing to send",
-)
+@check("a rank without tokens, a rank without rows, an expert without any", points=3, code="H")
+@diagnosis("every rank calls every collective, even with nothing to send")
 def check_empty(run: Run) -> None:
     """H, E: values and gradients too."""
     _sums(run, _empty(run))
     _gradients(run, _empty(run))
 
 
-@check(
-    "bytes: rows there and back, forward and backward, and counts once",
-    points=4,
-    code="B",
-    diagnosis="k rows for each token with D numbers each, and the counts of the others' experts",
-)
+@check("bytes: rows there and back, forward and backward, and counts once", points=4, code="B")
+@diagnosis("k rows for each token with D numbers each, and the counts of the others' experts")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, for each rank."""
     for groups, size in SHAPES[1:]:

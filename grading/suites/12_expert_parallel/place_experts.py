@@ -13,8 +13,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="place_experts",
-    lesson="12_expert_parallel",
     title="Open: copies of hot experts",
     core=False,
     minutes=40,

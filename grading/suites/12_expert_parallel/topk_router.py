@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="topk_router",
-    lesson="12_expert_parallel",
     title="The router: top-k experts, their weights, and two losses",
     core=True,
     minutes=30,
@@ -234,34 +232,22 @@ def _choices(run: Run, cases: dict[str, Case], terms: int = 4) -> None:
         )
 
 
-@check(
-    "the k best experts of each token, and weights that add up to 1",
-    points=4,
-    code="E",
-    diagnosis="softmax over all E, the k highest, divided by their sum",
-)
+@check("the k best experts of each token, and weights that add up to 1", points=4, code="E")
+@diagnosis("softmax over all E, the k highest, divided by their sum")
 def check_choices(run: Run) -> None:
     """E: in float64, k between 1 and E, and k = E."""
     _choices(run, {name: case for name, case in _usual(run).items() if name != ONE})
 
 
-@check(
-    "k = 1: the weight is the score itself",
-    points=2,
-    code="E",
-    diagnosis="divide by the sum only if k > 1",
-)
+@check("k = 1: the weight is the score itself", points=2, code="E")
+@diagnosis("divide by the sum only if k > 1")
 def check_one(run: Run) -> None:
     """E: its gradient would be lost if it were always 1."""
     _choices(run, {ONE: _usual(run)[ONE]})
 
 
-@check(
-    "the load-balancing loss",
-    points=3,
-    code="E",
-    diagnosis="E · Σ f·P: f is the share of choices, P the mean score",
-)
+@check("the load-balancing loss", points=3, code="E")
+@diagnosis("E · Σ f·P: f is the share of choices, P the mean score")
 def check_balance(run: Run) -> None:
     """E: the value, for three k."""
     for name, case, found, right in _each(run, _usual(run)):
@@ -270,12 +256,8 @@ def check_balance(run: Run) -> None:
         )
 
 
-@check(
-    "the z-loss, also of large logits",
-    points=3,
-    code="E",
-    diagnosis="the mean over tokens of logsumexp(logits)²",
-)
+@check("the z-loss, also of large logits", points=3, code="E")
+@diagnosis("the mean over tokens of logsumexp(logits)²")
 def check_z(run: Run) -> None:
     """E: the value; exp of the large ones is infinite."""
     for name, _, found, right in _each(run, _usual(run) | _large(run)):
@@ -292,12 +274,8 @@ def check_z(run: Run) -> None:
         )
 
 
-@check(
-    "gradients of weights and losses, to tokens and matrix",
-    points=4,
-    code="E",
-    diagnosis="only counts and choices have no gradient",
-)
+@check("gradients of weights and losses, to tokens and matrix", points=4, code="E")
+@diagnosis("only counts and choices have no gradient")
 def check_gradients(run: Run) -> None:
     """E: three k; of the weights, of balance and of z, one by one."""
     for name, case, found, _ in _each(run, _usual(run)):
@@ -324,12 +302,8 @@ def check_gradients(run: Run) -> None:
                 )
 
 
-@check(
-    "bf16 tokens are routed in float32",
-    points=2,
-    code="E",
-    diagnosis="convert token and matrix to float32 before they are multiplied",
-)
+@check("bf16 tokens are routed in float32", points=2, code="E")
+@diagnosis("convert token and matrix to float32 before they are multiplied")
 def check_dtype(run: Run) -> None:
     """E: logits that bf16 cannot tell apart; the matrix in float32, in bf16."""
     for dtype in (torch.float32, torch.bfloat16):
@@ -340,12 +314,8 @@ def check_dtype(run: Run) -> None:
             run.close(found["z"], right.z.float(), f"z ({name})", terms=200)
 
 
-@check(
-    "equal scores, and no tokens at all",
-    points=2,
-    code="E",
-    diagnosis="choose k different experts whatever the scores; divide by max(1, T)",
-)
+@check("equal scores, and no tokens at all", points=2, code="E")
+@diagnosis("choose k different experts whatever the scores; divide by max(1, T)")
 def check_edges(run: Run) -> None:
     """E: ties; T = 0, where both losses are 0 and their gradients zeros."""
     _ties(run)

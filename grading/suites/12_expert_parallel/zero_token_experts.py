@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
-    name="zero_token_experts",
-    lesson="12_expert_parallel",
     title="Experts without a token",
     core=True,
     minutes=25,
@@ -222,59 +220,39 @@ def _compare_experts(
             run.close(gradient, right, name, rank=rank, terms=20)
 
 
-@check(
-    "tokens for every expert, and gradients that add up",
-    points=2,
-    code="E",
-    diagnosis="on the way back, undo each step: cat, by_expert, exchange, order",
-)
+@check("tokens for every expert, and gradients that add up", points=2, code="E")
+@diagnosis("on the way back, undo each step: cat, by_expert, exchange, order")
 def check_everybody(run: Run) -> None:
     """E: float64, 3 ranks, and 3 ranks of 4; gradients of later batches are added."""
     _compare(run, _case(run, [EVERYBODY, EMPTY, EVERYBODY]), "every expert has tokens at first")
     _compare(run, _case(run, [EVERYBODY], alone=True), "a group inside the world")
 
 
-@check(
-    "an expert without a token: zeros, not None",
-    points=3,
-    code="E",
-    diagnosis="the gradient is zeros because the expert ran on no rows",
-)
+@check("an expert without a token: zeros, not None", points=3, code="E")
+@diagnosis("the gradient is zeros because the expert ran on no rows")
 def check_empty(run: Run) -> None:
     """E: experts 1 and 4 have none, their neighbours on the same rank do."""
     _compare(run, _case(run, [EMPTY, EMPTY]), "experts 1 and 4 have no token")
 
 
-@check(
-    "a rank whose experts have no token: no rank hangs",
-    points=3,
-    code="H",
-    diagnosis="run every expert, even on no rows: an exchange needs a graph",
-    in_part=True,
-)
+@check("a rank whose experts have no token: no rank hangs", points=3, code="H")
+@diagnosis("run every expert, even on no rows: an exchange needs a graph")
+@in_part
 def check_idle(run: Run) -> None:
     """H: forward and backward end, and gradients are zeros."""
     _compare(run, _case(run, [IDLE]), "the experts of a rank have no token")
     _compare(run, _case(run, [ALONE]), "only one rank has tokens, for its own experts")
 
 
-@check(
-    "a rank that has no tokens; no rank has any",
-    points=3,
-    code="H",
-    diagnosis="all members call the exchanges, whatever they have",
-)
+@check("a rank that has no tokens; no rank has any", points=3, code="H")
+@diagnosis("all members call the exchanges, whatever they have")
 def check_nothing(run: Run) -> None:
     """H: T = 0 on one rank, then on all."""
     _compare(run, _case(run, [NOTHING, NOBODY]), "a rank has no tokens of its own")
 
 
-@check(
-    "sums of gradients that some ranks do not have",
-    points=3,
-    code="H",
-    diagnosis="None takes part as zeros, and has the sum afterwards",
-)
+@check("sums of gradients that some ranks do not have", points=3, code="H")
+@diagnosis("None takes part as zeros, and has the sum afterwards")
 def check_sums(run: Run) -> None:
     """H: 2, 1, 0 and 3 of 3 ranks have a gradient; one parameter is frozen."""
     have = ((1, 0, 0, 1), (1, 1, 0, 1), (0, 0, 0, 1))
@@ -308,12 +286,8 @@ def check_sums(run: Run) -> None:
             run.true(found["frozen"] is None, "a frozen parameter has a gradient", rank=rank)
 
 
-@check(
-    "every row is sent to its expert and back, and nothing else",
-    points=3,
-    code="B",
-    diagnosis="send the counts, and only the rows that belong elsewhere",
-)
+@check("every row is sent to its expert and back, and nothing else", points=3, code="B")
+@diagnosis("send the counts, and only the rows that belong elsewhere")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger: two exchanges forward, two backward, and the counts of `plan`."""
     for batches in ([EVERYBODY, EMPTY, EVERYBODY], [NOTHING, NOBODY]):

@@ -12,12 +12,10 @@ from typing import Any
 import torch
 
 from course_lib.comm import Group, all_reduce
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 from grading.references.mesh.coordinates import AXES, TWELVE, Grid, Sizes, Tables
 
 EXERCISE = Exercise(
-    name="build_mesh",
-    lesson="13_3d_parallelism",
     title="A mesh of five axes, and a group on each",
     core=True,
     minutes=30,
@@ -170,12 +168,8 @@ def _compare(
     )
 
 
-@check(
-    "coordinates of every rank, on thirteen meshes",
-    points=3,
-    code="E",
-    diagnosis="divide by the sizes, from tp to pp: each remainder is a coordinate",
-)
+@check("coordinates of every rank, on thirteen meshes", points=3, code="E")
+@diagnosis("divide by the sizes, from tp to pp: each remainder is a coordinate")
 def check_coordinates(run: Run) -> None:
     """E: a pure function, so it costs nothing to look at every rank."""
     for grid, said in _asked(run, drive_places):
@@ -183,24 +177,16 @@ def check_coordinates(run: Run) -> None:
         _compare(run, "coordinates", grid, said, right, grid.wrong_places)
 
 
-@check(
-    "the rank at every place",
-    points=2,
-    code="E",
-    diagnosis="from pp to tp: times the size, plus the coordinate",
-)
+@check("the rank at every place", points=2, code="E")
+@diagnosis("from pp to tp: times the size, plus the coordinate")
 def check_rank_of(run: Run) -> None:
     """E: the way back."""
     for grid, said in _asked(run, drive_ranks):
         _compare(run, "rank_of the place", grid, said, list(grid.ranks), grid.wrong_ranks)
 
 
-@check(
-    "axis_ranks: every rank's line on every axis",
-    points=3,
-    code="E",
-    diagnosis="the rank's coordinates, with that of one axis running from 0",
-)
+@check("axis_ranks: every rank's line on every axis", points=3, code="E")
+@diagnosis("the rank's coordinates, with that of one axis running from 0")
 def check_lines(run: Run) -> None:
     """E: five lines for each rank."""
     for grid, said in _asked(run, drive_lines):
@@ -260,12 +246,8 @@ def _explained(run: Run, drive: Any, inputs: Any, world: int, reason: str) -> An
         raise
 
 
-@check(
-    "groups of 4 ranks on three meshes",
-    points=4,
-    code="E",
-    diagnosis="split the world for each axis, with all of its lines",
-)
+@check("groups of 4 ranks on three meshes", points=4, code="E")
+@diagnosis("split the world for each axis, with all of its lines")
 def check_groups(run: Run) -> None:
     """E: what a group says of itself, and who takes part in a sum over it."""
     for grid, rank, axis, group in _made(run):
@@ -297,12 +279,8 @@ def check_groups(run: Run) -> None:
         run.equal(group["axis"], axis, f"the axis {what}", rank=rank)
 
 
-@check(
-    "tp's ranks share a node",
-    points=2,
-    code="E",
-    diagnosis="tp is the innermost axis, so its ranks are neighbours",
-)
+@check("tp's ranks share a node", points=2, code="E")
+@diagnosis("tp is the innermost axis, so its ranks are neighbours")
 def check_nodes(run: Run) -> None:
     """E: measured on the groups: over how many nodes each goes."""
     for grid, rank, axis, group in _made(run):
@@ -369,36 +347,24 @@ def _check_refused(
             )
 
 
-@check(
-    "sizes that do not fit the world are refused with a helpful message",
-    points=2,
-    code="E",
-    diagnosis="look at the names, the sizes and their product first",
-)
+@check("sizes that do not fit the world are refused with a helpful message", points=2, code="E")
+@diagnosis("look at the names, the sizes and their product first")
 def check_sizes_refused(run: Run) -> None:
     """E: before any group is made."""
     why = "such a mesh has no place for some ranks, or places for none"
     _check_refused(run, UNFIT, why, UNFIT + ACROSS, 2)
 
 
-@check(
-    "tp across nodes is refused",
-    points=2,
-    code="E",
-    diagnosis="the ranks of a tp line must be on one node",
-)
+@check("tp across nodes is refused", points=2, code="E")
+@diagnosis("the ranks of a tp line must be on one node")
 def check_across_refused(run: Run) -> None:
     """E: every tp line crosses."""
     why = "tp goes across nodes: it would communicate twice per block and pass over slow links"
     _check_refused(run, ACROSS, why, UNFIT + ACROSS, 2)
 
 
-@check(
-    "all ranks refuse, or none",
-    points=2,
-    code="H",
-    diagnosis="look at all tp lines, not at the rank's own",
-)
+@check("all ranks refuse, or none", points=2, code="H")
+@diagnosis("look at all tp lines, not at the rank's own")
 def check_together(run: Run) -> None:
     """H: of two tp lines one is on one node, and the other is not."""
     _check_refused(run, ONE_LINE, ALL_OR_NONE, ONE_LINE, 4)

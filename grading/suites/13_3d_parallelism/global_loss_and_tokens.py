@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import torch
 
 from course_lib.comm import AXES, Mesh, axis_lines, coordinates
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
-    name="global_loss_and_tokens",
-    lesson="13_3d_parallelism",
     title="The loss of a whole batch, on every rank of a mesh",
     core=True,
     minutes=20,
@@ -285,56 +283,36 @@ def _check_loss(run: Run, on_last: bool) -> None:
                 )
 
 
-@check(
-    "the number of tokens, on every rank",
-    points=3,
-    code="E",
-    diagnosis="summed over dp × ep × cp, and over nothing else",
-)
+@check("the number of tokens, on every rank", points=3, code="E")
+@diagnosis("summed over dp × ep × cp, and over nothing else")
 def check_tokens(run: Run) -> None:
     """E: meshes of four, on which every axis has its turn."""
     _check_tokens(run, _cases(run)[:3])
 
 
-@check(
-    "the loss, on ranks of the last stage",
-    points=4,
-    code="E",
-    diagnosis="all losses, divided by all tokens",
-)
+@check("the loss, on ranks of the last stage", points=4, code="E")
+@diagnosis("all losses, divided by all tokens")
 def check_loss(run: Run) -> None:
     """E: float64; some micro-batches have no token, some losses come in float32."""
     _check_loss(run, on_last=True)
 
 
-@check(
-    "the loss, on all other stages",
-    points=3,
-    code="H",
-    diagnosis="they take part in the sum with 0",
-)
+@check("the loss, on all other stages", points=3, code="H")
+@diagnosis("they take part in the sum with 0")
 def check_told(run: Run) -> None:
     """H: also where the last stage is on index 0 of pp."""
     _check_loss(run, on_last=False)
 
 
-@check(
-    "more tokens than float32 can count",
-    points=2,
-    code="E",
-    diagnosis="add up int64 numbers, or float64",
-)
+@check("more tokens than float32 can count", points=2, code="E")
+@diagnosis("add up int64 numbers, or float64")
 def check_many(run: Run) -> None:
     """E: exact."""
     _check_tokens(run, _cases(run)[3:])
 
 
-@check(
-    "a few bytes, and none of them over tp",
-    points=3,
-    code="B",
-    diagnosis="sum on the rank before you send",
-)
+@check("a few bytes, and none of them over tp", points=3, code="B")
+@diagnosis("sum on the rank before you send")
 def check_bytes(run: Run) -> None:
     """B: what each rank gives to its collectives, from the ledger."""
     for case in _cases(run):

@@ -15,8 +15,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="place_ranks",
-    lesson="13_3d_parallelism",
     title="Open: a mesh on nodes with unequal links",
     core=False,
     minutes=45,

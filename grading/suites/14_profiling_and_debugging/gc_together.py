@@ -9,11 +9,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="gc_together",
-    lesson="14_profiling_and_debugging",
     title="Garbage collection on all ranks in one step",
     core=False,
     minutes=30,
@@ -146,12 +144,9 @@ def _own(begins: torch.Tensor, pauses: list[Any]) -> torch.Tensor:
     return own
 
 
-@check(
-    "what each call would gain without the collector",
-    points=4,
-    code="E",
-    diagnosis="the time at which the last rank came, minus the time at which the last one would "
-    "have come",
+@check("what each call would gain without the collector", points=4, code="E")
+@diagnosis(
+    "the time at which the last rank came, minus the time at which the last one would have come"
 )
 def check_saved(run: Run) -> None:
     """E: two to five ranks, several pauses before a call, pauses of early and of late ranks."""
@@ -203,12 +198,8 @@ def _judge(run: Run, result: Any, right: list[bool], start: int) -> None:
         run.equal(output["said"], right, "what `step` returned", rank=rank)
 
 
-@check(
-    "every few steps, on all ranks in the same step, and at no other time",
-    points=3,
-    code="O",
-    diagnosis="the step's number decides, the same on all ranks; nothing runs by itself",
-)
+@check("every few steps, on all ranks in the same step, and at no other time", points=3, code="O")
+@diagnosis("the step's number decides, the same on all ranks; nothing runs by itself")
 def check_steps(run: Run) -> None:
     """O: three ranks that make different amounts of garbage, in a run that goes on."""
     every, start = run.number(3, 5), run.number(7, 12)
@@ -216,13 +207,9 @@ def check_steps(run: Run) -> None:
     _judge(run, result, [(start + n + 1) % every == 0 for n in range(9)], start)
 
 
-@check(
-    "one rank is full, and all collect",
-    points=3,
-    code="O",
-    diagnosis="ask with one all-reduce whether any rank holds more than `most`",
-    in_part=True,
-)
+@check("one rank is full, and all collect", points=3, code="O")
+@diagnosis("ask with one all-reduce whether any rank holds more than `most`")
+@in_part
 def check_full(run: Run) -> None:
     """O: a rank above the limit, one exactly at it, two at once."""
     held = [[5, 5, 10, 11, 5, 5, 99, 5], [5, 99, 5, 5, 10, 5, 5, 5], [10, 5, 5, 5, 5, 5, 11, 5]]
@@ -231,12 +218,8 @@ def check_full(run: Run) -> None:
     _judge(run, result, [yes or (n + 1) % 6 == 0 for n, yes in enumerate(full)], 0)
 
 
-@check(
-    "one number is asked about in a step, none where the step decides",
-    points=2,
-    code="B",
-    diagnosis="an all-reduce of one number in each step that is no multiple of `every`",
-)
+@check("one number is asked about in a step, none where the step decides", points=2, code="B")
+@diagnosis("an all-reduce of one number in each step that is no multiple of `every`")
 def check_calls(run: Run) -> None:
     """B: calls and their sizes over eight steps."""
     result = _steps(run, [[5] * 8, [5] * 8], 4, 10, 0)
@@ -252,8 +235,8 @@ def check_calls(run: Run) -> None:
     "garbage from before goes at once, what lives is frozen, what is made inside is freed",
     points=3,
     code="M",
-    diagnosis="collect, then freeze, when it is entered; thaw when it is left",
 )
+@diagnosis("collect, then freeze, when it is entered; thaw when it is left")
 def check_life(run: Run) -> None:
     """M: circles of objects, told by weak references."""
     result = run(drive_life, {"enabled": True, "fails": False}, world=2)
@@ -275,12 +258,8 @@ def check_life(run: Run) -> None:
                       rank=rank, likely={causes.get(name, ""): not lives})  # fmt: skip
 
 
-@check(
-    "the collector is left as it was found, also by an exception",
-    points=2,
-    code="O",
-    diagnosis="remember gc.isenabled() before you disable it; __exit__ returns nothing",
-)
+@check("the collector is left as it was found, also by an exception", points=2, code="O")
+@diagnosis("remember gc.isenabled() before you disable it; __exit__ returns nothing")
 def check_left(run: Run) -> None:
     """O: it ran by itself or did not, and the loop ended well or did not."""
     for enabled in (True, False):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.debugging.hang_lab import (
     DAMAGED,
     LOSSES,
@@ -21,8 +21,6 @@ from grading.references.debugging.hang_lab import (
 )
 
 EXERCISE = Exercise(
-    name="hang_lab",
-    lesson="14_profiling_and_debugging",
     title="Six hangs to repair",
     core=True,
     minutes=60,
@@ -104,13 +102,9 @@ def drive_train(
 
 
 # --- 1: a condition that differs -----------------------------------------------------------------
-@check(
-    "keep_best: the ranks agree which epoch is the best",
-    points=2,
-    code="H",
-    diagnosis="a rank's own loss decides whether it makes a call that all must make",
-    in_part=True,
-)
+@check("keep_best: the ranks agree which epoch is the best", points=2, code="H")
+@diagnosis("a rank's own loss decides whether it makes a call that all must make")
+@in_part
 def check_keep_best(run: Run) -> None:
     """H, E, B: losses that improve on some ranks and not on others."""
     world, width = 3, 6
@@ -164,12 +158,10 @@ def check_keep_best(run: Run) -> None:
 
 
 # --- 2: an order that differs --------------------------------------------------------------------
-@check(
-    "sync_gradients: the same order on all ranks",
-    points=2,
-    code="H",
-    diagnosis="the calls of two ranks of one group are made in another order, so that gradients "
-    "of different names are added up",
+@check("sync_gradients: the same order on all ranks", points=2, code="H")
+@diagnosis(
+    "the calls of two ranks of one group are made in another order, so that gradients of "
+    "different names are added up"
 )
 def check_sync_gradients(run: Run) -> None:
     """H, E, B: backward gives gradients in another order on two of four ranks."""
@@ -201,12 +193,10 @@ def check_sync_gradients(run: Run) -> None:
 
 
 # --- 3: the wrong group --------------------------------------------------------------------------
-@check(
-    "sync_tied: the two ends alone",
-    points=2,
-    code="H",
-    diagnosis="a collective ends when all members of its group have called it: take the group that "
-    "has just the ranks that do",
+@check("sync_tied: the two ends alone", points=2, code="H")
+@diagnosis(
+    "a collective ends when all members of its group have called it: take the group that has just "
+    "the ranks that do"
 )
 def check_sync_tied(run: Run) -> None:
     """H, E, B: four stages."""
@@ -242,14 +232,12 @@ def check_sync_tied(run: Run) -> None:
 
 
 # --- 4: shapes that differ -----------------------------------------------------------------------
-@check(
-    "gather_predictions: uneven rows",
-    points=2,
-    code="H",
-    diagnosis="the ranks gave tensors of different sizes: an all-gather takes the same number of "
-    "rows from each",
-    in_part=True,
+@check("gather_predictions: uneven rows", points=2, code="H")
+@diagnosis(
+    "the ranks gave tensors of different sizes: an all-gather takes the same number of rows from "
+    "each"
 )
+@in_part
 def check_gather_predictions(run: Run) -> None:
     """H, E, B: a rank without rows, and three that have different numbers."""
     width = 3
@@ -280,13 +268,9 @@ def check_gather_predictions(run: Run) -> None:
 
 
 # --- 5: a message that nobody takes --------------------------------------------------------------
-@check(
-    "ring_scores: blocks go round the ring",
-    points=2,
-    code="H",
-    diagnosis="a rank that waits for a message before it sends its own keeps the next one waiting",
-    in_part=True,
-)
+@check("ring_scores: blocks go round the ring", points=2, code="H")
+@diagnosis("a rank that waits for a message before it sends its own keeps the next one waiting")
+@in_part
 def check_ring_scores(run: Run) -> None:
     """H, E, B, X: three ranks, blocks of 32 KiB."""
     world, rows, width = 3, 64, 64
@@ -325,13 +309,9 @@ def check_ring_scores(run: Run) -> None:
 
 
 # --- 6: an exception on one rank -----------------------------------------------------------------
-@check(
-    "train: all leave a damaged step out together",
-    points=2,
-    code="H",
-    diagnosis="a rank that leaves its step out makes one call less than the others",
-    in_part=True,
-)
+@check("train: all leave a damaged step out together", points=2, code="H")
+@diagnosis("a rank that leaves its step out makes one call less than the others")
+@in_part
 def check_train(run: Run) -> None:
     """H, E, B: damaged batches on different ranks, in four of seven steps."""
     world, width, rate = 3, 6, 0.1

@@ -10,12 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
-    name="memory_leak",
-    lesson="14_profiling_and_debugging",
     title="Three leaks in a training loop",
     core=False,
     minutes=20,
@@ -151,12 +149,8 @@ def _grown(run: Run, output: dict[str, Any], calls: str, sizes: dict[str, int], 
     run.at_most(grown, 0, f"bytes gained in {HALF} further {calls}", rank=rank, cause=cause)
 
 
-@check(
-    "evaluate: the same scores, and nothing left",
-    points=3,
-    code="M",
-    diagnosis="a loss that no backward ever runs through keeps every activation of its forward",
-)
+@check("evaluate: the same scores, and nothing left", points=3, code="M")
+@diagnosis("a loss that no backward ever runs through keeps every activation of its forward")
 def check_evaluate(run: Run) -> None:
     """M: the scores of one process, and the bytes."""
     given = _inputs(run, 1)[0]
@@ -175,12 +169,8 @@ def check_evaluate(run: Run) -> None:
     _grown(run, output, "evaluations", {NUMBER: 8}, 0)
 
 
-@check(
-    "watch: the same means, and no output left",
-    points=3,
-    code="M",
-    diagnosis="an average needs a sum and a count; what a hook can see stays as long as the hook",
-)
+@check("watch: the same means, and no output left", points=3, code="M")
+@diagnosis("an average needs a sum and a count; what a hook can see stays as long as the hook")
 def check_watch(run: Run) -> None:
     """M: means over all forwards, and the bytes."""
     given = _inputs(run, 1)[0]
@@ -208,12 +198,8 @@ def check_watch(run: Run) -> None:
     )
 
 
-@check(
-    "synchronize: the same gradients on 3 ranks, and no buffer left",
-    points=3,
-    code="M",
-    diagnosis="a call that was waited for, and its buffer, are of no use any more",
-)
+@check("synchronize: the same gradients on 3 ranks, and no buffer left", points=3, code="M")
+@diagnosis("a call that was waited for, and its buffer, are of no use any more")
 def check_synchronize(run: Run) -> None:
     """M: means of one process after the first, the fifth and the tenth call, and the bytes."""
     given = _inputs(run, 3)
@@ -256,12 +242,8 @@ def check_synchronize(run: Run) -> None:
         )
 
 
-@check(
-    "training on 2 ranks: the same weights, and nothing left",
-    points=3,
-    code="M",
-    diagnosis="all three leaks must be closed, and the weights must be those of one process",
-)
+@check("training on 2 ranks: the same weights, and nothing left", points=3, code="M")
+@diagnosis("all three leaks must be closed, and the weights must be those of one process")
 def check_training(run: Run) -> None:
     """M: everything together: weights, scores and means of one process, and the bytes."""
     given, rate = _inputs(run, 2), run.number(2, 8) / 64

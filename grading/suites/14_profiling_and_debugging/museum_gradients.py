@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.debugging.museum_gradients import (
     Ends,
     Values,
@@ -25,8 +25,6 @@ from grading.references.debugging.museum_gradients import (
 from grading.references.debugging.named_fault import judge_name
 
 EXERCISE = Exercise(
-    name="museum_gradients",
-    lesson="14_profiling_and_debugging",
     title="Museum: gradients of sharded models",
     core=True,
     minutes=45,
@@ -168,13 +166,9 @@ def _copied(value: Any) -> Any:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-@check(
-    "start_engine: gradients of two micro-batches on 3 ranks",
-    points=2,
-    code="E",
-    diagnosis="the docstring's symptom: print this gradient on every rank",
-    in_part=True,
-)
+@check("start_engine: gradients of two micro-batches on 3 ranks", points=2, code="E")
+@diagnosis("the docstring's symptom: print this gradient on every rank")
+@in_part
 def check_engine(run: Run) -> None:
     """E: whole parameters and parts, after each micro-batch."""
     world, hidden, inner = 3, run.number(5, 9), 3 * run.number(2, 5)
@@ -220,12 +214,8 @@ def check_engine(run: Run) -> None:
         run.equal(found["kept"], inputs[rank]["values"], "the block that was given", rank=rank)
 
 
-@check(
-    "finish_gradients: on dp 4, on pp 4, on dp 2 × pp 2",
-    points=2,
-    code="E",
-    diagnosis="the docstring's symptom: write down what ranks have after each line",
-)
+@check("finish_gradients: on dp 4, on pp 4, on dp 2 × pp 2", points=2, code="E")
+@diagnosis("the docstring's symptom: write down what ranks have after each line")
 def check_ends(run: Run) -> None:
     """E, B: every gradient in every shard, and the bytes sent."""
     layouts = [draw_ends(run, pp, dp) for pp, dp in ((1, 4), (4, 1), (2, 2))]
@@ -265,12 +255,8 @@ def _compare_shard(run: Run, found: dict[str, Any], layout: Ends, rank: int) -> 
     run.close(shard, whole, f"the shard on {layout}", rank=rank)
 
 
-@check(
-    "average_gradients: with ep 1, 2 and 4 on 4 ranks",
-    points=2,
-    code="E",
-    diagnosis="the docstring's symptom: follow one expert's gradient on all ranks",
-)
+@check("average_gradients: with ep 1, 2 and 4 on 4 ranks", points=2, code="E")
+@diagnosis("the docstring's symptom: follow one expert's gradient on all ranks")
 def check_experts(run: Run) -> None:
     """E: one layer and the same samples, its experts dealt out over more and more ranks."""
     world, count, hidden, tokens = 4, 4, run.number(4, 7), run.number(7, 12)
@@ -305,12 +291,8 @@ def check_experts(run: Run) -> None:
                 )
 
 
-@check(
-    "clip_gradients: with tp 1, 2 and 4 on 4 ranks",
-    points=2,
-    code="E",
-    diagnosis="the docstring's symptom: compute the norm of a few numbers by hand",
-)
+@check("clip_gradients: with tp 1, 2 and 4 on 4 ranks", points=2, code="E")
+@diagnosis("the docstring's symptom: compute the norm of a few numbers by hand")
 def check_clip(run: Run) -> None:
     """E: norms and gradients; groups of one mesh have different ones."""
     world = 4

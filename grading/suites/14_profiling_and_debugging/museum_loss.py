@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, in_part
 from grading.references.accumulation.clipped_updates import total_norm
 from grading.references.accumulation.token_mean import Model
 from grading.references.accumulation.weighted_gradient import (
@@ -25,8 +25,6 @@ from grading.references.data_parallel.wrapper import Replica, gradient_of
 from grading.references.debugging.named_fault import judge_name
 
 EXERCISE = Exercise(
-    name="museum_loss",
-    lesson="14_profiling_and_debugging",
     title="The museum: losses, norms and steps",
     core=True,
     minutes=45,
@@ -182,7 +180,8 @@ UNEVEN, EMPTY = ([1, 8], [5, 3], [10, 2]), ([0, 9, 3], [0, 0, 0], [11, 0, 1])
 TOKENS = (UNEVEN, ([4, 4, 4],) * 3, EMPTY, ([2], [7], [0]))  # of three ranks' micro-batches
 
 
-@check("1 repaired: the gradient of one large batch", points=2, code="E", in_part=True)
+@check("1 repaired: the gradient of one large batch", points=2, code="E")
+@in_part
 def check_finetune(run: Run) -> None:
     """E: 3 ranks; equal and unequal texts, micro-batches and ranks without a counted token."""
     start, world = _start(run), 3
@@ -248,7 +247,8 @@ STAGES = ((0.64, 0.48), (), (0.9,))  # norms of each rank's stages; rank 1 is fr
 LIMITS = (1.0, 0.125, 100.0)
 
 
-@check("3 repaired: one norm for the whole model", points=2, code="E", in_part=True)
+@check("3 repaired: one norm for the whole model", points=2, code="E")
+@in_part
 def check_clip(run: Run) -> None:
     """E: 3 ranks, a frozen one, two stages on another; limits that clip, one that does not."""
     stages = [[_long(run, norm) for norm in each] for each in STAGES]

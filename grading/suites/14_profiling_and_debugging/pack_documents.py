@@ -14,8 +14,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="pack_documents",
-    lesson="14_profiling_and_debugging",
     title="Open: rows with little padding",
     core=False,
     minutes=30,

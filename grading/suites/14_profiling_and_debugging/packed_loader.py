@@ -8,11 +8,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="packed_loader",
-    lesson="14_profiling_and_debugging",
     title="Packed rows, loaded ahead, resumed exactly",
     core=False,
     minutes=50,
@@ -152,12 +150,8 @@ def _position(rows: list[Any], stream: list[int]) -> int:
         return -1
 
 
-@check(
-    "all tokens of a rank's documents, in rows, whole and in order",
-    points=4,
-    code="E",
-    diagnosis="row k is tokens kT to kT + T - 1 of the stream, and one more must be there",
-)
+@check("all tokens of a rank's documents, in rows, whole and in order", points=4, code="E")
+@diagnosis("row k is tokens kT to kT + T - 1 of the stream, and one more must be there")
 def check_tokens(run: Run) -> None:
     """E: on two ranks; long and short documents, empty ones; what is left at the end."""
     cases = _cases(run)
@@ -180,12 +174,8 @@ def check_tokens(run: Run) -> None:
             )
 
 
-@check(
-    "targets and segments",
-    points=3,
-    code="E",
-    diagnosis="-100 where the target begins a document; segments count from 0 in each row",
-)
+@check("targets and segments", points=3, code="E")
+@diagnosis("-100 where the target begins a document; segments count from 0 in each row")
 def check_boundaries(run: Run) -> None:
     """E: the other two tensors of the same rows."""
     cases = _cases(run)
@@ -216,12 +206,8 @@ def check_boundaries(run: Run) -> None:
             )
 
 
-@check(
-    "documents are asked for in time, and not too early",
-    points=3,
-    code="O",
-    diagnosis="at each wait: this document and `ahead` more have been asked for, none behind them",
-)
+@check("documents are asked for in time, and not too early", points=3, code="O")
+@diagnosis("at each wait: this document and `ahead` more have been asked for, none behind them")
 def check_ahead(run: Run) -> None:
     """O: what was asked for at each wait, and how many waits there were before each row."""
     cases = _cases(run)
@@ -259,12 +245,8 @@ def _judge_log(run: Run, case: dict[str, Any], log: list[Any], index: int) -> No
                       rank=index)  # fmt: skip
 
 
-@check(
-    "stopped after any row and resumed: nothing lost, nothing twice",
-    points=4,
-    code="E",
-    diagnosis="the state is where the next row begins, whatever has been read beyond that",
-)
+@check("stopped after any row and resumed: nothing lost, nothing twice", points=4, code="E")
+@diagnosis("the state is where the next row begins, whatever has been read beyond that")
 def check_resume(run: Run) -> None:
     """E: at the beginning, in the middle, at the end; through JSON; what is asked for again."""
     case = _cases(run)[2] | {"ahead": run.number(2, 5)}
@@ -300,13 +282,9 @@ def check_resume(run: Run) -> None:
                      measured=str(sorted(again)))  # fmt: skip
 
 
-@check(
-    "three ranks end together",
-    points=3,
-    code="H",
-    diagnosis="all ranks must know, before each row, whether every rank has one",
-    in_part=True,
-)
+@check("three ranks end together", points=3, code="H")
+@diagnosis("all ranks must know, before each row, whether every rank has one")
+@in_part
 def check_together(run: Run) -> None:
     """H: rows of the poorest rank, bytes of one number for each."""
     lengths = [run.number(0, 9) + 20 * (n % 3) for n in range(24)]

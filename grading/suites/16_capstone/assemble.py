@@ -10,14 +10,12 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 from grading.references.capstone.layouts import LR, MICRO, STEPS, Case, formulas, own_bytes
 from grading.references.capstone.training import IGNORED, build, kept_bytes
 from grading.references.data_parallel.wrapper import alike
 
 EXERCISE = Exercise(
-    name="assemble",
-    lesson="16_capstone",
     title="A mixture of experts on a mesh",
     core=True,
     minutes=150,
@@ -158,12 +156,8 @@ def _most_kept(case: Case, rank: int) -> int:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "the tokens and the loss of each step, the same on every rank",
-    points=3,
-    code="E",
-    diagnosis="the sum over pp, dp and ep, divided by the whole batch's tokens",
-)
+@check("the tokens and the loss of each step, the same on every rank", points=3, code="E")
+@diagnosis("the sum over pp, dp and ep, divided by the whole batch's tokens")
 def check_losses(run: Run) -> None:
     """E: one process's."""
     for case, rank, found, where in _each(run):
@@ -191,12 +185,8 @@ def check_losses(run: Run) -> None:
             )
 
 
-@check(
-    "the norm of the first gradient: the whole model's, each element once",
-    points=3,
-    code="E",
-    diagnosis="a gradient is not that of one process, or counts several times",
-)
+@check("the norm of the first gradient: the whole model's, each element once", points=3, code="E")
+@diagnosis("a gradient is not that of one process, or counts several times")
 def check_norm(run: Run) -> None:
     """E: before clipping; what is wrong with a gradient shows in its norm."""
     for case, rank, found, where in _each(run):
@@ -207,12 +197,8 @@ def check_norm(run: Run) -> None:
         run.close(norm, right, f"the norm of step 0 {where}", rank=rank, likely=likely)
 
 
-@check(
-    "the norms of later steps",
-    points=2,
-    code="E",
-    diagnosis="the previous update differs, or the routers' biases did not move",
-)
+@check("the norms of later steps", points=2, code="E")
+@diagnosis("the previous update differs, or the routers' biases did not move")
 def check_later(run: Run) -> None:
     """E: the steps before have been made as one process makes them."""
     for case, rank, found, where in _each(run):
@@ -222,12 +208,8 @@ def check_later(run: Run) -> None:
             run.close(norm, right, f"the norm of step {number} {where}", rank=rank, likely=likely)
 
 
-@check(
-    "the weights after three steps",
-    points=3,
-    code="E",
-    diagnosis="clipped, then updated, every parameter by one optimizer",
-)
+@check("the weights after three steps", points=3, code="E")
+@diagnosis("clipped, then updated, every parameter by one optimizer")
 def check_weights(run: Run) -> None:
     """E: each rank's part of what one process has."""
     for case, rank, found, where in _each(run):
@@ -251,12 +233,8 @@ def check_weights(run: Run) -> None:
         )
 
 
-@check(
-    "what each rank sends in a step",
-    points=3,
-    code="B",
-    diagnosis="send gradients once per step, with reduce-scatter and all-gather: 2(N-1)/N·S",
-)
+@check("what each rank sends in a step", points=3, code="B")
+@diagnosis("send gradients once per step, with reduce-scatter and all-gather: 2(N-1)/N·S")
 def check_bytes(run: Run) -> None:
     """B: of each axis at most the formula's; routing decides on ep, so all rows may go away."""
     for case, rank, found, where in _each(run):
@@ -285,12 +263,8 @@ CAUSES = {
 }
 
 
-@check(
-    "what each rank keeps: its part of the model, and a part of the state",
-    points=3,
-    code="M",
-    diagnosis="ZeRO-1 over the ranks that have the same parameters and different rows",
-)
+@check("what each rank keeps: its part of the model, and a part of the state", points=3, code="M")
+@diagnosis("ZeRO-1 over the ranks that have the same parameters and different rows")
 def check_memory(run: Run) -> None:
     """M: all tensors that a Trainer refers to after a step, gradients included."""
     for case, rank, found, where in _each(run):
@@ -308,12 +282,8 @@ def check_memory(run: Run) -> None:
         )
 
 
-@check(
-    "a new Trainer continues from the state of an older one",
-    points=3,
-    code="X",
-    diagnosis="weights, routers' biases and AdamW's moments, as they were when `state` was called",
-)
+@check("a new Trainer continues from the state of an older one", points=3, code="X")
+@diagnosis("weights, routers' biases and AdamW's moments, as they were when `state` was called")
 def check_resumed(run: Run) -> None:
     """X: the next two steps are one process's; the second shows what the optimizer was given."""
     for case, rank, found, where in _each(run, drive_resumed):

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 from grading.references.planning.layout_choice import (
     Case,
     Layout,
@@ -17,8 +17,6 @@ from grading.references.planning.layout_choice import (
 )
 
 EXERCISE = Exercise(
-    name="choose_layout",
-    lesson="16_capstone",
     title="Choose a layout",
     core=False,
     minutes=30,
@@ -142,12 +140,8 @@ def _said(layout: Layout) -> str:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "every size divides",
-    points=2,
-    code="S",
-    diagnosis="see the rules: what pp, tp, ep and the micro-batches divide",
-)
+@check("every size divides", points=2, code="S")
+@diagnosis("see the rules: what pp, tp, ep and the micro-batches divide")
 def check_fits(run: Run) -> None:
     """S: the budget aside."""
     cases = _cases(run)
@@ -155,12 +149,8 @@ def check_fits(run: Run) -> None:
         _fitting(run, case, answer)
 
 
-@check(
-    "within the budget, and within 5 % of the best",
-    points=4,
-    code="M",
-    diagnosis="of all that fit, the lowest score",
-)
+@check("within the budget, and within 5 % of the best", points=4, code="M")
+@diagnosis("of all that fit, the lowest score")
 def check_best(run: Run) -> None:
     """M: against a search."""
     cases = _cases(run)
@@ -168,12 +158,8 @@ def check_best(run: Run) -> None:
         _near_the_best(run, case, answer)
 
 
-@check(
-    "a budget that one layout meets, and one that none does",
-    points=2,
-    code="M",
-    diagnosis="a peak equal to the budget is within it; None if there is no such layout",
-)
+@check("a budget that one layout meets, and one that none does", points=2, code="M")
+@diagnosis("a peak equal to the budget is within it; None if there is no such layout")
 def check_tight(run: Run) -> None:
     """M: the smallest peak, and a byte less."""
     case = _cases(run)[0]
@@ -194,12 +180,8 @@ def check_tight(run: Run) -> None:
     )
 
 
-@check(
-    "27720 ranks in two seconds",
-    points=3,
-    code="H",
-    diagnosis="make only layouts that divide: dp follows from the other three",
-)
+@check("27720 ranks in two seconds", points=3, code="H")
+@diagnosis("make only layouts that divide: dp follows from the other three")
 def check_large(run: Run) -> None:
     """H: in processor time."""
     cases = _large(run)

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 from course_lib.model import ModelConfig, MoEConfig
 from grading.references.capstone.training import Alone
 
 EXERCISE = Exercise(
-    name="survive",
-    lesson="16_capstone",
     title="Killed, and started on another mesh",
     core=True,
     minutes=35,
@@ -242,8 +240,8 @@ def kill(run: Run, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str
     "no rank is killed: the losses are those of one process, and the newest checkpoints stay",
     points=4,
     code="E",
-    diagnosis="a save at each multiple of the interval; keep=keep",
 )
+@diagnosis("a save at each multiple of the interval; keep=keep")
 def check_alone(run: Run) -> None:
     """E: and at no time more checkpoints than `keep`, or other ones than are due."""
     case = case_of(run)
@@ -289,8 +287,8 @@ def check_alone(run: Run) -> None:
     "a rank is killed in a step: the job continues on other ranks, and little is lost",
     points=6,
     code="E",
-    diagnosis="resume_training before the loop, with the sampler in parts",
 )
+@diagnosis("resume_training before the loop, with the sampler in parts")
 def check_killed(run: Run) -> None:
     """E: two ranks of dp, then three of ep."""
     case = case_of(run)
@@ -302,8 +300,8 @@ def check_killed(run: Run) -> None:
     "a rank is killed while it saves: the job continues from the previous checkpoint",
     points=5,
     code="E",
-    diagnosis="only complete checkpoints count",
 )
+@diagnosis("only complete checkpoints count")
 def check_torn(run: Run) -> None:
     """E: three ranks of ep, then a pipeline of two."""
     case = case_of(run)
@@ -315,8 +313,8 @@ def check_torn(run: Run) -> None:
     "a job that has ended makes no more steps, and a job may continue on one rank",
     points=2,
     code="E",
-    diagnosis="`steps` counts those of earlier processes",
 )
+@diagnosis("`steps` counts those of earlier processes")
 def check_ended(run: Run) -> None:
     """E: a shorter training, then the rest on one rank, then nothing is left to do."""
     case = case_of(run)

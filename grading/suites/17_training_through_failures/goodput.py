@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="goodput",
-    lesson="17_training_through_failures",
     title="Useful time and paid time",
     core=False,
     minutes=20,
@@ -105,23 +103,15 @@ def compare(run: Run, key: str) -> None:
                           terms=100)  # fmt: skip
 
 
-@check(
-    "goodput",
-    points=5,
-    code="E",
-    diagnosis="the time of last attempts, divided by the paid time of all ranks",
-)
+@check("goodput", points=5, code="E")
+@diagnosis("the time of last attempts, divided by the paid time of all ranks")
 def check_goodput(run: Run) -> None:
     """E: by hand and by chance."""
     compare(run, "goodput")
 
 
-@check(
-    "the shares of the paid time",
-    points=4,
-    code="E",
-    diagnosis="one share for each name in the log, and for step, repeated and idle",
-)
+@check("the shares of the paid time", points=4, code="E")
+@diagnosis("one share for each name in the log, and for step, repeated and idle")
 def check_lost(run: Run) -> None:
     """E: the same logs."""
     compare(run, "lost")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="interval",
-    lesson="17_training_through_failures",
     title="How often to save, from a failure log",
     core=False,
     minutes=25,
@@ -137,37 +135,29 @@ def compare(run: Run, key: str) -> None:
                 })  # fmt: skip
 
 
-@check(
-    "which reports are new incidents",
-    points=3,
-    code="E",
-    diagnosis="the first report after each window has ended",
-)
+@check("which reports are new incidents", points=3, code="E")
+@diagnosis("the first report after each window has ended")
 def check_incidents(run: Run) -> None:
     """E: bursts, and reports at the end of a window."""
     compare(run, "incidents")
 
 
-@check(
-    "the mean time between failures",
-    points=2,
-    code="E",
-    diagnosis="the gaps begin at the job's start",
-)
+@check("the mean time between failures", points=2, code="E")
+@diagnosis("the gaps begin at the job's start")
 def check_mtbf(run: Run) -> None:
     """E: the same logs."""
     compare(run, "mtbf")
 
 
-@check(
-    "how far the mtbf may be off", points=2, code="E", diagnosis="the standard error of the mean"
-)
+@check("how far the mtbf may be off", points=2, code="E")
+@diagnosis("the standard error of the mean")
 def check_spread(run: Run) -> None:
     """E: the same logs; one gap says nothing."""
     compare(run, "spread")
 
 
-@check("the interval", points=3, code="E", diagnosis="Daly's formula with the mtbf of incidents")
+@check("the interval", points=3, code="E")
+@diagnosis("Daly's formula with the mtbf of incidents")
 def check_interval(run: Run) -> None:
     """E: the same logs; one with a save that takes longer than two mtbf."""
     compare(run, "interval")

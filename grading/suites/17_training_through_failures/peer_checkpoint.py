@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="peer_checkpoint",
-    lesson="17_training_through_failures",
     title="Each shard in the memory of another node",
     core=True,
     minutes=35,
@@ -154,33 +152,30 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
                 run.equal(shard, shards[rank][save], f"{what}: the shard", rank=rank, likely=slips)
 
 
-@check("any one node may fail", points=5, code="E", in_part=True,
-       diagnosis="the copy is `offset` ranks away, and comes back from there")  # fmt: skip
+@check("any one node may fail", points=5, code="E")
+@diagnosis("the copy is `offset` ranks away, and comes back from there")
+@in_part
 def check_nodes(run: Run) -> None:
     """E: four ranks on two nodes, three on three, an offset that is not 1."""
     tell(run, NODES)
 
 
-@check("a save that was interrupted", points=5, code="E",
-       diagnosis="only a save that all surviving ranks have sealed is complete")  # fmt: skip
+@check("a save that was interrupted", points=5, code="E")
+@diagnosis("only a save that all surviving ranks have sealed is complete")
 def check_torn(run: Run) -> None:
     """E: failures between `copy` and `seal`, between two ranks' `seal`, and after a restore."""
     tell(run, TORN + CUT)
 
 
-@check("another node fails afterwards", points=3, code="E",
-       diagnosis="after a restore each shard is on two nodes again")  # fmt: skip
+@check("another node fails afterwards", points=3, code="E")
+@diagnosis("after a restore each shard is on two nodes again")
 def check_again(run: Run) -> None:
     """E: a second loss right after the first."""
     tell(run, AGAIN)
 
 
-@check(
-    "each shard is sent once, and two slots are kept",
-    points=2,
-    code="B",
-    diagnosis="each rank sends S bytes, to one partner",
-)
+@check("each shard is sent once, and two slots are kept", points=2, code="B")
+@diagnosis("each rank sends S bytes, to one partner")
 def check_bytes(run: Run) -> None:
     """B: S bytes from every rank, to the partner; what is kept after some saves."""
     shard = run.random(500, torch.float32)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="quorum",
-    lesson="17_training_through_failures",
     title="Who takes the next step",
     core=True,
     minutes=30,
@@ -191,31 +189,29 @@ def compare(run: Run, cases: list[Case]) -> None:
                 )
 
 
-@check("who is alive", points=3, code="E", diagnosis="there are two limits, and both are inclusive")
+@check("who is alive", points=3, code="E")
+@diagnosis("there are two limits, and both are inclusive")
 def check_alive(run: Run) -> None:
     """E: silent, stuck, and never heard of."""
     compare(run, ALIVE)
 
 
-@check("never two quorums", points=4, code="E", diagnosis="more than half of the members")
+@check("never two quorums", points=4, code="E")
+@diagnosis("more than half of the members")
 def check_cut(run: Run) -> None:
     """E: cuts through the middle, and strangers on one side."""
     compare(run, CUT)
 
 
-@check("the newest weights, and the source of each healing rank", points=4, code="E",
-       diagnosis="only members are present; the others heal in turn")  # fmt: skip
+@check("the newest weights, and the source of each healing rank", points=4, code="E")
+@diagnosis("only members are present; the others heal in turn")
 def check_heal(run: Run) -> None:
     """E: late, new and returning ranks."""
     compare(run, HEAL)
 
 
-@check(
-    "random cases",
-    points=3,
-    code="E",
-    diagnosis="the same rules, with members and heartbeats drawn at random",
-)
+@check("random cases", points=3, code="E")
+@diagnosis("the same rules, with members and heartbeats drawn at random")
 def check_chance(run: Run) -> None:
     """E: hidden cases."""
     compare(run, by_chance(run, 60))
@@ -229,8 +225,8 @@ DEALS: list[tuple[list[int], list[tuple[int, int]], list[int], str]] = [
 ]
 
 
-@check("the batch of a lost rank", points=4, code="E",
-       diagnosis="it goes back and is dealt out again: it is neither counted nor lost")  # fmt: skip
+@check("the batch of a lost rank", points=4, code="E")
+@diagnosis("it goes back and is dealt out again: it is neither counted nor lost")
 def check_deal(run: Run) -> None:
     """E: batches that are kept, given back and dealt out."""
     given = [[todo, dict(held), present] for todo, held, present, _ in DEALS]

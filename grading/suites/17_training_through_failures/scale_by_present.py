@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="scale_by_present",
-    lesson="17_training_through_failures",
     title="The mean over the ranks that took part",
     core=True,
     minutes=15,
@@ -96,29 +94,32 @@ def compare(run: Run, rooms: Any, junk: float | None = None) -> None:
             )
 
 
-@check("all, some, or one rank present", points=5, code="E", in_part=True,
-       diagnosis="the sum over the present ranks, divided by their number")  # fmt: skip
+@check("all, some, or one rank present", points=5, code="E")
+@diagnosis("the sum over the present ranks, divided by their number")
+@in_part
 def check_means(run: Run) -> None:
     """E: three and two ranks, in float64."""
     compare(run, ROOMS[:4])
     compare(run, PAIRS)
 
 
-@check("anything in an absent rank's tensor", points=3, code="E",
-       diagnosis="an absent rank sends zeros, not its tensor times 0")  # fmt: skip
+@check("anything in an absent rank's tensor", points=3, code="E")
+@diagnosis("an absent rank sends zeros, not its tensor times 0")
 def check_junk(run: Run) -> None:
     """E: NaN and infinity where nobody looks."""
     compare(run, ROOMS[1:4], torch.nan)
     compare(run, ROOMS[1:4], torch.inf)
 
 
-@check("no rank is present", points=2, code="E", diagnosis="zeros, and a count of 0")
+@check("no rank is present", points=2, code="E")
+@diagnosis("zeros, and a count of 0")
 def check_nobody(run: Run) -> None:
     """E: no division by zero."""
     compare(run, ROOMS[4:])
 
 
-@check("dtype and strides", points=2, code="E", diagnosis="in place, whatever the tensor's strides")
+@check("dtype and strides", points=2, code="E")
+@diagnosis("in place, whatever the tensor's strides")
 def check_form(run: Run) -> None:
     """E: float32, and a transposed tensor."""
     rooms = (1, 0, 1)
@@ -130,12 +131,8 @@ def check_form(run: Run) -> None:
                       f"the mean of transposed tensors in {dtype}", rank=rank)  # fmt: skip
 
 
-@check(
-    "what is sent",
-    points=2,
-    code="B",
-    diagnosis="one all-reduce of the tensor, and one of a number",
-)
+@check("what is sent", points=2, code="B")
+@diagnosis("one all-reduce of the tensor, and one of a number")
 def check_bytes(run: Run) -> None:
     """B: 2(N-1)/N of the tensor and of one number, at most."""
     tensor, room = run.random((40, 30)), (1, 0, 1)

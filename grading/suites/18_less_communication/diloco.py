@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import workers
 from grading.references.communication.workers import INNER, OUTER, SHAPES
 
 EXERCISE = Exercise(
-    name="diloco",
-    lesson="18_less_communication",
     title="DiLoCo: an outer optimizer",
     core=True,
     minutes=25,
@@ -90,13 +88,9 @@ def _trained(run: Run) -> tuple[workers.Job, Any]:
     return given, run(drive, inputs, world=WORLD)
 
 
-@check(
-    "weights after every step, with three outer optimizers",
-    points=8,
-    code="E",
-    diagnosis="the outer optimizer moves θ, with the mean of θ - w as its gradient",
-    in_part=True,
-)
+@check("weights after every step, with three outer optimizers", points=8, code="E")
+@diagnosis("the outer optimizer moves θ, with the mean of θ - w as its gradient")
+@in_part
 def check_weights(run: Run) -> None:
     """E: equal to three workers that one process plays, in float64."""
     given, result = _trained(run)
@@ -136,12 +130,8 @@ def check_weights(run: Run) -> None:
                 )
 
 
-@check(
-    "each rank keeps the state of its inner optimizer",
-    points=2,
-    code="E",
-    diagnosis="a meeting changes the weights and nothing else",
-)
+@check("each rank keeps the state of its inner optimizer", points=2, code="E")
+@diagnosis("a meeting changes the weights and nothing else")
 def check_moments(run: Run) -> None:
     """E: first moments at the end, as they follow from the weights that there were."""
     given, result = _trained(run)
@@ -157,12 +147,8 @@ def check_moments(run: Run) -> None:
             )
 
 
-@check(
-    "2(N-1)/N·S bytes in a meeting, and none in between",
-    points=3,
-    code="B",
-    diagnosis="send the differences once; every rank takes the outer step itself",
-)
+@check("2(N-1)/N·S bytes in a meeting, and none in between", points=3, code="B")
+@diagnosis("send the differences once; every rank takes the outer step itself")
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     _, result = _trained(run)

@@ -6,13 +6,11 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.communication import compressed
 from grading.references.communication.compressed import COMPRESSORS
 
 EXERCISE = Exercise(
-    name="error_feedback",
-    lesson="18_less_communication",
     title="Error feedback",
     core=True,
     minutes=25,
@@ -69,13 +67,9 @@ def _fed(run: Run) -> tuple[list[list[torch.Tensor]], Any]:
     return gradients, run(drive, [{"gradients": each} for each in gradients], world=WORLD)
 
 
-@check(
-    "the mean of the messages, in every step and with every compressor",
-    points=6,
-    code="E",
-    diagnosis="each rank compresses and sends its gradient plus what it still owes",
-    in_part=True,
-)
+@check("the mean of the messages, in every step and with every compressor", points=6, code="E")
+@diagnosis("each rank compresses and sends its gradient plus what it still owes")
+@in_part
 def check_means(run: Run) -> None:
     """E: float64, three ranks; every rank has the same result, to the bit."""
     gradients, result = _fed(run)
@@ -108,12 +102,8 @@ def check_means(run: Run) -> None:
             )
 
 
-@check(
-    "what was sent and the error add up to all gradients",
-    points=4,
-    code="E",
-    diagnosis="the error is what this rank owed minus its own decompressed message",
-)
+@check("what was sent and the error add up to all gradients", points=4, code="E")
+@diagnosis("the error is what this rank owed minus its own decompressed message")
 def check_errors(run: Run) -> None:
     """E: after every step, on each rank by itself."""
     gradients, result = _fed(run)
@@ -134,12 +124,8 @@ def check_errors(run: Run) -> None:
                 )
 
 
-@check(
-    "only messages are sent",
-    points=3,
-    code="B",
-    diagnosis="all-gather each part of the message once",
-)
+@check("only messages are sent", points=3, code="B")
+@diagnosis("all-gather each part of the message once")
 def check_bytes(run: Run) -> None:
     """B: exact, over all steps and compressors."""
     gradients, result = _fed(run)

@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import workers
 from grading.references.communication.workers import INNER, SHAPES
 
 EXERCISE = Exercise(
-    name="local_sgd",
-    lesson="18_less_communication",
     title="Local SGD",
     core=True,
     minutes=20,
@@ -90,14 +88,11 @@ def _trained(run: Run) -> tuple[workers.Job, list[torch.Tensor], Any]:
     return given, frozen, run(drive, inputs, world=WORLD)
 
 
-@check(
-    "weights after every step, with SGD and with AdamW",
-    points=6,
-    code="E",
-    diagnosis="take each step alone; after every H-th step, each weight becomes its mean over "
-    "the group",
-    in_part=True,
+@check("weights after every step, with SGD and with AdamW", points=6, code="E")
+@diagnosis(
+    "take each step alone; after every H-th step, each weight becomes its mean over the group"
 )
+@in_part
 def check_weights(run: Run) -> None:
     """E: equal to three workers that one process plays, in float64."""
     given, _, result = _trained(run)
@@ -128,8 +123,8 @@ def check_weights(run: Run) -> None:
     "frozen parameters begin equal, and each rank keeps its optimizer's state",
     points=3,
     code="E",
-    diagnosis="a meeting averages only weights",
 )
+@diagnosis("a meeting averages only weights")
 def check_state(run: Run) -> None:
     """E: first moments at the end, and a parameter without a gradient."""
     given, frozen, result = _trained(run)
@@ -155,12 +150,8 @@ def check_state(run: Run) -> None:
             )
 
 
-@check(
-    "2(N-1)/N·S bytes in a meeting, and none in between",
-    points=3,
-    code="B",
-    diagnosis="after every H-th step, all-reduce the trained parameters and nothing else",
-)
+@check("2(N-1)/N·S bytes in a meeting, and none in between", points=3, code="B")
+@diagnosis("after every H-th step, all-reduce the trained parameters and nothing else")
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     _, _, result = _trained(run)

@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.parallel import ErrorFeedback, Sign
 from course_lib.trace import wire_bytes
 from grading.references.communication import compressed
 
 EXERCISE = Exercise(
-    name="one_bit_adam",
-    lesson="18_less_communication",
     title="1-bit Adam",
     core=False,
     minutes=30,
@@ -129,14 +127,11 @@ def _trained(run: Run) -> tuple[list[torch.Tensor], list[list[list[torch.Tensor]
     return start, pulls, run(drive, inputs, world=WORLD)
 
 
-@check(
-    "weights after every step, in the warm-up and after it",
-    points=7,
-    code="E",
-    diagnosis="average the gradients in the warm-up, and send the first moment through "
-    "`feedback` after it",
-    in_part=True,
+@check("weights after every step, in the warm-up and after it", points=7, code="E")
+@diagnosis(
+    "average the gradients in the warm-up, and send the first moment through `feedback` after it"
 )
+@in_part
 def check_weights(run: Run) -> None:
     """E: float64, three ranks; three steps of warm-up and four compressed ones."""
     start, pulls, result = _trained(run)
@@ -170,12 +165,8 @@ def check_weights(run: Run) -> None:
         )
 
 
-@check(
-    "gradients in the warm-up, then only messages",
-    points=4,
-    code="B",
-    diagnosis="all-reduce the gradients in the warm-up; later send only the messages of `feedback`",
-)
+@check("gradients in the warm-up, then only messages", points=4, code="B")
+@diagnosis("all-reduce the gradients in the warm-up; later send only the messages of `feedback`")
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     start, _, result = _trained(run)

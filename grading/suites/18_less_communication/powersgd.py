@@ -6,13 +6,11 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import compressed
 
 EXERCISE = Exercise(
-    name="powersgd",
-    lesson="18_less_communication",
     title="PowerSGD",
     core=True,
     minutes=25,
@@ -72,14 +70,11 @@ def _thin(run: Run) -> tuple[list[list[torch.Tensor]], torch.Tensor, Any]:
     return matrices, q, run(drive, inputs, world=WORLD)
 
 
-@check(
-    "P·Qᵀ of the mean, in every step",
-    points=6,
-    code="E",
-    diagnosis="P is the mean of M·Q, made orthonormal; Q is the mean of MᵀP, and the next step "
-    "begins with it",
-    in_part=True,
+@check("P·Qᵀ of the mean, in every step", points=6, code="E")
+@diagnosis(
+    "P is the mean of M·Q, made orthonormal; Q is the mean of MᵀP, and the next step begins with it"
 )
+@in_part
 def check_means(run: Run) -> None:
     """E: float64, three ranks, five steps."""
     matrices, q, result = _thin(run)
@@ -105,12 +100,9 @@ def check_means(run: Run) -> None:
         )
 
 
-@check(
-    "the error is what this rank did not send",
-    points=4,
-    code="E",
-    diagnosis="M minus P times the transpose of this rank's own MᵀP, which is orthogonal to the "
-    "columns of P",
+@check("the error is what this rank did not send", points=4, code="E")
+@diagnosis(
+    "M minus P times the transpose of this rank's own MᵀP, which is orthogonal to the columns of P"
 )
 def check_errors(run: Run) -> None:
     """E: after every step, on each rank by itself."""
@@ -132,12 +124,8 @@ def check_errors(run: Run) -> None:
             )
 
 
-@check(
-    "two all-reduces of thin matrices in each step",
-    points=3,
-    code="B",
-    diagnosis="r·rows numbers, then r·columns",
-)
+@check("two all-reduces of thin matrices in each step", points=3, code="B")
+@diagnosis("r·rows numbers, then r·columns")
 def check_bytes(run: Run) -> None:
     """B: exact, over all steps."""
     matrices, q, result = _thin(run)

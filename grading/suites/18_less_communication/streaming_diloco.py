@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import workers
 from grading.references.communication.workers import INNER, OUTER, SHAPES
 
 EXERCISE = Exercise(
-    name="streaming_diloco",
-    lesson="18_less_communication",
     title="Streaming DiLoCo",
     core=False,
     minutes=35,
@@ -87,14 +85,12 @@ def _trained(run: Run) -> tuple[workers.Job, Any]:
     return given, run(drive, inputs, world=WORLD)
 
 
-@check(
-    "weights after every step, with three delays and three values of keep",
-    points=8,
-    code="E",
-    diagnosis="each fragment begins after its own step, with the weights of that moment, and "
-    "takes its outer step `delay` steps later",
-    in_part=True,
+@check("weights after every step, with three delays and three values of keep", points=8, code="E")
+@diagnosis(
+    "each fragment begins after its own step, with the weights of that moment, and takes its "
+    "outer step `delay` steps later"
 )
+@in_part
 def check_weights(run: Run) -> None:
     """E: equal to three workers that one process plays, in float64."""
     given, result = _trained(run)
@@ -126,12 +122,8 @@ def check_weights(run: Run) -> None:
                 )
 
 
-@check(
-    "a fragment's bytes, in the steps in which it begins to meet",
-    points=3,
-    code="B",
-    diagnosis="2(N-1)/N times the bytes of the fragment, and nothing in other steps",
-)
+@check("a fragment's bytes, in the steps in which it begins to meet", points=3, code="B")
+@diagnosis("2(N-1)/N times the bytes of the fragment, and nothing in other steps")
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     _, result = _trained(run)
@@ -163,12 +155,8 @@ def check_bytes(run: Run) -> None:
                 )
 
 
-@check(
-    "no rank waits for a meeting before its end",
-    points=3,
-    code="O",
-    diagnosis="begin with async_op=True, and wait `delay` steps later",
-)
+@check("no rank waits for a meeting before its end", points=3, code="O")
+@diagnosis("begin with async_op=True, and wait `delay` steps later")
 def check_order(run: Run) -> None:
     """O: from the ledger: a call is open after exactly those steps that a meeting outlasts."""
     _, result = _trained(run)

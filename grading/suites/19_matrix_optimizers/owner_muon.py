@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.parallel import Cut, newton_schulz, newton_schulz_flops
 from course_lib.parallel import choose_owners as by_cost
 
 EXERCISE = Exercise(
-    name="owner_muon",
-    lesson="19_matrix_optimizers",
     title="One owner for each matrix",
     core=True,
     minutes=50,
@@ -156,13 +154,9 @@ def loads(shapes: Sequence[Shape], owners: Sequence[int], parts: int) -> list[in
     ]
 
 
-@check(
-    "each rank gets its pieces of the single-process results",
-    points=6,
-    code="E",
-    diagnosis="owners need whole matrices; the ranges say where each piece lies",
-    in_part=True,
-)
+@check("each rank gets its pieces of the single-process results", points=6, code="E")
+@diagnosis("owners need whole matrices; the ranges say where each piece lies")
+@in_part
 def check_values(run: Run) -> None:
     """E: 3 ranks in float64; each matrix cut, and all of them in one row that is cut."""
     matrices = _matrices(run)
@@ -178,12 +172,8 @@ def check_alone(run: Run) -> None:
     _compare(run, cut_in_a_row(matrices, 2), steps=2)
 
 
-@check(
-    "more ranks than matrices: a rank that owns none still takes part",
-    points=2,
-    code="H",
-    diagnosis="all ranks make both all-to-alls, if necessary with empty tensors",
-)
+@check("more ranks than matrices: a rank that owns none still takes part", points=2, code="H")
+@diagnosis("all ranks make both all-to-alls, if necessary with empty tensors")
 def check_idle(run: Run) -> None:
     """H: two matrices on 4 ranks; a matrix of which a rank has nothing; what is given stays."""
     result = _compare(run, cut_in_a_row(_matrices(run, 2), 4), lay=in_two_rows)
@@ -196,12 +186,8 @@ def check_idle(run: Run) -> None:
         )
 
 
-@check(
-    "the owners' operations are balanced",
-    points=4,
-    code="M",
-    diagnosis="count operations, not matrices, and begin with the most expensive",
-)
+@check("the owners' operations are balanced", points=4, code="M")
+@diagnosis("count operations, not matrices, and begin with the most expensive")
 def check_balance(run: Run) -> None:
     """M: lists of shapes in which the number of matrices or of elements misleads."""
     small = run.number(8, 17)
@@ -235,13 +221,8 @@ def check_balance(run: Run) -> None:
         run.at_most(load, best, f"the busiest of {parts} owners", cause=cause)
 
 
-@check(
-    "two all-to-alls, and no unnecessary elements",
-    points=3,
-    code="B",
-    diagnosis="send each piece only to its owner, and each result only to the rank that has the "
-    "piece",
-)
+@check("two all-to-alls, and no unnecessary elements", points=3, code="B")
+@diagnosis("send each piece only to its owner, and each result only to the rank that has the piece")
 def check_bytes(run: Run) -> None:
     """B: calls and bytes of every rank, from the ledger."""
     case = cut_each(_matrices(run), 3)
@@ -272,12 +253,8 @@ def check_bytes(run: Run) -> None:
         )
 
 
-@check(
-    "each matrix is computed once",
-    points=2,
-    code="M",
-    diagnosis="each rank runs Newton-Schulz only for its own matrices",
-)
+@check("each matrix is computed once", points=2, code="M")
+@diagnosis("each rank runs Newton-Schulz only for its own matrices")
 def check_operations(run: Run) -> None:
     """M: operations of each rank, counted by torch."""
     case = cut_each(_matrices(run), 3)

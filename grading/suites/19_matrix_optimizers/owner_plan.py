@@ -13,8 +13,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="owner_plan",
-    lesson="19_matrix_optimizers",
     title="Open: owners under a limit on communication",
     core=False,
     minutes=45,

@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="shampoo_blocks",
-    lesson="19_matrix_optimizers",
     title="Shampoo in blocks over the ranks",
     core=False,
     minutes=35,
@@ -134,7 +132,8 @@ def _compare(run: Run, shape: tuple[int, int], block: int, world: int, steps: in
     return result
 
 
-@check("the power -1/4", points=2, code="E", diagnosis="eigenvalues to the power -1/4")
+@check("the power -1/4", points=2, code="E")
+@diagnosis("eigenvalues to the power -1/4")
 def check_root(run: Run) -> None:
     """E: to the fourth power it is the inverse."""
     half = run.random((5, 5))
@@ -148,13 +147,9 @@ def check_root(run: Run) -> None:
     run.close(found, root(matrix, -0.25), "the root", likely=likely, terms=10_000)
 
 
-@check(
-    "updates of three steps, in blocks of unequal sizes",
-    points=5,
-    code="E",
-    diagnosis="apply the three formulas of the task to each block",
-    in_part=True,
-)
+@check("updates of three steps, in blocks of unequal sizes", points=5, code="E")
+@diagnosis("apply the three formulas of the task to each block")
+@in_part
 def check_updates(run: Run) -> None:
     """E: 3 ranks in float64, edges that do not divide."""
     _compare(run, (run.number(7, 11), run.number(9, 14)), 4, 3)
@@ -167,12 +162,8 @@ def check_few(run: Run) -> None:
     _compare(run, (5, 3), 8, 1, steps=2)
 
 
-@check(
-    "a rank keeps L and R of its own blocks only",
-    points=3,
-    code="M",
-    diagnosis="keep the sums of the blocks k with k % N equal to the rank's index",
-)
+@check("a rank keeps L and R of its own blocks only", points=3, code="M")
+@diagnosis("keep the sums of the blocks k with k % N equal to the rank's index")
 def check_state(run: Run) -> None:
     """M: elements that each rank keeps between steps."""
     shape = (9, 14)
@@ -190,12 +181,8 @@ def check_state(run: Run) -> None:
         )
 
 
-@check(
-    "one collective, and each update is sent to the others once",
-    points=3,
-    code="B",
-    diagnosis="all-gather the updates, padded to the length of the longest",
-)
+@check("one collective, and each update is sent to the others once", points=3, code="B")
+@diagnosis("all-gather the updates, padded to the length of the longest")
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger."""
     shape = (9, 14)

@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.parallel import newton_schulz
 
 EXERCISE = Exercise(
-    name="sharded_newton_schulz",
-    lesson="19_matrix_optimizers",
     title="Newton-Schulz on a shard: send only Gram matrices",
     core=False,
     minutes=20,
@@ -106,13 +104,9 @@ def _sizes(run: Run, world: int, least: int = 1) -> list[int]:
     return [run.number(least, least + 4) + index for index in range(world)]
 
 
-@check(
-    "parts of rows and of columns, with the longer side cut",
-    points=5,
-    code="E",
-    diagnosis="the Gram matrix of the side that is not cut is a sum over the ranks",
-    in_part=True,
-)
+@check("parts of rows and of columns, with the longer side cut", points=5, code="E")
+@diagnosis("the Gram matrix of the side that is not cut is a sum over the ranks")
+@in_part
 def check_values(run: Run) -> None:
     """E: 3 ranks, parts of different sizes, in float64."""
     sizes = _sizes(run, 3, 3)
@@ -121,12 +115,8 @@ def check_values(run: Run) -> None:
     _compare(run, whole.T.contiguous(), sizes, 0)
 
 
-@check(
-    "the shorter side cut, an empty part, a single rank, a single step",
-    points=3,
-    code="E",
-    diagnosis="the formula is the same, whichever side is longer",
-)
+@check("the shorter side cut, an empty part, a single rank, a single step", points=3, code="E")
+@diagnosis("the formula is the same, whichever side is longer")
 def check_shapes(run: Run) -> None:
     """E: a cut along the rows of a wide matrix, and what else there is."""
     sizes = _sizes(run, 2)
@@ -144,12 +134,8 @@ def check_shapes(run: Run) -> None:
             )
 
 
-@check(
-    "zeros on one rank, and on all ranks; a small norm",
-    points=2,
-    code="E",
-    diagnosis="divide by the norm of the whole matrix, or by 1e-7",
-)
+@check("zeros on one rank, and on all ranks; a small norm", points=2, code="E")
+@diagnosis("divide by the norm of the whole matrix, or by 1e-7")
 def check_zeros(run: Run) -> None:
     """E: a part without a gradient; a matrix of zeros; a norm above 1e-7, and one below."""
     whole = run.random((4, 9))
@@ -160,12 +146,8 @@ def check_zeros(run: Run) -> None:
     _compare(run, whole / whole.norm() * 5e-8, [4, 5], 1)
 
 
-@check(
-    "one number, and then a Gram matrix in each step",
-    points=3,
-    code="B",
-    diagnosis="reduce X·Xᵀ of the side that is not cut; gather nothing",
-)
+@check("one number, and then a Gram matrix in each step", points=3, code="B")
+@diagnosis("reduce X·Xᵀ of the side that is not cut; gather nothing")
 def check_bytes(run: Run) -> None:
     """B: calls and bytes of each rank, for both dimensions."""
     whole = run.random((4, 15))
