@@ -158,15 +158,12 @@ class Run:
         return torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
 
     # --- comparing -------------------------------------------------------------------------------
-    def ranks(self, of_ranks: Iterable[Item]) -> Iterator[tuple[int, Item]]:
-        """Each rank with what is its own, as `enumerate` gives it.
-
-        While a loop over this lasts, what fails is said to be of that rank.
-        """
+    def each(self, of_ranks: Iterable[Item]) -> Iterator[Item]:
+        """What is of each rank, in rank order; what fails meanwhile is said to be of that rank."""
         outer = self._rank
         try:
             for self._rank, item in enumerate(of_ranks):
-                yield self._rank, item
+                yield item
         finally:
             self._rank = outer
 
@@ -243,7 +240,7 @@ class Run:
 
         Args:
             message: what was looked at.
-            rank: on which rank; that of the loop over `ranks` if nothing is said.
+            rank: on which rank; that which a loop over `each` has come to, if nothing is said.
             expected: what should be there.
             measured: what is there.
             cause: the likely reason.

@@ -264,13 +264,12 @@ def check_messages(run: Run, whole: Whole, result: Any) -> None:
             "half as many: float32 on the wire": [size * sum(end) // 2 for end in ends],
         },
     )
-    for stage, ledger in enumerate(result.ledgers):
+    for stage, ledger in enumerate(run.each(result.ledgers)):
         sent = sum(event.op == "send" for event in ledger.events)
         run.equal(
             sent,
             count * sum(ends[stage]),
             "the number of messages sent",
-            rank=stage,
             likely={
                 "the whole batch in one message: then one rank works at a time": len(whole.counts)
                 * sum(ends[stage])

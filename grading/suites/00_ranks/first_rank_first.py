@@ -189,10 +189,10 @@ def check_order(run: Run) -> None:
 @diagnosis("every rank must load the data itself; what the first rank prepared is on the disk")
 def check_once(run: Run) -> None:
     """O: also when it returns None."""
-    for rank, by_job in enumerate(_whole(run).column("calls")):
+    for by_job in run.each(_whole(run).column("calls")):
         for name, calls in zip(("a value", "None"), by_job, strict=True):
-            run.equal(len(calls), 1, f"the number of calls of a prepare that returns {name}",
-                      rank=rank, likely={
+            what = f"the number of calls of a prepare that returns {name}"
+            run.equal(len(calls), 1, what, likely={
                 "called again because its value is None: ask for the index, not for the value":
                     2 if name == "None" else -1,
                 "called both before and after the barrier": 2})  # fmt: skip
@@ -203,12 +203,11 @@ def check_once(run: Run) -> None:
 def check_value(run: Run) -> None:
     """E: three ranks, and one alone."""
     for world in (3, 1):
-        for rank, values in enumerate(_whole(run, world).column("values")):
+        for rank, values in enumerate(run.each(_whole(run, world).column("values"))):
             run.equal(
                 values,
                 [_value("tokens", rank), None],
                 "what two calls returned",
-                rank=rank,
                 likely={
                     "nothing is returned on this rank": [None, None],
                     "this is the first rank's value": [_value("tokens", 0), None],

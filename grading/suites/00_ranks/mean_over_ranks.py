@@ -40,14 +40,14 @@ def check_mean(run: Run) -> None:
     for world, shape in ((3, (4, 5)), (2, ())):
         tensors, result = _run(run, world, shape)
         total = torch.stack(tensors).sum(0)
-        for rank, output in enumerate(result.outputs):
+        for rank, output in enumerate(run.each(result.outputs)):
             likely = {
                 "this is the sum: divide by the number of ranks": total,
                 "this is the rank's own tensor": tensors[rank],
                 "this is the rank's own tensor, divided: nothing was added": tensors[rank] / world,
                 "divided twice": total / world**2,
             }
-            run.close(output["mean"], total / world, "the mean", rank=rank, likely=likely)
+            run.close(output["mean"], total / world, "the mean", likely=likely)
 
 
 @check("the input tensor keeps its value", points=1, code="E")
@@ -55,8 +55,8 @@ def check_mean(run: Run) -> None:
 def check_given(run: Run) -> None:
     """E: on three ranks."""
     tensors, result = _run(run, 3, (4, 5))
-    for rank, output in enumerate(result.outputs):
-        run.close(output["given"], tensors[rank], "the input tensor", rank=rank)
+    for rank, output in enumerate(run.each(result.outputs)):
+        run.close(output["given"], tensors[rank], "the input tensor")
 
 
 @check("no more bytes than one all-reduce", points=1, code="B")

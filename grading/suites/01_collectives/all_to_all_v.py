@@ -94,21 +94,19 @@ def _send(run: Run, *tables: Table) -> Any:
 def _compare(run: Run, *tables: Table) -> None:
     """Sends tables of pieces and compares each output on each rank."""
     ranks = range(len(tables[0]))
-    for rank, output in enumerate(_send(run, *tables).outputs):
+    for rank, output in enumerate(run.each(_send(run, *tables).outputs)):
         for case, table in enumerate(tables):
             for source in ranks:
                 run.close(
                     output["outputs"][case][source],
                     table[source][rank],
                     f"outputs[{source}] ({len(ranks)} ranks)",
-                    rank=rank,
                     likely=likely(table, source, rank),
                 )
                 run.close(
                     output["inputs"][case][source],
                     table[rank][source],
                     f"inputs[{source}], after the call,",
-                    rank=rank,
                 )
 
 
@@ -158,7 +156,7 @@ def check_forms(run: Run) -> None:
     world, rows = 3, 6
     wide = [run.random((rows, world)) for _ in range(world)]
     result = run(drive_columns, [{"inputs": m, "rows": rows} for m in wide], world=world)
-    for rank, output in enumerate(result.outputs):
+    for rank, output in enumerate(run.each(result.outputs)):
         expected = torch.stack([wide[source][:, rank] for source in range(world)], 1)
         untouched = torch.full_like(expected, BEFORE)
         untouched[:, rank] = expected[:, rank]
@@ -166,7 +164,6 @@ def check_forms(run: Run) -> None:
             output["outputs"],
             expected,
             "the matrix whose columns are outputs",
-            rank=rank,
             likely={"a non-contiguous output was copied and the copy filled": untouched},
         )
 
@@ -203,14 +200,13 @@ def check_count(run: Run) -> None:
     sizes = [[3, 0, 4], [0, 0, 0], [2, 0, 1]]
     result = _send(run, _table(run, sizes))
     run.forbid_bypass(result)
-    for rank, ledger in enumerate(result.ledgers):
+    for rank, ledger in enumerate(run.each(result.ledgers)):
         sent = sum(event.op == "send" for event in ledger.events)
         expected = sum(size > 0 for j, size in enumerate(sizes[rank]) if j != rank)
         run.equal(
             sent,
             expected,
             f"the number of messages sent, for pieces of {sizes[rank]},",
-            rank=rank,
             likely={"empty pieces were sent as well": len(sizes) - 1},
         )
 

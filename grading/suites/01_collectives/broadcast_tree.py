@@ -86,17 +86,11 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], sources: l
     result = run(drive, inputs, world=world)
     cases = [(source, index) for source in sources for index in range(len(tensors[0]))]
     for place, (source, index) in enumerate(cases):
-        for rank in range(world):
+        for rank, found in enumerate(run.each(result.outputs)):
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             what = f"the tensor ({size}, source {source}, {world} ranks)"
-            run.close(
-                result.outputs[rank]["values"][place],
-                rows[source],
-                what,
-                rank=rank,
-                likely=likely(rows, rank, source),
-            )
+            run.close(found["values"][place], rows[source], what, likely=likely(rows, rank, source))
     return result
 
 
@@ -130,25 +124,23 @@ def check_in_place(run: Run) -> None:
         for _ in range(world)
     ]
     result = _compare(run, world, tensors, [source])
-    for rank in range(world):
+    for found in run.each(result.outputs):
         run.true(
-            all(result.outputs[rank]["stayed"]),
+            all(found["stayed"]),
             "the tensor's memory was replaced",
-            rank=rank,
             cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
             "memory",
         )
     wide = [run.random((5, 7)) for _ in range(world)]
     inputs = [{"tensor": tensor, "source": source} for tensor in wide]
     result = run(drive_transposed, inputs, world=world)
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         expected = wide[rank].clone()
         expected[:, 1:] = wide[source][:, 1:]
         run.close(
-            result.outputs[rank]["whole"],
+            found["whole"],
             expected,
             "the memory under a transposed view",
-            rank=rank,
             likely={"a non-contiguous tensor was copied and the copy filled": wide[rank]},
         )
 
@@ -160,14 +152,13 @@ def check_once(run: Run) -> None:
     for world, source in ((4, 1), (5, 3)):
         result, _ = _one(run, world, source)
         run.forbid_bypass(result)
-        for rank, ledger in enumerate(result.ledgers):
+        for rank, ledger in enumerate(run.each(result.ledgers)):
             sizes = [event.received for event in ledger.events if event.op == "recv"]
             expected = [] if rank == source else [40 * 8]
             run.equal(
                 sizes,
                 expected,
                 f"the list of bytes of the messages received ({world} ranks)",
-                rank=rank,
                 likely={
                     "the source has the tensor already": [40 * 8],
                     "the same tensor came twice": [40 * 8] * 2,
@@ -181,8 +172,8 @@ def check_rounds(run: Run) -> None:
     """S: the longest chain of messages that wait for each other."""
     for world, source in ((4, 1), (5, 3)):
         result, tensor = _one(run, world, source)
-        for rank, output in enumerate(result.outputs):
-            run.close(output["values"][0], tensor, f"the tensor ({world} ranks)", rank=rank)
+        for output in run.each(result.outputs):
+            run.close(output["values"][0], tensor, f"the tensor ({world} ranks)")
         count = rounds(result.ledgers)
         sent = [sum(event.op == "send" for event in book.events) for book in result.ledgers]
         cause = ""

@@ -81,15 +81,14 @@ def likely(rows: list[torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
 def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]]) -> Any:
     """Sums all tensors on `world` ranks and compares each value on each rank."""
     result = run(drive, [{"tensors": tensors[rank]} for rank in range(world)], world=world)
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         for index in range(len(tensors[0])):
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             run.close(
-                result.outputs[rank]["values"][index],
+                found["values"][index],
                 torch.stack(rows).sum(0),
                 f"the tensor ({size}, {world} ranks)",
-                rank=rank,
                 terms=world,
                 likely=likely(rows, rank),
             )
@@ -121,24 +120,22 @@ def check_in_place(run: Run) -> None:
         for _ in range(world)
     ]
     result = _compare(run, world, tensors)
-    for rank in range(world):
+    for found in run.each(result.outputs):
         run.true(
-            all(result.outputs[rank]["stayed"]),
+            all(found["stayed"]),
             "the tensor's memory was replaced",
-            rank=rank,
             cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
             "memory",
         )
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         expected = wide[rank].clone()
         expected[:, 1:] = torch.stack(wide).sum(0)[:, 1:]
         run.close(
-            result.outputs[rank]["whole"],
+            found["whole"],
             expected,
             "the memory under a transposed view",
-            rank=rank,
             terms=world,
             likely={"a non-contiguous tensor was copied and the copy summed": wide[rank]},
         )
@@ -166,8 +163,8 @@ def check_bytes(run: Run) -> None:
         limit = wire_bytes("all_reduce", size, power, 0, 8)[0] + size
         result = _one(run, world)
         run.forbid_bypass(result)
-        for rank, sent in enumerate(result.timeline.sent()):
-            run.at_most(sent, limit, f"the number of bytes sent by one of {world} ranks", rank=rank)
+        for sent in run.each(result.timeline.sent()):
+            run.at_most(sent, limit, f"the number of bytes sent by one of {world} ranks")
 
 
 @check("2·log2 N rounds, two more if ranks are left over", points=3, code="S")
@@ -177,12 +174,11 @@ def check_rounds(run: Run) -> None:
     for world in (4, 3, 6):
         limit = 2 * (world - 1).bit_length()
         result = _one(run, world)
-        for rank, output in enumerate(result.outputs):
+        for output in run.each(result.outputs):
             run.close(
                 output["values"][0],
                 torch.full((DIVISIBLE,), float(world)).double(),
                 f"the sum of ones ({world} ranks)",
-                rank=rank,
             )
         count = rounds(result.ledgers)
         ring = "this is the ring: it sends the same bytes, in 2(N-1) rounds"

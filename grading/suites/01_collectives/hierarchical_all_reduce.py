@@ -82,16 +82,15 @@ def _compare(run: Run, nodes: int, per_node: int, tensors: list[list[torch.Tenso
     world = nodes * per_node
     inputs = [{"tensors": tensors[rank], "nodes": nodes} for rank in range(world)]
     result = run(drive, inputs, world=world)
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         for index in range(len(tensors[0])):
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             what = f"the tensor ({size}, {nodes} nodes of {per_node})"
             run.close(
-                result.outputs[rank]["values"][index],
+                found["values"][index],
                 torch.stack(rows).sum(0),
                 what,
-                rank=rank,
                 terms=world,
                 likely=likely(rows, rank, per_node),
             )
@@ -137,25 +136,23 @@ def check_in_place(run: Run) -> None:
         for _ in range(world)
     ]
     result = _compare(run, nodes, per_node, tensors)
-    for rank in range(world):
+    for found in run.each(result.outputs):
         run.true(
-            all(result.outputs[rank]["stayed"]),
+            all(found["stayed"]),
             "the tensor's memory was replaced",
-            rank=rank,
             cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
             "memory",
         )
     wide = [run.random((5, 7)) for _ in range(world)]
     inputs = [{"tensor": tensor, "nodes": nodes} for tensor in wide]
     result = run(drive_transposed, inputs, world=world)
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         expected = wide[rank].clone()
         expected[:, 1:] = torch.stack(wide).sum(0)[:, 1:]
         run.close(
-            result.outputs[rank]["whole"],
+            found["whole"],
             expected,
             "the memory under a transposed view",
-            rank=rank,
             terms=world,
             likely={"a non-contiguous tensor was copied and the copy summed": wide[rank]},
         )

@@ -74,17 +74,14 @@ def _compare(run: Run, chunks: list[list[torch.Tensor]]) -> Any:
     sizes = [[chunk.numel() for chunk in case] for case in chunks]
     inputs = [{"chunks": [case[rank] for case in chunks], "sizes": sizes} for rank in range(world)]
     result = run(drive, inputs, world=world)
-    for rank, output in enumerate(result.outputs):
+    for rank, output in enumerate(run.each(result.outputs)):
         for place, case in enumerate(chunks):
             what = f"the row gathered from chunks of {', '.join(map(str, sizes[place]))} elements"
-            run.close(
-                output["rows"][place], torch.cat(case), what, rank=rank, likely=likely(case, rank)
-            )
+            run.close(output["rows"][place], torch.cat(case), what, likely=likely(case, rank))
             run.close(
                 output["chunks"][place],
                 case[rank],
                 "the chunk, after the call,",
-                rank=rank,
                 likely={"the chunk was used as a buffer; it must not be changed": case[rank - 1]},
             )
     return result
@@ -130,12 +127,11 @@ def check_dtypes(run: Run) -> None:
     wide = [run.random(2 * size) for size in sizes]
     inputs = [{"wide": row, "sizes": sizes} for row in wide]
     result = run(drive_strided, inputs, world=world)
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         run.close(
             output["row"],
             torch.cat([row[::2] for row in wide]),
             "the row gathered from every second element",
-            rank=rank,
         )
 
 

@@ -105,16 +105,15 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], ops: list[
     inputs = [{"tensors": tensors[rank], "ops": ops} for rank in range(world)]
     result = run(drive, inputs, world=world)
     cases = [(op, index) for op in ops for index in range(len(tensors[0]))]
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         for place, (op, index) in enumerate(cases):
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             what = f"the tensor ({size}, op={op!r}, {world} ranks)"
             run.close(
-                result.outputs[rank]["values"][place],
+                found["values"][place],
                 reduced(rows, op),
                 what,
-                rank=rank,
                 likely=likely(rows, rank, op),
                 terms=world,
             )
@@ -154,25 +153,23 @@ def check_in_place(run: Run) -> None:
         for _ in range(world)
     ]
     result = _compare(run, world, tensors, ["sum"])
-    for rank in range(world):
+    for found in run.each(result.outputs):
         run.true(
-            all(result.outputs[rank]["stayed"]),
+            all(found["stayed"]),
             "the tensor's memory was replaced",
-            rank=rank,
             cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
             "memory",
         )
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         expected = wide[rank].clone()
         expected[:, 1:] = reduced(wide, "avg")[:, 1:]
         copied = {"a non-contiguous tensor was copied and the copy reduced": wide[rank]}
         run.close(
-            result.outputs[rank]["whole"],
+            found["whole"],
             expected,
             "the memory under a transposed view",
-            rank=rank,
             terms=world,
             likely=copied,
         )

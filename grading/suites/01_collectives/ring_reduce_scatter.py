@@ -102,16 +102,15 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], ops: list[
     inputs = [{"tensors": tensors[rank], "ops": ops} for rank in range(world)]
     result = run(drive, inputs, world=world)
     cases = [(op, index) for op in ops for index in range(len(tensors[0]))]
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         for place, (op, index) in enumerate(cases):
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             what = f"the chunk returned ({size} cut in {world}, op={op!r})"
             run.close(
-                result.outputs[rank]["chunks"][place],
+                found["chunks"][place],
                 cut(reduced(rows, op), world)[rank],
                 what,
-                rank=rank,
                 likely=likely(rows, rank, op),
                 terms=world,
             )
@@ -151,13 +150,12 @@ def check_dtypes(run: Run) -> None:
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
     rows = [tensor.t()[1:] for tensor in wide]
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         memory = cut(reduced([tensor[:, 1:] for tensor in wide], "sum"), world)[rank]
         run.close(
-            result.outputs[rank]["chunk"],
+            found["chunk"],
             cut(reduced(rows, "sum"), world)[rank],
             "the chunk of a transposed view",
-            rank=rank,
             terms=world,
             likely={"it was cut in the order of memory, not of the elements": memory},
         )

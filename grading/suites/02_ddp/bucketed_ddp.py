@@ -332,13 +332,12 @@ def check_views(run: Run) -> None:
                 rank=rank,
                 cause="make flat tensors once, and copy each new gradient in",
             )
-    for rank, output in enumerate(_plain(run, 2).result.outputs):
+    for output in run.each(_plain(run, 2).result.outputs):
         for name, found in output.items():
             run.at_most(
                 found["works"],
                 len(BUCKETS) * len(OPTIMIZERS),  # those of the last step may be there
                 f"after 4 steps of {name}, the number of Works that are still there",
-                rank=rank,
                 cause="forget the Works that were waited for, or they pile up step by step",
             )
 

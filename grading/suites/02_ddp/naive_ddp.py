@@ -244,23 +244,21 @@ def check_unused(run: Run) -> None:
             gradient = net.layers[number].grad
             assert gradient is not None
             own[rank][number] = gradient
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         for number in range(len(weights)):
             total = torch.stack([own[other][number] for other in range(world)]).sum(0)
             users = sum(number in used for used in USED)
-            gradient = result.outputs[rank]["gradients"][number]
+            gradient = found["gradients"][number]
             what = f"the gradient of a layer that {users} of {world} ranks use"
             run.true(
                 gradient is not None,
                 f"{what} is None",
-                rank=rank,
                 cause="zeros take part in the mean, which then becomes the gradient",
             )
             run.close(
                 gradient,
                 total / world,
                 what,
-                rank=rank,
                 likely={
                     "divided by the number of ranks that use it, not by the group's size": total
                     / max(users, 1),
@@ -284,23 +282,23 @@ def check_bytes(run: Run) -> None:
     net = job.net(0)
     tied, frozen = net.first.weight.numel(), net.frozen.numel()
     counts = sorted(p.numel() for p in net.parameters() if p.requires_grad)
-    for rank, (said, ledger) in enumerate(zip(job.outputs, job.result.ledgers, strict=True)):
+    for rank, (said, ledger) in enumerate(
+        run.each(zip(job.outputs, job.result.ledgers, strict=True))
+    ):
         during = ledger.events[said["before"] : said["backward"]]
         run.true(
             not during,
             "something was sent in forward or backward",
-            rank=rank,
             measured=", ".join(event.op for event in during[:4]),
             cause="all communication of a step belongs in synchronize()",
         )
         calls = [e for e in ledger.events[said["backward"] : said["after"]] if e.parent < 0]
         others = [event.label for event in calls if event.op != "all_reduce"]
-        run.equal(others, [], "what synchronize() calls besides all_reduce", rank=rank)
+        run.equal(others, [], "what synchronize() calls besides all_reduce")
         run.equal(
             sorted(event.payload // event.item for event in calls),
             counts,
             "the list of all-reduces, by number of elements",
-            rank=rank,
             likely={
                 "the tied weight is reduced twice: it has two names, but is one parameter": sorted(
                     [*counts, tied]
@@ -320,6 +318,5 @@ def check_bytes(run: Run) -> None:
             sum(event.sent for event in calls),
             size,
             "bytes sent in synchronize()",
-            rank=rank,
             likely={"half as many: float32 on the wire": size // 2},
         )

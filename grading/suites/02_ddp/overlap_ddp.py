@@ -215,12 +215,11 @@ def check_wait(run: Run) -> None:
             cause="wait() must wait for this backward's all-reduces",
         )
     given = [{"seed": 5, "width": training.width, "batches": own} for own in training.batches]
-    for rank, found in enumerate(run(drive_steps, given, world=2).outputs):
+    for found in run.each(run(drive_steps, given, world=2).outputs):
         works = found["works"]
         run.true(
             works[-1] <= works[1],
             "the Works of old steps are still there after ten steps",
-            rank=rank,
             expected=f"{works[1]}, as after two steps",
             measured=str(works[-1]),
             cause="each wait() waits for all old ones again: forget those that were waited for",

@@ -187,19 +187,17 @@ def check_batch(run: Run) -> None:
         lengths = owns.square().sum(1).tolist()
         small, large = sum(lengths) / world, float(owns.mean(0).square().sum())
         right = _estimate(LOCAL, small, large, world)
-        for rank, answer in enumerate(result.column("batch")):
+        for rank, answer in enumerate(run.each(result.column("batch"))):
             what = f"the critical batch size of {world} ranks"
             run.true(
                 isinstance(answer, (int, float)),
                 f"{what} is not a number",
-                rank=rank,
                 measured=repr(answer)[:100],
             )
             if math.isinf(right):
                 run.true(
                     answer == right,
                     f"{what} where the gradient is only noise",
-                    rank=rank,
                     expected="inf",
                     measured=f"{answer:.6g}",
                     cause="the estimate of the true "
@@ -221,11 +219,10 @@ def check_batch(run: Run) -> None:
             run.true(
                 math.isfinite(answer),
                 f"{what} is infinite",
-                rank=rank,
                 expected=f"{right:.6g}",
                 cause=next((why for why in known if why not in finite), ""),
             )
-            run.close(float(answer), right, what, rank=rank, likely=finite)
+            run.close(float(answer), right, what, likely=finite)
 
 
 @check("eight bytes in one all-reduce, and the gradients are not changed", points=2, code="B")
@@ -251,10 +248,9 @@ def check_bytes(run: Run) -> None:
             "nothing was sent: a rank does not know the other ranks' lengths": 0,
         },
     )
-    for rank, same in enumerate(result.column("same")):
+    for same in run.each(result.column("same")):
         run.true(
             same,
             "a gradient was changed",
-            rank=rank,
             cause="work on a number of your own, and do not change the gradient in place",
         )

@@ -326,7 +326,5 @@ def check_steps(run: Run) -> None:
         if fault.kind == "deadlock":
             fault = replace(fault, cause=f"{fault.cause} {UNEQUAL}")
         raise RunFault(fault, error.output) from None
-    for rank, steps in enumerate(result.column("steps")):
-        run.equal(
-            steps, [n // RANKS + 1, n // RANKS], "steps without and with drop_last", rank=rank
-        )
+    for steps in run.each(result.column("steps")):
+        run.equal(steps, [n // RANKS + 1, n // RANKS], "steps without and with drop_last")

@@ -255,21 +255,19 @@ def check_evaluation(run: Run) -> None:
     """E: also leaves the running statistics as they are."""
     case = Case(run, ROWS[2])
     y, batch = case.alone.evaluated(), case.alone.backward(0).y
-    for rank, found in enumerate(case.result.outputs):
+    for rank, found in enumerate(run.each(case.result.outputs)):
         run.close(
             found["after"],
             found["steps"][-1]["running"],
             "the running statistics after an evaluation",
-            rank=rank,
         )
         run.close(
             found["evaluated"],
             case.alone.part(y, rank),
             "the output in evaluation",
-            rank=rank,
             likely={"normalised by the batch, look at self.training": case.alone.part(batch, rank)},
         )
-        run.equal(found["sent in evaluation"], [], "the list of calls in evaluation", rank=rank)
+        run.equal(found["sent in evaluation"], [], "the list of calls in evaluation")
 
 
 @check("weights after 3 steps of SGD and of AdamW", points=2, code="E")
@@ -283,13 +281,9 @@ def check_training(run: Run) -> None:
                 chosen.zero_grad()
                 (net(x) * g).sum().backward()
                 chosen.step()
-            for rank, found in enumerate(case.result.column(name)):
+            for found in run.each(case.result.column(name)):
                 run.close(
-                    found,
-                    _state(net),
-                    f"{case.name}, after {STEPS} steps of {name}, ",
-                    rank=rank,
-                    terms=999,
+                    found, _state(net), f"{case.name}, after {STEPS} steps of {name}, ", terms=999
                 )
 
 

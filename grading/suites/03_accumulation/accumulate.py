@@ -219,12 +219,11 @@ def _check_added(run: Run) -> None:
     """What was in the gradients before stays there: zeroing is the loop's."""
     start, batches = _inputs(run, 2, empty=False)
     result = run(drive_added, [{"start": start, "batches": own} for own in batches], world=2)
-    for rank, (alone, added) in enumerate(result.outputs):
+    for alone, added in run.each(result.outputs):
         lost = all(torch.equal(a, b) for a, b in zip(added, alone, strict=True))
         run.true(
             not lost,  # scaled with the rest, it is not lost
             "the gradients that were there before the call are lost",
-            rank=rank,
             cause="accumulate must not zero gradients: the training loop does",
         )
 
@@ -302,12 +301,12 @@ def check_calls(run: Run) -> None:
     """B: what the model sends, and what the learner sends."""
     result, _, _ = _epochs(run, 2)
     run.forbid_bypass(result)
-    for rank in range(2):
-        for case, found in zip(CASES, result.outputs[rank], strict=True):
+    for output in run.each(result.outputs):
+        for case, found in zip(CASES, output, strict=True):
             updates = -(-case[0] // case[1])
             where = f"{case[0]} micro-batches, k = {case[1]}"
-            run.equal(found["synchronised"], updates, f"the number of synchronisations ({where})",
-                      rank=rank, likely={
+            what = f"the number of synchronisations ({where})"
+            run.equal(found["synchronised"], updates, what, likely={
                 "one for each micro-batch: forward and backward of all but the last belong inside "
                 "model.no_sync()": case[0],
                 "none: the last micro-batch of a window must be outside no_sync()": 0,
@@ -315,7 +314,6 @@ def check_calls(run: Run) -> None:
             run.true(
                 all(size <= SMALL for size in found["agreed"]),
                 f"a collective is larger than {SMALL} bytes ({where})",
-                rank=rank,
                 measured=f"{max(found['agreed'], default=0)} bytes",
                 cause="the model synchronises its gradients itself",
             )
@@ -323,7 +321,6 @@ def check_calls(run: Run) -> None:
                 len(found["agreed"]),
                 updates,
                 f"the number of small collectives ({where})",
-                rank=rank,
                 likely={
                     "the ranks agree on each micro-batch: count the whole window first": case[0],
                     "the ranks never agree on the number of tokens": 0,

@@ -251,13 +251,12 @@ def check_calls(run: Run) -> None:
     result, start, _ = _updates(run, 2)
     run.forbid_bypass(result)
     once = [start[0].nbytes, start[2].nbytes]
-    for rank in range(2):
-        for found in result.outputs[rank]:
+    for output in run.each(result.outputs):
+        for found in output:
             sizes = sorted(set(found["sizes"]) - set(once))
             run.true(
                 not sizes,
                 "something was sent besides the model's gradients",
-                rank=rank,
                 expected=f"{sum(once)} bytes an update, by the model",
                 measured=f"collectives of {sizes} bytes",
                 cause="the norm needs no message: all ranks hold the same gradients",
@@ -267,7 +266,6 @@ def check_calls(run: Run) -> None:
                 len(found["sizes"]),
                 2 * UPDATES,
                 f"the collectives in {UPDATES} updates of two parameters",
-                rank=rank,
                 likely={
                     "every micro-batch was synchronised: forward and backward of all but the last "
                     "belong inside model.no_sync()": 2 * count,

@@ -199,14 +199,13 @@ def check_once(run: Run) -> None:
     """B: the gradients' bytes, once an update."""
     result, _, _ = _epochs(run, 2)
     run.forbid_bypass(result)
-    for rank in range(2):
-        for (count, k, _), found in zip(CASES, result.outputs[rank], strict=True):
+    for output in run.each(result.outputs):
+        for (count, k, _), found in zip(CASES, output, strict=True):
             updates, size = len(windows(count, k)), TRAINED * 8
             run.equal(
                 found["payload"],
                 updates * size,
                 f"the bytes given to collectives in {updates} updates of {k} micro-batches",
-                rank=rank,
                 likely={
                     _why_each(found): count * size,
                     "nothing was synchronised: the last micro-batch belongs outside no_sync()": 0,
@@ -222,12 +221,11 @@ def check_once(run: Run) -> None:
 def check_order(run: Run) -> None:
     """O: no second forward while the graph of the first is alive."""
     result, _, _ = _epochs(run, 2)
-    for rank in range(2):
-        for (count, k, _), found in zip(CASES, result.outputs[rank], strict=True):
+    for output in run.each(result.outputs):
+        for (count, k, _), found in zip(CASES, output, strict=True):
             run.true(
                 found["order"] == ["forward", "backward"] * count,
                 f"forwards and backwards do not alternate ({count} micro-batches, k = {k})",
-                rank=rank,
                 expected="forward, backward, forward, backward, ...",
                 measured=", ".join(found["order"][:6]),
                 cause="the graphs of several micro-batches are held at once, which is what "
@@ -271,12 +269,10 @@ def check_blocks(run: Run) -> None:
             "an exception skipped the line that restores it: use `finally`",
         ),
     }
-    for rank in range(2):
-        counts = result.outputs[rank]
+    for counts in run.each(result.outputs):
         run.true(
             "swallowed" not in counts,
             "no_sync() swallowed an exception",
-            rank=rank,
             cause="use try and finally, and no `except` or `return` in them",
         )
         for name, (count, cause) in expected.items():
@@ -284,6 +280,5 @@ def check_blocks(run: Run) -> None:
                 counts[name],
                 [count],
                 f"the number of collectives in a backward {name}",
-                rank=rank,
                 likely={cause: [each - count]},
             )

@@ -199,12 +199,11 @@ def _trained(run: Run, world: int) -> Iterator[tuple[Reference, int, dict[str, A
         for _ in range(world)
     ]
     result, whole = run(drive, inputs, world=world), sum(w.numel() for w in weights[0])
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         run.equal(
             found["counts"],
             [-(-whole // world)] * 2,
             f"the list of elements in each unit's shard ({world} ranks)",
-            rank=rank,
             likely={
                 "every rank keeps the whole unit: DDP in disguise": [-(-whole // world) * world] * 2
             },
@@ -316,12 +315,11 @@ def check_bytes(run: Run) -> None:
         },
     )
     run.bytes(result, 3 * once, what="bytes sent in all")
-    for rank, ledger in enumerate(result.ledgers):
+    for ledger in run.each(result.ledgers):
         run.equal(
             len(ledger.calls()),
             3 * UNITS,
             "the number of collectives",
-            rank=rank,
             likely={"one for each weight: send the unit's flat tensor instead": 9 * UNITS},
         )
 
@@ -331,14 +329,10 @@ def check_bytes(run: Run) -> None:
 def check_persistent(run: Run) -> None:
     """M: what is held after construction and after a backward."""
     result, unit, share = _stack(run)
-    for rank, found in enumerate(result.outputs):
-        run.at_most(found["built"], share, "bytes held by new units", rank=rank, cause=NEVER)
+    for found in run.each(result.outputs):
+        run.at_most(found["built"], share, "bytes held by new units", cause=NEVER)
         run.at_most(
-            found["after"],
-            share,
-            "bytes held between two steps, without gradients",
-            rank=rank,
-            cause=NEVER,
+            found["after"], share, "bytes held between two steps, without gradients", cause=NEVER
         )
 
 
@@ -348,11 +342,10 @@ def check_peak(run: Run) -> None:
     """M: the real peak of a stack of six units on 4 ranks."""
     result, unit, share = _stack(run)
     slack = unit // 4  # for the activations of one row
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         run.at_most(
             found["forward"],
             share + unit + slack,
-            rank=rank,
             cause=EARLIER,
             what=f"bytes at the peak of the forward ({UNITS} × {unit:,})",
         )
@@ -361,6 +354,5 @@ def check_peak(run: Run) -> None:
             found["peak"],
             most,
             f"bytes at the peak of the backward ({UNITS} × {unit:,})",
-            rank=rank,
             cause=COPIES if found["peak"] <= most + unit else LATER,
         )

@@ -116,9 +116,9 @@ def _runs(run: Run) -> Iterator[tuple[str, int, int, dict[str, Any], list[dict[s
             for _ in range(nodes * shards)
         ]
         result = run(drive, inputs, world=nodes * shards)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             words = f"({nodes} × {shards} ranks)"
-            run.close(found["whole"], flat, f"what gather returns {words}", rank=rank)
+            run.close(found["whole"], flat, f"what gather returns {words}")
             yield words, shards, rank, found, inputs
 
 
@@ -221,5 +221,5 @@ def check_memory(run: Run) -> None:
     """M: what is held once the weights are cut."""
     for nodes, shards in MESHES:
         result, size = _once(run, nodes, shards)
-        for rank, found in enumerate(result.outputs):
-            run.at_most(found["held"], size // shards, f"bytes held ({shards} shards)", rank=rank)
+        for found in run.each(result.outputs):
+            run.at_most(found["held"], size // shards, f"bytes held ({shards} shards)")

@@ -290,18 +290,9 @@ def check_ranks(run: Run) -> None:
     ]
     result = run(drive_shared, {"tensors": tensors}, world=3)
     row = torch.cat([tensor.reshape(-1) for tensor in tensors])  # 20 elements: one of padding
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         counted = {
             "the padding is in the norm: it must be zeros": torch.cat([row, row[-1:]]).norm()
         }
-        run.close(
-            output["norm"],
-            row.norm(),
-            "the norm over all shards",
-            rank=rank,
-            likely=counted,
-            terms=20,
-        )
-        run.close(
-            output["tensors"], tensors, "the tensors restored from all ranks' shards", rank=rank
-        )
+        run.close(output["norm"], row.norm(), "the norm over all shards", likely=counted, terms=20)
+        run.close(output["tensors"], tensors, "the tensors restored from all ranks' shards")

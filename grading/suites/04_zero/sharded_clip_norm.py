@@ -85,18 +85,16 @@ def _clip(
     common = {"replicated": replicated, "max_norm": norm * share}
     result = run(drive, [{"sharded": shards, **common} for shards in sharded], world=world)
     factor = norm * share / (norm + 1e-6)
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         run.close(
             found["norm"],
             norm,
             f"the norm on {world} ranks",
-            rank=rank,
             likely=known(sharded, replicated, rank),
         )
         run.true(
             found["stayed"],
             "a gradient's memory was replaced",
-            rank=rank,
             cause="the optimizer looks at the old tensor: change it in place",
         )
         for kind, given in (("sharded", sharded[rank]), ("replicated", replicated)):
@@ -104,13 +102,12 @@ def _clip(
             wanted = [(g.double() * factor).to(g.dtype) for g in given] if share < 1 else given
             what = f"a {kind} gradient after clipping"
             if share < 1:
-                run.close(found[kind], wanted, what, rank=rank, likely=likely, terms=terms)
+                run.close(found[kind], wanted, what, likely=likely, terms=terms)
             else:
                 run.equal(
                     found[kind],
                     wanted,
                     "a gradient whose norm is below the limit",
-                    rank=rank,
                     likely={
                         "scaled up to the limit: only larger norms are scaled": [
                             g * (norm * share / (norm + 1e-6)) for g in given
@@ -173,8 +170,8 @@ def check_infinite(run: Run) -> None:
     sharded[1][0][0, 0] = math.inf
     common = {"replicated": replicated, "max_norm": 1.0}
     result = run(drive, [{"sharded": shards, **common} for shards in sharded], world=2)
-    for rank, norm in enumerate(result.column("norm")):
-        run.equal(norm, math.inf, "the norm, if rank 1 has infinity,", rank=rank)
+    for norm in run.each(result.column("norm")):
+        run.equal(norm, math.inf, "the norm, if rank 1 has infinity,")
 
 
 @check("one all-reduce of one number", points=2, code="B")
@@ -183,12 +180,11 @@ def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     result = _clip(run, *_gradients(run, 4), share=0.25)
     run.forbid_bypass(result)
-    for rank, ledger in enumerate(result.ledgers):
-        run.equal(len(ledger.calls()), 1, "the number of collectives", rank=rank)
+    for ledger in run.each(result.ledgers):
+        run.equal(len(ledger.calls()), 1, "the number of collectives")
         run.at_most(
             ledger.sent(),
             16,
             "bytes sent",
-            rank=rank,
             cause="more than one number is sent: the norm needs only the sum of the squares",
         )

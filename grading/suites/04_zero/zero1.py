@@ -206,9 +206,9 @@ def _train(
     expected = one_process(**reference)
     likely = {why: one_process(**reference, slip=slip) for slip, why in LIKELY.items()}
     likely["no parameter has changed: the shard must share memory with `flat`"] = weights
-    for rank, found in enumerate(result.column("weights")):
+    for found in run.each(result.column("weights")):
         what = f"the weights after 4 steps of {optimizer['name']} on {world} ranks"
-        run.close(found, expected, what, rank=rank, likely=likely, terms=12)
+        run.close(found, expected, what, likely=likely, terms=12)
 
 
 @check("SGD with momentum on 1–4 ranks: the weights of one process", points=4, code="E")
@@ -245,19 +245,17 @@ def check_memory(run: Run) -> None:
     world, size = 4, 4002
     result = run(drive_memory, {"size": size}, world=world)
     shard = -(-size // world) * 8
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         run.at_most(
             found["state"],
             2 * shard,
             "bytes of the inner optimizer's state",
-            rank=rank,
             cause="the inner optimizer has all parameters: that is plain AdamW, "
             "with its whole state on every rank",
         )
         run.true(
             found["state"] >= 2 * (shard - 24),
             "bytes of the inner optimizer's state",
-            rank=rank,
             expected=f"two numbers an element: {2 * shard:,}",
             measured=f"{found['state']:,}",
             cause="some elements are updated on no rank",
@@ -265,7 +263,6 @@ def check_memory(run: Run) -> None:
         run.true(
             found["shared"],
             "the shard does not share memory with the parameters",
-            rank=rank,
             cause="the shard must be a view of `flat`: a clone takes another 1/N of memory, and "
             "does not see later changes of the parameters",
         )
@@ -273,7 +270,6 @@ def check_memory(run: Run) -> None:
             found["held"],
             _most_held(size, world),
             "bytes held between two steps",
-            rank=rank,
             cause="the whole state, or whole gradients, are kept somewhere",
         )
 

@@ -202,7 +202,7 @@ def _train(
     result = run(drive, inputs, world=world)
     expected, first = one_process(weights, steps, gated=gated, **optimizer)
     right = total(first, [1.0] * micro)
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         wrong = {
             why: shards_of(weights, cap, grads, world, rank)
             for why, grads in known(first, world).items()
@@ -214,12 +214,11 @@ def _train(
                     mine,
                     shard,
                     f"the gradient of bucket {number}'s shard after {micro} backward(s)",
-                    rank=rank,
                     terms=12,
                     likely={why: other[number] for why, other in wrong.items()},
                 )
         what = f"the weights after 3 steps of {optimizer['name']} on {world} ranks"
-        run.close(found["weights"], expected, what, rank=rank, terms=12)
+        run.close(found["weights"], expected, what, terms=12)
 
 
 @check("SGD with momentum on 1–4 ranks: gradients and weights of one process", points=4, code="E")
@@ -255,13 +254,12 @@ def check_memory(run: Run) -> None:
     world = 4
     layer, small = LAYER * ITEM, 4096
     shard, bucket = LAYERS * layer // world, 2 * layer
-    for rank, found in enumerate(run(drive_memory, {}, world=world).outputs):
+    for found in run.each(run(drive_memory, {}, world=world).outputs):
         peak, held = found["peak"], found["held"]
         run.equal(
             found["left"],
             0,
             "the number of parameters with a `.grad` after a backward",
-            rank=rank,
             likely={
                 "the gradients also stay where they were: set `.grad` to None when a gradient has "
                 "been copied": found["left"]
@@ -271,18 +269,11 @@ def check_memory(run: Run) -> None:
         cause += "free `bucket.full`"
         if found["reduced"] == 0:
             cause = "no bucket was reduced before the step: reduce it in the hook that completes it"
-        run.at_most(
-            held,
-            shard + small,
-            "bytes of gradients held after the backwards",
-            rank=rank,
-            cause=cause,
-        )
+        run.at_most(held, shard + small, "bytes of gradients held after the backwards", cause=cause)
         run.at_most(
             peak,
             shard + 2 * bucket + bucket // 2 + small,
             "peak bytes of gradients",
-            rank=rank,
             cause="the full gradients of all parameters are there at the same time: reduce each "
             "bucket when it is complete",
         )
@@ -299,12 +290,11 @@ def check_bytes(run: Run) -> None:
     def sent(op: str) -> list[int]:
         return [count * wire_bytes(op, payload, world, rank, ITEM)[0] for rank in range(world)]
 
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         run.equal(
             found["reduced"],
             2 * count,
             "the number of collectives in two backwards",
-            rank=rank,
             likely={
                 "one for each parameter: send a bucket when it is complete": 2 * LAYERS,
                 "no collective: reduce a bucket in the hook that completes it": 0,
@@ -332,15 +322,14 @@ def check_bytes(run: Run) -> None:
 @diagnosis("reduce a bucket in the hook that completes it, not after the backward")
 def check_order(run: Run) -> None:
     """O: the first reduce-scatter begins before the last gradient of its backward is ready."""
-    for rank, ledger in enumerate(run(drive_memory, {}, world=4).ledgers):
+    for ledger in run.each(run(drive_memory, {}, world=4).ledgers):
         calls = ledger.calls("reduce_scatter")
-        run.true(bool(calls), "no reduce-scatter was made", rank=rank)
+        run.true(bool(calls), "no reduce-scatter was made")
         ready = [span.begin for span in ledger.spans if span.name.startswith("ready")]
         early = sum(begin < calls[0].begin for begin in ready[:LAYERS])
         run.true(
             early < LAYERS,
             "the first reduce-scatter comes after the last gradient",
-            rank=rank,
             expected="after 2 gradients, which fill a bucket",
             measured=f"after {early} of {LAYERS}",
             cause="it is made after the backward: start it in the hook",
@@ -348,7 +337,6 @@ def check_order(run: Run) -> None:
         run.true(
             early >= 2,
             "the first reduce-scatter comes before its bucket is complete",
-            rank=rank,
             expected="after 2 gradients",
             measured=f"after {early}",
             cause="the bucket is sent when its first gradient arrives",

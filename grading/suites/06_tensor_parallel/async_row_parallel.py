@@ -113,14 +113,13 @@ def _cases(run: Run) -> Iterator[Case]:
 def check_result(run: Run) -> None:
     """E: on 2 and 3 ranks, in 1 and 4 pieces."""
     for case in _cases(run):
-        for rank, found in enumerate(case.result.outputs):
+        for rank, found in enumerate(run.each(case.result.outputs)):
             own = case.inputs[rank]["x"] @ case.inputs[rank]["weight"].T
             size = len(case.inputs)
             run.close(
                 found["out"],
                 case.total,
                 f"the result {case.words}",
-                rank=rank,
                 terms=6 * size,
                 likely={
                     "this is the rank's own summand: the sum over the ranks is missing": own,
@@ -134,7 +133,7 @@ def check_result(run: Run) -> None:
 def check_gradients(run: Run) -> None:
     """E: beside one process; the tensors that were given stay as they are."""
     for case in _cases(run):
-        for rank, (found, given) in enumerate(zip(case.result.outputs, case.inputs, strict=True)):
+        for found, given in run.each(zip(case.result.outputs, case.inputs, strict=True)):
             slope, size = given["slope"], len(case.inputs)
             exact = {"x": slope @ given["weight"], "weight": slope.T @ given["x"]}
             for name, value in exact.items():
@@ -142,7 +141,6 @@ def check_gradients(run: Run) -> None:
                     found[name],
                     value,
                     f"the gradient of {name} {case.words}",
-                    rank=rank,
                     terms=24,
                     likely={
                         "N times too large: every rank has the whole gradient, with no sum": size
@@ -153,12 +151,11 @@ def check_gradients(run: Run) -> None:
             for name, after, before in zip(
                 ("x", "weight", "the gradient"), found["given"], kept, strict=True
             ):
-                run.equal(after, before, f"{name} after the call {case.words}", rank=rank)
+                run.equal(after, before, f"{name} after the call {case.words}")
             run.equal(
                 found["back"],
                 0,
                 f"the number of calls in backward {case.words}",
-                rank=rank,
                 likely={"g's backward passes the gradient on": 1},
             )
 
@@ -223,5 +220,5 @@ def check_bytes(run: Run) -> None:
                 ]
             },
         )
-        for rank, found in enumerate(case.result.outputs):
-            run.equal(found["count"], case.pieces, f"the number of calls {case.words}", rank=rank)
+        for found in run.each(case.result.outputs):
+            run.equal(found["count"], case.pieces, f"the number of calls {case.words}")

@@ -258,7 +258,7 @@ def _pair(run: Run) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]
 def check_pair(run: Run) -> None:
     """E: output and gradients of both layers, with a hidden size that does not divide."""
     result, _, wanted = _pair(run)
-    for rank, (found, right) in enumerate(zip(result.outputs, wanted, strict=True)):
+    for found, right in run.each(zip(result.outputs, wanted, strict=True)):
         for name, value in right.items():
             actual = found["y"] if name == "y" else found["grads"][name]
             what = "the output" if name == "y" else f"the gradient of {name}"
@@ -266,7 +266,6 @@ def check_pair(run: Run) -> None:
                 actual,
                 value,
                 f"{what} (column, gelu, row)",
-                rank=rank,
                 terms=8,
                 likely={
                     "N times what it should be: a backward sums what is whole already": value
@@ -287,24 +286,20 @@ def check_bytes(run: Run) -> None:
     """B: from the ledger, for each stretch: building, forward and backward."""
     result, given, _ = _pair(run)
     run.forbid_bypass(result)
-    for rank in range(result.world):
-        building, forward, backward = cut_layers.stretches(
-            result, rank, result.outputs[rank]["marks"]
-        )
+    for rank, found in enumerate(run.each(result.outputs)):
+        building, forward, backward = cut_layers.stretches(result, rank, found["marks"])
         once = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank)
         half = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank, item=4)
         run.equal(
             building,
             [],
             "what building the layer sends",
-            rank=rank,
             likely={"the full layer is the same on all ranks already": building},
         )
         run.equal(
             forward,
             once,
             "what the forward of the pair sends",
-            rank=rank,
             likely={
                 "the summands are not added up": [],
                 "it was sent as float32": half,
@@ -315,7 +310,7 @@ def check_bytes(run: Run) -> None:
             },
         )
         run.equal(backward, cut_layers.one_all_reduce(given["x"].numel(), result.world, rank),
-                  "what the backward of the pair sends", rank=rank, likely={
+                  "what the backward of the pair sends", likely={
             "an all-reduce in this layer's backward as well: the incoming gradient is whole":
                 backward if len(backward) > 1 else None,
         })  # fmt: skip

@@ -239,5 +239,5 @@ def check_calls(run: Run) -> None:
     inputs = [{"seed": run.number(0, 1000), "outside": 10 + rank, "parts": []} for rank in range(2)]
     result = run(drive, inputs, world=2)
     run.forbid_bypass(result)
-    for rank, ledger in enumerate(result.ledgers):
-        run.equal([event.op for event in ledger.events], [], "the list of calls", rank=rank)
+    for ledger in run.each(result.ledgers):
+        run.equal([event.op for event in ledger.events], [], "the list of calls")

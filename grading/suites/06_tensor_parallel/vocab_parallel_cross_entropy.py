@@ -307,23 +307,21 @@ def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; two of the three may travel together."""
     result, size = _measured(run), ROWS * TIMES * 8
     run.forbid_bypass(result)
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         ops = {op for op, _ in found["forward"]}
         whole = 4 * PART * size
         run.true(
             ["all_gather", whole] not in found["forward"]
             and ["all_reduce", whole] not in found["forward"],
             "the full logits were gathered",
-            rank=rank,
             expected=f"three reductions of {size} bytes",
             measured=str(found["forward"]),
             cause="the loss needs three numbers for each token, not all its logits",
         )
-        run.equal(sorted(ops), ["all_reduce"], "the list of operations in forward", rank=rank)
+        run.equal(sorted(ops), ["all_reduce"], "the list of operations in forward")
         run.true(
             not found["backward"],
             "something is sent in backward",
-            rank=rank,
             measured=str(found["backward"]),
             expected="no call",
             cause="each rank has all that the gradient of its slice needs",
@@ -345,12 +343,11 @@ def check_bytes(run: Run) -> None:
 def check_memory(run: Run) -> None:
     """M: besides the logits themselves, at the peak, and between forward and backward."""
     part, numbers = ROWS * TIMES * PART * 8, ROWS * TIMES * 8
-    for rank, found in enumerate(_measured(run).outputs):
+    for found in run.each(_measured(run).outputs):
         run.at_most(
             found["peak"],
             6 * part,
             f"bytes at the peak (a slice has {part:,})",
-            rank=rank,
             cause="the logits of all ranks are on this rank: from the others, the loss needs only "
             "three numbers for each token",
         )
@@ -358,6 +355,5 @@ def check_memory(run: Run) -> None:
             found["kept"],
             part + part // 8 + 6 * numbers,  # with a mask of the slice
             f"bytes kept for the backward (a slice has {part:,})",
-            rank=rank,
             cause="one tensor of the slice's size is enough: exp(logit - peak) / sum",
         )

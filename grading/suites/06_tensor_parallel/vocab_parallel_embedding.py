@@ -271,12 +271,11 @@ def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     result, size = _measured(run), TOKENS * WIDTH * 8
     run.forbid_bypass(result)
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         run.equal(
             found["forward"],
             [["all_reduce", size]],
             "the list of calls in forward",
-            rank=rank,
             likely={
                 "the whole embedding is gathered: send the tokens' rows instead": [
                     ["all_gather", BIG * WIDTH * 8]
@@ -290,7 +289,6 @@ def check_bytes(run: Run) -> None:
             found["backward"],
             [],
             "the list of calls in backward",
-            rank=rank,
             likely={"the gradient is already whole on every rank": [["all_reduce", size]]},
         )
     run.bytes(result, [wire_bytes("all_reduce", size, 4, rank, 8)[0] for rank in range(4)])
@@ -302,12 +300,11 @@ def check_memory(run: Run) -> None:
     """M: what lives once `full` is gone, and the peak of a forward and backward."""
     share, slack = BIG * WIDTH * 8 // 4, 12 * TOKENS * WIDTH * 8
     most = share + share // 8  # a list of one's own row numbers is all right
-    for rank, found in enumerate(_measured(run).outputs):
+    for found in run.each(_measured(run).outputs):
         run.at_most(
             found["held"],
             most,
             "bytes held by the module",
-            rank=rank,
             cause="the whole embedding is still alive: a slice is a view of it until it is "
             "cloned, and `full` must not be kept",
         )
@@ -315,6 +312,5 @@ def check_memory(run: Run) -> None:
             found["peak"],
             3 * share + slack,
             "bytes at the peak of a step",
-            rank=rank,
             cause="the whole embedding is there again: was it gathered?",
         )

@@ -152,15 +152,10 @@ def check_parts(run: Run) -> None:
     for world in (2, 4):
         inputs = _inputs(run, world)
         result = run(drive_parts, {"weights": inputs[0]["weights"]}, world=world)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             whole = Whole(inputs)
             names = {name: source for name, source in NAMES.items() if source in whole.weights}
-            run.equal(
-                sorted(found["parts"]),
-                sorted(names),
-                "the list of the block's parameters",
-                rank=rank,
-            )
+            run.equal(sorted(found["parts"]), sorted(names), "the list of the block's parameters")
             for name, source in names.items():
                 weight = whole.weights[source].detach()
                 part, what = whole.cut(name, weight, rank), f"`{name}` {whole.name}"
@@ -169,15 +164,13 @@ def check_parts(run: Run) -> None:
                     shape,
                     list(part.shape),
                     f"the shape of {what}",
-                    rank=rank,
                     likely={"this is all of it: keep only this rank's part": list(weight.shape)},
                 )
-                run.close(found["parts"][name], part, what, rank=rank)
+                run.close(found["parts"][name], part, what)
                 run.at_most(
                     found["held"][name],
                     part.nbytes,
                     f"the memory under {what}, in bytes,",
-                    rank=rank,
                     cause="a view keeps the whole weight alive: clone",
                 )
 

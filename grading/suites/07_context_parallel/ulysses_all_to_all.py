@@ -171,13 +171,12 @@ def check_bytes(run: Run) -> None:
         result = run(drive, inputs, world=world)
         run.forbid_bypass(result)
         size = inputs[0]["q"].nbytes
-        for rank, ledger in enumerate(result.ledgers):
+        for rank, ledger in enumerate(run.each(result.ledgers)):
             others = sorted({event.op for event in ledger.calls()} - {"all_to_all"})
             run.equal(
                 others,
                 [],
                 "the list of operations besides all_to_all",
-                rank=rank,
                 likely={
                     "every rank gets all of k and v: an all-to-all brings only the heads that it "
                     "needs": ["all_gather"],
@@ -195,7 +194,6 @@ def check_bytes(run: Run) -> None:
                     sent,
                     4 * one,
                     f"the number of bytes sent in {way} ({world} ranks)",
-                    rank=rank,
                     likely={
                         "one all-to-all is missing": 3 * one,
                         "the whole tensor is sent to every rank: send each its part only": 4

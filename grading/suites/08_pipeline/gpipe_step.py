@@ -100,14 +100,13 @@ def check_order(run: Run) -> None:
     """S: what each stage really ran, in order."""
     for p in (3, 4):
         whole, result = _run(run, p)
-        for stage, output in enumerate(result.outputs):
+        for stage, output in enumerate(run.each(result.outputs)):
             for m, found in zip(whole.counts, output, strict=True):
                 ahead = [f"F{k}" for k in range(m)]
                 back = [f"B{k}" for k in range(m)]
                 if found["order"] not in (ahead + back, ahead + back[::-1]):
                     run.fail(
                         f"stage {stage} did not run {m} forwards and then {m} backwards",
-                        rank=stage,
                         expected=" ".join(ahead + back),
                         measured=" ".join(found["order"]),
                         cause=one_process.order_fault(found["order"]),

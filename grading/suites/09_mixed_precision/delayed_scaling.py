@@ -153,7 +153,7 @@ def _batch(run: Run, peak: float, tensor: int) -> torch.Tensor:
 
 def compare_scales(run: Run, peaks: Peaks, result: Any) -> None:
     """Each call's scale, on each rank."""
-    for rank, output in enumerate(result.outputs):
+    for rank, output in enumerate(run.each(result.outputs)):
         right = scales(peaks, rank)
         for step, tensors in enumerate(output["scales"]):
             for name, wanted, found in zip(NAMES, right[step], tensors, strict=True):
@@ -161,7 +161,6 @@ def compare_scales(run: Run, peaks: Peaks, result: Any) -> None:
                     if not math.isclose(value, wanted, rel_tol=1e-6):
                         run.fail(
                             f"the scale of {name!r} in step {step}",
-                            rank=rank,
                             expected=f"{wanted:.6g}",
                             measured=f"{value:.6g}",
                             cause=cause(peaks, rank, output["scales"]),
@@ -245,13 +244,12 @@ def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     _, _, result = make(run, 3)
     run.forbid_bypass(result)
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         for sent in output["sent"]:
             run.equal(
                 len(sent),
                 1,
                 "the number of collectives in a step",
-                rank=rank,
                 likely={
                     "one for each tensor: put all amaxes into one": len(NAMES),
                     "one for each call: `quantize` sends nothing": 5,
@@ -261,6 +259,5 @@ def check_bytes(run: Run) -> None:
                 sent[0],
                 4 * len(NAMES),
                 "the bytes of the all-reduce's tensor",
-                rank=rank,
                 likely={"float64: float32 is enough": 8 * len(NAMES)},
             )

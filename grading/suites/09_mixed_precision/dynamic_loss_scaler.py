@@ -201,7 +201,7 @@ def check_unscale(run: Run) -> None:
         case, result = make_and_run(run, world, train=False)
         for number in (n for n in range(UPDATES) if not case.bad[n]):
             scale = [case.first, *scales(case.first, Slips(case.bad))][number]
-            for rank, found in enumerate(result.outputs):
+            for rank, found in enumerate(run.each(result.outputs)):
                 given = [g for g in case.gradients[rank][number] if g is not None]
                 rows = [[g for g in row[number] if g is not None] for row in case.gradients]
                 total = [sum(column) for column in zip(*rows, strict=True)]
@@ -209,7 +209,6 @@ def check_unscale(run: Run) -> None:
                     found[number]["gradients"],
                     given,
                     "the gradients after unscale()",
-                    rank=rank,
                     likely={
                         "still scaled": [g * scale for g in given],
                         "divided by the scale twice, or the loss was never multiplied": [
@@ -225,7 +224,6 @@ def check_unscale(run: Run) -> None:
                 run.true(
                     found[number]["stayed"],
                     "a gradient's memory was replaced",
-                    rank=rank,
                     cause="the bucket still holds the old numbers: divide in place",
                 )
 
@@ -240,20 +238,16 @@ def check_skip(run: Run) -> None:
             value = OVERFLOWS.get(number, (0, 0, 0.0))[2]
             what = f"update {number}" + (f", {value} on one rank" if case.bad[number] else "")
             steps = [found[number]["steps"] for found in result.outputs]
-            for rank, found in enumerate(result.outputs):
+            for rank, found in enumerate(run.each(result.outputs)):
                 likely = {_why(case, number, rank, steps): steps[rank]}
                 run.equal(
                     steps[rank],
                     int(not case.bad[number]),
                     f"how often the optimizer was called in {what},",
-                    rank=rank,
                     likely=likely,
                 )
                 run.equal(
-                    found[number]["made"],
-                    not case.bad[number],
-                    f"what step() returns in {what},",
-                    rank=rank,
+                    found[number]["made"], not case.bad[number], f"what step() returns in {what},"
                 )
 
     _check_near(run)
@@ -267,11 +261,10 @@ def _check_near(run: Run) -> None:
         inputs = {"start": [torch.zeros(1, 2, dtype=dtype), torch.zeros(1, dtype=dtype)],
                   "gradients": given, "settings": settings, "optimizer": "SGD",
                   "train": False}  # fmt: skip
-        for rank, found in enumerate(run(drive, inputs, world=2).outputs):
+        for found in run.each(run(drive, inputs, world=2).outputs):
             run.true(
                 found[0]["made"] is True and found[0]["scale"] == 512.0,
                 f"an update was skipped in which a {dtype} gradient is {512 * large:g}",
-                rank=rank,
                 expected="the step, and the scale as it was",
                 cause="that is large but finite: use `isfinite` for each number, not a limit and "
                 "not the norm, whose squares overflow",
@@ -294,10 +287,10 @@ def check_scale(run: Run) -> None:
     """E: the scale after each of twelve updates, on every rank."""
     for world in (3, 1):
         case, result = make_and_run(run, world, train=False)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             slip, first = Slips(case.bad), case.first
             run.equal([float(update["scale"]) for update in found], scales(first, slip),
-                      "the scale after each update", rank=rank, likely={
+                      "the scale after each update", likely={
                 "the count of good updates continues after an overflow: they must be in a row":
                     scales(first, slip._replace(keep=True)),
                 "one good update too late": scales(first, slip._replace(late=1)),
@@ -316,9 +309,9 @@ def check_train(run: Run) -> None:
     """E: after each update; the norm of most gradients is above the limit."""
     for optimizer in ("SGD", "AdamW"):
         case, result = make_and_run(run, 2, train=True, optimizer=optimizer)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             run.close([update["weights"] for update in found], trained(case, rank),
-                      f"the weights with {optimizer} after update", rank=rank, likely={
+                      f"the weights with {optimizer} after update", likely={
                 why: trained(case, rank, how) for why, how in {
                     "clipped before they were unscaled: the limit is for true gradients": "clipped",
                     "clipped and used while they are scaled": "scaled",
@@ -331,13 +324,11 @@ def check_train(run: Run) -> None:
                 [update["made"] for update in found],
                 [not bad for bad in case.bad],
                 "what train_update returns",
-                rank=rank,
             )
             run.close(
                 [float(update["scale"]) for update in found],
                 scales(case.first, Slips(case.bad)),
                 "the scale after each update",
-                rank=rank,
                 likely={"the scale never changes: update() is missing": [case.first] * UPDATES},
             )
 
@@ -347,12 +338,11 @@ def check_train(run: Run) -> None:
 def check_empty(run: Run) -> None:
     """H: rank 1 of 3 has no gradient in any update."""
     case, result = make_and_run(run, 3, train=True, empty=1)
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         run.equal(
             [update["made"] for update in found],
             [not bad for bad in case.bad],
             "which updates are made if rank 1 has no gradient",
-            rank=rank,
         )
 
 
@@ -362,13 +352,12 @@ def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     _, result = make_and_run(run, 3, train=False)
     run.forbid_bypass(result)
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         for update in found:
-            run.equal(len(update["sent"]), 1, "the number of collectives in an update", rank=rank)
+            run.equal(len(update["sent"]), 1, "the number of collectives in an update")
             run.at_most(
                 sum(update["sent"]),
                 8,
                 "an all-reduce's tensor, in bytes,",
-                rank=rank,
                 cause="gradients were sent: a flag is enough",
             )

@@ -210,13 +210,12 @@ def check_mean(run: Run) -> None:
     for world in (3, 1):
         result, columns, dtypes = mixed(run, world)
         compare_means(run, result, columns, dtypes)
-        for rank, output in enumerate(result.outputs):
+        for rank, output in enumerate(run.each(result.outputs)):
             given = [rows[rank] for rows in columns]
             run.equal(
                 output["after"],
                 given,
                 "the gradient that was given, afterwards,",
-                rank=rank,
                 likely={
                     "it was changed: where all dtypes are the same, `to` makes no copy": output[
                         "after"
@@ -226,7 +225,6 @@ def check_mean(run: Run) -> None:
             run.true(
                 all(output["apart"]),
                 "the mean lies in the gradient's own memory",
-                rank=rank,
                 cause="`to` returns the tensor itself if the dtype is the same",
             )
 

@@ -220,14 +220,13 @@ def check_question(run: Run) -> None:
     """B: what is sent for each count, from the ledger."""
     result, cases = _counted(run)
     run.forbid_bypass(result)
-    for rank in range(WORLD):
+    for rank, found in enumerate(run.each(result.outputs)):
         once = one_all_reduce(1, WORLD, rank)
-        for sent in stretches(result, rank, result.outputs[rank]["marks"]):
+        for sent in stretches(result, rank, found["marks"]):
             run.equal(
                 sent,
                 once,
                 "what agreed_count sends",
-                rank=rank,
                 likely={
                     "no rank asks the others": [],
                     "one all-reduce is enough": once * 2,
@@ -244,11 +243,10 @@ def check_refusal(run: Run) -> None:
     budgets = (1000, 4 * plan["kept"] - 1)
     inputs = [{"cases": [plan | {"budget": budget}]} for budget in budgets]
     result = explained(run, drive_counts, inputs, 2, ASK)
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         run.equal(
             output["counts"],
             ["MemoryError"],
-            rank=rank,
             what="the answer where rank 1 has too little memory for 4 recomputed blocks",
             likely={
                 "the rank goes on, but rank 1 cannot: all raise": [5],
@@ -276,22 +274,21 @@ def check_sent(run: Run) -> None:
     given = block_stack.given_of(run)
     result = _stack(run, given, "all")
     run.forbid_bypass(result)
-    for rank in range(WORLD):
+    for rank, found in enumerate(run.each(result.outputs)):
         each = one_all_reduce(given.x.numel(), WORLD, rank)
         once = each * 2 * len(block_stack.ORDER)
-        passes = stretches(result, rank, result.outputs[rank]["marks"])
+        passes = stretches(result, rank, found["marks"])
         for way, sent in zip(("forward", "backward"), passes, strict=True):
             run.equal(
                 len(sent),
                 len(once),
                 f"the all-reduces in {way} of 4 blocks",
-                rank=rank,
                 likely={
                     "the second runs send the sums of forward again, or the backward of "
                     "a sum sends its gradient": 2 * len(once)
                 },
             )
-            run.equal(sent, once, f"what is sent in {way} of 4 blocks", rank=rank)
+            run.equal(sent, once, f"what is sent in {way} of 4 blocks")
 
 
 @check("kept sums: each rank recomputes what it likes", points=4, code="H")
@@ -314,11 +311,10 @@ def check_kept(run: Run) -> None:
 def _check_values(run: Run, given: block_stack.Given, result: Any) -> None:
     """Output and gradients on all ranks, against one process."""
     wanted = block_stack.one_process(given)
-    for rank, output in enumerate(result.outputs):
+    for rank, output in enumerate(run.each(result.outputs)):
         run.close(
             output["found"],
             block_stack.cut(wanted, rank),
-            rank=rank,
             terms=20,
             what="of the stack, output or gradient",
         )

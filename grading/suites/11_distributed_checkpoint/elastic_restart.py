@@ -194,13 +194,12 @@ def kill(run: Run, case: Case, rank: int, dies: tuple[str, int], died: int = 0) 
 
 def begins(run: Run, result: Any, died: int) -> None:
     """A job that was started again goes on from a step that is not too early."""
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         first = found["step"] - len(found["log"])
         run.at_most(
             died - first,
             INTERVAL,
             f"the work lost by a kill in step {died}, in steps,",
-            rank=rank,
             cause=f"it went on from step {first}, and not from the newest "
             "checkpoint that is complete",
         )
@@ -208,26 +207,19 @@ def begins(run: Run, result: Any, died: int) -> None:
 
 def went_on(run: Run, case: Case, result: Any, when: str) -> None:
     """The restarted job ended as if nothing had been."""
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         first = found["step"] - len(found["log"])
         run.equal(
             [step["step"] for step in found["log"]],
             list(range(first + 1, STEPS + 1)),
             f"the list of steps made after a kill {when}",
-            rank=rank,
         )
         run.close(
             [step["loss"] for step in found["log"]],
             [step["losses"][rank] for step in case.steps[first:]],
             f"the losses after a kill {when}",
-            rank=rank,
         )
-        run.close(
-            found["weights"],
-            case.weights,
-            f"the weights at the end, after a kill {when},",
-            rank=rank,
-        )
+        run.close(found["weights"], case.weights, f"the weights at the end, after a kill {when},")
 
 
 @check("without a kill: every step once, a save at each interval", points=3, code="E")
@@ -236,14 +228,13 @@ def check_alone(run: Run) -> None:
     """E: weights of one process; which steps are saved."""
     case = case_of(run)
     due = list(range(INTERVAL, STEPS + 1, INTERVAL))
-    for rank, found in enumerate(start(run, case).outputs):
-        run.equal(found["step"], STEPS, "job.step at the end", rank=rank)
-        run.close(found["weights"], case.weights, "the weights at the end", rank=rank)
+    for found in run.each(start(run, case).outputs):
+        run.equal(found["step"], STEPS, "job.step at the end")
+        run.close(found["weights"], case.weights, "the weights at the end")
         run.equal(
             found["saved"],
             due,
             "the list of steps that are saved",
-            rank=rank,
             likely={
                 "saved after every step: that costs more than it is worth": list(
                     range(1, STEPS + 1)
@@ -286,32 +277,27 @@ def check_worlds(run: Run) -> None:
     fewer = start(run, case, world=1)
     for result, begins in ((grown, 2 * INTERVAL), (fewer, 3 * INTERVAL)):
         what = f"on {len(result.outputs)} ranks, after other ranks' {begins} steps,"
-        for rank, found in enumerate(result.outputs):
+        for found in run.each(result.outputs):
             ends = begins + len(found["log"])
             run.true(
                 found["begun"] is not None,
                 "job.restore() was not called",
-                rank=rank,
                 cause="each rank must load: all of them were made again",
             )
             run.equal(
                 [step["rows"] for step in found["log"]],
                 [step["rows"] for step in case.steps[begins:ends]],
                 f"the data {what}",
-                rank=rank,
             )
-    for rank, found in enumerate(grown.outputs):
+    for rank, found in enumerate(run.each(grown.outputs)):
         begun = dict(found["begun"])
-        run.equal(
-            begun.pop("own"), rank < 2, "whether restore() got a state of this rank", rank=rank
-        )
+        run.equal(begun.pop("own"), rank < 2, "whether restore() got a state of this rank")
         state = begun.pop("random")
         if rank < 2:
             run.equal(
                 state,
                 case.streams[rank],
                 "the random state of a rank that was there",
-                rank=rank,
                 likely={"it is another rank's": case.streams[1 - rank]},
             )
-        run.close(begun, case.halfway, "the weights after restore()", rank=rank)
+        run.close(begun, case.halfway, "the weights after restore()")

@@ -223,27 +223,24 @@ def check_memory(run: Run) -> None:
     result = run(drive_memory, inputs, world=world, folder=run.folder)
     run.forbid_bypass(result)
     one = ROWS * COLUMNS * 8 // world
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         sent = result.timeline.sent()[rank]
         run.at_most(
             sent,
             FEW,
             "bytes sent",
-            rank=rank,
             cause="values are sent: a rank read for others, which then needs memory for them",
         )
         run.at_most(
             found["peak"],
             3 * one + FEW * 2,
             "bytes of memory beside the tensors",
-            rank=rank,
             cause="a whole box or a whole file is in memory, of which a part is wanted",
         )
         run.at_most(
             found["read"],
             MATRICES * one * 3 // 2 + FEW,
             "bytes read from the files",
-            rank=rank,
             cause="everything is read, and most of it thrown away: seek, and "
             "read the stretches of your own columns",
         )
@@ -313,14 +310,13 @@ def check_refused(run: Run) -> None:
     known = [[folder, [fine, bad]] for folder, bad in cases.values()]
     later = [*known[:-1], ["whole", known[-1][1]]]  # a rank that sees more than index 0
     result = run(drive_refused, [{"cases": known}, {"cases": later}], world=2, folder=run.folder)
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         for what, told, first in zip(cases, output["told"], output["first"], strict=True):
             name = "rank-1.bin" if "file" in what else cases[what][1][0]
             kinds = ("FileNotFoundError",) if "folder" in what else ("ValueError", "KeyError")
             run.true(
                 told.startswith(kinds),
                 f"{what}: how the load ends",
-                rank=rank,
                 expected=kinds[0],
                 measured=told,
                 cause=f"{what} was accepted" if told == "no exception" else "",
@@ -328,7 +324,6 @@ def check_refused(run: Run) -> None:
             run.true(
                 name in told or "folder" in what,
                 f"{what}: the message does not name it",
-                rank=rank,
                 expected=f"{name} in it",
                 measured=told,
             )
@@ -336,6 +331,5 @@ def check_refused(run: Run) -> None:
             run.true(
                 unchanged,
                 f"{what}: another tensor was changed all the same",
-                rank=rank,
                 cause="check all pieces before the first one is written to",
             )

@@ -85,12 +85,11 @@ def inputs_of(run: Run) -> dict[str, Any]:
 def save(run: Run, given: dict[str, Any], world: int = 2) -> Any:
     """Runs the first half, and looks whether its states could be written to a disk."""
     result = run(first, given, world=world)
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         states = found["at_once"]
         if not isinstance(states, tuple) or len(states) != 2:
             run.fail(
                 "capture() does not return two states",
-                rank=rank,
                 expected="a tuple: of the job, of this rank",
                 measured=repr(states)[:80],
                 cause="`return job, own`",
@@ -99,7 +98,6 @@ def save(run: Run, given: dict[str, Any], world: int = 2) -> Any:
         run.true(
             bad is None,
             "a state cannot be written to a disk",
-            rank=rank,
             expected="tensors, numbers, strings, None, lists, tuples, dicts",
             measured=repr(bad)[:80],
             cause="an object is in it: save what its state_dict() says",
@@ -192,20 +190,18 @@ def check_quiet(run: Run) -> None:
     """E: ten steps with a capture in the middle are one process' ten steps."""
     given = inputs_of(run)
     steps, weights = expected(given)
-    for rank, found in enumerate(save(run, given).outputs):
+    for rank, found in enumerate(run.each(save(run, given).outputs)):
         run.true(
             found["quiet"],
             "capture() moves the random numbers on",
-            rank=rank,
             cause="a number was drawn: the steps after a save are other ones",
         )
         run.close(
             [step["loss"] for step in found["steps"]],
             [step["losses"][rank] for step in steps],
             "the loss of step",
-            rank=rank,
         )
-        run.close(found["weights"], weights, "the weights after 10 steps", rank=rank)
+        run.close(found["weights"], weights, "the weights after 10 steps")
 
 
 @check("the data and the count of steps go on where they were", points=3, code="E")
@@ -220,19 +216,17 @@ def check_data(run: Run) -> None:
         "one batch is seen twice": expected(given, "one back")[0],
     }
     wrong = {why: [step["rows"] for step in steps[BEFORE:]] for why, steps in likely.items()}
-    for rank, found in enumerate(resume(run, given, save(run, given)).outputs):
+    for found in run.each(resume(run, given, save(run, given)).outputs):
         run.equal(
             [step["rows"] for step in found["steps"]],
             right[BEFORE:],
             "the data of the five steps after the restart",
-            rank=rank,
             likely=wrong,
         )
         run.equal(
             found["step"],
             BEFORE,
             "training.step after restore()",
-            rank=rank,
             likely={"the count of steps begins again": 0},
         )
 
@@ -250,12 +244,11 @@ def check_rates(run: Run) -> None:
         )[0],
     }
     scales = expected(given, "scaler")[0][BEFORE:]
-    for rank, found in enumerate(resume(run, given, save(run, given)).outputs):
+    for found in run.each(resume(run, given, save(run, given)).outputs):
         run.close(
             torch.tensor([step["rate"] for step in found["steps"]]).double(),
             torch.tensor([step["rate"] for step in right]).double(),
             "the learning rate of the five steps after the restart",
-            rank=rank,
             likely={
                 why: torch.tensor([step["rate"] for step in steps[BEFORE:]]).double()
                 for why, steps in rates.items()
@@ -265,7 +258,6 @@ def check_rates(run: Run) -> None:
             [step["scale"] for step in found["steps"]],
             [step["scale"] for step in right],
             "the loss scale of the five steps after the restart",
-            rank=rank,
             likely={"the scaler is not restored": [step["scale"] for step in scales]},
         )
 
@@ -306,24 +298,22 @@ def check_copies(run: Run) -> None:
     """E: neither the job that went on nor the one that was restored changes a state."""
     given = inputs_of(run)
     saved = save(run, given)
-    for rank, found in enumerate(saved.outputs):
+    for found in run.each(saved.outputs):
         for number, name in enumerate(("the job", "this rank")):
             run.equal(
                 found["later"][number],
                 found["at_once"][number],
                 f"the state of {name}, five steps after capture(),",
-                rank=rank,
                 likely={
                     "saved by reference: it changes while training goes on": found["later"][number]
                 },
             )
-    for rank, found in enumerate(resume(run, given, saved).outputs):
+    for found in run.each(resume(run, given, saved).outputs):
         before, after = found["states"]
         run.equal(
             after,
             before,
             "the state, five steps after restore(),",
-            rank=rank,
             likely={"restored by reference: training works on the state's own tensors": after},
         )
 
@@ -340,22 +330,16 @@ def check_worlds(run: Run) -> None:
     play(training, streams, given["data"], BEFORE)
     streams.append(Stream(given["seed"] + 777 + 2))
     for world in (3, 1):
-        for rank, found in enumerate(resume(run, given, saved, world).outputs):
+        for rank, found in enumerate(run.each(resume(run, given, saved, world).outputs)):
             what = f"on {world} ranks instead of 2"
-            run.close(found["loaded"], training.weights(), f"the weights {what}", rank=rank)
-            run.equal(
-                [step["rows"] for step in found["steps"]],
-                right[BEFORE:],
-                f"the data {what}",
-                rank=rank,
-            )
+            run.close(found["loaded"], training.weights(), f"the weights {what}")
+            run.equal([step["rows"] for step in found["steps"]], right[BEFORE:], f"the data {what}")
             generator = torch.Generator()
             generator.set_state(streams[rank].torch)
             run.equal(
                 found["drawn"],
                 torch.rand((), generator=generator),
                 f"the next random number {what}",
-                rank=rank,
             )
 
 
@@ -363,11 +347,10 @@ def check_worlds(run: Run) -> None:
 @diagnosis("what is the same on all ranks belongs to the job's state")
 def check_small(run: Run) -> None:
     """M: bytes of each rank's own state."""
-    for rank, found in enumerate(save(run, inputs_of(run)).outputs):
+    for found in run.each(save(run, inputs_of(run)).outputs):
         run.at_most(
             _size(found["at_once"][1]),
             OWN_BYTES,
             "the state of one rank, in bytes,",
-            rank=rank,
             cause="weights or moments are in it, on every rank",
         )

@@ -163,12 +163,11 @@ def check_values(run: Run) -> None:
         state, cuts = _state(run, world)
         inputs = [{"given": given, "place": f"on-{world}"} for given in _given(state, cuts, world)]
         result = run(drive, inputs, world=world, folder=run.folder)
-        for rank, again in enumerate(result.column("again")):
+        for again in run.each(result.column("again")):
             run.equal(
                 again,
                 "FileExistsError",
                 "how a second save of the same step ends",
-                rank=rank,
                 likely={TOUCHED: "no exception"},
             )
         path = step_path(Path(run.folder) / f"on-{world}", 20)
@@ -233,15 +232,14 @@ def check_memory(run: Run) -> None:
     inputs = [{"given": given, "place": "wide"} for given in _given(state, cuts, world)]
     result = run(drive_memory, inputs, world=world, folder=run.folder)
     gathered = "values are sent: gathered on one rank, they need its memory and its disk"
-    for rank, sent in enumerate(result.timeline.sent()):
-        run.at_most(sent, FEW, "bytes sent in a save of some MB", rank=rank, cause=gathered)
+    for sent in run.each(result.timeline.sent()):
+        run.at_most(sent, FEW, "bytes sent in a save of some MB", cause=gathered)
     run.forbid_bypass(result)
-    for rank, peak in enumerate(result.column("peak")):
+    for peak in run.each(result.column("peak")):
         run.at_most(
             peak,
             3 * BIG * 8 + 8 * FEW,
             "bytes of memory beside the tensors",
-            rank=rank,
             cause="copies of many pieces are in memory at once: write one after another",
         )
 
@@ -257,7 +255,7 @@ def check_order(run: Run) -> None:
     moves = [event for event in result.outputs[0]["events"] if event[0] == "replace"]
     run.true(bool(moves), "index 0 never called os.replace", rank=0, cause=IN_PLACE)
     published = moves[-1][2]
-    for rank, output in enumerate(result.outputs):
+    for rank, output in enumerate(run.each(result.outputs)):
         synced = {tuple(which): at for what, which, at in output["events"] if what == "sync"}
         for name, which in output["files"].items():
             if name == "manifest.json" and rank:
@@ -266,7 +264,6 @@ def check_order(run: Run) -> None:
             run.true(
                 tuple(which) in synced,
                 f"{name} was not synced, or not all of it",
-                rank=rank,
                 expected=f"os.fsync of its {which[1]} bytes",
                 measured=f"syncs of it when it had {sizes} bytes" if sizes else "no sync",
                 cause="`flush` before the sync, or Python still holds a part of it"
@@ -276,13 +273,11 @@ def check_order(run: Run) -> None:
             run.true(
                 synced[tuple(which)] < published,
                 f"{name} was synced after the manifest had its name",
-                rank=rank,
                 cause=EARLY,
             )
         run.true(
             output["returned"] > published,
             "save_sharded returned before the checkpoint was complete",
-            rank=rank,
             cause="a barrier after the manifest's rename",
         )
 

@@ -129,12 +129,11 @@ def _moves(run: Run) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
 def check_moves(run: Run) -> None:
     """E: uneven loads, then even ones, then a rank without tokens."""
     bias, given, result = _moves(run)
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         right = bias
         run.true(
             found["stayed"],
             "the bias has moved to other memory",
-            rank=rank,
             cause="the module's buffer stays the same tensor: write into it",
         )
         for step, after in enumerate(found["biases"]):
@@ -146,7 +145,6 @@ def check_moves(run: Run) -> None:
                 after,
                 right,
                 f"the bias after move {step + 1}",
-                rank=rank,
                 likely={
                     "moved by this rank's own load: sum the loads over the ranks": moved(
                         before, loads[rank]

@@ -227,7 +227,7 @@ def check_dispatch(run: Run) -> None:
     """E: three ranks; loads, and the rows of each expert in any order."""
     (team,) = _usual(run, 1, 3)
     result = _ran(run, drive_dispatch, [{"member": member} for member in team])
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         first = sum(team[0]["sizes"][:rank])
         wanted, others = (
             [torch.cat(parts) for parts in arriving(team, rank, wrong)] for wrong in (False, True)
@@ -239,18 +239,16 @@ def check_dispatch(run: Run) -> None:
             found["loads"],
             [len(rows) for rows in wanted],
             "loads",
-            rank=rank,
             likely={"this rank's own counts: all ranks have rows for its experts": counts.tolist()},
         )
         whole = torch.cat(wanted)
         rows = found["rows"]
         zeros = rows * 0 if isinstance(rows, torch.Tensor) else rows
-        run.close(zeros, whole * 0, "rows (times 0, to begin with)", rank=rank)
+        run.close(zeros, whole * 0, "rows (times 0, to begin with)")
         run.close(
             by_column(rows, found["loads"]),
             by_column(whole, found["loads"]),
             "rows, sorted within each expert,",
-            rank=rank,
             likely={
                 "the rows arrive ordered by sender: sort them by expert once more": by_column(
                     torch.cat(by_sender), found["loads"]
@@ -260,7 +258,7 @@ def check_dispatch(run: Run) -> None:
                 ),
             },
         )
-        run.true(found["kept"], "the tokens or the choices were changed", rank=rank)
+        run.true(found["kept"], "the tokens or the choices were changed")
 
 
 def arriving(team: list[Member], index: int, wrong: bool = False) -> list[list[torch.Tensor]]:

@@ -265,15 +265,14 @@ def check_sums(run: Run) -> None:
         mine = [row[number] for row in given]
         there = [each for each in mine if each is not None]
         total = torch.stack(there).sum(0) if there else torch.zeros(shape, dtype=torch.float64)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             name = f"the sum of a gradient that {len(there)} of {WORLD} ranks have"
             gradient, own = found["gradients"][number], mine[rank]
-            run.true(gradient is not None, f"{name} is None", rank=rank, cause=SUMS)
+            run.true(gradient is not None, f"{name} is None", cause=SUMS)
             run.close(
                 gradient,
                 total,
                 name,
-                rank=rank,
                 likely={
                     "this is the mean over the group: return the sum": total / WORLD,
                     "divided by the number of ranks that have one: return the sum": total
@@ -283,7 +282,7 @@ def check_sums(run: Run) -> None:
                     else own,
                 },
             )
-            run.true(found["frozen"] is None, "a frozen parameter has a gradient", rank=rank)
+            run.true(found["frozen"] is None, "a frozen parameter has a gradient")
 
 
 @check("every row is sent to its expert and back, and nothing else", points=3, code="B")
@@ -313,6 +312,6 @@ def check_bytes(run: Run) -> None:
             },
         )
         calls = 5 * len(batches)
-        for rank, ledger in enumerate(case.result.ledgers):
+        for ledger in run.each(case.result.ledgers):
             found = [event.op for event in ledger.events if event.parent < 0]
-            run.equal(found.count("all_to_all"), calls, "the number of all-to-alls", rank=rank)
+            run.equal(found.count("all_to_all"), calls, "the number of all-to-alls")

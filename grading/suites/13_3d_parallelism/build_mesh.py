@@ -206,19 +206,17 @@ def _made(run: Run) -> Iterator[tuple[Grid, int, str, Any]]:
     """For each mesh, rank and axis: the group that the rank got."""
     result = _explained(run, drive_meshes, {"meshes": list(REAL)}, 4, TOGETHER)
     for number, grid in enumerate(map(Grid, REAL)):
-        for rank, said in enumerate(result.column("said")):
+        for rank, said in enumerate(run.each(result.column("said"))):
             mesh, all_axes = said[number], sorted(AXES)
             run.true(
                 isinstance(mesh, dict),
                 "build_mesh does not return a dict",
-                rank=rank,
                 expected="a dict: axis to Group",
                 measured=str(mesh),
             )
             run.true(
                 list(mesh) == all_axes,
                 f"build_mesh of {grid} has the wrong axes",
-                rank=rank,
                 expected=", ".join(all_axes),
                 measured=", ".join(mesh),
                 cause="every one of the five axes has a group, including those of size 1, and "
@@ -228,7 +226,6 @@ def _made(run: Run) -> Iterator[tuple[Grid, int, str, Any]]:
                 run.true(
                     isinstance(mesh[axis], dict),
                     f"the {axis} group is not a Group",
-                    rank=rank,
                     measured=str(mesh[axis]),
                     cause="world.split returns one",
                 )
@@ -323,15 +320,12 @@ def _check_refused(
     result = _explained(run, drive_refusals, given, world, ALL_OR_NONE)
     for sizes, node, words in looked_at:
         mesh = f"a mesh of {Grid(sizes)} on {world} ranks, {node} on each node,"
-        for rank, said in enumerate(result.column("said")):
+        for said in run.each(result.column("said")):
             kind, text = said[cases.index((sizes, node, words))]
-            run.true(
-                kind != "", f"{mesh} was not refused", rank=rank, cause=why, expected="ValueError"
-            )
+            run.true(kind != "", f"{mesh} was not refused", cause=why, expected="ValueError")
             run.true(
                 kind == "ValueError",
                 f"{mesh} was refused with a different exception",
-                rank=rank,
                 expected="ValueError",
                 measured=f"{kind}: {text}"[:160],
             )
@@ -340,7 +334,6 @@ def _check_refused(
             run.true(
                 not missing,
                 f"the message does not say {' and '.join(missing)}",
-                rank=rank,
                 expected=f"a message that refuses {mesh.rstrip(',')}, with what was asked and "
                 "what is there",
                 measured=text[:160],

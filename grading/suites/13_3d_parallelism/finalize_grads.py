@@ -308,11 +308,10 @@ def check_bytes(run: Run) -> None:
     """B: no more than the formula on any rank, from the ledger."""
     for case in _cases(run):
         run.forbid_bypass(case.result)
-        for rank, sent in enumerate(case.result.timeline.sent()):
+        for rank, sent in enumerate(run.each(case.result.timeline.sent())):
             run.at_most(
                 sent,
                 case.most(rank),
                 f"the number of bytes sent on {_words(case.sizes)}",
-                rank=rank,
                 cause="something is sent twice, or to more ranks than necessary",
             )

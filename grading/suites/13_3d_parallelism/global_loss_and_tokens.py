@@ -318,14 +318,13 @@ def check_bytes(run: Run) -> None:
     for case in _cases(run):
         layout = case.layout
         run.forbid_bypass(case.result)
-        for rank, ledger in enumerate(case.result.ledgers):
+        for ledger in run.each(case.result.ledgers):
             events = [event for event in ledger.events if len(event.group) > 1 and event.parent < 0]
             for event in events:
                 others = {case.places[member]["tp"] for member in event.group}
                 run.true(
                     len(others) == 1,
                     f"{event.label} over ranks that differ in tp {layout}",
-                    rank=rank,
                     expected='groups of the axes "pp", "dp", "ep" and "cp"',
                     measured=f"ranks {', '.join(map(str, event.group))}",
                     cause="ranks of tp have the same losses and tokens: leave tp out",
@@ -334,6 +333,5 @@ def check_bytes(run: Run) -> None:
                 sum(event.payload for event in events),
                 MOST,
                 f"the number of bytes that go into collectives {layout}",
-                rank=rank,
                 cause="add up over the micro-batches first, then over the ranks",
             )

@@ -151,7 +151,7 @@ def _own(begins: torch.Tensor, pauses: list[Any]) -> torch.Tensor:
 def check_saved(run: Run) -> None:
     """E: two to five ranks, several pauses before a call, pauses of early and of late ranks."""
     cases = _cases(run)
-    for rank, found in enumerate(run(drive_saved, {"cases": cases}, world=2).outputs):
+    for found in run.each(run(drive_saved, {"cases": cases}, world=2).outputs):
         for (begins, pauses), answer in zip(cases, found, strict=True):
             own = _own(begins, pauses)
             last = begins.argmax(0, keepdim=True)
@@ -160,7 +160,6 @@ def check_saved(run: Run) -> None:
                 answer,
                 begins.max(0).values - (begins - own).max(0).values,
                 f"the gain of each of 8 calls of {len(begins)} ranks",
-                rank=rank,
                 likely={
                     "the pauses of the rank that came last: another may come last without them":
                         own.gather(0, last)[0],
@@ -168,7 +167,7 @@ def check_saved(run: Run) -> None:
                         own.max(0).values,
                     "pauses before earlier calls have been paid for there":
                         begins.max(0).values - (begins - sums).max(0).values,
-                },
+                }
             )  # fmt: skip
 
 
@@ -182,20 +181,20 @@ def _steps(run: Run, held: list[list[int]], every: int, most: int, start: int) -
 
 def _judge(run: Run, result: Any, right: list[bool], start: int) -> None:
     steps = [start + place for place, yes in enumerate(right) if yes]
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         alone = sorted({number for where, number, _ in output["seen"] if where == "between"})
-        run.true(not alone, "the collector ran by itself between two steps", rank=rank,
+        run.true(not alone, "the collector ran by itself between two steps",
                  measured=f"in steps {alone}")  # fmt: skip
         inside = [(number, generation) for where, number, generation in output["seen"]
                   if where == "step"]  # fmt: skip
         run.equal(
             inside, [(number, 2) for number in steps],
-            "(step, generation) of the collections", rank=rank,
+            "(step, generation) of the collections",
             likely={"a collection of the young objects alone: circles grow old":
                     [(number, 0) for number in steps],
-                    "the same, of generation 1": [(number, 1) for number in steps]},
+                    "the same, of generation 1": [(number, 1) for number in steps]}
         )  # fmt: skip
-        run.equal(output["said"], right, "what `step` returned", rank=rank)
+        run.equal(output["said"], right, "what `step` returned")
 
 
 @check("every few steps, on all ranks in the same step, and at no other time", points=3, code="O")
@@ -224,9 +223,9 @@ def check_calls(run: Run) -> None:
     """B: calls and their sizes over eight steps."""
     result = _steps(run, [[5] * 8, [5] * 8], 4, 10, 0)
     run.forbid_bypass(result)
-    for rank, ledger in enumerate(result.ledgers):
+    for ledger in run.each(result.ledgers):
         calls = [(event.op, torch.Size(event.shape).numel()) for event in ledger.calls()]
-        run.equal(calls, [("all_reduce", 1)] * 6, "the calls of eight steps, every = 4", rank=rank,
+        run.equal(calls, [("all_reduce", 1)] * 6, "the calls of eight steps, every = 4",
                   likely={"in each step, although its number alone decides two of them":
                           [("all_reduce", 1)] * 8})  # fmt: skip
 
@@ -252,10 +251,14 @@ def check_life(run: Run) -> None:
         "held, frozen": "what was there before is looked at in each collection",
         "held, thawed": "what was frozen stays frozen for the rest of the program",
     }
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         for name, lives in right.items():
-            run.equal(output["alive"].get(name), lives, f"whether a circle lives ({name})",
-                      rank=rank, likely={causes.get(name, ""): not lives})  # fmt: skip
+            run.equal(
+                output["alive"].get(name),
+                lives,
+                f"whether a circle lives ({name})",
+                likely={causes.get(name, ""): not lives},
+            )
 
 
 @check("the collector is left as it was found, also by an exception", points=2, code="O")
@@ -265,9 +268,7 @@ def check_left(run: Run) -> None:
     for enabled in (True, False):
         for fails in (True, False):
             result = run(drive_life, {"enabled": enabled, "fails": fails}, world=2)
-            for rank, output in enumerate(result.outputs):
+            for output in run.each(result.outputs):
                 case = f"it did before: {enabled}, an exception: {fails}"
-                run.equal(output["by itself"], enabled, f"whether it runs by itself ({case})",
-                          rank=rank)  # fmt: skip
-                run.equal(output["caught"], fails, f"whether the exception came out ({case})",
-                          rank=rank)  # fmt: skip
+                run.equal(output["by itself"], enabled, f"whether it runs by itself ({case})")
+                run.equal(output["caught"], fails, f"whether the exception came out ({case})")

@@ -115,14 +115,13 @@ def check_keep_best(run: Run) -> None:
     result = run(drive_best, inputs, world=world)
     mean = losses.mean(0)
     better = kept_epochs(mean.tolist())
-    for rank in range(world):
-        answer, place = result.outputs[rank], better[-1]
+    for rank, found in enumerate(run.each(result.outputs)):
+        answer, place = found, better[-1]
         own = kept_epochs(losses[rank].tolist())[-1]
         run.close(
             answer["best"],
             mean[place],
             "the best averaged loss",
-            rank=rank,
             likely={
                 "the best epoch by this rank's own loss": mean[own],
                 "the smallest loss of any rank, not of the average": losses.min(),
@@ -132,14 +131,13 @@ def check_keep_best(run: Run) -> None:
             answer["kept"],
             weights[:, place].mean(0),
             "the weights kept",
-            rank=rank,
             likely={
                 "these are this rank's own weights: average them": weights[rank, place],
                 "the sum over the ranks, not the average": weights[:, place].sum(0),
                 "the weights of the last epoch, not of the best": weights[:, -1].mean(0),
             },
         )
-        run.equal(answer["given"], list(inputs[rank].values()), "what was given", rank=rank)
+        run.equal(answer["given"], list(inputs[rank].values()), "what was given")
     small, large = reduced(1, world), reduced(width, world)
 
     def sent(epochs: int) -> list[int]:
@@ -174,12 +172,11 @@ def check_sync_gradients(run: Run) -> None:
     result = run(drive_gradients, inputs, world=world)
     for name in names:
         tensors = [each[name] for each in given]
-        for rank in range(world):
+        for rank, found in enumerate(run.each(result.outputs)):
             run.close(
-                result.outputs[rank].get(name),
+                found.get(name),
                 synced(tensors, name, rank),
                 f"the gradient of {name!r}",
-                rank=rank,
                 likely={
                     "it was not synchronised": tensors[rank],
                     "summed over dp, not averaged": 2 * synced(tensors, name, rank),
@@ -205,16 +202,15 @@ def check_sync_tied(run: Run) -> None:
         drive_tied, [{"gradient": parts.get(rank)} for rank in range(STAGES)], world=STAGES
     )
     total = parts[0] + parts[STAGES - 1]
-    for rank in range(STAGES):
-        answer = result.outputs[rank]["gradient"]
+    for rank, found in enumerate(run.each(result.outputs)):
+        answer = found["gradient"]
         if rank not in parts:
-            run.equal(answer, None, "the gradient of a stage between", rank=rank)
+            run.equal(answer, None, "the gradient of a stage between")
             continue
         run.close(
             answer,
             total,
             "the tied gradient",
-            rank=rank,
             likely={
                 "this is a rank's own part alone: the other end's must be added": parts[rank],
                 "the average; both parts belong to one weight, so they add up": total / 2,
@@ -248,22 +244,21 @@ def check_gather_predictions(run: Run) -> None:
         if fault is not None and fault.kind == "mismatch":
             run.fail(fault.message, cause="the ranks gave tensors of different sizes")
         result = run(drive_predictions, inputs, world=len(rows))
-        for rank in range(len(rows)):
-            answer = result.outputs[rank]["rows"]
+        for found in run.each(result.outputs):
+            answer = found["rows"]
             for cause, wrong in misgathered(parts).items():
                 if isinstance(answer, torch.Tensor) and torch.equal(answer, wrong):
                     run.fail(
                         f"{sum(rows)} rows were to be collected",
-                        rank=rank,
                         cause=cause,
                         expected=f"{rows} rows of the ranks",
                         measured=f"{len(answer)} rows",
                     )
-            run.close(answer, torch.cat(parts), f"the predictions ({rows} rows)", rank=rank)
+            run.close(answer, torch.cat(parts), f"the predictions ({rows} rows)")
         limit = (len(rows) - 1) * NUMBER * (max(rows) * width + 1)
         cause = "a number of each rank, and once as many rows as the longest rank has"
-        for rank, sent in enumerate(result.timeline.sent()):
-            run.at_most(sent, limit, f"what is sent for {rows} rows", rank=rank, cause=cause)
+        for sent in run.each(result.timeline.sent()):
+            run.at_most(sent, limit, f"what is sent for {rows} rows", cause=cause)
         run.forbid_bypass(result)
 
 
@@ -278,8 +273,8 @@ def check_ring_scores(run: Run) -> None:
     keys = [run.random((rows, width)) for _ in range(world)]
     inputs = [{"queries": queries[rank], "keys": keys[rank]} for rank in range(world)]
     result = run(drive_scores, inputs, world=world)
-    for rank in range(world):
-        answer, mine = result.outputs[rank], queries[rank].t()
+    for rank, found in enumerate(run.each(result.outputs)):
+        answer, mine = found, queries[rank].t()
         expected = torch.cat([block @ mine for block in keys])
         own = torch.cat([keys[rank] @ mine] * world)
         turned = torch.cat([keys[(2 * rank - i) % world] @ mine for i in range(world)])
@@ -287,14 +282,13 @@ def check_ring_scores(run: Run) -> None:
             answer["scores"],
             expected,
             "the scores",
-            rank=rank,
             terms=width,
             likely={
                 "only this rank's own keys were used": own,
                 "the blocks stand in the wrong order: they came the other way round": turned,
             },
         )
-        run.equal(answer["keys"], keys[rank], "the keys that were given", rank=rank)
+        run.equal(answer["keys"], keys[rank], "the keys that were given")
     run.forbid_collectives(result)
     size = rows * width * NUMBER
     run.bytes(
@@ -325,30 +319,27 @@ def check_train(run: Run) -> None:
     result = run(drive_train, inputs, world=world)
     out = sum(bool(bad) for bad in DAMAGED)
     right, likely = trained(weight, batches, rate), mistrained(weight, batches, rate)
-    for rank in range(world):
-        answer = result.outputs[rank]
-        run.close(answer["weight"], right, "the weight", rank=rank, likely=likely)
+    for rank, answer in enumerate(run.each(result.outputs)):
+        run.close(answer["weight"], right, "the weight", likely=likely)
         own = sum(rank in bad for bad in DAMAGED)
         run.equal(
             answer["left_out"],
             out,
             "the number of steps left out",
-            rank=rank,
             likely={
                 "only this rank's own damaged batches were counted": own,
             },
         )
-        run.close(answer["alone"], [weight, 1], "what one damaged step gives", rank=rank)
+        run.close(answer["alone"], [weight, 1], "what one damaged step gives")
     limit = [
         (len(DAMAGED) + 1) * (a + b)
         for a, b in zip(reduced(1, world), reduced(width, world), strict=True)
     ]
-    for rank, sent in enumerate(result.timeline.sent()):
+    for rank, sent in enumerate(run.each(result.timeline.sent())):
         run.at_most(
             sent,
             limit[rank],
             "what is sent in training",
-            rank=rank,
             cause="a step needs one number more than the gradient",
         )
     run.forbid_bypass(result)

@@ -186,12 +186,10 @@ def check_engine(run: Run) -> None:
     result = run(drive_engine, inputs, world=world)
     run.forbid_bypass(result)
     each = [block_gradients(values, *batch) for batch in batches]
-    for rank in range(world):
-        found = result.outputs[rank]
+    for rank, found in enumerate(run.each(result.outputs)):
         run.true(
             "after" in found,
             "start_engine returned no Block",
-            rank=rank,
             measured=str(found.get("engine"))[:80],
         )
         for count, grads in enumerate(found["after"], 1):
@@ -207,11 +205,10 @@ def check_engine(run: Run) -> None:
                     grads.get(name),
                     part(name, total(right), rank, world),
                     f"the gradient of {name} after micro-batch {count}",
-                    rank=rank,
                     likely=known,
                     terms=64,
                 )
-        run.equal(found["kept"], inputs[rank]["values"], "the block that was given", rank=rank)
+        run.equal(found["kept"], inputs[rank]["values"], "the block that was given")
 
 
 @check("finish_gradients: on dp 4, on pp 4, on dp 2 × pp 2", points=2, code="E")
@@ -228,14 +225,13 @@ def check_ends(run: Run) -> None:
         for rank in range(4):
             _compare_shard(run, result.outputs[rank][number], layout, rank)
     for number, layout in enumerate(layouts):
-        for rank in range(4):
+        for rank, found in enumerate(run.each(result.outputs)):
             twice = {"more than one pass over dp: a rank needs its own part of the buffer alone":
                      layout.sent(rank, 2)}  # fmt: skip
             run.equal(
-                result.outputs[rank][number]["sent"],
+                found[number]["sent"],
                 layout.sent(rank),
                 f"the number of bytes sent on {layout}",
-                rank=rank,
                 likely=twice,
             )
 
@@ -271,12 +267,11 @@ def check_experts(run: Run) -> None:
     run.forbid_bypass(result)
     right = mixture_gradients(values, batches)
     for number, ep in enumerate(layouts):
-        for rank in range(world):
-            said = result.outputs[rank][number]
+        for found in run.each(result.outputs):
+            said = found[number]
             run.true(
                 said["same"],
                 f"a parameter has another gradient than before, with ep {ep}",
-                rank=rank,
                 cause="change the gradient itself, in place",
             )
             for name, grad in said["grads"].items():
@@ -285,7 +280,6 @@ def check_experts(run: Run) -> None:
                     grad,
                     right[name],
                     f"the gradient of {what} with ep {ep}",
-                    rank=rank,
                     likely=wrong_scales(right, name, world, ep),
                     terms=64,
                 )
@@ -304,21 +298,16 @@ def check_clip(run: Run) -> None:
     result = run(drive_clip, inputs, world=world)
     run.forbid_bypass(result)
     for number, (groups, limit) in enumerate(cases):
-        for rank in range(world):
-            mine, found = groups[rank], result.outputs[rank][number]
+        for rank, output in enumerate(run.each(result.outputs)):
+            mine, found = groups[rank], output[number]
             run.close(
-                found["norm"],
-                mine.norm(),
-                f"the norm with tp {mine.tp}",
-                rank=rank,
-                likely=mine.wrong(rank),
+                found["norm"], mine.norm(), f"the norm with tp {mine.tp}", likely=mine.wrong(rank)
             )
             what = f"a gradient with tp {mine.tp}, clipped to {limit:.3g}"
             run.close(
                 found["grads"],
                 mine.clipped(rank, limit),
                 what,
-                rank=rank,
                 likely=mine.wrong_clipped(rank, limit),
             )
 

@@ -257,12 +257,11 @@ def check_clip(run: Run) -> None:
     run.forbid_bypass(result)
     for number, limit in enumerate(LIMITS):
         _compare_clip(run, [output[number] for output in result.outputs], stages, limit)
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         run.at_most(
             max(each["largest"] for each in output),
             SMALL,
             "bytes given to one collective",
-            rank=rank,
             cause="a number says all that the others need to know of this rank's gradients",
         )
 

@@ -238,8 +238,8 @@ def check_state(run: Run) -> None:
     for rank, found in enumerate(result.outputs):
         run.close(found["loaded"], loaded, "the weights that were loaded", rank=rank)
         _check_masks(run, case, rank, result.column("masks"), masks[rank])
-    for rank, found in enumerate(result.outputs):
-        run.close(found["weight"], weight, f"the weights {HALF} steps later", rank=rank, terms=ROWS)
+    for found in run.each(result.outputs):
+        run.close(found["weight"], weight, f"the weights {HALF} steps later", terms=ROWS)
 
 
 def _check_masks(

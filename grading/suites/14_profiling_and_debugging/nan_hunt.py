@@ -260,8 +260,8 @@ def check_clean(run: Run) -> None:
     """E: a clean step; worlds of 1 and 2; hooks that stay."""
     _answers(run, "clean")
     result, _ = _hunts(run)
-    for rank, left in enumerate(result.column("hooks")):
-        run.equal(left, 0, "the number of hooks that were left on modules", rank=rank)
+    for left in run.each(result.column("hooks")):
+        run.equal(left, 0, "the number of hooks that were left on modules")
     for world in (1, 2):
         plants: list[Plant] = [("blocks.0.linear.bias", "-inf", True)]
         given = {"x": run.random((2, COLUMNS)), "size": [4, 2]}
@@ -269,8 +269,8 @@ def check_clean(run: Run) -> None:
             {**given, "cases": [[], plants if rank == world - 1 else []]} for rank in range(world)
         ]
         right = [None, [world - 1, "blocks.0.linear", "forward"]]
-        for rank, output in enumerate(run(drive, inputs, world=world).outputs):
-            run.equal(output["answers"], right, f"the answers in a world of {world}", rank=rank)
+        for output in run.each(run(drive, inputs, world=world).outputs):
+            run.equal(output["answers"], right, f"the answers in a world of {world}")
 
 
 @check("one small collective per hunt, on every rank", points=2, code="B")
@@ -280,12 +280,11 @@ def check_collective(run: Run) -> None:
     result, cases = _hunts(run)
     run.forbid_bypass(result)
     hunts = sum(map(len, cases.values()))
-    for rank, ledger in enumerate(result.ledgers):
+    for ledger in run.each(result.ledgers):
         run.equal(
             len(ledger.calls()),
             hunts,
             f"the number of collectives in {hunts} hunts",
-            rank=rank,
             likely={
                 "one for each fact: put them into one tensor": 3 * hunts,
                 "two: the rank and the place fit into one tensor": 2 * hunts,
@@ -295,6 +294,5 @@ def check_collective(run: Run) -> None:
             ledger.sent(),
             64 * WORLD * hunts,
             "bytes sent in all hunts",
-            rank=rank,
             cause="a few numbers are enough: names need not travel",
         )

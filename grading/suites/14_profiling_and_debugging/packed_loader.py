@@ -155,7 +155,7 @@ def _position(rows: list[Any], stream: list[int]) -> int:
 def check_tokens(run: Run) -> None:
     """E: on two ranks; long and short documents, empty ones; what is left at the end."""
     cases = _cases(run)
-    for index, found in enumerate(run(drive, {"cases": cases}, world=2).outputs):
+    for index, found in enumerate(run.each(run(drive, {"cases": cases}, world=2).outputs)):
         for case, output in zip(cases, found, strict=True):
             stream = _stream(case, index, 2)
             right = [row[0] for row in _rows(stream, case["length"])]
@@ -165,7 +165,6 @@ def check_tokens(run: Run) -> None:
                 [row[0] for row in output["rows"]],
                 right,
                 f"the tokens of the rows {_words(case)}",
-                rank=index,
                 likely={
                     "the last row is missing: one token more than a row is enough": right[:-1],
                     "each row takes T + 1 tokens away: the last target is the next row's first "
@@ -179,7 +178,7 @@ def check_tokens(run: Run) -> None:
 def check_boundaries(run: Run) -> None:
     """E: the other two tensors of the same rows."""
     cases = _cases(run)
-    for index, found in enumerate(run(drive, {"cases": cases}, world=2).outputs):
+    for index, found in enumerate(run.each(run(drive, {"cases": cases}, world=2).outputs)):
         for case, output in zip(cases, found, strict=True):
             stream = _stream(case, index, 2)
             right = _rows(stream, case["length"])
@@ -191,7 +190,6 @@ def check_boundaries(run: Run) -> None:
                 [row[1] for row in output["rows"]],
                 [row[1] for row in right],
                 f"the targets of the rows {_words(case)}",
-                rank=index,
                 likely={"the first token of a document is a target like any other": whole},
             )
             counted = [
@@ -201,7 +199,6 @@ def check_boundaries(run: Run) -> None:
                 [row[2] for row in output["rows"]],
                 [row[2] for row in right],
                 f"the segments of the rows {_words(case)}",
-                rank=index,
                 likely={"a row that begins with a document has 1 there, and not 0": counted},
             )
 
@@ -253,7 +250,7 @@ def check_resume(run: Run) -> None:
     counts = [len(_rows(_stream(case, index, 2), case["length"])) for index in range(2)]
     stops = [0, 1, run.number(3, 6), min(counts) - 1, min(counts)]
     result = run(drive_resume, {"case": case, "stops": stops}, world=2)
-    for index, found in enumerate(result.outputs):
+    for index, found in enumerate(run.each(result.outputs)):
         stream, mine = _stream(case, index, 2), case["order"][index::2]
         rows = _rows(stream, case["length"])
         for stop, output in zip(stops, found, strict=True):
@@ -268,17 +265,16 @@ def check_resume(run: Run) -> None:
                 and all(a.equal(b) for x, y in zip(output["rest"], right, strict=True)
                         for a, b in zip(x, y, strict=True)),
                 f"the rows after a stop behind row {stop - 1} are not those of a run that goes on",
-                rank=index,
                 expected=f"{len(right)} rows, from token {stop * case['length']} of the stream",
                 measured=f"{len(output['rest'])} rows, from token {here}",
-                cause=cause,
+                cause=cause
             )  # fmt: skip
-            run.at_most(len(output["text"]), 200, "the state's JSON, in characters", rank=index,
+            run.at_most(len(output["text"]), 200, "the state's JSON, in characters",
                         cause="a state says where, and holds no tokens")  # fmt: skip
             used = sum(t <= stop * case["length"] for t in accumulate(
                 case["lengths"][n] for n in mine))  # fmt: skip
             again = {n for what, n in output["asked"] if what == "asks"} & set(mine[:used])
-            run.true(not again, "documents that are used up are asked for again", rank=index,
+            run.true(not again, "documents that are used up are asked for again",
                      measured=str(sorted(again)))  # fmt: skip
 
 
@@ -292,19 +288,18 @@ def check_together(run: Run) -> None:
     result = run(drive_together, {"case": case}, world=3)
     rows = [_rows(_stream(case, index, 3), 11) for index in range(3)]
     fewest = min(len(each) for each in rows)
-    for index, found in enumerate(result.outputs):
-        run.equal(len(found), fewest, "the number of rows", rank=index,
+    for index, found in enumerate(run.each(result.outputs)):
+        run.equal(len(found), fewest, "the number of rows",
                   likely={"this rank goes on alone": len(rows[index])})  # fmt: skip
         run.equal([row[0] for row in found], [row[0] for row in rows[index][:fewest]],
-                  "the tokens of the rows", rank=index)  # fmt: skip
+                  "the tokens of the rows")  # fmt: skip
     run.forbid_bypass(result)
-    for rank, ledger in enumerate(result.ledgers):
+    for ledger in run.each(result.ledgers):
         calls = [(event.op, event.shape) for event in ledger.calls()]
         run.true(
             len(calls) == fewest + 1 and all(op == "all_reduce" for op, _ in calls)
             and all(torch.Size(shape).numel() == 1 for _, shape in calls),
             "more or other calls than one all-reduce of one number before each row, and at the end",
-            rank=rank,
             expected=f"{fewest + 1} all-reduces of 1 number",
-            measured=f"{len(calls)} calls: " + ", ".join(f"{op} {list(s)}" for op, s in calls[:4]),
+            measured=f"{len(calls)} calls: " + ", ".join(f"{op} {list(s)}" for op, s in calls[:4])
         )  # fmt: skip

@@ -246,14 +246,13 @@ def check_alone(run: Run) -> None:
     """E: and at no time more checkpoints than `keep`, or other ones than are due."""
     case = case_of(run)
     due = [step for step in range(1, STEPS + 1) if step % INTERVAL == 0]
-    for rank, found in enumerate(start(run, case, MESHES[0], "without a kill").outputs):
+    for found in run.each(start(run, case, MESHES[0], "without a kill").outputs):
         before = any(found["folders"][:-1])
         one = "one is kept: keep the newest `keep`" if before else "saved only at the end"
         run.equal(
             found["folders"][-1],
             due[-KEEP:],
             "the list of complete checkpoints at the end",
-            rank=rank,
             likely={
                 "all are kept: keep the newest `keep`": due,
                 "saved after every step": list(range(STEPS - KEEP + 1, STEPS + 1)),
@@ -272,13 +271,11 @@ def check_alone(run: Run) -> None:
                 fewest,
                 KEEP,
                 f"the number of checkpoints kept after step {step}",
-                rank=rank,
                 cause="each save removes old ones: keep=keep",
             )
             run.true(
                 set(names) <= set(due),
                 f"a checkpoint of step {max(names, default=0)}",
-                rank=rank,
                 cause=OTHERS,
             )
 

@@ -193,8 +193,7 @@ def check_others(run: Run) -> None:
             for name, right in after(seeds[index], peers[index]).items():
                 run.equal(result.outputs[index]["at_once"][name], right,
                           f"{name} of a living peer, after it has helped", rank=index)  # fmt: skip
-        for index, ledger in enumerate(result.ledgers):
+        for index, ledger in enumerate(run.each(result.ledgers)):
             calls = [event.op for event in ledger.events if event.parent < 0]
             if index not in (rank, source):
-                run.equal(calls, [], "the calls of a member that is neither the source nor heals",
-                          rank=index)  # fmt: skip
+                run.equal(calls, [], "the calls of a member that is neither the source nor heals")

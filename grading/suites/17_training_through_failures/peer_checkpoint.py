@@ -126,7 +126,7 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
             for own in shards
         ]  # fmt: skip
         result = run(drive, inputs, world=story.world)
-        for rank, output in enumerate(result.outputs):
+        for rank, output in enumerate(run.each(result.outputs)):
             for (gone, save), (step, shard) in zip(story.lost, output["found"], strict=True):
                 what = f"{story.name}, ranks {list(gone)} are lost"
                 likely = {
@@ -134,7 +134,7 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
                         10 * len(story.saves),
                     "the newest complete save was given up too early": 10 * save,
                 }  # fmt: skip
-                run.equal(step, 10 * save + 10, f"{what}: the step", rank=rank, likely=likely)
+                run.equal(step, 10 * save + 10, f"{what}: the step", likely=likely)
                 slips = {
                     "the save has the values that training wrote later: copy the tensor":
                         torch.full((SIZE,), -1.0),
@@ -149,7 +149,7 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
                 for number, other_shard in enumerate(shards[rank]):
                     if number != save:
                         slips[f"this is the shard of save {number + 1}"] = other_shard
-                run.equal(shard, shards[rank][save], f"{what}: the shard", rank=rank, likely=slips)
+                run.equal(shard, shards[rank][save], f"{what}: the shard", likely=slips)
 
 
 @check("any one node may fail", points=5, code="E")
@@ -182,21 +182,19 @@ def check_bytes(run: Run) -> None:
     result = run(drive_bytes, {"offset": 1, "shard": shard}, world=4)
     sent = SAVES * shard.nbytes
     run.bytes(result, sent, likely={"every rank received every shard": 3 * sent})
-    for rank, kept in enumerate(result.column("kept")):
+    for kept in run.each(result.column("kept")):
         run.at_most(
             kept,
             4.5 * shard.nbytes,
             "the bytes that are kept after five saves",
-            rank=rank,
             cause="two own shards and two copies are enough: what is older is given up",
         )
-    for rank, ledger in enumerate(result.ledgers):
+    for rank, ledger in enumerate(run.each(result.ledgers)):
         for event in ledger.events:
             if event.op == "send":
                 run.equal(
                     event.peer,
                     (rank + 1) % 4,
                     "the rank that a shard is sent to",
-                    rank=rank,
                     likely={"it is the one `offset` before, not after": (rank - 1) % 4},
                 )

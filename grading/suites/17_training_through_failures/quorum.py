@@ -172,7 +172,7 @@ SLIPS = {
 def compare(run: Run, cases: list[Case]) -> None:
     """Compares every answer with the rules."""
     back = run(drive, {"cases": [list(each) for each in cases]}, world=2)
-    for rank, output in enumerate(back.outputs):
+    for output in run.each(back.outputs):
         found = output["found"]
         for number, each in enumerate(cases):
             right = answer(each)
@@ -184,7 +184,6 @@ def compare(run: Run, cases: list[Case]) -> None:
                     found[place],
                     right,
                     f"the quorum of members {each.members} at {each.now:g}{order}",
-                    rank=rank,
                     likely={why: answer(each, slip) for why, slip in SLIPS.items()},
                 )
 
@@ -230,7 +229,7 @@ DEALS: list[tuple[list[int], list[tuple[int, int]], list[int], str]] = [
 def check_deal(run: Run) -> None:
     """E: batches that are kept, given back and dealt out."""
     given = [[todo, dict(held), present] for todo, held, present, _ in DEALS]
-    for rank, output in enumerate(run(drive_deal, {"cases": given}, world=2).outputs):
+    for output in run.each(run(drive_deal, {"cases": given}, world=2).outputs):
         for (todo, held, present, what), found in zip(DEALS, output["found"], strict=True):
             kept = {r: b for r, b in held if r in present}
             free = [b for r, b in held if r not in present]
@@ -246,10 +245,14 @@ def check_deal(run: Run) -> None:
                         now[r] = left.pop(0)
                 slips[why] = [left, sorted([a, b] for a, b in now.items()), True]
             right = slips.pop("")
-            run.true(found[2], f"{what}: an argument was changed", rank=rank)
+            run.true(found[2], f"{what}: an argument was changed")
             afresh = sorted([*todo, *(b for _, b in held)])
             dealt = [list(pair) for pair in zip(present, afresh, strict=False)]
             new = [afresh[len(present) :], dealt, True]
             slips["a present rank keeps its batch: it already has its gradient"] = new
-            run.equal(found, right, f"{what}: the batches left, and those that each rank holds",
-                      rank=rank, likely=slips)  # fmt: skip
+            run.equal(
+                found,
+                right,
+                f"{what}: the batches left, and those that each rank holds",
+                likely=slips,
+            )

@@ -67,7 +67,7 @@ def compare(run: Run, rooms: Any, junk: float | None = None) -> None:
         for r in range(size)
     ]
     result = run(drive, inputs, world=size)
-    for rank, output in enumerate(result.outputs):
+    for rank, output in enumerate(run.each(result.outputs)):
         for room, tensors, found in zip(rooms, values, output["found"], strict=True):
             here = [t for t, present in zip(tensors, room, strict=True) if present]
             total = torch.stack(here).sum(0) if here else torch.zeros(SHAPE).double()
@@ -85,13 +85,10 @@ def compare(run: Run, rooms: Any, junk: float | None = None) -> None:
             run.true(
                 junk is None or not isinstance(mean, torch.Tensor) or bool(mean.isfinite().all()),
                 f"{what} is not finite",
-                rank=rank,
                 cause="an absent rank's values must not matter: 0 · NaN is NaN",
             )
-            run.close(mean, total / max(len(here), 1), what, rank=rank, likely=likely)
-            run.equal(
-                found["count"], len(here), f"the number that is returned with {what}", rank=rank
-            )
+            run.close(mean, total / max(len(here), 1), what, likely=likely)
+            run.equal(found["count"], len(here), f"the number that is returned with {what}")
 
 
 @check("all, some, or one rank present", points=5, code="E")
@@ -126,9 +123,9 @@ def check_form(run: Run) -> None:
     for dtype in (torch.float32, torch.float64):
         tensors = [run.random(SHAPE, dtype) for _ in rooms]
         inputs = [{"present": p, "values": t} for p, t in zip(rooms, tensors, strict=True)]
-        for rank, output in enumerate(run(drive_strided, inputs, world=3).outputs):
+        for output in run.each(run(drive_strided, inputs, world=3).outputs):
             run.close(output["mean"], (tensors[0] + tensors[2]) / 2,
-                      f"the mean of transposed tensors in {dtype}", rank=rank)  # fmt: skip
+                      f"the mean of transposed tensors in {dtype}")  # fmt: skip
 
 
 @check("what is sent", points=2, code="B")
@@ -138,8 +135,8 @@ def check_bytes(run: Run) -> None:
     tensor, room = run.random((40, 30)), (1, 0, 1)
     inputs = [{"present": present, "values": tensor} for present in room]
     result = run(drive_strided, inputs, world=3)
-    for rank, ledger in enumerate(result.ledgers):
+    for ledger in run.each(result.ledgers):
         sent = sum(event.sent for event in ledger.events if event.parent < 0)
-        run.at_most(sent, 2 * 2 * (tensor.nbytes + 24) // 3, "bytes sent", rank=rank,
+        run.at_most(sent, 2 * 2 * (tensor.nbytes + 24) // 3, "bytes sent",
                     cause="one all-reduce of the tensor is enough")  # fmt: skip
-        run.true(sent > 0, "nothing was sent", rank=rank)
+        run.true(sent > 0, "nothing was sent")

@@ -95,12 +95,11 @@ def check_weights(run: Run) -> None:
     """E: equal to three workers that one process plays, in float64."""
     given, result = _trained(run)
     for inner, outer in WAYS:
-        for rank in range(WORLD):
-            begin = result.outputs[rank][f"{inner}, {outer}"]["begin"]
+        for output in run.each(result.outputs):
+            begin = output[f"{inner}, {outer}"]["begin"]
             run.true(
                 all(map(torch.equal, begin, given.starts[0])),
                 "the weights after construction are not those of index 0",
-                rank=rank,
                 cause="broadcast them",
             )
         right = workers.play(given, inner, outer).weights
@@ -110,12 +109,11 @@ def check_weights(run: Run) -> None:
             else workers.play(given, inner, outer, slip=slip).weights
             for why, slip in KNOWN.items()
         }
-        for rank in range(WORLD):
-            found = result.outputs[rank][f"{inner}, {outer}"]
+        for rank, output in enumerate(run.each(result.outputs)):
+            found = output[f"{inner}, {outer}"]
             run.true(
                 found["stayed"],
                 "the parameters have moved to other memory",
-                rank=rank,
                 cause="somebody may hold them: write into them",
             )
             likely = workers.likeliest(found["weights"], wrong, rank)
@@ -125,7 +123,6 @@ def check_weights(run: Run) -> None:
                     right[step][rank],
                     f"the weights after step {step + 1} of {inner} in {outer}, with a meeting "
                     f"every {EVERY} steps",
-                    rank=rank,
                     likely={why: steps[step] for why, steps in likely.items()},
                 )
 
@@ -136,14 +133,13 @@ def check_moments(run: Run) -> None:
     """E: first moments at the end, as they follow from the weights that there were."""
     given, result = _trained(run)
     for inner, outer in WAYS:
-        for rank in range(WORLD):
-            found = result.outputs[rank][f"{inner}, {outer}"]
+        for rank, output in enumerate(run.each(result.outputs)):
+            found = output[f"{inner}, {outer}"]
             before = [found["begin"], *found["weights"][:-1]]
             run.close(
                 found["moments"],
                 workers.moments_of(inner, before, given.targets[rank]),
                 f"the first moment of the inner {inner} after the last step",
-                rank=rank,
             )
 
 
@@ -153,10 +149,10 @@ def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     _, result = _trained(run)
     counts = [torch.Size(shape).numel() for shape in SHAPES]
-    for rank in range(WORLD):
+    for rank, found in enumerate(run.each(result.outputs)):
         fair = [sum(_sent(n, rank) for n in way) for way in (counts, [sum(counts)])]
         for inner, outer in WAYS:
-            places = result.outputs[rank][f"{inner}, {outer}"]["places"]
+            places = found[f"{inner}, {outer}"]["places"]
             for step in range(1, len(places)):
                 events = result.ledgers[rank].events[places[step - 1] : places[step]]
                 sent, meets = workers.sent_in(events), step % EVERY == 0
@@ -166,7 +162,6 @@ def check_bytes(run: Run) -> None:
                     sent,
                     fair[0] if meets else 0,
                     f"bytes sent in step {step}, with a meeting every {EVERY} steps",
-                    rank=rank,
                     likely={
                         "half as many: they were sent in float32": fair[0] // 2,
                         "they meet in every step": -1 if meets else fair[0],

@@ -76,28 +76,25 @@ def check_means(run: Run) -> None:
     for name, compressor in COMPRESSORS.items():
         right = compressed.feed(compressor, gradients).means
         wrong = {why: compressed.feed(compressor, gradients, s).means for why, s in KNOWN.items()}
-        for rank in range(WORLD):
-            found = result.outputs[rank][name]
+        for output in run.each(result.outputs):
+            found = output[name]
             likely = compressed.explaining(found["means"], wrong, STEPS)
             for step in range(STEPS):
                 run.close(
                     found["means"][step],
                     right[step],
                     f"the mean of step {step + 1} with {name}",
-                    rank=rank,
                     likely={why: means[step] for why, means in likely.items()},
                 )
                 run.true(
                     torch.equal(found["means"][step], result.outputs[0][name]["means"][step]),
                     f"the mean of step {step + 1} with {name} differs from that of index 0 in its "
                     "last bits",
-                    rank=rank,
                     cause="add up in the order of the group on every rank",
                 )
             run.true(
                 all(found["untouched"]),
                 "the gradient was changed",
-                rank=rank,
                 cause="put what is owed into a new tensor, also in the first step",
             )
 
@@ -110,8 +107,8 @@ def check_errors(run: Run) -> None:
     for name, compressor in COMPRESSORS.items():
         right = compressed.feed(compressor, gradients).errors
         wrong = {why: compressed.feed(compressor, gradients, s).errors for why, s in KNOWN.items()}
-        for rank in range(WORLD):
-            found = result.outputs[rank][name]["errors"]
+        for rank, output in enumerate(run.each(result.outputs)):
+            found = output[name]["errors"]
             each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
             likely = compressed.explaining(found, each, STEPS)
             for step in range(STEPS):
@@ -119,7 +116,6 @@ def check_errors(run: Run) -> None:
                     found[step],
                     right[step][rank],
                     f"the error after step {step + 1} with {name}",
-                    rank=rank,
                     likely={why: errors[step] for why, errors in likely.items()},
                 )
 

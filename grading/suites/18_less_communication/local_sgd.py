@@ -99,8 +99,8 @@ def check_weights(run: Run) -> None:
     for name in INNER:
         right = workers.play(given, name).weights
         wrong = {why: workers.play(given, name, slip=slip).weights for why, slip in KNOWN.items()}
-        for rank in range(WORLD):
-            found = result.outputs[rank][name]["weights"]
+        for rank, output in enumerate(run.each(result.outputs)):
+            found = output[name]["weights"]
             likely = workers.likeliest(found, wrong, rank)
             for step in range(len(right)):
                 run.close(
@@ -108,13 +108,11 @@ def check_weights(run: Run) -> None:
                     right[step][rank],
                     f"the weights after step {step + 1} of {name}, with a meeting every {EVERY} "
                     "steps",
-                    rank=rank,
                     likely={why: steps[step] for why, steps in likely.items()},
                 )
             run.true(
-                result.outputs[rank][name]["stayed"],
+                output[name]["stayed"],
                 "the parameters have moved to other memory",
-                rank=rank,
                 cause="others may refer to them: write into them",
             )
 
@@ -131,21 +129,19 @@ def check_state(run: Run) -> None:
     for name in INNER:
         right = workers.play(given, name).moments
         averaged = workers.play(given, name, slip="moments").moments
-        for rank in range(WORLD):
+        for rank, found in enumerate(run.each(result.outputs)):
             run.close(
-                result.outputs[rank][name]["moments"],
+                found[name]["moments"],
                 right[rank],
                 f"the first moment of {name} after the last step",
-                rank=rank,
                 likely={
                     "it was averaged: it must follow this rank's own gradients": averaged[rank]
                 },
             )
             run.close(
-                result.outputs[rank][name]["frozen"],
+                found[name]["frozen"],
                 frozen[0],
                 "a frozen parameter",
-                rank=rank,
                 likely={"it was not broadcast: replicas must begin equal": frozen[rank]},
             )
 
@@ -156,13 +152,13 @@ def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     _, _, result = _trained(run)
     counts = [torch.Size(shape).numel() for shape in SHAPES]
-    for rank in range(WORLD):
+    for rank, found in enumerate(run.each(result.outputs)):
         events = result.ledgers[rank].events
         ways = [counts, [sum(counts)], [counts[0], sum(counts[1:])]]  # each, all, by group
         fair = [sum(_sent(n, rank) for n in way) for way in ways]
         stray = sum(_sent(n, rank) for n in [*counts, 3])
         for name in INNER:
-            places = result.outputs[rank][name]["places"]
+            places = found[name]["places"]
             for step in range(1, len(places)):
                 sent = workers.sent_in(events[places[step - 1] : places[step]])
                 meets = step % EVERY == 0
@@ -172,7 +168,6 @@ def check_bytes(run: Run) -> None:
                     sent,
                     fair[0] if meets else 0,
                     f"bytes sent in step {step}, with a meeting every {EVERY} steps",
-                    rank=rank,
                     likely={
                         "half as many: they were sent in float32": fair[0] // 2,
                         "the frozen parameter is sent as well": stray,

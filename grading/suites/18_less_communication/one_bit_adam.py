@@ -137,8 +137,7 @@ def check_weights(run: Run) -> None:
     start, pulls, result = _trained(run)
     right = _played(start, pulls)
     wrong = {why: _played(start, pulls, slip) for why, slip in KNOWN.items()}
-    for rank in range(WORLD):
-        found = result.outputs[rank]
+    for found in run.each(result.outputs):
         whole = {
             why: steps
             for why, steps in wrong.items()
@@ -154,13 +153,11 @@ def check_weights(run: Run) -> None:
                 found["weights"][step],
                 right[step],
                 f"the weights after step {step + 1}, {kind}",
-                rank=rank,
                 likely={why: steps[step] for why, steps in (whole or wrong).items()},
             )
         run.true(
             found["untouched"],
             "the gradients were changed",
-            rank=rank,
             cause="average copies of the gradients",
         )
 
@@ -171,13 +168,13 @@ def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     start, _, result = _trained(run)
     message = (WORLD - 1) * sum(Sign().nbytes(w) for w in start)
-    for rank in range(WORLD):
+    for rank, found in enumerate(run.each(result.outputs)):
         counts = [w.numel() for w in start]
         fair = [
             sum(wire_bytes("all_reduce", 8 * n, WORLD, rank, 8)[0] for n in some)
             for some in (counts, [sum(counts)])
         ]
-        places = result.outputs[rank]["places"]
+        places = found["places"]
         for step in range(1, STEPS + 1):
             events = result.ledgers[rank].events[places[step - 1] : places[step]]
             sent = sum(event.sent for event in events if event.parent < 0)
@@ -187,12 +184,11 @@ def check_bytes(run: Run) -> None:
                 sent,
                 fair[0] if step <= WARMUP else message,
                 f"bytes sent in step {step}; the warm-up has {WARMUP}",
-                rank=rank,
                 likely={
                     "gradients are averaged as well: after the warm-up only messages may be sent":
                         message + fair[0],
                     "whole tensors are sent after the warm-up": fair[0],
                     "messages are sent in the warm-up": message,
                     "nothing is sent": 0,
-                },
+                }
             )  # fmt: skip

@@ -80,24 +80,17 @@ def check_means(run: Run) -> None:
     matrices, q, result = _thin(run)
     right = compressed.power(matrices, q).means
     wrong = {why: compressed.power(matrices, q, slip).means for why, slip in KNOWN.items()}
-    for rank in range(WORLD):
-        found = result.outputs[rank]
+    for found in run.each(result.outputs):
         likely = compressed.explaining(found["means"], wrong, STEPS)
         for step in range(STEPS):
             run.close(
                 found["means"][step],
                 right[step],
                 f"the mean of step {step + 1}",
-                rank=rank,
                 likely={why: means[step] for why, means in likely.items()},
                 terms=64,
             )
-        run.true(
-            found["untouched"],
-            "the gradient was changed",
-            rank=rank,
-            cause="put M into a new tensor",
-        )
+        run.true(found["untouched"], "the gradient was changed", cause="put M into a new tensor")
 
 
 @check("the error is what this rank did not send", points=4, code="E")
@@ -109,8 +102,8 @@ def check_errors(run: Run) -> None:
     matrices, q, result = _thin(run)
     right = compressed.power(matrices, q).errors
     wrong = {why: compressed.power(matrices, q, slip).errors for why, slip in OF_ERRORS.items()}
-    for rank in range(WORLD):
-        found = result.outputs[rank]["errors"]
+    for rank, output in enumerate(run.each(result.outputs)):
+        found = output["errors"]
         each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
         likely = compressed.explaining(found, each, STEPS)
         for step in range(STEPS):
@@ -118,7 +111,6 @@ def check_errors(run: Run) -> None:
                 found[step],
                 right[step][rank],
                 f"the error after step {step + 1}",
-                rank=rank,
                 likely={why: errors[step] for why, errors in likely.items()},
                 terms=64,
             )

@@ -109,15 +109,14 @@ def check_weights(run: Run) -> None:
 
         right = played("")
         wrong = {why: played(slip) for why, slip in KNOWN.items()}
-        for rank in range(WORLD):
-            found = result.outputs[rank]["ways"][way]["weights"]
+        for rank, output in enumerate(run.each(result.outputs)):
+            found = output["ways"][way]["weights"]
             likely = workers.likeliest(found, wrong, rank)
             for step in range(len(right)):
                 run.close(
                     found[step],
                     right[step][rank],
                     f"the weights after step {step + 1}, with a delay of {delay} and keep = {keep}",
-                    rank=rank,
                     likely={why: steps[step] for why, steps in likely.items()},
                 )
 
@@ -127,9 +126,9 @@ def check_weights(run: Run) -> None:
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     _, result = _trained(run)
-    for rank in range(WORLD):
+    for rank, found in enumerate(run.each(result.outputs)):
         for way, (delay, _) in enumerate(WAYS):
-            places = result.outputs[rank]["ways"][way]["places"]
+            places = found["ways"][way]["places"]
             for step in range(1, len(places)):
                 events = result.ledgers[rank].events[places[step - 1] : places[step]]
                 begins = [
@@ -146,7 +145,6 @@ def check_bytes(run: Run) -> None:
                     sent,
                     fair[0],
                     f"bytes sent in step {step}, with a delay of {delay}",
-                    rank=rank,
                     likely={
                         "all fragments meet at once": sum(_sent(n, rank) for n in every),
                         "nothing is sent, although a fragment is due": 0 if counts else -1,
@@ -160,9 +158,9 @@ def check_bytes(run: Run) -> None:
 def check_order(run: Run) -> None:
     """O: from the ledger: a call is open after exactly those steps that a meeting outlasts."""
     _, result = _trained(run)
-    for rank in range(WORLD):
+    for output in run.each(result.outputs):
         for way, (delay, _) in enumerate(WAYS):
-            for step, found in enumerate(result.outputs[rank]["ways"][way]["open"], 1):
+            for step, found in enumerate(output["ways"][way]["open"], 1):
                 begins = [
                     begin
                     for begin in range(max(1, step - delay + 1), step + 1)
@@ -173,7 +171,6 @@ def check_order(run: Run) -> None:
                     found > 0,
                     bool(begins),
                     f"whether a call is under way after step {step}, with a delay of {delay}",
-                    rank=rank,
                     likely={
                         "it waits too early: training must go on during the all-reduce": False,
                         "the meeting began too early, or the wait comes too late": True,

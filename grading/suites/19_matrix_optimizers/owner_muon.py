@@ -121,8 +121,8 @@ def _ran(run: Run, case: Case, steps: int = 5, lay: Lay = torch.Tensor.flatten) 
 def _compare(run: Run, case: Case, steps: int = 5, lay: Lay = torch.Tensor.flatten) -> Any:
     """Pieces of the results, on every rank."""
     result = _ran(run, case, steps, lay)
-    for rank, found in enumerate(result.outputs):
-        run.equal(len(found["made"]), len(case.matrices), "the number of results", rank=rank)
+    for rank, found in enumerate(run.each(result.outputs)):
+        run.equal(len(found["made"]), len(case.matrices), "the number of results")
         for n, (matrix, ranges) in enumerate(zip(case.matrices, case.ranges, strict=True)):
             bounds, whole = ranges[rank], newton_schulz(matrix, steps)
             mine, row = piece(matrix, bounds), piece(matrix, bounds).view(1, -1)
@@ -132,7 +132,6 @@ def _compare(run: Run, case: Case, steps: int = 5, lay: Lay = torch.Tensor.flatt
                 found["made"][n],
                 lay(piece(whole, bounds)),
                 f"this rank's piece of matrix {n}",
-                rank=rank,
                 terms=100,
                 likely={
                     "Newton-Schulz ran on this piece alone: the update of a piece is not the "
@@ -141,7 +140,7 @@ def _compare(run: Run, case: Case, steps: int = 5, lay: Lay = torch.Tensor.flatt
                     "the pieces were put together in the wrong order":
                         lay(piece(newton_schulz(mixed, steps), bounds)),
                     "these are other elements of the matrix": lay(whole.flatten()[: len(mine)]),
-                },
+                }
             )  # fmt: skip
     return result
 
@@ -177,11 +176,10 @@ def check_alone(run: Run) -> None:
 def check_idle(run: Run) -> None:
     """H: two matrices on 4 ranks; a matrix of which a rank has nothing; what is given stays."""
     result = _compare(run, cut_in_a_row(_matrices(run, 2), 4), lay=in_two_rows)
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         run.true(
             found["kept"],
             "a direction that was given has changed",
-            rank=rank,
             cause="results are tensors of their own",
         )
 
@@ -242,13 +240,12 @@ def check_bytes(run: Run) -> None:
         wanted,
         likely={"every matrix was sent to every rank: only its owner needs it": everywhere},
     )
-    for rank, ledger in enumerate(result.ledgers):
+    for ledger in run.each(result.ledgers):
         calls = [event.op for event in ledger.calls()]
         run.equal(
             calls,
             ["all_to_all", "all_to_all"],
             "the list of collectives",
-            rank=rank,
             likely={"one exchange for each matrix": ["all_to_all"] * 2 * len(case.matrices)},
         )
 
@@ -260,12 +257,11 @@ def check_operations(run: Run) -> None:
     case = cut_each(_matrices(run), 3)
     result = _ran(run, case)
     shapes: list[Shape] = [(m.shape[0], m.shape[1]) for m in case.matrices]
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         limit = loads(shapes, found["owners"], 3)[rank]
         run.at_most(
             found["operations"],
             limit,
             "the operations of this rank",
-            rank=rank,
             cause="it also computes updates of other owners",
         )

@@ -118,17 +118,16 @@ def _compare(run: Run, shape: tuple[int, int], block: int, world: int, steps: in
     wanted = one_process(gradients, block)
     wrong = {why: one_process(gradients, block, how) for why, how in SLIPS.items()}
     wrong["L and R do not begin as ε·1"] = one_process(gradients, block, first=1e-12)
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         for step, update in enumerate(wanted):
             run.close(
                 found["made"][step],
                 update,
                 f"the update of step {step + 1} of a matrix of {shape} in blocks of {block}",
-                rank=rank,
                 likely={why: other[step] for why, other in wrong.items()},
                 terms=10_000,
             )
-        run.true(found["kept"], "a gradient that was given has changed", rank=rank)
+        run.true(found["kept"], "a gradient that was given has changed")
     return result
 
 
@@ -168,7 +167,7 @@ def check_state(run: Run) -> None:
     """M: elements that each rank keeps between steps."""
     shape = (9, 14)
     result = _compare(run, shape, 4, 3)
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         own = blocks_of(*shape, 4)[rank::3]
         sides = [(r.stop - r.start, c.stop - c.start) for r, c in own]
         limit = sum(r * r + c * c for r, c in sides)
@@ -176,7 +175,6 @@ def check_state(run: Run) -> None:
             found["state"],
             limit,
             "the number of elements kept between steps",
-            rank=rank,
             cause="a rank keeps more than L and R of its own blocks",
         )
 
@@ -190,16 +188,15 @@ def check_bytes(run: Run) -> None:
     run.forbid_bypass(result)
     counts = [(r.stop - r.start) * (c.stop - c.start) for r, c in blocks_of(*shape, 4)]
     most = max(sum(counts[index::3]) for index in range(3))
-    for rank, ledger in enumerate(result.ledgers):
+    for ledger in run.each(result.ledgers):
         calls = len(ledger.calls())
         run.equal(
-            calls, 3, "the number of collectives in three steps", rank=rank,
-            likely={"one collective for each block": 3 * len(counts)},
+            calls, 3, "the number of collectives in three steps",
+            likely={"one collective for each block": 3 * len(counts)}
         )  # fmt: skip
         run.at_most(
             ledger.sent(),
             3 * 2 * 8 * most,
             "bytes sent in three steps",
-            rank=rank,
             cause="an all-reduce of whole matrices sends zeros as well: gather the updates",
         )

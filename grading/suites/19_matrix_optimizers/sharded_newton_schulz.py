@@ -75,12 +75,11 @@ def _compare(
     own = torch.cat([p / p.norm().clamp(min=1e-7) for p in parts], dim)
     uneven = halves(own, one, dim, steps, 1).split(sizes, dim)
     raw = halves(whole, one, dim, steps, 1).split(sizes, dim)
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         run.close(
             found["made"],
             wanted[rank],
             f"the part of a matrix of shape {tuple(whole.shape)}, cut along dim {dim},",
-            rank=rank,
             terms=terms,
             likely={
                 "Newton-Schulz ran on this part alone: its Gram matrix is only one term of the "
@@ -94,7 +93,7 @@ def _compare(
                 "the norms were summed: sum their squares": summed[rank],
                 "1e-7 is the least norm, not the least square of it": squared[rank],
                 "1e-7 was added to the norm: it is the least that the norm can be": longer[rank],
-            } if world > 1 else {},
+            } if world > 1 else {}
         )  # fmt: skip
     return result
 
@@ -125,11 +124,10 @@ def check_shapes(run: Run) -> None:
     _compare(run, whole.T.contiguous(), [5, 0, 7], 0)
     _compare(run, whole, [12], 1, steps=1)
     for result in run.results:
-        for rank, found in enumerate(result.outputs):
+        for found in run.each(result.outputs):
             run.true(
                 found["kept"],
                 "the part that was given has changed",
-                rank=rank,
                 cause="what is computed are new tensors",
             )
 
@@ -154,15 +152,14 @@ def check_bytes(run: Run) -> None:
     for dim, matrix in ((1, whole), (0, whole.T.contiguous())):
         result = _compare(run, matrix, [5, 5, 5], dim)
         run.forbid_bypass(result)
-        for rank, ledger in enumerate(result.ledgers):
+        for ledger in run.each(result.ledgers):
             calls = [(event.op, event.payload) for event in ledger.calls()]
             run.equal(
                 sorted(calls),
                 [("all_reduce", 8), *[("all_reduce", 8 * 16)] * 5],
                 "the list of collectives, with their bytes,",
-                rank=rank,
                 likely={
                     "this is the Gram matrix of the side that is cut: use the other one":
                         [("all_reduce", 8), *[("all_reduce", 8 * 225)] * 5],
-                },
+                }
             )  # fmt: skip
