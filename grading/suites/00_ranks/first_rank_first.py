@@ -204,15 +204,12 @@ def check_value(run: Run) -> None:
     """E: three ranks, and one alone."""
     for world in (3, 1):
         for rank, values in enumerate(run.each(_whole(run, world).column("values"))):
-            run.equal(
-                values,
-                [_value("tokens", rank), None],
-                "what two calls returned",
-                likely={
-                    "nothing is returned on this rank": [None, None],
-                    "this is the first rank's value": [_value("tokens", 0), None],
-                },
-            )
+            likely = {
+                "nothing is returned on this rank": [None, None],
+                "this is the first rank's value": [_value("tokens", 0), None],
+            }
+            what = "what two calls returned"
+            run.equal(values, [_value("tokens", rank), None], what, likely=likely)
 
 
 @check("a group without rank 0: the rank with index 0 goes first", points=2, code="O")
@@ -234,10 +231,6 @@ def check_failing(run: Run) -> None:
     """H: the first rank raises OSError."""
     cause = "`prepare` raised on rank 0, which then never reached the barrier: use try/finally."
     result = _explained(run, cause, drive_failing, world=3)
-    run.equal(
-        result.outputs[0]["raised"],
-        f"OSError: {FULL}",
-        "the exception of the first rank",
-        rank=0,
-        likely={"it was swallowed": ""},
-    )
+    likely = {"it was swallowed": ""}
+    what = "the exception of the first rank"
+    run.equal(result.outputs[0]["raised"], f"OSError: {FULL}", what, rank=0, likely=likely)

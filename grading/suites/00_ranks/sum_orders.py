@@ -185,15 +185,12 @@ def check_float64(run: Run) -> None:
             "there is no sum 'float64'",
             measured=repr(answer)[:100],
         )
-        run.close(
-            answer["float64"],
-            row.double().sum(),
-            f"'float64' of {len(row)} numbers",
-            likely={
-                "added first and made float64 afterwards": row.sum().double(),
-                "added forwards and made float64 afterwards": left_to_right(row).double(),
-            },
-        )
+        likely = {
+            "added first and made float64 afterwards": row.sum().double(),
+            "added forwards and made float64 afterwards": left_to_right(row).double(),
+        }
+        what = f"'float64' of {len(row)} numbers"
+        run.close(answer["float64"], row.double().sum(), what, likely=likely)
 
 
 # --- the tolerance -------------------------------------------------------------------------------

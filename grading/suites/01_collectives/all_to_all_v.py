@@ -97,17 +97,11 @@ def _compare(run: Run, *tables: Table) -> None:
     for rank, output in enumerate(run.each(_send(run, *tables).outputs)):
         for case, table in enumerate(tables):
             for source in ranks:
-                run.close(
-                    output["outputs"][case][source],
-                    table[source][rank],
-                    f"outputs[{source}] ({len(ranks)} ranks)",
-                    likely=likely(table, source, rank),
-                )
-                run.close(
-                    output["inputs"][case][source],
-                    table[rank][source],
-                    f"inputs[{source}], after the call,",
-                )
+                known = likely(table, source, rank)
+                what = f"outputs[{source}] ({len(ranks)} ranks)"
+                run.close(output["outputs"][case][source], table[source][rank], what, likely=known)
+                what = f"inputs[{source}], after the call,"
+                run.close(output["inputs"][case][source], table[rank][source], what)
 
 
 def _table(run: Run, sizes: list[list[int]]) -> Table:
@@ -160,12 +154,8 @@ def check_forms(run: Run) -> None:
         expected = torch.stack([wide[source][:, rank] for source in range(world)], 1)
         untouched = torch.full_like(expected, BEFORE)
         untouched[:, rank] = expected[:, rank]
-        run.close(
-            output["outputs"],
-            expected,
-            "the matrix whose columns are outputs",
-            likely={"a non-contiguous output was copied and the copy filled": untouched},
-        )
+        known = {"a non-contiguous output was copied and the copy filled": untouched}
+        run.close(output["outputs"], expected, "the matrix whose columns are outputs", likely=known)
 
 
 @check("each byte is sent once, straight to its receiver", points=2, code="B")
@@ -177,20 +167,17 @@ def check_bytes(run: Run) -> None:
         result = _send(run, _table(run, sizes))
         right = [8 * (sum(row) - row[i]) for i, row in enumerate(sizes)]
         passed_on = 8 * sum(sum(row[1:]) - row[i] for i, row in enumerate(sizes) if i > 0)
-        run.bytes(
-            result,
-            right,
-            likely={
-                "every rank gets everything: send each piece only to its receiver": [
-                    (world - 1) * 8 * sum(row) for row in sizes
-                ],
-                "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
-                    right[0] + passed_on,
-                    *right[1:],
-                ],
-                "half as many: it was sent as float32": [sent // 2 for sent in right],
-            },
-        )
+        known = {
+            "every rank gets everything: send each piece only to its receiver": [
+                (world - 1) * 8 * sum(row) for row in sizes
+            ],
+            "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
+                right[0] + passed_on,
+                *right[1:],
+            ],
+            "half as many: it was sent as float32": [sent // 2 for sent in right],
+        }
+        run.bytes(result, right, likely=known)
 
 
 @check("no message for an empty piece, and one for each other piece", points=2, code="B")
@@ -203,12 +190,8 @@ def check_count(run: Run) -> None:
     for rank, ledger in enumerate(run.each(result.ledgers)):
         sent = sum(event.op == "send" for event in ledger.events)
         expected = sum(size > 0 for j, size in enumerate(sizes[rank]) if j != rank)
-        run.equal(
-            sent,
-            expected,
-            f"the number of messages sent, for pieces of {sizes[rank]},",
-            likely={"empty pieces were sent as well": len(sizes) - 1},
-        )
+        what = f"the number of messages sent, for pieces of {sizes[rank]},"
+        run.equal(sent, expected, what, likely={"empty pieces were sent as well": len(sizes) - 1})
 
 
 @check("built from messages alone", points=1, code="X")

@@ -132,13 +132,9 @@ def check_in_place(run: Run) -> None:
     for rank, found in enumerate(run.each(result.outputs)):
         expected = wide[rank].clone()
         expected[:, 1:] = torch.stack(wide).sum(0)[:, 1:]
-        run.close(
-            found["whole"],
-            expected,
-            "the memory under a transposed view",
-            terms=world,
-            likely={"a non-contiguous tensor was copied and the copy summed": wide[rank]},
-        )
+        known = {"a non-contiguous tensor was copied and the copy summed": wide[rank]}
+        what = "the memory under a transposed view"
+        run.close(found["whole"], expected, what, terms=world, likely=known)
 
 
 @check("2(N-1)/N·S bytes on 4 ranks; at most S more if ranks are left over", points=2, code="B")
@@ -147,18 +143,15 @@ def check_bytes(run: Run) -> None:
     """B: exact for a power of two; a limit where ranks are left over."""
     size, world = DIVISIBLE * 8, 4
     right = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
-    run.bytes(
-        _one(run, world),
-        right,
-        likely={
-            "whole tensors are exchanged: send only halves": 2 * size,
-            "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
-                (world - 1) * size
-            ]
-            + [size] * (world - 1),
-            "half as many: it was sent as float32": [sent // 2 for sent in right],
-        },
-    )
+    known: dict[str, Any] = {
+        "whole tensors are exchanged: send only halves": 2 * size,
+        "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
+            (world - 1) * size
+        ]
+        + [size] * (world - 1),
+        "half as many: it was sent as float32": [sent // 2 for sent in right],
+    }
+    run.bytes(_one(run, world), right, likely=known)
     for world, power in ((3, 2), (6, 4)):
         limit = wire_bytes("all_reduce", size, power, 0, 8)[0] + size
         result = _one(run, world)
@@ -175,19 +168,12 @@ def check_rounds(run: Run) -> None:
         limit = 2 * (world - 1).bit_length()
         result = _one(run, world)
         for output in run.each(result.outputs):
-            run.close(
-                output["values"][0],
-                torch.full((DIVISIBLE,), float(world)).double(),
-                f"the sum of ones ({world} ranks)",
-            )
+            what = f"the sum of ones ({world} ranks)"
+            run.close(output["values"][0], torch.full((DIVISIBLE,), float(world)).double(), what)
         count = rounds(result.ledgers)
         ring = "this is the ring: it sends the same bytes, in 2(N-1) rounds"
-        run.at_most(
-            count,
-            limit,
-            f"the number of rounds ({world} ranks)",
-            cause=ring if count == 2 * (world - 1) else "",
-        )
+        cause = ring if count == 2 * (world - 1) else ""
+        run.at_most(count, limit, f"the number of rounds ({world} ranks)", cause=cause)
 
 
 @check("built from messages alone", points=1, code="X")

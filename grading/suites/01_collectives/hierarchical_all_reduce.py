@@ -149,13 +149,9 @@ def check_in_place(run: Run) -> None:
     for rank, found in enumerate(run.each(result.outputs)):
         expected = wide[rank].clone()
         expected[:, 1:] = torch.stack(wide).sum(0)[:, 1:]
-        run.close(
-            found["whole"],
-            expected,
-            "the memory under a transposed view",
-            terms=world,
-            likely={"a non-contiguous tensor was copied and the copy summed": wide[rank]},
-        )
+        known = {"a non-contiguous tensor was copied and the copy summed": wide[rank]}
+        what = "the memory under a transposed view"
+        run.close(found["whole"], expected, what, terms=world, likely=known)
 
 
 @check("2(n-1)/n·S/g bytes to other nodes, from every rank", points=3, code="B")
@@ -195,17 +191,12 @@ def check_inside(run: Run) -> None:
     for nodes, per_node in ((2, 2), (3, 2)):
         result = _one(run, nodes, per_node)
         right = 2 * (per_node - 1) * size // per_node
-        run.bytes(
-            result,
-            right,
-            what="bytes sent inside the node",
-            axis="node",
-            likely={
-                "one pass too many: each rank needs only its part until it is summed over all "
-                "nodes": right * 3 // 2,
-                "twice as many: one reduce-scatter and one all-gather are enough": 2 * right,
-            },
-        )
+        known = {
+            "one pass too many: each rank needs only its part until it is summed over all "
+            "nodes": right * 3 // 2,
+            "twice as many: one reduce-scatter and one all-gather are enough": 2 * right,
+        }
+        run.bytes(result, right, what="bytes sent inside the node", axis="node", likely=known)
 
 
 @check("built from messages alone", points=1, code="X")

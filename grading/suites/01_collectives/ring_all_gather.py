@@ -78,12 +78,9 @@ def _compare(run: Run, chunks: list[list[torch.Tensor]]) -> Any:
         for place, case in enumerate(chunks):
             what = f"the row gathered from chunks of {', '.join(map(str, sizes[place]))} elements"
             run.close(output["rows"][place], torch.cat(case), what, likely=likely(case, rank))
-            run.close(
-                output["chunks"][place],
-                case[rank],
-                "the chunk, after the call,",
-                likely={"the chunk was used as a buffer; it must not be changed": case[rank - 1]},
-            )
+            known = {"the chunk was used as a buffer; it must not be changed": case[rank - 1]}
+            name = "the chunk, after the call,"
+            run.close(output["chunks"][place], case[rank], name, likely=known)
     return result
 
 
@@ -128,11 +125,8 @@ def check_dtypes(run: Run) -> None:
     inputs = [{"wide": row, "sizes": sizes} for row in wide]
     result = run(drive_strided, inputs, world=world)
     for output in run.each(result.outputs):
-        run.close(
-            output["row"],
-            torch.cat([row[::2] for row in wide]),
-            "the row gathered from every second element",
-        )
+        what = "the row gathered from every second element"
+        run.close(output["row"], torch.cat([row[::2] for row in wide]), what)
 
 
 @check("each rank sends every chunk but one", points=2, code="B")
@@ -147,23 +141,20 @@ def check_bytes(run: Run) -> None:
         backward = [whole - own[rank - 1] for rank in range(world)]
         if result.timeline.sent() == backward:
             right = backward
-        run.bytes(
-            result,
-            right,
-            likely={
-                "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
-                    (world - 1) * whole,
-                    *own[1:],
-                ],
-                "every rank sends its own chunk directly to all others: pass on what arrives": [
-                    (world - 1) * size for size in own
-                ],
-                "one message too many: N-1 steps are enough": whole,
-                "the whole result goes round the ring: send one chunk of it per step": (world - 1)
-                * whole,
-                "half as many: it was sent as float32": [sent // 2 for sent in right],
-            },
-        )
+        known: dict[str, Any] = {
+            "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
+                (world - 1) * whole,
+                *own[1:],
+            ],
+            "every rank sends its own chunk directly to all others: pass on what arrives": [
+                (world - 1) * size for size in own
+            ],
+            "one message too many: N-1 steps are enough": whole,
+            "the whole result goes round the ring: send one chunk of it per step": (world - 1)
+            * whole,
+            "half as many: it was sent as float32": [sent // 2 for sent in right],
+        }
+        run.bytes(result, right, likely=known)
 
 
 @check("N-1 steps round the ring, all ranks at once", points=2, code="S")

@@ -110,13 +110,8 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], ops: list[
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             what = f"the tensor ({size}, op={op!r}, {world} ranks)"
-            run.close(
-                found["values"][place],
-                reduced(rows, op),
-                what,
-                likely=likely(rows, rank, op),
-                terms=world,
-            )
+            known = likely(rows, rank, op)
+            run.close(found["values"][place], reduced(rows, op), what, likely=known, terms=world)
     return result
 
 
@@ -166,13 +161,8 @@ def check_in_place(run: Run) -> None:
         expected = wide[rank].clone()
         expected[:, 1:] = reduced(wide, "avg")[:, 1:]
         copied = {"a non-contiguous tensor was copied and the copy reduced": wide[rank]}
-        run.close(
-            found["whole"],
-            expected,
-            "the memory under a transposed view",
-            terms=world,
-            likely=copied,
-        )
+        what = "the memory under a transposed view"
+        run.close(found["whole"], expected, what, terms=world, likely=copied)
 
 
 @check("2(N-1)/N·S bytes sent by each rank", points=2, code="B")
@@ -185,17 +175,14 @@ def check_bytes(run: Run) -> None:
         size = DIVISIBLE * 8
         right = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
         hub = [(world - 1) * size] + [size] * (world - 1)
-        run.bytes(
-            result,
-            right,
-            likely={
-                "the whole tensor goes round the ring: send one chunk of it per step": (world - 1)
-                * size,
-                "one message too many in one of the two passes": size * (2 * world - 1) // world,
-                "everything goes through rank 0, a hot spot: its load grows with the ranks": hub,
-                "half as many: it was sent as float32": [sent // 2 for sent in right],
-            },
-        )
+        known: dict[str, Any] = {
+            "the whole tensor goes round the ring: send one chunk of it per step": (world - 1)
+            * size,
+            "one message too many in one of the two passes": size * (2 * world - 1) // world,
+            "everything goes through rank 0, a hot spot: its load grows with the ranks": hub,
+            "half as many: it was sent as float32": [sent // 2 for sent in right],
+        }
+        run.bytes(result, right, likely=known)
 
 
 @check("built from messages alone", points=1, code="X")

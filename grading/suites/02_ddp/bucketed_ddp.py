@@ -192,9 +192,8 @@ class Training:
                 "must become the gradient on this rank as well",
             )
             others = {why: values[key] for why, values in likely.items()}
-            self.run.close(
-                found[key], wanted, f"{what} of {key}", rank=rank, likely=others, terms=99
-            )
+            name = f"{what} of {key}"
+            self.run.close(found[key], wanted, name, rank=rank, likely=others, terms=99)
         for key in set(found) - set(known["right"]):
             self.run.true(
                 found[key] is None or not found[key].any(),

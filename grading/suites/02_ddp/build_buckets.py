@@ -140,18 +140,11 @@ def _compare(run: Run, cases: list[dict[str, Any]]) -> None:
 def _check_known(run: Run, case: dict[str, Any], buckets: list[list[int]], what: str) -> None:
     """Only parameters that were given, all that are trained, and one dtype in each bucket."""
     flat = [number for bucket in buckets for number in bucket]
-    run.true(
-        -1 not in flat,
-        f"{what} hold something else than the parameters",
-        cause="put the parameters themselves into the lists, not copies or names",
-    )
+    cause = "put the parameters themselves into the lists, not copies or names"
+    run.true(-1 not in flat, f"{what} hold something else than the parameters", cause=cause)
     lost = {n for n in case["order"] if case["spec"][n][2]} - set(flat)
-    run.true(
-        not lost,
-        f"{what} lack parameters {sorted(lost)}",
-        measured=str(buckets),
-        cause="a bucket that was still open at the end was lost, or its parameter was",
-    )
+    cause = "a bucket that was still open at the end was lost, or its parameter was"
+    run.true(not lost, f"{what} lack parameters {sorted(lost)}", measured=str(buckets), cause=cause)
     for bucket in buckets:
         kinds = sorted({str(case["spec"][number][1])[6:] for number in bucket})
         run.true(

@@ -165,16 +165,12 @@ def _compare_start(
         hidden = name not in first.state_dict()
         which = " (no state dict has it, module.buffers() does)" if hidden else ""
         mean = torch.stack([each[name].double() for each in everyone]).mean(0)
-        run.close(
-            start.get(name),
-            replicas.state(first)[name],
-            f"{name} after construction",
-            rank=rank,
-            likely={
-                f"it was not broadcast{which}: this is what the rank began with": own[name],
-                "this is the mean of all replicas; take those of index 0": mean,
-            },
-        )
+        likely = {
+            f"it was not broadcast{which}: this is what the rank began with": own[name],
+            "this is the mean of all replicas; take those of index 0": mean,
+        }
+        what = f"{name} after construction"
+        run.close(start.get(name), replicas.state(first)[name], what, rank=rank, likely=likely)
 
 
 @check("gradients are means over the group, before the step", points=3, code="E")
@@ -250,22 +246,15 @@ def check_unused(run: Run) -> None:
             users = sum(number in used for used in USED)
             gradient = found["gradients"][number]
             what = f"the gradient of a layer that {users} of {world} ranks use"
-            run.true(
-                gradient is not None,
-                f"{what} is None",
-                cause="zeros take part in the mean, which then becomes the gradient",
-            )
-            run.close(
-                gradient,
-                total / world,
-                what,
-                likely={
-                    "divided by the number of ranks that use it, not by the group's size": total
-                    / max(users, 1),
-                    "this is the sum: divide by the group's size": total,
-                    "this is the rank's own gradient: the layer was left out": own[rank][number],
-                },
-            )
+            cause = "zeros take part in the mean, which then becomes the gradient"
+            run.true(gradient is not None, f"{what} is None", cause=cause)
+            likely = {
+                "divided by the number of ranks that use it, not by the group's size": total
+                / max(users, 1),
+                "this is the sum: divide by the group's size": total,
+                "this is the rank's own gradient: the layer was left out": own[rank][number],
+            }
+            run.close(gradient, total / world, what, likely=likely)
 
 
 @check(
@@ -314,9 +303,6 @@ def check_bytes(run: Run) -> None:
             },
         )
         size = sum(wire_bytes("all_reduce", n * 8, world, rank, 8)[0] for n in counts)
-        run.equal(
-            sum(event.sent for event in calls),
-            size,
-            "bytes sent in synchronize()",
-            likely={"half as many: float32 on the wire": size // 2},
-        )
+        likely = {"half as many: float32 on the wire": size // 2}
+        what = "bytes sent in synchronize()"
+        run.equal(sum(event.sent for event in calls), size, what, likely=likely)

@@ -137,12 +137,8 @@ def check_launch(run: Run) -> None:
     for rank in range(2):
         order = Order(training, rank)
         begins = sorted(call.begin for call in order.calls)
-        run.true(
-            bool(begins),
-            "no all-reduce was launched",
-            rank=rank,
-            cause="register the hook on the parameters",
-        )
+        cause = "register the hook on the parameters"
+        run.true(bool(begins), "no all-reduce was launched", rank=rank, cause=cause)
         hidden = sum(begin <= order.times[-1] for begin in begins)
         run.true(
             hidden > 0,
@@ -303,10 +299,6 @@ def check_bytes(run: Run) -> None:
             },
         )
         size = sum(wire_bytes("all_reduce", n * 8, world, rank, 8)[0] for n in counts)
-        run.equal(
-            sum(call.sent for call in calls),
-            size,
-            "bytes sent in one step",
-            rank=rank,
-            likely={"half as many: float32 on the wire": size // 2},
-        )
+        likely = {"half as many: float32 on the wire": size // 2}
+        what = "bytes sent in one step"
+        run.equal(sum(call.sent for call in calls), size, what, rank=rank, likely=likely)

@@ -100,29 +100,23 @@ class Rates:
             f"rate of step {step} with {warmup} steps of warm-up"
         )
         answer = self._rates[rule, self.base, self.tuned, local, world, step, warmup]
-        self.run.close(
-            answer,
-            rate(powers[rule], way),
-            what,
-            likely={
-                "this is the scaled rate: there is no warm-up": rate(powers[rule], 1.0),
-                "scaled by the number of ranks: what counts is the global batch": rate(
-                    world if rule == "linear" else math.sqrt(world), way
-                ),
-                f"this is the rule {other!r}": rate(powers[other], way),
-                "one step too early: step 0 has base_lr": rate(powers[rule], after),
-                "warmed up from 0: it must begin with base_lr": self.base
-                * powers[rule]
-                * min(1.0, way),
-                "warmed up from 0, and one step too early": self.base
-                * powers[rule]
-                * min(1.0, after),
-                "only a rank's own examples are counted: the batch is over all ranks": rate(
-                    powers[rule] / (world if rule == "linear" else math.sqrt(world)), way
-                ),
-                "not scaled at all": self.base,
-            },
-        )
+        likely = {
+            "this is the scaled rate: there is no warm-up": rate(powers[rule], 1.0),
+            "scaled by the number of ranks: what counts is the global batch": rate(
+                world if rule == "linear" else math.sqrt(world), way
+            ),
+            f"this is the rule {other!r}": rate(powers[other], way),
+            "one step too early: step 0 has base_lr": rate(powers[rule], after),
+            "warmed up from 0: it must begin with base_lr": self.base
+            * powers[rule]
+            * min(1.0, way),
+            "warmed up from 0, and one step too early": self.base * powers[rule] * min(1.0, after),
+            "only a rank's own examples are counted: the batch is over all ranks": rate(
+                powers[rule] / (world if rule == "linear" else math.sqrt(world)), way
+            ),
+            "not scaled at all": self.base,
+        }
+        self.run.close(answer, rate(powers[rule], way), what, likely=likely)
 
 
 @check("the scaled rate, after the warm-up", points=2, code="E")
@@ -234,23 +228,15 @@ def check_bytes(run: Run) -> None:
     result, owns = _batches(run, world, 0.5)
     right = [wire_bytes("all_reduce", 8, world, rank, 8)[0] for rank in range(world)]
     whole = [wire_bytes("all_reduce", owns[0].nbytes, world, r, 8)[0] for r in range(world)]
-    run.bytes(
-        result,
-        right,
-        likely={
-            "the gradient itself was reduced: its mean is given already": whole,
-            "the gradient itself was reduced as well: its mean is given already": [
-                a + b for a, b in zip(right, whole, strict=True)
-            ],
-            "two numbers were sent: the mean's length is known to all": [
-                2 * sent for sent in right
-            ],
-            "nothing was sent: a rank does not know the other ranks' lengths": 0,
-        },
-    )
+    likely: dict[str, Any] = {
+        "the gradient itself was reduced: its mean is given already": whole,
+        "the gradient itself was reduced as well: its mean is given already": [
+            a + b for a, b in zip(right, whole, strict=True)
+        ],
+        "two numbers were sent: the mean's length is known to all": [2 * sent for sent in right],
+        "nothing was sent: a rank does not know the other ranks' lengths": 0,
+    }
+    run.bytes(result, right, likely=likely)
     for same in run.each(result.column("same")):
-        run.true(
-            same,
-            "a gradient was changed",
-            cause="work on a number of your own, and do not change the gradient in place",
-        )
+        cause = "work on a number of your own, and do not change the gradient in place"
+        run.true(same, "a gradient was changed", cause=cause)

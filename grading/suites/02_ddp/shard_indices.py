@@ -258,11 +258,8 @@ def check_epochs(run: Run) -> None:
         cause="the seed is not used" if len(same) > 1 else "the epoch is multiplied by the seed",
     )
     members = {tuple(sorted(share)) for share in asked.orders(3, asked.seed)}
-    run.true(
-        len(members) > 1,
-        "rank 0 of 3 sees the same examples in every epoch",
-        cause="shuffle all examples and then cut, instead of shuffling each share",
-    )
+    cause = "shuffle all examples and then cut, instead of shuffling each share"
+    run.true(len(members) > 1, "rank 0 of 3 sees the same examples in every epoch", cause=cause)
 
 
 def _in_a_row(order: list[int]) -> int:

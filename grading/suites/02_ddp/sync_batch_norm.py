@@ -230,17 +230,11 @@ def check_running(run: Run) -> None:
                 swapped: other_var,
             }
             what = f"after {step + 1} batches {case.name}"
-            run.close(
-                found["running"][0],
-                mean,
-                f"running_mean {what}",
-                rank=rank,
-                terms=99,
-                likely={swapped: other_mean},
-            )
-            run.close(
-                found["running"][1], var, f"running_var {what}", rank=rank, terms=99, likely=likely
-            )
+            known = {swapped: other_mean}
+            name = f"running_mean {what}"
+            run.close(found["running"][0], mean, name, rank=rank, terms=99, likely=known)
+            name = f"running_var {what}"
+            run.close(found["running"][1], var, name, rank=rank, terms=99, likely=likely)
             run.true(
                 not found["graph"],
                 "running statistics are part of the graph",
@@ -256,17 +250,11 @@ def check_evaluation(run: Run) -> None:
     case = Case(run, ROWS[2])
     y, batch = case.alone.evaluated(), case.alone.backward(0).y
     for rank, found in enumerate(run.each(case.result.outputs)):
-        run.close(
-            found["after"],
-            found["steps"][-1]["running"],
-            "the running statistics after an evaluation",
-        )
-        run.close(
-            found["evaluated"],
-            case.alone.part(y, rank),
-            "the output in evaluation",
-            likely={"normalised by the batch, look at self.training": case.alone.part(batch, rank)},
-        )
+        what = "the running statistics after an evaluation"
+        run.close(found["after"], found["steps"][-1]["running"], what)
+        likely = {"normalised by the batch, look at self.training": case.alone.part(batch, rank)}
+        what = "the output in evaluation"
+        run.close(found["evaluated"], case.alone.part(y, rank), what, likely=likely)
         run.equal(found["sent in evaluation"], [], "the list of calls in evaluation")
 
 
@@ -282,9 +270,8 @@ def check_training(run: Run) -> None:
                 (net(x) * g).sum().backward()
                 chosen.step()
             for found in run.each(case.result.column(name)):
-                run.close(
-                    found, _state(net), f"{case.name}, after {STEPS} steps of {name}, ", terms=999
-                )
+                what = f"{case.name}, after {STEPS} steps of {name}, "
+                run.close(found, _state(net), what, terms=999)
 
 
 @check("one all-reduce of 2C+1 numbers forward, one backward", points=2, code="B")
@@ -295,9 +282,8 @@ def check_calls(run: Run) -> None:
     run.forbid_bypass(case.result)
     size = 8 * (2 * case.alone.count + 1)
     for rank, _, found in case.steps():
-        run.equal(
-            found["forward"], [["all_reduce", size]], "the list of calls in forward", rank=rank
-        )
+        what = "the list of calls in forward"
+        run.equal(found["forward"], [["all_reduce", size]], what, rank=rank)
         calls = [op for op, _ in found["backward"]]
         run.equal(calls, ["all_reduce"], "the list of calls in backward", rank=rank)
         run.at_most(found["backward"][0][1], size, "bytes of the all-reduce in backward", rank=rank)

@@ -188,21 +188,11 @@ def _compare(run: Run, result: Any, start: Any, batches: list[Batches], group: l
                     rank=rank,
                     cause=NO_TOKEN,
                 )
-                run.close(
-                    got,
-                    expected,
-                    f"gradients before update {number + 1} ({what})",
-                    rank=rank,
-                    likely={why: g[number] for why, g in wrong.items()},
-                    terms=ROUNDING,
-                )
-            run.close(
-                found["weights"],
-                weights,
-                f"weights after the epoch ({what})",
-                rank=rank,
-                terms=ROUNDING,
-            )
+                likely = {why: g[number] for why, g in wrong.items()}
+                name = f"gradients before update {number + 1} ({what})"
+                run.close(got, expected, name, rank=rank, likely=likely, terms=ROUNDING)
+            name = f"weights after the epoch ({what})"
+            run.close(found["weights"], weights, name, rank=rank, terms=ROUNDING)
 
 
 @check("each token weighs the same: 1–3 ranks, windows that do not divide", points=4, code="E")
@@ -281,18 +271,13 @@ def _compare_losses(
                     rank=rank,
                     cause=NO_TOKEN,
                 )
-                run.close(
-                    got,
-                    right,
-                    f"the loss returned in update {number + 1}",
-                    rank=rank,
-                    terms=ROUNDING,
-                    likely={
-                        "this is the loss of all ranks, not this rank's part": whole,
-                        "times the group's size: that factor is only for the backward": right
-                        * len(group),
-                    },
-                )
+                likely = {
+                    "this is the loss of all ranks, not this rank's part": whole,
+                    "times the group's size: that factor is only for the backward": right
+                    * len(group),
+                }
+                what = f"the loss returned in update {number + 1}"
+                run.close(got, right, what, rank=rank, terms=ROUNDING, likely=likely)
 
 
 @check("one synchronisation and one small collective for each update", points=3, code="B")
@@ -317,16 +302,13 @@ def check_calls(run: Run) -> None:
                 measured=f"{max(found['agreed'], default=0)} bytes",
                 cause="the model synchronises its gradients itself",
             )
-            run.equal(
-                len(found["agreed"]),
-                updates,
-                f"the number of small collectives ({where})",
-                likely={
-                    "the ranks agree on each micro-batch: count the whole window first": case[0],
-                    "the ranks never agree on the number of tokens": 0,
-                    "two for each update: one is enough": 2 * updates,
-                },
-            )
+            likely = {
+                "the ranks agree on each micro-batch: count the whole window first": case[0],
+                "the ranks never agree on the number of tokens": 0,
+                "two for each update: one is enough": 2 * updates,
+            }
+            name = f"the number of small collectives ({where})"
+            run.equal(len(found["agreed"]), updates, name, likely=likely)
 
 
 @check("the peak memory does not grow with k", points=2, code="M")
@@ -341,13 +323,8 @@ def check_memory(run: Run) -> None:
     result = run(drive_memory, inputs, world=1)
     one, six = result.outputs[0]["peaks"]
     gradients = sum(value.nbytes for value in start)
-    run.at_most(
-        six,
-        one + 2 * gradients + 4096,
-        "the peak with k = 6 (bytes)",
-        rank=0,
-        cause=f"with k = 1 it is {one:,}: the graphs of several micro-batches are held at once",
-    )
+    cause = f"with k = 1 it is {one:,}: the graphs of several micro-batches are held at once"
+    run.at_most(six, one + 2 * gradients + 4096, "the peak with k = 6 (bytes)", rank=0, cause=cause)
     run.true(
         not result.outputs[0]["graph"],
         "the loss that is returned holds a graph",

@@ -140,21 +140,16 @@ def check_clip(run: Run) -> None:
             likely=clip_slips(gradients, limit, norm_type),
             terms=40,
         )
-        run.close(
-            _number(found["norm"]),
-            norm,
-            f"the norm returned ({what})",
-            rank=0,
-            terms=40,
-            likely={
-                "this is the norm after clipping: return the one before": total_norm(
-                    clipped(gradients, limit, norm_type), norm_type
-                ),
-                "the norms of the parameters were added up": each.sum(),
-                "this is the 2-norm: `norm_type` says which": total_norm(gradients),
-                "the root is missing": norm**2,
-            },
-        )
+        likely = {
+            "this is the norm after clipping: return the one before": total_norm(
+                clipped(gradients, limit, norm_type), norm_type
+            ),
+            "the norms of the parameters were added up": each.sum(),
+            "this is the 2-norm: `norm_type` says which": total_norm(gradients),
+            "the root is missing": norm**2,
+        }
+        name = f"the norm returned ({what})"
+        run.close(_number(found["norm"]), norm, name, rank=0, terms=40, likely=likely)
         run.true(
             found["stayed"],
             f"gradients were replaced by other tensors ({what})",
@@ -207,12 +202,8 @@ def _compare_updates(run: Run, found: list[Any], reference: Reference, case: Any
     norms, updates, weights = reference.train(*case)
     what = f"max_norm {case[0]:g}, {case[1]}, {len(found)} ranks"
     for rank, got in enumerate(found):
-        run.equal(
-            len(got["gradients"]),
-            UPDATES,
-            f"the number of optimizer steps in {UPDATES} updates",
-            rank=rank,
-        )
+        name = f"the number of optimizer steps in {UPDATES} updates"
+        run.equal(len(got["gradients"]), UPDATES, name, rank=rank)
         wrong = {} if alike(got["gradients"], updates) else reference.slips(case[0], rank)
         for number in range(UPDATES):
             where = f"update {number + 1} ({what})"
@@ -235,13 +226,8 @@ def _compare_updates(run: Run, found: list[Any], reference: Reference, case: Any
                     "this is the norm after clipping": total_norm(updates[number]),
                 },
             )
-        run.close(
-            got["weights"],
-            weights,
-            f"weights after {UPDATES} updates ({what})",
-            rank=rank,
-            terms=99,
-        )
+        name = f"weights after {UPDATES} updates ({what})"
+        run.close(got["weights"], weights, name, rank=rank, terms=99)
 
 
 @check("one synchronisation for each update, and no other collective", points=2, code="B")
@@ -262,13 +248,10 @@ def check_calls(run: Run) -> None:
                 cause="the norm needs no message: all ranks hold the same gradients",
             )
             count = UPDATES * WINDOW - 1
-            run.equal(
-                len(found["sizes"]),
-                2 * UPDATES,
-                f"the collectives in {UPDATES} updates of two parameters",
-                likely={
-                    "every micro-batch was synchronised: forward and backward of all but the last "
-                    "belong inside model.no_sync()": 2 * count,
-                    "nothing was synchronised": 0,
-                },
-            )
+            likely = {
+                "every micro-batch was synchronised: forward and backward of all but the last "
+                "belong inside model.no_sync()": 2 * count,
+                "nothing was synchronised": 0,
+            }
+            what = f"the collectives in {UPDATES} updates of two parameters"
+            run.equal(len(found["sizes"]), 2 * UPDATES, what, likely=likely)

@@ -92,16 +92,11 @@ def check_batch(run: Run) -> None:
     found = run(drive, given).outputs[0]["batches"]
     for got, plan in zip(found, given["batches"], strict=True):
         micro, k, ranks = plan["micro_batch"], plan["k"], plan["ranks"]
-        run.equal(
-            got,
-            micro * k * ranks,
-            f"the effective batch of {plan}",
-            rank=0,
-            likely={
-                "the ranks are missing: each has its own micro-batches": micro * k,
-                "k is missing": micro * ranks,
-            },
-        )
+        likely = {
+            "the ranks are missing: each has its own micro-batches": micro * k,
+            "k is missing": micro * ranks,
+        }
+        run.equal(got, micro * k * ranks, f"the effective batch of {plan}", rank=0, likely=likely)
 
 
 @check("the peak that falls, and those that do not change", points=3, code="M")
@@ -128,13 +123,9 @@ def check_peaks(run: Run) -> None:
                 "optimizer state": 4 * count
             },
         }
-        run.close(
-            _floats(got),
-            _floats(right),
-            f"the peaks with {micro} samples a micro-batch, k = {k}",
-            rank=0,
-            likely={why: _floats(right | slip) for why, slip in slips.items()},
-        )
+        likely = {why: _floats(right | slip) for why, slip in slips.items()}
+        what = f"the peaks with {micro} samples a micro-batch, k = {k}"
+        run.close(_floats(got), _floats(right), what, rank=0, likely=likely)
 
 
 def _floats(peaks: Any) -> Any:
@@ -158,27 +149,21 @@ def check_times(run: Run) -> None:
         computing = k * micro * plan["sample_seconds"]
         waste = k * plan["overhead"]
         what = f"{micro} samples, k = {k}, {ranks} ranks, no_sync={once}"
-        run.close(
-            got,
-            computing + waste + times * sent,
-            f"the seconds ({what})",
-            rank=0,
-            likely={
-                "each micro-batch has its overhead": computing + plan["overhead"] + times * sent,
-                "with no_sync there is one synchronisation per update": computing
-                + waste
-                + k * sent,
-                "without no_sync every micro-batch is synchronised": computing + waste + sent,
-                "a ring sends 2(N-1)/N of the gradients, not all of them twice": computing
-                + waste
-                + times * 2 * whole,
-                "an all-reduce sends 2(N-1)/N, a reduce-scatter half of that": computing
-                + waste
-                + times * sent / 2,
-                "the samples of all k micro-batches count": computing / k + waste + times * sent,
-                "gradients are float32: 4 bytes each": computing + waste + times * sent / 4,
-            },
-        )
+        likely = {
+            "each micro-batch has its overhead": computing + plan["overhead"] + times * sent,
+            "with no_sync there is one synchronisation per update": computing + waste + k * sent,
+            "without no_sync every micro-batch is synchronised": computing + waste + sent,
+            "a ring sends 2(N-1)/N of the gradients, not all of them twice": computing
+            + waste
+            + times * 2 * whole,
+            "an all-reduce sends 2(N-1)/N, a reduce-scatter half of that": computing
+            + waste
+            + times * sent / 2,
+            "the samples of all k micro-batches count": computing / k + waste + times * sent,
+            "gradients are float32: 4 bytes each": computing + waste + times * sent / 4,
+        }
+        name = f"the seconds ({what})"
+        run.close(got, computing + waste + times * sent, name, rank=0, likely=likely)
 
 
 @check("the smallest k that fits", points=3, code="M")

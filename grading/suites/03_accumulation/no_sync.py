@@ -146,16 +146,12 @@ def _epochs(run: Run, world: int) -> tuple[Any, list[torch.Tensor], list[Batches
 
 def _check_count(run: Run, found: dict[str, Any], count: int, k: int, rank: int) -> None:
     """As many updates as windows."""
-    run.equal(
-        len(found["updates"]),
-        len(windows(count, k)),
-        f"the number of updates from {count} micro-batches with k = {k}",
-        rank=rank,
-        likely={
-            "the last window, with fewer than k micro-batches, was dropped": count // k,
-            "an update after every micro-batch: step once per window": count,
-        },
-    )
+    likely = {
+        "the last window, with fewer than k micro-batches, was dropped": count // k,
+        "an update after every micro-batch: step once per window": count,
+    }
+    what = f"the number of updates from {count} micro-batches with k = {k}"
+    run.equal(len(found["updates"]), len(windows(count, k)), what, rank=rank, likely=likely)
 
 
 @check("gradients before each update, and the weights after them, on 1–4 ranks", points=4, code="E")
@@ -202,18 +198,15 @@ def check_once(run: Run) -> None:
     for output in run.each(result.outputs):
         for (count, k, _), found in zip(CASES, output, strict=True):
             updates, size = len(windows(count, k)), TRAINED * 8
-            run.equal(
-                found["payload"],
-                updates * size,
-                f"the bytes given to collectives in {updates} updates of {k} micro-batches",
-                likely={
-                    _why_each(found): count * size,
-                    "nothing was synchronised: the last micro-batch belongs outside no_sync()": 0,
-                    "only full windows synchronise; the last, shorter one does not": (
-                        count // k * size
-                    ),
-                },
-            )
+            likely = {
+                _why_each(found): count * size,
+                "nothing was synchronised: the last micro-batch belongs outside no_sync()": 0,
+                "only full windows synchronise; the last, shorter one does not": (
+                    count // k * size
+                ),
+            }
+            what = f"the bytes given to collectives in {updates} updates of {k} micro-batches"
+            run.equal(found["payload"], updates * size, what, likely=likely)
 
 
 @check("one micro-batch after another", points=1, code="O")
@@ -270,15 +263,8 @@ def check_blocks(run: Run) -> None:
         ),
     }
     for counts in run.each(result.outputs):
-        run.true(
-            "swallowed" not in counts,
-            "no_sync() swallowed an exception",
-            cause="use try and finally, and no `except` or `return` in them",
-        )
+        why = "use try and finally, and no `except` or `return` in them"
+        run.true("swallowed" not in counts, "no_sync() swallowed an exception", cause=why)
         for name, (count, cause) in expected.items():
-            run.equal(
-                counts[name],
-                [count],
-                f"the number of collectives in a backward {name}",
-                likely={cause: [each - count]},
-            )
+            what = f"the number of collectives in a backward {name}"
+            run.equal(counts[name], [count], what, likely={cause: [each - count]})

@@ -200,14 +200,11 @@ def _trained(run: Run, world: int) -> Iterator[tuple[Reference, int, dict[str, A
     ]
     result, whole = run(drive, inputs, world=world), sum(w.numel() for w in weights[0])
     for rank, found in enumerate(run.each(result.outputs)):
-        run.equal(
-            found["counts"],
-            [-(-whole // world)] * 2,
-            f"the list of elements in each unit's shard ({world} ranks)",
-            likely={
-                "every rank keeps the whole unit: DDP in disguise": [-(-whole // world) * world] * 2
-            },
-        )
+        likely = {
+            "every rank keeps the whole unit: DDP in disguise": [-(-whole // world) * world] * 2
+        }
+        what = f"the list of elements in each unit's shard ({world} ranks)"
+        run.equal(found["counts"], [-(-whole // world)] * 2, what, likely=likely)
         yield Reference(inputs), rank, found
 
 
@@ -223,35 +220,26 @@ def check_gradient(run: Run) -> None:
         for ref, rank, found in _trained(run, world):
             mean, own, later = ref.mean(0), ref.own(rank, 0), ref.shards(ref.mean(1), rank)
             first = ref.shards(mean, rank)
-            run.close(
-                found["gradients"][0],
-                first,
-                f"shard.grad, by unit ({world} ranks)",
-                rank=rank,
-                terms=world,
-                likely={
-                    "the sum, N times the mean: the gradient is multiplied by N": ref.shards(
-                        mean, rank, world
-                    ),
-                    "divided by N twice": ref.shards(mean, rank, 1 / world),
-                    "this rank's own gradient: nothing was reduced": ref.shards(own, rank),
-                    "this rank's own gradient, divided by N": ref.shards(own, rank, 1 / world),
-                },
-            )
+            likely = {
+                "the sum, N times the mean: the gradient is multiplied by N": ref.shards(
+                    mean, rank, world
+                ),
+                "divided by N twice": ref.shards(mean, rank, 1 / world),
+                "this rank's own gradient: nothing was reduced": ref.shards(own, rank),
+                "this rank's own gradient, divided by N": ref.shards(own, rank, 1 / world),
+            }
+            what = f"shard.grad, by unit ({world} ranks)"
+            run.close(found["gradients"][0], first, what, rank=rank, terms=world, likely=likely)
             both = [a + b for a, b in zip(first, later, strict=True)]
-            run.close(
-                found["gradients"][1],
-                both,
-                "shard.grad after two backwards, by unit",
-                rank=rank,
-                likely={
-                    "only the second one: add to `shard.grad`, do not replace it": later,
-                    "the first one is counted twice: a weight has kept its `grad`": [
-                        a + b for a, b in zip(first, both, strict=True)
-                    ],
-                    "only the first one: the second backward changed nothing": first,
-                },
-            )
+            likely = {
+                "only the second one: add to `shard.grad`, do not replace it": later,
+                "the first one is counted twice: a weight has kept its `grad`": [
+                    a + b for a, b in zip(first, both, strict=True)
+                ],
+                "only the first one: the second backward changed nothing": first,
+            }
+            what = "shard.grad after two backwards, by unit"
+            run.close(found["gradients"][1], both, what, rank=rank, likely=likely)
 
 
 @check("the weights after 3 steps with SGD and with AdamW, and an evaluation", points=3, code="E")
@@ -293,17 +281,12 @@ def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation and in all."""
     result, unit, _ = _stack(run)
     once = UNITS * unit * 3 // 4
-    run.bytes(
-        result,
-        2 * once,
-        op="all_gather",
-        what="bytes sent by all-gathers",
-        likely={
-            "the weights are not gathered again for the backward: were they ever freed?": once,
-            "one all-gather too many for each unit": 3 * once,
-            "nothing is gathered: every rank has all weights, as in DDP": 0,
-        },
-    )
+    likely = {
+        "the weights are not gathered again for the backward: were they ever freed?": once,
+        "one all-gather too many for each unit": 3 * once,
+        "nothing is gathered: every rank has all weights, as in DDP": 0,
+    }
+    run.bytes(result, 2 * once, op="all_gather", what="bytes sent by all-gathers", likely=likely)
     run.bytes(
         result,
         once,
@@ -316,12 +299,8 @@ def check_bytes(run: Run) -> None:
     )
     run.bytes(result, 3 * once, what="bytes sent in all")
     for ledger in run.each(result.ledgers):
-        run.equal(
-            len(ledger.calls()),
-            3 * UNITS,
-            "the number of collectives",
-            likely={"one for each weight: send the unit's flat tensor instead": 9 * UNITS},
-        )
+        likely = {"one for each weight: send the unit's flat tensor instead": 9 * UNITS}
+        run.equal(len(ledger.calls()), 3 * UNITS, "the number of collectives", likely=likely)
 
 
 @check("S/N bytes of weights are held between steps", points=2, code="M")
@@ -331,9 +310,8 @@ def check_persistent(run: Run) -> None:
     result, unit, share = _stack(run)
     for found in run.each(result.outputs):
         run.at_most(found["built"], share, "bytes held by new units", cause=NEVER)
-        run.at_most(
-            found["after"], share, "bytes held between two steps, without gradients", cause=NEVER
-        )
+        what = "bytes held between two steps, without gradients"
+        run.at_most(found["after"], share, what, cause=NEVER)
 
 
 @check("at most two units besides the shards, at any time", points=2, code="M")
@@ -350,9 +328,6 @@ def check_peak(run: Run) -> None:
             what=f"bytes at the peak of the forward ({UNITS} × {unit:,})",
         )
         most = 2 * share + 2 * unit + slack
-        run.at_most(
-            found["peak"],
-            most,
-            f"bytes at the peak of the backward ({UNITS} × {unit:,})",
-            cause=COPIES if found["peak"] <= most + unit else LATER,
-        )
+        cause = COPIES if found["peak"] <= most + unit else LATER
+        what = f"bytes at the peak of the backward ({UNITS} × {unit:,})"
+        run.at_most(found["peak"], most, what, cause=cause)

@@ -133,13 +133,9 @@ def check_gradient(run: Run) -> None:
         node = torch.stack(every[0][rank - index : rank - index + shards])
         rail = torch.stack(every[0][index::shards])
         world = len(inputs)
-        run.close(
-            found["shard"],
-            part(flat, shards, index),
-            f"the shard {words}",
-            rank=rank,
-            likely={"every rank keeps all weights": flat},
-        )
+        known = {"every rank keeps all weights": flat}
+        name = f"the shard {words}"
+        run.close(found["shard"], part(flat, shards, index), name, rank=rank, likely=known)
         likely = {
             "the mean of the node alone: the all-reduce over `replica` is missing":
                 part(node.mean(0), shards, index),
@@ -150,9 +146,8 @@ def check_gradient(run: Run) -> None:
             "the sum over all ranks, not the mean": means[0] * world,
             "divided by the number of ranks twice": means[0] / world,
         }  # fmt: skip
-        run.close(
-            found["first"], means[0], f"weights.grad {words}", rank=rank, terms=world, likely=likely
-        )
+        name = f"weights.grad {words}"
+        run.close(found["first"], means[0], name, rank=rank, terms=world, likely=likely)
         both, what = means[0] + means[1], f"weights.grad after two reductions {words}"
         late = {"only the second: `reduce` adds": means[1]}
         run.close(found["second"], both, what, rank=rank, likely=late)
@@ -201,18 +196,13 @@ def check_bytes(run: Run) -> None:
             "the weights are gathered over `replica`, too": between * 3 // 2,
         })  # fmt: skip
         inside = (shards - 1) * size // shards
-        run.bytes(
-            result,
-            2 * inside,
-            axis="shard",
-            what="bytes sent over `shard`",
-            likely={
-                "the gradient is all-reduced, but the rank needs only its shard of it: "
-                "reduce-scatter": 3 * inside,
-                "half as many: one of gather and reduce-scatter sends nothing": inside,
-                "nothing is sharded: every rank has all weights": 0,
-            },
-        )
+        likely = {
+            "the gradient is all-reduced, but the rank needs only its shard of it: "
+            "reduce-scatter": 3 * inside,
+            "half as many: one of gather and reduce-scatter sends nothing": inside,
+            "nothing is sharded: every rank has all weights": 0,
+        }
+        run.bytes(result, 2 * inside, axis="shard", what="bytes sent over `shard`", likely=likely)
 
 
 @check("S/g bytes of weights on each rank", points=1, code="M")

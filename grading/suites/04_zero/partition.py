@@ -154,12 +154,8 @@ def _found(run: Run, case: Case, found: dict[str, Any]) -> list[torch.Tensor]:
     run.equal(len(shards), parts, f"{what}: the number of shards")
     size = flat_row(case).numel() // parts
     sizes = [shard.numel() for shard in shards]
-    run.equal(
-        sizes,
-        [size] * parts,
-        f"{what}: the sizes of the shards",
-        likely={_cause(case, sizes): sizes},
-    )
+    likely = {_cause(case, sizes): sizes}
+    run.equal(sizes, [size] * parts, f"{what}: the sizes of the shards", likely=likely)
     for shard in shards:
         run.equal(list(shard.shape), [size], f"{what}: the shape of a shard")
     return shards
@@ -200,14 +196,8 @@ def _compare_restored(run: Run, cases: list[Case]) -> None:
     for case, found in zip(cases, result.outputs[0]["cases"], strict=True):
         expected = [case["tensors"][place] for place in case["order"]]
         zeros = [tensor * 0 for tensor in expected]
-        run.close(
-            found["tensors"],
-            expected,
-            f"{_name(case)}: what is restored",
-            likely={
-                "all zeros: the values must come from the shards, not from `like`": zeros,
-            },
-        )
+        likely = {"all zeros: the values must come from the shards, not from `like`": zeros}
+        run.close(found["tensors"], expected, f"{_name(case)}: what is restored", likely=likely)
         run.true(
             all(found["same"]),
             f"{_name(case)}: a tied weight is restored as two tensors",
@@ -251,18 +241,12 @@ def check_memory(run: Run) -> None:
     case = _cases(run)[5]
     ((_, found),) = _results(run, [case])
     size = _found(run, case, found)[0].nbytes
-    run.at_most(
-        max(found["alone"]),
-        size,
-        f"{_name(case)}: bytes that one shard keeps alive",
-        cause="a shard that is a view keeps the whole row alive: clone it",
-    )
+    cause = "a shard that is a view keeps the whole row alive: clone it"
+    what = f"{_name(case)}: bytes that one shard keeps alive"
+    run.at_most(max(found["alone"]), size, what, cause=cause)
     run.equal(found["together"], size * case["parts"], f"{_name(case)}: bytes of all shards")
-    run.true(
-        not found["needs gradient"],
-        "a shard needs a gradient",
-        cause="shards are plain memory: detach the tensors before they are put together",
-    )
+    cause = "shards are plain memory: detach the tensors before they are put together"
+    run.true(not found["needs gradient"], "a shard needs a gradient", cause=cause)
     for given, tensor in zip(found["given"], case["tensors"], strict=True):
         run.close(given, tensor, f"{_name(case)}: an input tensor")
 

@@ -198,9 +198,8 @@ def check_values(run: Run) -> None:
     for order, _, words, rank, number in _cases(run):
         book = result.outputs[rank]["books"][number]
         computed = "".join(entry[-1] for entry in book if entry.startswith("compute"))
-        run.equal(
-            _in_words(computed), _in_words(order), f"the order of computing {words}", rank=rank
-        )
+        what = f"the order of computing {words}"
+        run.equal(_in_words(computed), _in_words(order), what, rank=rank)
         for entry in book:
             why = entry[:-2]
             run.true(
@@ -212,9 +211,8 @@ def check_values(run: Run) -> None:
         expected = xs[rank]
         for name in order:
             expected = step(expected, torch.stack([own[name] for own in shards]))
-        run.close(
-            result.outputs[rank]["results"][number], expected, f"the result {words}", rank=rank
-        )
+        what = f"the result {words}"
+        run.close(result.outputs[rank]["results"][number], expected, what, rank=rank)
 
 
 @check("the next gathers are under way while a unit computes", points=4, code="O")
@@ -229,13 +227,9 @@ def check_overlap(run: Run) -> None:
         pairs = zip(computing(book, "wait"), under_way(order, limit), strict=False)
         for (name, found), right in pairs:
             early = {EARLY: _in_words(found)} if len(found) < len(right) else {}
-            run.equal(
-                _in_words(found),
-                _in_words(right),
-                f"the gathers under way while {name} computes {words}",
-                rank=rank,
-                likely=early or {AGAIN: _in_words(found)},
-            )
+            likely = early or {AGAIN: _in_words(found)}
+            what = f"the gathers under way while {name} computes {words}"
+            run.equal(_in_words(found), _in_words(right), what, rank=rank, likely=likely)
 
 
 def _check_flight(run: Run, flight: str, right: str, what: str, rank: int) -> None:
@@ -286,8 +280,7 @@ def check_launches(run: Run) -> None:
         found = "".join(entry[-1] for entry in book if entry.startswith("launch"))
         right = launches(order, limit)
         likely = {AGAIN: _in_words(found)} if len(found) > len(right) else {}
-        run.equal(
-            _in_words(found), _in_words(right), f"the launches {words}", rank=rank, likely=likely
-        )
+        what = f"the launches {words}"
+        run.equal(_in_words(found), _in_words(right), what, rank=rank, likely=likely)
     count = sum(len(launches(*case)) for case in CASES)
     run.bytes(result, count * (WORLD - 1) * SIZE * 8, op="all_gather")

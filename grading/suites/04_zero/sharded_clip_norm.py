@@ -86,17 +86,10 @@ def _clip(
     result = run(drive, [{"sharded": shards, **common} for shards in sharded], world=world)
     factor = norm * share / (norm + 1e-6)
     for rank, found in enumerate(run.each(result.outputs)):
-        run.close(
-            found["norm"],
-            norm,
-            f"the norm on {world} ranks",
-            likely=known(sharded, replicated, rank),
-        )
-        run.true(
-            found["stayed"],
-            "a gradient's memory was replaced",
-            cause="the optimizer looks at the old tensor: change it in place",
-        )
+        wrong: dict[str, Any] = known(sharded, replicated, rank)
+        run.close(found["norm"], norm, f"the norm on {world} ranks", likely=wrong)
+        cause = "the optimizer looks at the old tensor: change it in place"
+        run.true(found["stayed"], "a gradient's memory was replaced", cause=cause)
         for kind, given in (("sharded", sharded[rank]), ("replicated", replicated)):
             likely = {"not clipped at all": given}
             wanted = [(g.double() * factor).to(g.dtype) for g in given] if share < 1 else given
@@ -104,16 +97,13 @@ def _clip(
             if share < 1:
                 run.close(found[kind], wanted, what, likely=likely, terms=terms)
             else:
-                run.equal(
-                    found[kind],
-                    wanted,
-                    "a gradient whose norm is below the limit",
-                    likely={
-                        "scaled up to the limit: only larger norms are scaled": [
-                            g * (norm * share / (norm + 1e-6)) for g in given
-                        ]
-                    },
-                )
+                wrong = {
+                    "scaled up to the limit: only larger norms are scaled": [
+                        g * (norm * share / (norm + 1e-6)) for g in given
+                    ]
+                }
+                name = "a gradient whose norm is below the limit"
+                run.equal(found[kind], wanted, name, likely=wrong)
     return result
 
 
@@ -182,9 +172,5 @@ def check_bytes(run: Run) -> None:
     run.forbid_bypass(result)
     for ledger in run.each(result.ledgers):
         run.equal(len(ledger.calls()), 1, "the number of collectives")
-        run.at_most(
-            ledger.sent(),
-            16,
-            "bytes sent",
-            cause="more than one number is sent: the norm needs only the sum of the squares",
-        )
+        cause = "more than one number is sent: the norm needs only the sum of the squares"
+        run.at_most(ledger.sent(), 16, "bytes sent", cause=cause)

@@ -266,12 +266,9 @@ def check_memory(run: Run) -> None:
             cause="the shard must be a view of `flat`: a clone takes another 1/N of memory, and "
             "does not see later changes of the parameters",
         )
-        run.at_most(
-            found["held"],
-            _most_held(size, world),
-            "bytes held between two steps",
-            cause="the whole state, or whole gradients, are kept somewhere",
-        )
+        cause = "the whole state, or whole gradients, are kept somewhere"
+        what = "bytes held between two steps"
+        run.at_most(found["held"], _most_held(size, world), what, cause=cause)
 
 
 @check("2(N-1)/N·S bytes sent in a step", points=3, code="B")

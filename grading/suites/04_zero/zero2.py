@@ -256,15 +256,12 @@ def check_memory(run: Run) -> None:
     shard, bucket = LAYERS * layer // world, 2 * layer
     for found in run.each(run(drive_memory, {}, world=world).outputs):
         peak, held = found["peak"], found["held"]
-        run.equal(
-            found["left"],
-            0,
-            "the number of parameters with a `.grad` after a backward",
-            likely={
-                "the gradients also stay where they were: set `.grad` to None when a gradient has "
-                "been copied": found["left"]
-            },
-        )
+        likely = {
+            "the gradients also stay where they were: set `.grad` to None when a gradient has "
+            "been copied": found["left"]
+        }
+        what = "the number of parameters with a `.grad` after a backward"
+        run.equal(found["left"], 0, what, likely=likely)
         cause = "the part that ring_reduce_scatter returns is a view of all of it: clone it, and "
         cause += "free `bucket.full`"
         if found["reduced"] == 0:
@@ -291,31 +288,25 @@ def check_bytes(run: Run) -> None:
         return [count * wire_bytes(op, payload, world, rank, ITEM)[0] for rank in range(world)]
 
     for found in run.each(result.outputs):
-        run.equal(
-            found["reduced"],
-            2 * count,
-            "the number of collectives in two backwards",
-            likely={
-                "one for each parameter: send a bucket when it is complete": 2 * LAYERS,
-                "no collective: reduce a bucket in the hook that completes it": 0,
-                "in the second backward buckets are sent before they are complete: "
-                "`missing` must hold all parameters again": count + LAYERS,
-            },
-        )
+        likely: dict[str, Any] = {
+            "one for each parameter: send a bucket when it is complete": 2 * LAYERS,
+            "no collective: reduce a bucket in the hook that completes it": 0,
+            "in the second backward buckets are sent before they are complete: "
+            "`missing` must hold all parameters again": count + LAYERS,
+        }
+        what = "the number of collectives in two backwards"
+        run.equal(found["reduced"], 2 * count, what, likely=likely)
     start = [b + g for b, g in zip(sent("broadcast"), sent("all_gather"), strict=True)]
     once, whole = sent("reduce_scatter"), sent("all_reduce")
-    run.bytes(
-        result,
-        [s + 2 * o for s, o in zip(start, once, strict=True)],
-        likely={
-            "an all-reduce sends twice as much: this rank needs only its part": [
-                s + 2 * w for s, w in zip(start, whole, strict=True)
-            ],
-            "three times for two backwards: what was already reduced is reduced again in `step`": [
-                s + 3 * o for s, o in zip(start, once, strict=True)
-            ],
-        },
-    )
+    likely = {
+        "an all-reduce sends twice as much: this rank needs only its part": [
+            s + 2 * w for s, w in zip(start, whole, strict=True)
+        ],
+        "three times for two backwards: what was already reduced is reduced again in `step`": [
+            s + 3 * o for s, o in zip(start, once, strict=True)
+        ],
+    }
+    run.bytes(result, [s + 2 * o for s, o in zip(start, once, strict=True)], likely=likely)
 
 
 @check("buckets are sent while backward goes on", points=2, code="O")

@@ -105,11 +105,8 @@ def check_gradients(run: Run) -> None:
             loss = model(given["xs"][number], own)
             loss.backward()
             run.close(output["values"][number], loss.detach(), f"the loss of forward {number + 1}")
-            run.close(
-                output["gradients"][place],
-                [w.grad for w in own],
-                f"the gradients of backward {place + 1}",
-            )
+            what = f"the gradients of backward {place + 1}"
+            run.close(output["gradients"][place], [w.grad for w in own], what)
 
 
 @check("after forward and after backward, no activation is on the device", points=3, code="M")
@@ -136,12 +133,8 @@ def check_bytes(run: Run) -> None:
         sizes = [_travelling(given, number) for number in range(2)]
         down, up = output["moved"]
         most = sum(map(sum, sizes))
-        run.at_most(
-            down,
-            most,
-            "bytes that went down in two forwards",
-            cause="weights, their views, or small tensors are copied as well",
-        )
+        cause = "weights, their views, or small tensors are copied as well"
+        run.at_most(down, most, "bytes that went down in two forwards", cause=cause)
         run.true(
             down >= most // 2 - 8 * SMALLEST,
             "hardly anything went down",
@@ -150,9 +143,5 @@ def check_bytes(run: Run) -> None:
         )
         run.equal(up, 0, "bytes that came up during the forwards")
         again = 2 * sum(sizes[0]) + sum(sizes[1])
-        run.at_most(
-            output["up"],
-            again,
-            "bytes that came up in backward",
-            cause="copy each tensor up once in a backward",
-        )
+        cause = "copy each tensor up once in a backward"
+        run.at_most(output["up"], again, "bytes that came up in backward", cause=cause)

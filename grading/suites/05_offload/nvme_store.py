@@ -185,14 +185,8 @@ def drive_stream(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[
 # --- what it must bring back ---------------------------------------------------------------------
 def _same_bits(run: Run, actual: Any, expected: torch.Tensor, what: str) -> None:
     other = expected.t().contiguous().view(expected.shape) if expected.dim() == 2 else None
-    run.equal(
-        actual,
-        expected,
-        what,
-        likely={
-            "its values came back in a different order: make it contiguous first": other,
-        },
-    )
+    likely = {"its values came back in a different order: make it contiguous first": other}
+    run.equal(actual, expected, what, likely=likely)
 
 
 @check("the same bits, dtype and shape", points=3, code="E")
@@ -299,34 +293,25 @@ def check_stream(run: Run) -> None:
     result = run(drive_stream, {"tensors": tensors}, world=2)
     for output in result.outputs:
         for found, count in zip(output["runs"], (len(NAMES), 1, 0), strict=True):
-            run.equal(
-                [pair[0] for pair in found["pairs"]], NAMES[:count], f"the names, {count} asked"
-            )
+            what = f"the names, {count} asked"
+            run.equal([pair[0] for pair in found["pairs"]], NAMES[:count], what)
             for place, (_, tensor) in enumerate(found["pairs"]):
                 after = {"this is the next one's": tensors[(place + 1) % len(NAMES)]}
                 run.equal(tensor, tensors[place], f"the tensor of turn {place + 1}", likely=after)
                 started, waited = found["turns"][place]
                 when = f"by turn {place + 1}"
-                run.equal(
-                    started,
-                    min(place + 2, count),
-                    f"reads started {when}",
-                    likely={
-                        "nothing is read ahead: submit the next read before the yield": place + 1,
-                        "the reads do not go through the executor": 0,
-                        "everything is read at once, which needs memory for everything": count,
-                        "two are read ahead: one is enough, and needs less memory": min(
-                            place + 3, count
-                        ),
-                    },
-                )
+                likely = {
+                    "nothing is read ahead: submit the next read before the yield": place + 1,
+                    "the reads do not go through the executor": 0,
+                    "everything is read at once, which needs memory for everything": count,
+                    "two are read ahead: one is enough, and needs less memory": min(
+                        place + 3, count
+                    ),
+                }
+                run.equal(started, min(place + 2, count), f"reads started {when}", likely=likely)
                 early = "the next read is waited for before this tensor is yielded"
-                run.equal(
-                    waited,
-                    place + 1,
-                    f"reads waited for {when}",
-                    likely={early: min(place + 2, count)},
-                )
+                likely = {early: min(place + 2, count)}
+                run.equal(waited, place + 1, f"reads waited for {when}", likely=likely)
 
 
 @check("leaving the loop leaves no read behind", points=2, code="H")

@@ -167,9 +167,8 @@ def _compare(run: Run, given: dict[str, Any]) -> Any:
     for output in run.each(result.outputs):
         for place, name in enumerate(names):
             likely = {why: value[place] for why, value in known.items()}
-            run.close(
-                output["values"][place], expected[place], f"{name} after 4 steps", likely=likely
-            )
+            what = f"{name} after 4 steps"
+            run.close(output["values"][place], expected[place], what, likely=likely)
     return result
 
 
@@ -236,17 +235,13 @@ def check_bytes(run: Run) -> None:
             size, trained = _sizes(given, step), _sizes(given, 0)
             for place, name in enumerate(("down", "up")):
                 moved, what = after[place] - before[place], f"bytes that went {name}"
-                run.equal(
-                    moved,
-                    size,
-                    f"{what} in step {step + 1}",
-                    likely={
-                        "nothing is copied: the update is made on the device": 0,
-                        TWICE[place]: 2 * size,
-                        "the optimizer's state is copied too: it stays on the host": 3 * size,
-                        "a parameter without a gradient is copied": trained,
-                    },
-                )
+                likely = {
+                    "nothing is copied: the update is made on the device": 0,
+                    TWICE[place]: 2 * size,
+                    "the optimizer's state is copied too: it stays on the host": 3 * size,
+                    "a parameter without a gradient is copied": trained,
+                }
+                run.equal(moved, size, f"{what} in step {step + 1}", likely=likely)
 
 
 @check("the device holds no optimizer state and no masters", points=3, code="M")
@@ -257,30 +252,15 @@ def check_memory(run: Run) -> None:
     result = run(drive, given, world=2)
     for output in result.outputs:
         largest = max(v.nbytes for v in given["values"])
-        run.at_most(
-            output["made"][2],
-            0,
-            "bytes on the device for the new optimizer",
-            cause="the masters are made on the device: use link.down",
-        )
+        cause = "the masters are made on the device: use link.down"
+        run.at_most(output["made"][2], 0, "bytes on the device for the new optimizer", cause=cause)
         for step in range(len(RATES)):
             before, after = output["notes"][2 * step], output["notes"][2 * step + 1]
-            run.at_most(
-                after[2] - before[2],
-                0,
-                f"bytes that step {step + 1} left on the device",
-                cause="the optimizer's state is on the device",
-            )
+            cause = "the optimizer's state is on the device"
+            what = f"bytes that step {step + 1} left on the device"
+            run.at_most(after[2] - before[2], 0, what, cause=cause)
             most = after[3] - before[2]
-            run.at_most(
-                most,
-                largest,
-                f"extra bytes at the peak of step {step + 1}",
-                cause="copy straight into the parameter: link.up(host, p)",
-            )
-        run.at_most(
-            output["held"],
-            0,
-            "bytes left on the device at the end",
-            cause="a tensor of the optimizer is still on the device",
-        )
+            cause = "copy straight into the parameter: link.up(host, p)"
+            run.at_most(most, largest, f"extra bytes at the peak of step {step + 1}", cause=cause)
+        cause = "a tensor of the optimizer is still on the device"
+        run.at_most(output["held"], 0, "bytes left on the device at the end", cause=cause)

@@ -116,16 +116,12 @@ def check_result(run: Run) -> None:
         for rank, found in enumerate(run.each(case.result.outputs)):
             own = case.inputs[rank]["x"] @ case.inputs[rank]["weight"].T
             size = len(case.inputs)
-            run.close(
-                found["out"],
-                case.total,
-                f"the result {case.words}",
-                terms=6 * size,
-                likely={
-                    "this is the rank's own summand: the sum over the ranks is missing": own,
-                    "this is the mean over the ranks: it is a sum": case.total / size,
-                },
-            )
+            likely = {
+                "this is the rank's own summand: the sum over the ranks is missing": own,
+                "this is the mean over the ranks: it is a sum": case.total / size,
+            }
+            what = f"the result {case.words}"
+            run.close(found["out"], case.total, what, terms=6 * size, likely=likely)
 
 
 @check("gradients of this rank's inputs and weight; nothing is sent for them", points=3, code="E")
@@ -137,27 +133,19 @@ def check_gradients(run: Run) -> None:
             slope, size = given["slope"], len(case.inputs)
             exact = {"x": slope @ given["weight"], "weight": slope.T @ given["x"]}
             for name, value in exact.items():
-                run.close(
-                    found[name],
-                    value,
-                    f"the gradient of {name} {case.words}",
-                    terms=24,
-                    likely={
-                        "N times too large: every rank has the whole gradient, with no sum": size
-                        * value
-                    },
-                )
+                likely = {
+                    "N times too large: every rank has the whole gradient, with no sum": size
+                    * value
+                }
+                what = f"the gradient of {name} {case.words}"
+                run.close(found[name], value, what, terms=24, likely=likely)
             kept = [given["x"], given["weight"], slope]
             for name, after, before in zip(
                 ("x", "weight", "the gradient"), found["given"], kept, strict=True
             ):
                 run.equal(after, before, f"{name} after the call {case.words}")
-            run.equal(
-                found["back"],
-                0,
-                f"the number of calls in backward {case.words}",
-                likely={"g's backward passes the gradient on": 1},
-            )
+            what = f"the number of calls in backward {case.words}"
+            run.equal(found["back"], 0, what, likely={"g's backward passes the gradient on": 1})
 
 
 @check(
@@ -177,16 +165,11 @@ def _compare_order(run: Run, case: Case, rank: int, found: dict[str, Any]) -> No
     x, pieces = case.inputs[rank]["x"], case.pieces
     tokens, begun, waited = ([row[column] for row in found["products"]] for column in range(3))
     sizes = [len(part) for part in x.tensor_split(pieces)]
-    run.equal(
-        tokens,
-        sizes,
-        f"the tokens of the products {case.words}",
-        rank=rank,
-        likely={
-            "the product is not cut": [len(x)],
-            "torch.chunk cuts differently": [len(part) for part in x.chunk(pieces)],
-        },
-    )
+    known = {
+        "the product is not cut": [len(x)],
+        "torch.chunk cuts differently": [len(part) for part in x.chunk(pieces)],
+    }
+    run.equal(tokens, sizes, f"the tokens of the products {case.words}", rank=rank, likely=known)
     what = f"each product begins {case.words}"
     counted, none = list(range(pieces)), [0] * pieces
     late = "all begin after the last product, with nothing left to hide behind"
@@ -209,16 +192,12 @@ def check_bytes(run: Run) -> None:
             sum(wire_bytes("all_reduce", size, world, rank, 8)[0] for size in sizes)
             for rank in range(world)
         ]
-        run.bytes(
-            case.result,
-            right,
-            what=f"bytes sent {case.words}",
-            likely={
-                "the whole result is sent for each piece": [
-                    case.pieces * wire_bytes("all_reduce", sum(sizes), world, r, 8)[0]
-                    for r in range(world)
-                ]
-            },
-        )
+        likely = {
+            "the whole result is sent for each piece": [
+                case.pieces * wire_bytes("all_reduce", sum(sizes), world, r, 8)[0]
+                for r in range(world)
+            ]
+        }
+        run.bytes(case.result, right, what=f"bytes sent {case.words}", likely=likely)
         for found in run.each(case.result.outputs):
             run.equal(found["count"], case.pieces, f"the number of calls {case.words}")

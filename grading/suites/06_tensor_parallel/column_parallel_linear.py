@@ -158,18 +158,12 @@ def check_output(run: Run) -> None:
         y, _ = one_process(case.full, case.x, case.slope)
         plain, _ = one_process((case.full[0], None), case.x, case.slope)
         summed, _ = one_process(case.full, case.x * case.size, case.slope)
-        run.close(
-            case.found["y"],
-            case.cut(y, -1),
-            f"the output {case.what}",
-            rank=case.rank,
-            likely={
-                "the bias is missing": case.cut(plain, -1),
-                "the input was summed over the ranks: forward takes it as it is": case.cut(
-                    summed, -1
-                ),
-            },
-        )
+        likely = {
+            "the bias is missing": case.cut(plain, -1),
+            "the input was summed over the ranks: forward takes it as it is": case.cut(summed, -1),
+        }
+        what = f"the output {case.what}"
+        run.close(case.found["y"], case.cut(y, -1), what, rank=case.rank, likely=likely)
 
 
 @check(
@@ -198,20 +192,10 @@ def check_gradients(run: Run) -> None:
             **{n: case.cut(grads[n], 0) for n in grads if n != "x"},
         }.items():
             what = f"{'the input' if name == 'x' else name}.grad {case.what}"
-            run.true(
-                found[name] is not None,
-                f"{what} is None",
-                rank=case.rank,
-                cause="the output does not depend on it in the autograd graph",
-            )
-            run.close(
-                found[name],
-                value,
-                what,
-                rank=case.rank,
-                terms=8,
-                likely=likely if name == "x" else None,
-            )
+            cause = "the output does not depend on it in the autograd graph"
+            run.true(found[name] is not None, f"{what} is None", rank=case.rank, cause=cause)
+            known = likely if name == "x" else None
+            run.close(found[name], value, what, rank=case.rank, terms=8, likely=known)
 
 
 @check("nothing is sent except one all-reduce of the input's gradient", points=3, code="B")
@@ -228,40 +212,25 @@ def _compare_sends(run: Run, result: Any, case: Case) -> None:
     building, forward, backward = cut_layers.stretches(result, case.rank, case.found["marks"])
     once = cut_layers.one_all_reduce(case.x.numel(), case.size, case.index)
     half = cut_layers.one_all_reduce(case.x.numel(), case.size, case.index, item=4)
-    run.equal(
-        building,
-        [],
-        f"what building sends {case.what}",
-        rank=case.rank,
-        likely={"the full layer is the same on all ranks already": building},
-    )
-    run.equal(
-        forward,
-        [],
-        f"what the forward sends {case.what}",
-        rank=case.rank,
-        likely={
-            "an all-reduce belongs in the backward alone": once,
-            "the outputs were gathered: leave each rank its slice": [
-                each for each in forward if each.startswith("all_gather")
-            ]
-            or None,
-        },
-    )
-    run.equal(
-        backward,
-        once,
-        f"what the backward sends {case.what}",
-        rank=case.rank,
-        likely={
-            "the gradient of the input is not summed over the ranks": [],
-            "it was sent as float32": half,
-            "one all-reduce is enough": once * 2,
-            "more than the input's gradient: weight and bias belong to this rank alone": backward
-            if once[0] in backward and len(backward) > 1
-            else None,
-        },
-    )
+    likely: dict[str, Any] = {"the full layer is the same on all ranks already": building}
+    run.equal(building, [], f"what building sends {case.what}", rank=case.rank, likely=likely)
+    likely = {
+        "an all-reduce belongs in the backward alone": once,
+        "the outputs were gathered: leave each rank its slice": [
+            each for each in forward if each.startswith("all_gather")
+        ]
+        or None,
+    }
+    run.equal(forward, [], f"what the forward sends {case.what}", rank=case.rank, likely=likely)
+    likely = {
+        "the gradient of the input is not summed over the ranks": [],
+        "it was sent as float32": half,
+        "one all-reduce is enough": once * 2,
+        "more than the input's gradient: weight and bias belong to this rank alone": backward
+        if once[0] in backward and len(backward) > 1
+        else None,
+    }
+    run.equal(backward, once, f"what the backward sends {case.what}", rank=case.rank, likely=likely)
 
 
 @check("a rank holds its slice and nothing else", points=2, code="M")

@@ -171,24 +171,18 @@ def check_output(run: Run) -> None:
         weight, bias = case.full
         y, _ = one_process((weight, None), case.x, case.slope)
         own, _ = one_process((case.cut(weight, 1), None), case.cut(case.x, -1), case.slope)
-        run.close(
-            case.found["y"],
-            _plus(y, bias, 1),
-            f"the output {case.what}",
-            rank=case.rank,
-            likely={
-                "the bias is added N times: every rank adds it before the sum": _plus(
-                    y, bias, case.size
-                ),
-                "the bias is missing": y,
-                "this rank's product alone: the sum over the ranks is missing": _plus(own, bias, 1),
-                "the mean of the ranks' products: it must be their sum": _plus(
-                    y / case.size, bias, 1
-                ),
-                "divided by N": _plus(y / case.size, bias, 1 / case.size),
-                "the bias divided by N is added": _plus(y, bias, 1 / case.size),
-            },
-        )
+        likely = {
+            "the bias is added N times: every rank adds it before the sum": _plus(
+                y, bias, case.size
+            ),
+            "the bias is missing": y,
+            "this rank's product alone: the sum over the ranks is missing": _plus(own, bias, 1),
+            "the mean of the ranks' products: it must be their sum": _plus(y / case.size, bias, 1),
+            "divided by N": _plus(y / case.size, bias, 1 / case.size),
+            "the bias divided by N is added": _plus(y, bias, 1 / case.size),
+        }
+        what = f"the output {case.what}"
+        run.close(case.found["y"], _plus(y, bias, 1), what, rank=case.rank, likely=likely)
 
 
 @check(
@@ -262,16 +256,11 @@ def check_pair(run: Run) -> None:
         for name, value in right.items():
             actual = found["y"] if name == "y" else found["grads"][name]
             what = "the output" if name == "y" else f"the gradient of {name}"
-            run.close(
-                actual,
-                value,
-                f"{what} (column, gelu, row)",
-                terms=8,
-                likely={
-                    "N times what it should be: a backward sums what is whole already": value
-                    * len(wanted)
-                },
-            )
+            likely = {
+                "N times what it should be: a backward sums what is whole already": value
+                * len(wanted)
+            }
+            run.close(actual, value, f"{what} (column, gelu, row)", terms=8, likely=likely)
 
 
 @check(
@@ -290,25 +279,17 @@ def check_bytes(run: Run) -> None:
         building, forward, backward = cut_layers.stretches(result, rank, found["marks"])
         once = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank)
         half = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank, item=4)
-        run.equal(
-            building,
-            [],
-            "what building the layer sends",
-            likely={"the full layer is the same on all ranks already": building},
-        )
-        run.equal(
-            forward,
-            once,
-            "what the forward of the pair sends",
-            likely={
-                "the summands are not added up": [],
-                "it was sent as float32": half,
-                "something is gathered between the two layers: the slice that arrives is the "
-                "slice that is needed": forward
-                if any(e.startswith("all_gather") for e in forward)
-                else None,
-            },
-        )
+        likely: dict[str, Any] = {"the full layer is the same on all ranks already": building}
+        run.equal(building, [], "what building the layer sends", likely=likely)
+        likely = {
+            "the summands are not added up": [],
+            "it was sent as float32": half,
+            "something is gathered between the two layers: the slice that arrives is the "
+            "slice that is needed": forward
+            if any(e.startswith("all_gather") for e in forward)
+            else None,
+        }
+        run.equal(forward, once, "what the forward of the pair sends", likely=likely)
         run.equal(backward, cut_layers.one_all_reduce(given["x"].numel(), result.world, rank),
                   "what the backward of the pair sends", likely={
             "an all-reduce in this layer's backward as well: the incoming gradient is whole":

@@ -170,9 +170,8 @@ def check_parts(run: Run) -> None:
                     else None,
                 },
             )
-            run.close(
-                found["parts"][name], part, what, rank=rank, likely=_wrong_rows(whole, name, index)
-            )
+            likely = _wrong_rows(whole, name, index)
+            run.close(found["parts"][name], part, what, rank=rank, likely=likely)
             run.at_most(
                 found["held"][name],
                 part.nbytes,
@@ -210,32 +209,25 @@ def check_outputs(run: Run) -> None:
     """E: whole on every rank."""
     for whole, rank, index, found in _found(run, drive, SHAPES):
         x, y = whole.case["xs"][0], whole.output(0)
-        run.close(
-            found[0]["y"],
-            y,
-            f"the output {whole.name}",
-            rank=rank,
-            likely={
-                "this rank's heads alone: add up the parts of all ranks": whole.part(
-                    x, x, index
-                ).detach(),
-                "this is the mean of the parts: it must be their sum": y / whole.size,
-                "the causal mask is missing: a token sees later ones": whole.output(
-                    0, causal=False
-                ),
-                "scaled by the full width H·C: use a head's width C": whole.output(
-                    0, scale=(whole.heads * whole.width) ** -0.5
-                ),
-                "scaled by the hidden width D: use a head's width C": whole.output(
-                    0, scale=x.shape[2] ** -0.5
-                ),
-                "the scores are not scaled": whole.output(0, scale=1.0),
-                "the query heads take the KV heads in turns: head h belongs to KV head h // "
-                "(H/K), so neighbours share one (repeat_interleave, not repeat)": whole.output(
-                    0, turned=True
-                ),
-            },
-        )
+        likely = {
+            "this rank's heads alone: add up the parts of all ranks": whole.part(
+                x, x, index
+            ).detach(),
+            "this is the mean of the parts: it must be their sum": y / whole.size,
+            "the causal mask is missing: a token sees later ones": whole.output(0, causal=False),
+            "scaled by the full width H·C: use a head's width C": whole.output(
+                0, scale=(whole.heads * whole.width) ** -0.5
+            ),
+            "scaled by the hidden width D: use a head's width C": whole.output(
+                0, scale=x.shape[2] ** -0.5
+            ),
+            "the scores are not scaled": whole.output(0, scale=1.0),
+            "the query heads take the KV heads in turns: head h belongs to KV head h // "
+            "(H/K), so neighbours share one (repeat_interleave, not repeat)": whole.output(
+                0, turned=True
+            ),
+        }
+        run.close(found[0]["y"], y, f"the output {whole.name}", rank=rank, likely=likely)
 
 
 @check("gradients of x, and of the heads that are on one rank only", points=4, code="E")
@@ -283,22 +275,16 @@ def check_shared(run: Run) -> None:
         for name in ("key", "value") if whole.shared > 1 else ():
             own, first = _shared(whole, name, 0), index - index % whole.shared
             total = torch.stack(own[first : first + whole.shared]).sum(0)
-            run.close(
-                found[0]["parts"][name],
-                total,
-                f"{name}.grad {whole.name}",
-                rank=rank,
-                likely={
-                    "this rank's own summand: sum it over the ranks that share the head": own[
-                        index
-                    ],
-                    "this is the mean over the sharers: it must be their sum": total / whole.shared,
-                    "summed over all ranks, not only over those that share the head": torch.stack(
-                        own
-                    ).sum(0),
-                    "summed twice over the sharers": total * whole.shared,
-                },
-            )
+            likely = {
+                "this rank's own summand: sum it over the ranks that share the head": own[index],
+                "this is the mean over the sharers: it must be their sum": total / whole.shared,
+                "summed over all ranks, not only over those that share the head": torch.stack(
+                    own
+                ).sum(0),
+                "summed twice over the sharers": total * whole.shared,
+            }
+            what = f"{name}.grad {whole.name}"
+            run.close(found[0]["parts"][name], total, what, rank=rank, likely=likely)
 
 
 @check("a second backward adds to the gradients", points=2, code="E")
@@ -313,16 +299,12 @@ def check_twice(run: Run) -> None:
                 "the first backward's gradients were summed over the sharers again: sum only "
                 "what is new"
             )
-            run.close(
-                found[1]["parts"][name],
-                first + second,
-                f"{name}.grad after two backwards {whole.name}",
-                rank=rank,
-                likely={
-                    "only the second backward's: gradients must add up": second,
-                    again: first * whole.shared + second,
-                },
-            )
+            likely = {
+                "only the second backward's: gradients must add up": second,
+                again: first * whole.shared + second,
+            }
+            what = f"{name}.grad after two backwards {whole.name}"
+            run.close(found[1]["parts"][name], first + second, what, rank=rank, likely=likely)
 
 
 @check("2(N-1)/N·S bytes forward, the same backward, 2(s-1)/s of a shared head", points=3, code="B")
@@ -336,23 +318,15 @@ def check_bytes(run: Run) -> None:
         small = sum(_small(whole, name, rank) for name in ("key", "value"))
         start, between, end = found[0]["sent"]
         ahead, back = between[0] - start[0], end[0] - between[0]
-        run.equal(
-            ahead,
-            once,
-            f"the number of bytes sent in forward {whole.name}",
-            rank=rank,
-            likely={"two all-reduces: one after `output` is enough": 2 * once},
-        )
-        run.equal(
-            back,
-            once,
-            f"the number of bytes sent in backward {whole.name}",
-            rank=rank,
-            likely={
-                "three all-reduces: apply f to x once, before q, k and v are computed": 3 * once,
-                "no all-reduce: the summands of x.grad are not summed": 0,
-            },
-        )
+        likely = {"two all-reduces: one after `output` is enough": 2 * once}
+        what = f"the number of bytes sent in forward {whole.name}"
+        run.equal(ahead, once, what, rank=rank, likely=likely)
+        likely = {
+            "three all-reduces: apply f to x once, before q, k and v are computed": 3 * once,
+            "no all-reduce: the summands of x.grad are not summed": 0,
+        }
+        what = f"the number of bytes sent in backward {whole.name}"
+        run.equal(back, once, what, rank=rank, likely=likely)
         kv = end[1] - start[1]
         run.equal(kv, small, f"the number of bytes sent to the sharers {whole.name}", rank=rank)
 

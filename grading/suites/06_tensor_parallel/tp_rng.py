@@ -122,12 +122,8 @@ def check_replicated(run: Run) -> None:
                     rank=rank,
                     what=f"what two replicated regions draw {name}",
                 )
-                run.equal(
-                    found["replicated mask"],
-                    first["replicated mask"],
-                    f"the dropout mask of a replicated region {name}",
-                    rank=rank,
-                )
+                what = f"the dropout mask of a replicated region {name}"
+                run.equal(found["replicated mask"], first["replicated mask"], what, rank=rank)
 
 
 @check("sharded regions: different numbers on each rank", points=2, code="E")
@@ -174,18 +170,14 @@ def check_streams(run: Run) -> None:
                     "ends",
                 )
                 mixed = found["mixed"][kind]
-                run.equal(
-                    mixed,
-                    found[kind],
-                    f"what {kind} regions draw after draws elsewhere and an exception {name}",
-                    rank=rank,
-                    likely={
-                        "the stream started over after an exception: keep its state in `finally`": [
-                            first,
-                            first,
-                        ],
-                    },
-                )
+                likely = {
+                    "the stream started over after an exception: keep its state in `finally`": [
+                        first,
+                        first,
+                    ]
+                }
+                what = f"what {kind} regions draw after draws elsewhere and an exception {name}"
+                run.equal(mixed, found[kind], what, rank=rank, likely=likely)
                 other = found[f"other {kind}"]
                 run.true(
                     not torch.equal(other, first),

@@ -225,14 +225,9 @@ def check_loss(run: Run) -> None:
     for world in WORLDS:
         case = Case(run, world)
         for rank, found in case.ranks():
-            run.close(
-                found["loss"],
-                case.loss(),
-                f"the loss {case.name}",
-                rank=rank,
-                likely=case.likely_losses(rank),
-                terms=case.count,
-            )
+            likely = case.likely_losses(rank)
+            what = f"the loss {case.name}"
+            run.close(found["loss"], case.loss(), what, rank=rank, likely=likely, terms=case.count)
 
 
 @check("the gradient of each slice", points=4, code="E")
@@ -245,14 +240,9 @@ def check_gradient(run: Run) -> None:
         case = Case(run, world)
         for rank, found in case.ranks():
             right = case.part(case.gradient(), rank).contiguous()
-            run.close(
-                found["grad"],
-                right,
-                f"the gradient of the slice {case.name}",
-                rank=rank,
-                likely=case.likely_gradients(rank),
-                terms=case.count,
-            )
+            likely = case.likely_gradients(rank)
+            what = f"the gradient of the slice {case.name}"
+            run.close(found["grad"], right, what, rank=rank, likely=likely, terms=case.count)
             run.true(
                 found["same"],
                 "the logits or the targets were changed in place",
@@ -280,14 +270,9 @@ def check_large(run: Run) -> None:
                     rank=rank,
                     cause=overflow,
                 )
-            run.close(
-                found["loss"],
-                case.loss(),
-                f"the loss {case.name}",
-                rank=rank,
-                likely=case.likely_losses(rank),
-                terms=case.count,
-            )
+            likely = case.likely_losses(rank)
+            what = f"the loss {case.name}"
+            run.close(found["loss"], case.loss(), what, rank=rank, likely=likely, terms=case.count)
             right = case.part(case.gradient(), rank).contiguous()
             run.close(found["grad"], right, f"the gradient of the slice {case.name}", rank=rank)
 
@@ -327,15 +312,12 @@ def check_bytes(run: Run) -> None:
             cause="each rank has all that the gradient of its slice needs",
         )
     once = [wire_bytes("all_reduce", size, 4, rank, 8)[0] for rank in range(4)]
-    run.bytes(
-        result,
-        [3 * sent for sent in once],
-        likely={
-            "one reduction too many": [4 * sent for sent in once],
-            "one reduction is missing": [2 * sent for sent in once],
-            "two reductions are missing": once,
-        },
-    )
+    likely = {
+        "one reduction too many": [4 * sent for sent in once],
+        "one reduction is missing": [2 * sent for sent in once],
+        "two reductions are missing": once,
+    }
+    run.bytes(result, [3 * sent for sent in once], likely=likely)
 
 
 @check("no full logits", points=1, code="M")

@@ -186,21 +186,12 @@ def _rows(run: Run, case: Case) -> None:
             if rank < case.size
             else {}
         )
-        run.equal(
-            found["weight"],
-            case.part(case.values, index),
-            f"weight {case.name}",
-            rank=rank,
-            likely=known,
-        )
+        what = f"weight {case.name}"
+        run.equal(found["weight"], case.part(case.values, index), what, rank=rank, likely=known)
     for rank, index, tokens, found in case.ranks():
-        run.close(
-            found["rows"],
-            case.values[tokens],
-            f"the output {case.name}",
-            rank=rank,
-            likely=case.likely(case.values, tokens, index),
-        )
+        likely = case.likely(case.values, tokens, index)
+        what = f"the output {case.name}"
+        run.close(found["rows"], case.values[tokens], what, rank=rank, likely=likely)
         run.true(
             torch.equal(found["tokens"], tokens),
             "the tokens were changed in place",
@@ -209,16 +200,12 @@ def _rows(run: Run, case: Case) -> None:
         )
         later = case.values - 1
         for name, shown in (("flat", tokens[0]), ("transposed", tokens.t())):
-            run.close(
-                found[name],
-                later[shown],
-                f"the output for {name} tokens, after a step",
-                rank=rank,
-                likely={
-                    **case.likely(later, shown, index),
-                    "the rows are those before the step: look up in `weight`": case.values[shown],
-                },
-            )
+            likely = {
+                **case.likely(later, shown, index),
+                "the rows are those before the step: look up in `weight`": case.values[shown],
+            }
+            what = f"the output for {name} tokens, after a step"
+            run.close(found[name], later[shown], what, rank=rank, likely=likely)
 
 
 @check("the tokens' rows on 1–4 ranks, vocabularies that do not divide", points=4, code="E")
@@ -272,25 +259,18 @@ def check_bytes(run: Run) -> None:
     result, size = _measured(run), TOKENS * WIDTH * 8
     run.forbid_bypass(result)
     for found in run.each(result.outputs):
-        run.equal(
-            found["forward"],
-            [["all_reduce", size]],
-            "the list of calls in forward",
-            likely={
-                "the whole embedding is gathered: send the tokens' rows instead": [
-                    ["all_gather", BIG * WIDTH * 8]
-                ],
-                "every rank's rows are gathered and added up here: all-reduce sends less": [
-                    ["all_gather", 4 * size]
-                ],
-            },
-        )
-        run.equal(
-            found["backward"],
-            [],
-            "the list of calls in backward",
-            likely={"the gradient is already whole on every rank": [["all_reduce", size]]},
-        )
+        likely = {
+            "the whole embedding is gathered: send the tokens' rows instead": [
+                ["all_gather", BIG * WIDTH * 8]
+            ],
+            "every rank's rows are gathered and added up here: all-reduce sends less": [
+                ["all_gather", 4 * size]
+            ],
+        }
+        what = "the list of calls in forward"
+        run.equal(found["forward"], [["all_reduce", size]], what, likely=likely)
+        likely = {"the gradient is already whole on every rank": [["all_reduce", size]]}
+        run.equal(found["backward"], [], "the list of calls in backward", likely=likely)
     run.bytes(result, [wire_bytes("all_reduce", size, 4, rank, 8)[0] for rank in range(4)])
 
 
@@ -308,9 +288,5 @@ def check_memory(run: Run) -> None:
             cause="the whole embedding is still alive: a slice is a view of it until it is "
             "cloned, and `full` must not be kept",
         )
-        run.at_most(
-            found["peak"],
-            3 * share + slack,
-            "bytes at the peak of a step",
-            cause="the whole embedding is there again: was it gathered?",
-        )
+        cause = "the whole embedding is there again: was it gathered?"
+        run.at_most(found["peak"], 3 * share + slack, "bytes at the peak of a step", cause=cause)

@@ -71,9 +71,8 @@ def _check_pieces(run: Run, case: Case, held: Any) -> None:
                 f"document {document} has no tokens from {start} up to {end}",
                 rank=rank,
             )
-        run.at_most(
-            sum(end - start for _, start, end in mine), case.most, "the number of tokens", rank=rank
-        )
+        what = "the number of tokens"
+        run.at_most(sum(end - start for _, start, end in mine), case.most, what, rank=rank)
     for document, length in enumerate(case.lengths):
         spans = sorted((s, e) for mine in held for other, s, e in mine if other == document)
         ends = [0, *(end for _, end in spans)]

@@ -265,18 +265,14 @@ def check_bytes(run: Run) -> None:
         if result.timeline.sent(None, "world") == [least] * world:
             run.forbid_bypass(result)
             continue
-        run.bytes(
-            result,
-            usual,
-            axis="world",
-            likely={
-                "k and v return to their rank as well, where nobody needs them": 2 * world * once,
-                "dk and dv do not travel": (world - 1) * once,
-                "all probabilities travel, or k and v twice": (3 * world - 2) * once,
-                "one rank sends messages to itself": once,
-                "nothing is sent: keys and values have queries on later ranks, too": 0,
-            },
-        )
+        likely = {
+            "k and v return to their rank as well, where nobody needs them": 2 * world * once,
+            "dk and dv do not travel": (world - 1) * once,
+            "all probabilities travel, or k and v twice": (3 * world - 2) * once,
+            "one rank sends messages to itself": once,
+            "nothing is sent: keys and values have queries on later ranks, too": 0,
+        }
+        run.bytes(result, usual, axis="world", likely=likely)
 
 
 @check(

@@ -227,20 +227,15 @@ def check_bytes(run: Run) -> None:
         once = sum(2 * case["k"].nbytes for case in cases[:-1]) // world
         items = {torch.float64: 2, torch.float32: 1}
         halved = sum(case["k"].nbytes // items[case["k"].dtype] * 2 for case in cases[:-1]) // world
-        run.bytes(
-            result,
-            (world - 1) * once,
-            axis="world",
-            likely={
-                "N hops: in the last one each block returns, and nobody needs it there": world
-                * once,
-                "one hop is missing": (world - 2) * once,
-                "q travels as well: queries stay where they are": (world - 1) * once * 3 // 2,
-                "k alone, or v alone, travels": (world - 1) * once // 2,
-                "it was sent as float32": (world - 1) * halved,
-                "nothing is sent: later queries need the keys of other ranks": 0,
-            },
-        )
+        likely = {
+            "N hops: in the last one each block returns, and nobody needs it there": world * once,
+            "one hop is missing": (world - 2) * once,
+            "q travels as well: queries stay where they are": (world - 1) * once * 3 // 2,
+            "k alone, or v alone, travels": (world - 1) * once // 2,
+            "it was sent as float32": (world - 1) * halved,
+            "nothing is sent: later queries need the keys of other ranks": 0,
+        }
+        run.bytes(result, (world - 1) * once, axis="world", likely=likely)
 
 
 @check(

@@ -160,12 +160,8 @@ def check_parts(run: Run) -> None:
                 weight = whole.weights[source].detach()
                 part, what = whole.cut(name, weight, rank), f"`{name}` {whole.name}"
                 shape = list(found["parts"][name].shape)
-                run.equal(
-                    shape,
-                    list(part.shape),
-                    f"the shape of {what}",
-                    likely={"this is all of it: keep only this rank's part": list(weight.shape)},
-                )
+                likely = {"this is all of it: keep only this rank's part": list(weight.shape)}
+                run.equal(shape, list(part.shape), f"the shape of {what}", likely=likely)
                 run.close(found["parts"][name], part, what)
                 run.at_most(
                     found["held"][name],
@@ -184,19 +180,14 @@ def check_outputs(run: Run) -> None:
         y = whole.output(rank)
         batch, length, hidden = y.shape
         shape, what = list(passes[0]["y"].shape), f"the shape of the output {whole.name}"
-        run.equal(
-            shape,
-            [batch, length, hidden],
-            what,
-            rank=rank,
-            likely={
-                "every rank has the whole sequence: reduce-scatter after `down`": [
-                    batch,
-                    length * whole.world,
-                    hidden,
-                ],
-            },
-        )
+        likely = {
+            "every rank has the whole sequence: reduce-scatter after `down`": [
+                batch,
+                length * whole.world,
+                hidden,
+            ]
+        }
+        run.equal(shape, [batch, length, hidden], what, rank=rank, likely=likely)
         tokens = whole.joined("xs", 0)
         other = whole.own(whole.inner(whole.norm(tokens), rank), rank)
         run.close(passes[0]["y"], y, f"the output {whole.name}", rank=rank, likely={
@@ -263,19 +254,15 @@ def check_replicated(run: Run) -> None:
             if source not in whole.weights:
                 continue
             first, second = (whole.gradients(number)[source] for number in (0, 1))
-            run.close(
-                passes[0]["grads"][name],
-                first,
-                f"{name}.grad {whole.name}",
-                rank=rank,
-                likely={
-                    "of this rank's tokens alone: sum it over the ranks": whole.gradients(0, rank)[
-                        source
-                    ],
-                    "this is the mean over the ranks: it must be their sum": first / whole.world,
-                    "N times too large: it was whole before it was summed": first * whole.world,
-                },
-            )
+            likely = {
+                "of this rank's tokens alone: sum it over the ranks": whole.gradients(0, rank)[
+                    source
+                ],
+                "this is the mean over the ranks: it must be their sum": first / whole.world,
+                "N times too large: it was whole before it was summed": first * whole.world,
+            }
+            what = f"{name}.grad {whole.name}"
+            run.close(passes[0]["grads"][name], first, what, rank=rank, likely=likely)
             run.close(
                 passes[1]["grads"][name],
                 first + second,
@@ -302,18 +289,14 @@ def check_bytes(run: Run) -> None:
         small = sum(_sent("all_reduce", weight.nbytes, rank) for weight in copies)
         ahead, back = passes[0]["sent"]
         beside = f"(tensor parallelism's all-reduce: {theirs:,})"
-        run.equal(
-            ahead,
-            both,
-            f"the number of bytes sent in forward {beside}",
-            rank=rank,
-            likely={
-                "an all-reduce whose result is then cut: a reduce-scatter sends half as much": both
-                * 3
-                // 2,
-                "both an all-reduce and a reduce-scatter: the second makes the sum": both * 2,
-            },
-        )
+        likely = {
+            "an all-reduce whose result is then cut: a reduce-scatter sends half as much": both
+            * 3
+            // 2,
+            "both an all-reduce and a reduce-scatter: the second makes the sum": both * 2,
+        }
+        what = f"the number of bytes sent in forward {beside}"
+        run.equal(ahead, both, what, rank=rank, likely=likely)
         run.equal(
             back,
             both + small,

@@ -99,20 +99,16 @@ def check_outputs(run: Run) -> None:
         batch, length, heads, width = y.shape
         turned = y.reshape(batch, length, world, heads // world, width).transpose(2, 3)
         what = f"the output ({world} ranks)"
-        run.equal(
-            list(found["y"].shape),
-            list(y.shape),
-            f"the shape of {what}",
-            rank=rank,
-            likely={
-                "this is the whole sequence of some heads: a last all-to-all must return it": [
-                    batch,
-                    length * world,
-                    heads // world,
-                    width,
-                ],
-            },
-        )
+        likely = {
+            "this is the whole sequence of some heads: a last all-to-all must return it": [
+                batch,
+                length * world,
+                heads // world,
+                width,
+            ]
+        }
+        name = f"the shape of {what}"
+        run.equal(list(found["y"].shape), list(y.shape), name, rank=rank, likely=likely)
         run.close(found["y"], y, what, rank=rank, likely={
             "heads in the wrong order: those of rank 0 come first, then those of rank 1":
                 turned.reshape(y.shape),
@@ -144,18 +140,13 @@ def check_gradients(run: Run) -> None:
         for name in INPUTS:
             grad = wanted[name].chunk(world, 1)[rank]
             what = f"{name}.grad ({world} ranks)"
-            run.close(
-                found["grads"][name],
-                grad,
-                what,
-                rank=rank,
-                likely={
-                    "N times too large": grad * world,
-                    "of this rank's tokens alone: those of other ranks attend to them, too": alone[
-                        name
-                    ],
-                },
-            )
+            likely = {
+                "N times too large": grad * world,
+                "of this rank's tokens alone: those of other ranks attend to them, too": alone[
+                    name
+                ],
+            }
+            run.close(found["grads"][name], grad, what, rank=rank, likely=likely)
 
 
 @check(
@@ -173,32 +164,25 @@ def check_bytes(run: Run) -> None:
         size = inputs[0]["q"].nbytes
         for rank, ledger in enumerate(run.each(result.ledgers)):
             others = sorted({event.op for event in ledger.calls()} - {"all_to_all"})
-            run.equal(
-                others,
-                [],
-                "the list of operations besides all_to_all",
-                likely={
-                    "every rank gets all of k and v: an all-to-all brings only the heads that it "
-                    "needs": ["all_gather"],
-                    "every rank gets all of k and v, and their gradients are summed": [
-                        "all_gather",
-                        "reduce_scatter",
-                    ],
-                },
-            )
+            likely: dict[str, Any] = {
+                "every rank gets all of k and v: an all-to-all brings only the heads that it "
+                "needs": ["all_gather"],
+                "every rank gets all of k and v, and their gradients are summed": [
+                    "all_gather",
+                    "reduce_scatter",
+                ],
+            }
+            run.equal(others, [], "the list of operations besides all_to_all", likely=likely)
             one = wire_bytes("all_to_all", size, world, rank, 8)[0]
             for way, sent in zip(
                 ("forward", "backward"), result.outputs[rank]["sent"], strict=True
             ):
-                run.equal(
-                    sent,
-                    4 * one,
-                    f"the number of bytes sent in {way} ({world} ranks)",
-                    likely={
-                        "one all-to-all is missing": 3 * one,
-                        "the whole tensor is sent to every rank: send each its part only": 4
-                        * one
-                        * world,
-                        "nothing is sent: gradients do not flow": 0,
-                    },
-                )
+                likely = {
+                    "one all-to-all is missing": 3 * one,
+                    "the whole tensor is sent to every rank: send each its part only": 4
+                    * one
+                    * world,
+                    "nothing is sent: gradients do not flow": 0,
+                }
+                what = f"the number of bytes sent in {way} ({world} ranks)"
+                run.equal(sent, 4 * one, what, likely=likely)

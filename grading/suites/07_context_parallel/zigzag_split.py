@@ -272,11 +272,8 @@ def check_work(run: Run) -> None:
     for case, found in zip(cases, _found(run, cases), strict=True):
         n, length = case["n"], case["x"].shape[1]
         shards = [causal.results(run, shard, NAMES, 0)["positions"] for shard in found["shards"]]
-        run.equal(
-            torch.cat(shards).sort()[0].tolist(),
-            list(range(length)),
-            "the list of all ranks' positions, sorted",
-        )
+        what = "the list of all ranks' positions, sorted"
+        run.equal(torch.cat(shards).sort()[0].tolist(), list(range(length)), what)
         row = torch.arange(length).tensor_split(n)
         _even_work(run, f"n = {n}, {length} positions", work(shards), work(row))
 

@@ -159,13 +159,11 @@ def check_memory(run: Run) -> None:
         _, lists, result = _run(run, p)
         for stage, line, found in _cases(lists, result.outputs):
             limit = one_process.in_flight(line) + stage_log.LOCAL
-            run.at_most(
-                found["most"],
-                limit,
-                f"stage {stage}'s number of micro-batches alive at once ({len(line) // 2} in all)",
-                rank=stage,
-                cause="something that a forward has kept outlives its backward",
+            cause = "something that a forward has kept outlives its backward"
+            what = (
+                f"stage {stage}'s number of micro-batches alive at once ({len(line) // 2} in all)"
             )
+            run.at_most(found["most"], limit, what, rank=stage, cause=cause)
 
 
 @check(

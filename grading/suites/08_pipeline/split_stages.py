@@ -152,12 +152,8 @@ def _check_form(run: Run, case: Case, stages: Any) -> None:
         cause="a stage is a range with step 1",
     )
     empty = next((stage for stage, (a, b, _) in enumerate(stages) if a >= b), None)
-    run.true(
-        empty is None,
-        f"{what}: stage {empty} is empty",
-        measured=shown,
-        cause="each stage needs at least one layer, even if the layers before are expensive",
-    )
+    cause = "each stage needs at least one layer, even if the layers before are expensive"
+    run.true(empty is None, f"{what}: stage {empty} is empty", measured=shown, cause=cause)
     begins, ends = [0, *(b for _, b, _ in stages)], [*(a for a, _, _ in stages), n]
     run.true(
         begins == ends,
@@ -243,13 +239,8 @@ def _tied(run: Run, grads: list[torch.Tensor | None], weight: torch.Tensor, worl
                 "it is still this rank's own gradient: nothing was added": own,
                 "this rank's own gradient is in it twice": total + own,
             } | likely
-        run.close(
-            result.outputs[rank]["grad"],
-            total,
-            "the gradient of the tied weight",
-            rank=rank,
-            likely=likely,
-        )
+        what = "the gradient of the tied weight"
+        run.close(result.outputs[rank]["grad"], total, what, rank=rank, likely=likely)
         run.true(
             torch.equal(result.outputs[rank]["weight"], weight),
             "the weight was changed",
@@ -282,14 +273,11 @@ def check_bytes(run: Run) -> None:
     """B: S bytes, exact."""
     weight, first, last = run.random(SHAPE), run.random(SHAPE), run.random(SHAPE)
     size = weight.nbytes
-    run.bytes(
-        _tied(run, [first, last], weight, 3),
-        [size, 0, size],
-        likely={
-            "twice as much: is it both gathered and summed, or is the weight sent as well?": [
-                2 * size,
-                0,
-                2 * size,
-            ],
-        },
-    )
+    likely = {
+        "twice as much: is it both gathered and summed, or is the weight sent as well?": [
+            2 * size,
+            0,
+            2 * size,
+        ]
+    }
+    run.bytes(_tied(run, [first, last], weight, 3), [size, 0, size], likely=likely)

@@ -191,18 +191,14 @@ def _compare(run: Run, names: list[str]) -> None:
             terms=2,
             likely={why: other[1].float() / scale.float() for why, other in wrong.items()},
         )
-        run.close(
-            got["data"].float(),
-            data.float(),
-            f"the data ({name})",
-            likely={
-                "cast without a scale": x.float().to(E4M3).float(),
-                **{why: other[0].float() for why, other in wrong.items()},
-                "the scales are right, but the numbers were divided by different ones": got[
-                    "data"
-                ].float(),
-            },
-        )
+        likely = {
+            "cast without a scale": x.float().to(E4M3).float(),
+            **{why: other[0].float() for why, other in wrong.items()},
+            "the scales are right, but the numbers were divided by different ones": got[
+                "data"
+            ].float(),
+        }
+        run.close(got["data"].float(), data.float(), f"the data ({name})", likely=likely)
 
 
 @check("1×128: a scale for each 128 neighbours in a row", points=3, code="P")
@@ -232,18 +228,13 @@ def check_dequantize(run: Run) -> None:
     """E: bit for bit, from the learner's own data and scales."""
     for name, got in _found(run).items():
         wanted = decoded(got["data"], got["scale"], got["block"])
-        run.close(
-            got["whole"],
-            wanted,
-            f"what dequantize gives ({name})",
-            terms=1,
-            likely={
-                "divided by the scale: number = data · scale": decoded(
-                    got["data"], 1 / got["scale"].float(), got["block"]
-                ),
-                "the scale is forgotten": got["data"].float(),
-            },
-        )
+        likely = {
+            "divided by the scale: number = data · scale": decoded(
+                got["data"], 1 / got["scale"].float(), got["block"]
+            ),
+            "the scale is forgotten": got["data"].float(),
+        }
+        run.close(got["whole"], wanted, f"what dequantize gives ({name})", terms=1, likely=likely)
 
 
 @check("an outlier spoils only its own block", points=3, code="E")

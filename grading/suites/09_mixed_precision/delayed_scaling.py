@@ -214,16 +214,12 @@ def _compare_data(
     run: Run, x: torch.Tensor, scale: float, found: torch.Tensor, what: str, rank: int
 ) -> None:
     """One call's FP8 numbers, with the scale that was returned."""
-    run.equal(
-        found,
-        _fp8(x.float() / scale),
-        f"the FP8 numbers of {what}",
-        rank=rank,
-        likely={
-            "multiplied by the scale, not divided": _fp8(x.float() * scale),
-            "not scaled": _fp8(x.float()),
-        },
-    )
+    likely = {
+        "multiplied by the scale, not divided": _fp8(x.float() * scale),
+        "not scaled": _fp8(x.float()),
+    }
+    name = f"the FP8 numbers of {what}"
+    run.equal(found, _fp8(x.float() / scale), name, rank=rank, likely=likely)
 
 
 def _fp8(x: torch.Tensor) -> torch.Tensor:
@@ -246,18 +242,11 @@ def check_bytes(run: Run) -> None:
     run.forbid_bypass(result)
     for output in run.each(result.outputs):
         for sent in output["sent"]:
-            run.equal(
-                len(sent),
-                1,
-                "the number of collectives in a step",
-                likely={
-                    "one for each tensor: put all amaxes into one": len(NAMES),
-                    "one for each call: `quantize` sends nothing": 5,
-                },
-            )
-            run.equal(
-                sent[0],
-                4 * len(NAMES),
-                "the bytes of the all-reduce's tensor",
-                likely={"float64: float32 is enough": 8 * len(NAMES)},
-            )
+            likely = {
+                "one for each tensor: put all amaxes into one": len(NAMES),
+                "one for each call: `quantize` sends nothing": 5,
+            }
+            run.equal(len(sent), 1, "the number of collectives in a step", likely=likely)
+            likely = {"float64: float32 is enough": 8 * len(NAMES)}
+            what = "the bytes of the all-reduce's tensor"
+            run.equal(sent[0], 4 * len(NAMES), what, likely=likely)

@@ -205,27 +205,21 @@ def check_unscale(run: Run) -> None:
                 given = [g for g in case.gradients[rank][number] if g is not None]
                 rows = [[g for g in row[number] if g is not None] for row in case.gradients]
                 total = [sum(column) for column in zip(*rows, strict=True)]
-                run.close(
-                    found[number]["gradients"],
-                    given,
-                    "the gradients after unscale()",
-                    likely={
-                        "still scaled": [g * scale for g in given],
-                        "divided by the scale twice, or the loss was never multiplied": [
-                            g / scale for g in given
-                        ],
-                        "multiplied by the scale again": [g * scale**2 for g in given],
-                        "summed over the ranks: each rank keeps its own gradients": total,
-                        "averaged over the ranks: each rank keeps its own gradients": [
-                            g / world for g in total
-                        ],
-                    },
-                )
-                run.true(
-                    found[number]["stayed"],
-                    "a gradient's memory was replaced",
-                    cause="the bucket still holds the old numbers: divide in place",
-                )
+                likely = {
+                    "still scaled": [g * scale for g in given],
+                    "divided by the scale twice, or the loss was never multiplied": [
+                        g / scale for g in given
+                    ],
+                    "multiplied by the scale again": [g * scale**2 for g in given],
+                    "summed over the ranks: each rank keeps its own gradients": total,
+                    "averaged over the ranks: each rank keeps its own gradients": [
+                        g / world for g in total
+                    ],
+                }
+                what = "the gradients after unscale()"
+                run.close(found[number]["gradients"], given, what, likely=likely)
+                cause = "the bucket still holds the old numbers: divide in place"
+                run.true(found[number]["stayed"], "a gradient's memory was replaced", cause=cause)
 
 
 @check("infinity or NaN on one rank: all ranks skip", points=4, code="E")
@@ -240,15 +234,10 @@ def check_skip(run: Run) -> None:
             steps = [found[number]["steps"] for found in result.outputs]
             for rank, found in enumerate(run.each(result.outputs)):
                 likely = {_why(case, number, rank, steps): steps[rank]}
-                run.equal(
-                    steps[rank],
-                    int(not case.bad[number]),
-                    f"how often the optimizer was called in {what},",
-                    likely=likely,
-                )
-                run.equal(
-                    found[number]["made"], not case.bad[number], f"what step() returns in {what},"
-                )
+                name = f"how often the optimizer was called in {what},"
+                run.equal(steps[rank], int(not case.bad[number]), name, likely=likely)
+                name = f"what step() returns in {what},"
+                run.equal(found[number]["made"], not case.bad[number], name)
 
     _check_near(run)
 
@@ -320,11 +309,8 @@ def check_train(run: Run) -> None:
                     "anyway": "zeros",
                     "gradients of the last update are still there: zero them first": "kept",
                 }.items()})  # fmt: skip
-            run.equal(
-                [update["made"] for update in found],
-                [not bad for bad in case.bad],
-                "what train_update returns",
-            )
+            what = "what train_update returns"
+            run.equal([update["made"] for update in found], [not bad for bad in case.bad], what)
             run.close(
                 [float(update["scale"]) for update in found],
                 scales(case.first, Slips(case.bad)),
@@ -339,11 +325,8 @@ def check_empty(run: Run) -> None:
     """H: rank 1 of 3 has no gradient in any update."""
     case, result = make_and_run(run, 3, train=True, empty=1)
     for found in run.each(result.outputs):
-        run.equal(
-            [update["made"] for update in found],
-            [not bad for bad in case.bad],
-            "which updates are made if rank 1 has no gradient",
-        )
+        what = "which updates are made if rank 1 has no gradient"
+        run.equal([update["made"] for update in found], [not bad for bad in case.bad], what)
 
 
 @check("one small all-reduce per update", points=2, code="B")
@@ -355,9 +338,5 @@ def check_bytes(run: Run) -> None:
     for found in run.each(result.outputs):
         for update in found:
             run.equal(len(update["sent"]), 1, "the number of collectives in an update")
-            run.at_most(
-                sum(update["sent"]),
-                8,
-                "an all-reduce's tensor, in bytes,",
-                cause="gradients were sent: a flag is enough",
-            )
+            cause = "gradients were sent: a flag is enough"
+            run.at_most(sum(update["sent"]), 8, "an all-reduce's tensor, in bytes,", cause=cause)

@@ -132,22 +132,15 @@ def _compare(run: Run, names: list[str]) -> None:
         own = [scale_of(part) for part in parts]
         whole = torch.cat(parts)
         scale, whole_bits = scale_of(whole), coded(whole, scale_of(whole))
-        run.close(
-            got["scale"],
-            scale,
-            f"the scale ({what})",
-            rank=rank,
-            terms=2,
-            likely={
-                "this rank's own scale: the largest of all ranks is needed": own[rank],
-                "the scale is inverted: largest magnitude / 448": 1 / scale,
-                "the largest number was taken, not the largest magnitude": whole.max().float()
-                / 448,
-                "magnitudes were summed: agree on the largest": torch.stack(own).sum(),
-                "magnitudes were averaged: agree on the largest": torch.stack(own).mean(),
-                "57344 is the largest number of e5m2: e4m3's is 448": scale_of(whole, E5M2),
-            },
-        )
+        likely = {
+            "this rank's own scale: the largest of all ranks is needed": own[rank],
+            "the scale is inverted: largest magnitude / 448": 1 / scale,
+            "the largest number was taken, not the largest magnitude": whole.max().float() / 448,
+            "magnitudes were summed: agree on the largest": torch.stack(own).sum(),
+            "magnitudes were averaged: agree on the largest": torch.stack(own).mean(),
+            "57344 is the largest number of e5m2: e4m3's is 448": scale_of(whole, E5M2),
+        }
+        run.close(got["scale"], scale, f"the scale ({what})", rank=rank, terms=2, likely=likely)
         data = got["data"].float()
         run.close(data, whole_bits, f"the data ({what})", rank=rank, likely={
             "each part was divided by its own scale: divide all by the one that is returned":
@@ -181,15 +174,10 @@ def check_same(run: Run) -> None:
     first: dict[str, Any] = {}
     for what, _, rank, got in _each(run, FULL):
         first = got if rank == 0 else first
-        run.equal(
-            got["scale"], first["scale"], f"the scale ({what}), compared with rank 0's,", rank=rank
-        )
-        run.equal(
-            got["data"].view(torch.uint8),
-            first["data"].view(torch.uint8),
-            f"the bytes of the data ({what}), compared with rank 0's,",
-            rank=rank,
-        )
+        name = f"the scale ({what}), compared with rank 0's,"
+        run.equal(got["scale"], first["scale"], name, rank=rank)
+        name = f"the bytes of the data ({what}), compared with rank 0's,"
+        run.equal(got["data"].view(torch.uint8), first["data"].view(torch.uint8), name, rank=rank)
 
 
 @check("parts of zeros, and nothing but zeros", points=3, code="E")
@@ -224,28 +212,18 @@ def check_bytes(run: Run) -> None:
         agree = [wire_bytes("all_reduce", 4, world, rank, 4)[0] for rank in range(world)]
         agree = [sent * len(seen) for sent in agree]
         whole = sum(parts[0].nbytes for parts in seen.values()) * (world - 1)
-        run.bytes(
-            result,
-            count,
-            op="all_gather",
-            what="bytes sent by all-gathers",
-            likely={
-                "float32 is gathered, four bytes per number: quantize first": 4 * count,
-                "16 bits are gathered, two bytes per number: quantize first": 2 * count,
-                "the weights are gathered as they are: quantize first": whole,
-                "scales are gathered too: agree on one by an all-reduce": count
-                + 4 * len(seen) * (world - 1),
-            },
-        )
-        run.bytes(
-            result,
-            agree,
-            op="all_reduce",
-            what="bytes sent by all-reduces",
-            likely={
-                "the ranks do not agree: each has its own scale": 0,
-                "8 bytes: one float32 is enough": [2 * sent for sent in agree],
-            },
-        )
+        likely: dict[str, Any] = {
+            "float32 is gathered, four bytes per number: quantize first": 4 * count,
+            "16 bits are gathered, two bytes per number: quantize first": 2 * count,
+            "the weights are gathered as they are: quantize first": whole,
+            "scales are gathered too: agree on one by an all-reduce": count
+            + 4 * len(seen) * (world - 1),
+        }
+        run.bytes(result, count, op="all_gather", what="bytes sent by all-gathers", likely=likely)
+        likely = {
+            "the ranks do not agree: each has its own scale": 0,
+            "8 bytes: one float32 is enough": [2 * sent for sent in agree],
+        }
+        run.bytes(result, agree, op="all_reduce", what="bytes sent by all-reduces", likely=likely)
         total = [count + sent for sent in agree]
         run.bytes(result, total, what="bytes sent in all")

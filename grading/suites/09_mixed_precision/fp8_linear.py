@@ -202,13 +202,8 @@ def _compare(run: Run, name: str, what: str) -> None:
         if name in wanted:
             actual = found.get(name)
             terms = 64 if wanted[name].dtype == torch.float32 else 2
-            run.close(
-                actual,
-                wanted[name],
-                f"{what} ({form})",
-                terms=terms,
-                likely=likely(case, name, actual, wanted[name]),
-            )
+            known = likely(case, name, actual, wanted[name])
+            run.close(actual, wanted[name], f"{what} ({form})", terms=terms, likely=known)
 
 
 @check("quantize: 8-bit numbers, and the scale that they were divided by", points=4, code="P")
@@ -227,22 +222,15 @@ def check_quantize(run: Run) -> None:
         _formed(run, got["data"], "quantize's data", dtype, x.t().shape)
         _formed(run, got["scale"], "quantize's scale", torch.float32, torch.Size())
         scale, most = scale_of(x, dtype), torch.finfo(dtype).max
-        run.close(
-            got["scale"],
-            scale,
-            f"the scale of numbers up to {x.abs().max():.3g}",
-            likely={
-                "the scale is inverted: largest magnitude / largest number": 1 / scale,
-                "the largest number was taken, not the largest magnitude": x.max().float() / most,
-                "448 is the largest number of e4m3: this is e5m2, use the dtype's": scale_of(
-                    x, E4M3
-                ),
-                "57344 is the largest number of e5m2: this is e4m3, use the dtype's": scale_of(
-                    x, E5M2
-                ),
-                "it is always 1, whatever the numbers are": torch.ones(()),
-            },
-        )
+        known = {
+            "the scale is inverted: largest magnitude / largest number": 1 / scale,
+            "the largest number was taken, not the largest magnitude": x.max().float() / most,
+            "448 is the largest number of e4m3: this is e5m2, use the dtype's": scale_of(x, E4M3),
+            "57344 is the largest number of e5m2: this is e4m3, use the dtype's": scale_of(x, E5M2),
+            "it is always 1, whatever the numbers are": torch.ones(()),
+        }
+        what = f"the scale of numbers up to {x.abs().max():.3g}"
+        run.close(got["scale"], scale, what, likely=known)
         run.close(got["data"].float(), (x.t().float() / scale).to(dtype).float(),
                   f"the data in {str(dtype)[6:]} of numbers up to {x.abs().max():.3g}", likely={
             "multiplied by the scale: divide, so that the largest becomes the format's largest":

@@ -155,17 +155,10 @@ def check_weights(run: Run) -> None:
     start, _, found = _case(run)
     for number, update in enumerate(found):
         rounded = [m.to(w.dtype) for m, w in zip(update["masters"], start, strict=True)]
-        run.equal(
-            update["weights"],
-            rounded,
-            f"the weights after update {number}",
-            likely={"the weights never changed": start},
-        )
-        run.true(
-            update["stayed"],
-            "a parameter's memory was replaced",
-            cause="the model computes with the old tensor: write into it",
-        )
+        likely = {"the weights never changed": start}
+        run.equal(update["weights"], rounded, f"the weights after update {number}", likely=likely)
+        cause = "the model computes with the old tensor: write into it"
+        run.true(update["stayed"], "a parameter's memory was replaced", cause=cause)
 
 
 @check("updates below one bf16 step survive", points=3, code="E")
@@ -176,12 +169,9 @@ def check_small(run: Run) -> None:
     rows: list[Row] = [[torch.ones(3, dtype=torch.bfloat16)] for _ in range(40)]
     found = run(drive, {"start": start, "rows": rows, "options": SMALL}).outputs[0]
     wanted = updated(start, rows, SMALL)[-1]["masters"][0].to(torch.bfloat16)
-    run.equal(
-        found[-1]["weights"][0],
-        wanted,
-        "a weight of 1.0 after 40 updates of 0.0002",
-        likely={"every update was rounded away": start[0]},
-    )
+    likely = {"every update was rounded away": start[0]}
+    what = "a weight of 1.0 after 40 updates of 0.0002"
+    run.equal(found[-1]["weights"][0], wanted, what, likely=likely)
 
 
 @check("16 bytes per parameter: 12 for the optimizer, and gradients are freed", points=3, code="M")
@@ -191,18 +181,12 @@ def check_bytes(run: Run) -> None:
     start, _, found = _case(run)
     count = sum(w.numel() for w in start)
     for update in found:
-        run.equal(
-            update["kept"],
-            12 * count,
-            f"what is kept for {count} parameters, in bytes,",
-            likely={
-                "float32 gradients are kept between steps": 16 * count,
-                "copies of 16 bits are kept: the model has the weights": 14 * count,
-                "means and squares are in 16 bits": 8 * count,
-            },
-        )
-        run.true(
-            update["freed"],
-            "a gradient is still there after step()",
-            cause="set `p.grad` to None: it takes two bytes per parameter",
-        )
+        likely = {
+            "float32 gradients are kept between steps": 16 * count,
+            "copies of 16 bits are kept: the model has the weights": 14 * count,
+            "means and squares are in 16 bits": 8 * count,
+        }
+        what = f"what is kept for {count} parameters, in bytes,"
+        run.equal(update["kept"], 12 * count, what, likely=likely)
+        cause = "set `p.grad` to None: it takes two bytes per parameter"
+        run.true(update["freed"], "a gradient is still there after step()", cause=cause)

@@ -164,16 +164,12 @@ def check_outer(run: Run) -> None:
     for name in PLAIN:
         got = _found(run)[name]
         outer = coded(got["x"])[2]
-        run.close(
-            got["outer"],
-            outer,
-            f"the outer scale ({name})",
-            likely={
-                "amax / 6: the blocks' scales share E4M3's range of 448": outer * 448,
-                "amax / 448: the numbers reach 6": outer * 6,
-                "inverted: number = code · scale · outer": 1 / outer,
-            },
-        )
+        likely = {
+            "amax / 6: the blocks' scales share E4M3's range of 448": outer * 448,
+            "amax / 448: the numbers reach 6": outer * 6,
+            "inverted: number = code · scale · outer": 1 / outer,
+        }
+        run.close(got["outer"], outer, f"the outer scale ({name})", likely=likely)
 
 
 @check("a scale for each block of 16", points=4, code="E")
@@ -247,22 +243,15 @@ def check_dequantize(run: Run) -> None:
         got = _found(run)[name]
         parts = (got["codes"], got["scale"], got["outer"])
         wanted = decoded(*parts)
-        run.close(
-            got["whole"],
-            wanted,
-            f"what dequantize gives ({name})",
-            terms=2,
-            likely={
-                "the outer scale is forgotten": wanted / got["outer"],
-                "the blocks' scales are forgotten": decoded(
-                    parts[0], torch.ones_like(parts[1].float()), parts[2]
-                ),
-                "the sign is lost": wanted.abs(),
-                "the halves of the byte are swapped": wanted.unflatten(1, (-1, 2))
-                .flip(-1)
-                .flatten(1),
-            },
-        )
+        likely = {
+            "the outer scale is forgotten": wanted / got["outer"],
+            "the blocks' scales are forgotten": decoded(
+                parts[0], torch.ones_like(parts[1].float()), parts[2]
+            ),
+            "the sign is lost": wanted.abs(),
+            "the halves of the byte are swapped": wanted.unflatten(1, (-1, 2)).flip(-1).flatten(1),
+        }
+        run.close(got["whole"], wanted, f"what dequantize gives ({name})", terms=2, likely=likely)
 
 
 @check("zeros stay zeros", points=2, code="E")

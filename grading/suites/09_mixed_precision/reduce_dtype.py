@@ -135,13 +135,8 @@ def same_form(run: Run, found: Any, like: torch.Tensor, what: str, rank: int) ->
         cause=nothing,
     )
     run.equal(tuple(found.shape), tuple(like.shape), f"the shape of {what}", rank=rank)
-    run.equal(
-        str(found.dtype),
-        str(like.dtype),
-        f"the dtype of {what}",
-        rank=rank,
-        likely={"left in the reduce dtype: cast it back": str(found.dtype)},
-    )
+    likely = {"left in the reduce dtype: cast it back": str(found.dtype)}
+    run.equal(str(found.dtype), str(like.dtype), f"the dtype of {what}", rank=rank, likely=likely)
 
 
 def compare_means(
@@ -212,21 +207,13 @@ def check_mean(run: Run) -> None:
         compare_means(run, result, columns, dtypes)
         for rank, output in enumerate(run.each(result.outputs)):
             given = [rows[rank] for rows in columns]
-            run.equal(
-                output["after"],
-                given,
-                "the gradient that was given, afterwards,",
-                likely={
-                    "it was changed: where all dtypes are the same, `to` makes no copy": output[
-                        "after"
-                    ]
-                },
-            )
-            run.true(
-                all(output["apart"]),
-                "the mean lies in the gradient's own memory",
-                cause="`to` returns the tensor itself if the dtype is the same",
-            )
+            likely = {
+                "it was changed: where all dtypes are the same, `to` makes no copy": output["after"]
+            }
+            what = "the gradient that was given, afterwards,"
+            run.equal(output["after"], given, what, likely=likely)
+            why = "`to` returns the tensor itself if the dtype is the same"
+            run.true(all(output["apart"]), "the mean lies in the gradient's own memory", cause=why)
 
 
 @check("2(N-1)/N·S bytes, S in the reduce dtype", points=3, code="B")

@@ -198,18 +198,10 @@ def check_gradients(run: Run) -> None:
     params = "gradients of the second block's parameters"
     run.close(found["second"], wanted["second"], params)
     crossed = "it is the gradient of another input: keep their order"
-    run.close(
-        found["input"],
-        wanted["input"],
-        "the gradient of the second block's `other`",
-        likely={crossed: wanted["x"]},
-    )
-    run.close(
-        found["x"],
-        wanted["x"],
-        "the gradient of the second block's `x`",
-        likely={crossed: wanted["input"]},
-    )
+    what = "the gradient of the second block's `other`"
+    run.close(found["input"], wanted["input"], what, likely={crossed: wanted["x"]})
+    likely = {crossed: wanted["input"]}
+    run.close(found["x"], wanted["x"], "the gradient of the second block's `x`", likely=likely)
     run.close(found["first"], wanted["first"], "gradients of the first block's parameters")
     run.close(found["again"], wanted["again"], "all gradients, after a second backward")
     run.equal(found["watched"], False, "whether the output under `no_grad` requires a gradient")
@@ -250,15 +242,12 @@ def check_calls(run: Run) -> None:
     given = _given(run)
     found = run(drive, {"given": given}).outputs[0]
     counts = [len(drawn) for drawn in found["runs"]]
-    run.equal(
-        counts,
-        [4, 2],
-        "how often two blocks run, of which the first is used twice",
-        likely={
-            "each block is recomputed more than once": [6, 3],
-            "nothing is recomputed: the first run's graph was kept": [2, 1],
-        },
-    )
+    likely = {
+        "each block is recomputed more than once": [6, 3],
+        "nothing is recomputed: the first run's graph was kept": [2, 1],
+    }
+    what = "how often two blocks run, of which the first is used twice"
+    run.equal(counts, [4, 2], what, likely=likely)
 
 
 @check("a stack holds its inputs and one block's activations", points=4, code="M")
@@ -274,19 +263,11 @@ def check_memory(run: Run) -> None:
         cause="activations of the first run are kept: autograd must not record it, and nothing "
         "with a graph may be kept",
     )
-    run.at_most(
-        found["left"],
-        2 * size + STATE,
-        "bytes that a backward leaves behind",
-        cause="the second run's tensors stay in memory, on `ctx` or in a reference cycle",
-    )
+    cause = "the second run's tensors stay in memory, on `ctx` or in a reference cycle"
+    run.at_most(found["left"], 2 * size + STATE, "bytes that a backward leaves behind", cause=cause)
     peak = (BLOCKS + 1 + 2 * DEPTH + 6) * size + states + STATE
-    run.at_most(
-        found["peak"],
-        peak,
-        "bytes at the peak of backward",
-        cause="the activations of more than one block are in memory at a time",
-    )
+    cause = "the activations of more than one block are in memory at a time"
+    run.at_most(found["peak"], peak, "bytes at the peak of backward", cause=cause)
 
 
 @check("the second run computes in the precision of the first", points=2, code="E")

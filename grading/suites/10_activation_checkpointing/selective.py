@@ -124,24 +124,16 @@ def _check_counts(
     """Kept operations run in forward alone, the others once more; nothing twice in forward."""
     for op in kept + others:
         once, what = plain["forward"][op], f"how often {op} is run {words}"
-        run.equal(
-            found["forward"].get(op, 0),
-            once,
-            f"{what}, in forward,",
-            likely={"an operation is run once there": 2 * once},
-        )
+        likely = {"an operation is run once there": 2 * once}
+        run.equal(found["forward"].get(op, 0), once, f"{what}, in forward,", likely=likely)
         right, wrong = (0, once) if op in kept else (once, 0)
-        run.equal(
-            _again(found, plain, op),
-            right,
-            f"{what}, for a second time,",
-            likely={
-                "it is kept, so the second run takes the kept result": None if right else wrong,
-                "it must not be kept, so it must run again: is anything recomputed?": wrong
-                if right
-                else None,
-            },
-        )
+        likely = {
+            "it is kept, so the second run takes the kept result": None if right else wrong,
+            "it must not be kept, so it must run again: is anything recomputed?": wrong
+            if right
+            else None,
+        }
+        run.equal(_again(found, plain, op), right, f"{what}, for a second time,", likely=likely)
 
 
 @check("kept operations run once, all others twice", points=3, code="B")
@@ -182,24 +174,16 @@ def check_same(run: Run) -> None:
     """E: what each run draws, and its wide activations before and after `relu_`."""
     found, plain = _layers(run)
     firsts, seconds = found["runs"][:2], found["runs"][2:][::-1]
-    run.equal(
-        len(seconds),
-        2,
-        "the number of second runs of two transformer blocks",
-        likely={"nothing is recomputed": 0},
-    )
+    likely = {"nothing is recomputed": 0}
+    run.equal(len(seconds), 2, "the number of second runs of two transformer blocks", likely=likely)
     run.close(firsts, plain["runs"], "the numbers that the blocks draw in the first run, entry")
     for (drawn, before, after), again in zip(firsts, seconds, strict=True):
         run.equal(again[0], drawn, "the numbers that the second run draws", likely={
             "the second run draws different random numbers from the first: let `checkpoint` "
             "restore their state": again[0]})  # fmt: skip
         what = "a kept result, before the block's `relu_` in the second run,"
-        run.close(
-            again[1],
-            before,
-            what,
-            likely={"the block has changed it in place since: keep a copy": after},
-        )
+        likely = {"the block has changed it in place since: keep a copy": after}
+        run.close(again[1], before, what, likely=likely)
 
 
 @check("products with weights are kept, attention is not", points=2, code="B")
@@ -248,17 +232,13 @@ def check_overhead(run: Run) -> None:
 def _check_overhead(run: Run, found: dict[str, Any], plain: dict[str, Any], words: str) -> None:
     forward, backward = plain["flops"]
     again = found["flops"][1] - backward
-    run.close(
-        found["overhead"],
-        again / forward,
-        f"the overhead {words}",
-        likely={
-            "kept products are counted as if they were computed again": 1.0,
-            "the products of backward itself are counted too": (again + backward) / forward,
-            "this is relative to forward and backward: divide by the forward alone": again
-            / (forward + backward),
-            "this is relative to both runs: divide by the forward alone": again
-            / (forward + backward + again),
-            "products that were computed again are not counted": 0.0,
-        },
-    )
+    likely = {
+        "kept products are counted as if they were computed again": 1.0,
+        "the products of backward itself are counted too": (again + backward) / forward,
+        "this is relative to forward and backward: divide by the forward alone": again
+        / (forward + backward),
+        "this is relative to both runs: divide by the forward alone": again
+        / (forward + backward + again),
+        "products that were computed again are not counted": 0.0,
+    }
+    run.close(found["overhead"], again / forward, f"the overhead {words}", likely=likely)

@@ -209,11 +209,8 @@ def went_on(run: Run, case: Case, result: Any, when: str) -> None:
     """The restarted job ended as if nothing had been."""
     for rank, found in enumerate(run.each(result.outputs)):
         first = found["step"] - len(found["log"])
-        run.equal(
-            [step["step"] for step in found["log"]],
-            list(range(first + 1, STEPS + 1)),
-            f"the list of steps made after a kill {when}",
-        )
+        what = f"the list of steps made after a kill {when}"
+        run.equal([step["step"] for step in found["log"]], list(range(first + 1, STEPS + 1)), what)
         run.close(
             [step["loss"] for step in found["log"]],
             [step["losses"][rank] for step in case.steps[first:]],
@@ -231,19 +228,13 @@ def check_alone(run: Run) -> None:
     for found in run.each(start(run, case).outputs):
         run.equal(found["step"], STEPS, "job.step at the end")
         run.close(found["weights"], case.weights, "the weights at the end")
-        run.equal(
-            found["saved"],
-            due,
-            "the list of steps that are saved",
-            likely={
-                "saved after every step: that costs more than it is worth": list(
-                    range(1, STEPS + 1)
-                ),
-                "saved too seldom, at every second interval": due[1::2],
-                "saved too seldom, at the end alone": [STEPS],
-                "never saved: a kill costs everything": [],
-            },
-        )
+        likely = {
+            "saved after every step: that costs more than it is worth": list(range(1, STEPS + 1)),
+            "saved too seldom, at every second interval": due[1::2],
+            "saved too seldom, at the end alone": [STEPS],
+            "never saved: a kill costs everything": [],
+        }
+        run.equal(found["saved"], due, "the list of steps that are saved", likely=likely)
 
 
 @check("a rank killed in a step: at most an interval is lost", points=5, code="E")
@@ -279,11 +270,8 @@ def check_worlds(run: Run) -> None:
         what = f"on {len(result.outputs)} ranks, after other ranks' {begins} steps,"
         for found in run.each(result.outputs):
             ends = begins + len(found["log"])
-            run.true(
-                found["begun"] is not None,
-                "job.restore() was not called",
-                cause="each rank must load: all of them were made again",
-            )
+            cause = "each rank must load: all of them were made again"
+            run.true(found["begun"] is not None, "job.restore() was not called", cause=cause)
             run.equal(
                 [step["rows"] for step in found["log"]],
                 [step["rows"] for step in case.steps[begins:ends]],
@@ -294,10 +282,7 @@ def check_worlds(run: Run) -> None:
         run.equal(begun.pop("own"), rank < 2, "whether restore() got a state of this rank")
         state = begun.pop("random")
         if rank < 2:
-            run.equal(
-                state,
-                case.streams[rank],
-                "the random state of a rank that was there",
-                likely={"it is another rank's": case.streams[1 - rank]},
-            )
+            likely = {"it is another rank's": case.streams[1 - rank]}
+            name = "the random state of a rank that was there"
+            run.equal(state, case.streams[rank], name, likely=likely)
         run.close(begun, case.halfway, "the weights after restore()")

@@ -166,9 +166,8 @@ def check_values(run: Run) -> None:
         for rank, mine in enumerate(wanted):
             for about, value in zip(mine, result.outputs[rank]["values"], strict=True):
                 what = f"{about[0]} at {about[2]}, {before} ranks to {after}"
-                run.equal(
-                    value, about[3], what, rank=rank, likely=_likely(layout.state, about, value)
-                )
+                likely = _likely(layout.state, about, value)
+                run.equal(value, about[3], what, rank=rank, likely=likely)
         run.equal(result.column("step"), [NEW] * after, "the steps that the ranks return")
 
 
@@ -225,18 +224,11 @@ def check_memory(run: Run) -> None:
     one = ROWS * COLUMNS * 8 // world
     for rank, found in enumerate(run.each(result.outputs)):
         sent = result.timeline.sent()[rank]
-        run.at_most(
-            sent,
-            FEW,
-            "bytes sent",
-            cause="values are sent: a rank read for others, which then needs memory for them",
-        )
-        run.at_most(
-            found["peak"],
-            3 * one + FEW * 2,
-            "bytes of memory beside the tensors",
-            cause="a whole box or a whole file is in memory, of which a part is wanted",
-        )
+        cause = "values are sent: a rank read for others, which then needs memory for them"
+        run.at_most(sent, FEW, "bytes sent", cause=cause)
+        cause = "a whole box or a whole file is in memory, of which a part is wanted"
+        what = "bytes of memory beside the tensors"
+        run.at_most(found["peak"], 3 * one + FEW * 2, what, cause=cause)
         run.at_most(
             found["read"],
             MATRICES * one * 3 // 2 + FEW,
@@ -263,26 +255,19 @@ def check_newest(run: Run) -> None:
     wanted = [[cut("w", old["w"], 1, index, world)] for index in range(world)]
     inputs = [{"wanted": mine, "folder": f"seen-by-{rank}"} for rank, mine in enumerate(wanted)]
     result = run(drive, inputs, world=world, folder=run.folder)
-    run.equal(
-        result.column("step"),
-        [OLD] * world,
-        "the steps that the ranks return",
-        likely={
-            "each rank looked for itself: a newer one was complete when the others looked": [OLD]
-            + [NEW] * (world - 1),
-            "a torn checkpoint was loaded: without a manifest it does not count": [NEW + 1] * world,
-            "this is the oldest": [OLD - 1] * world,
-        },
-    )
+    likely = {
+        "each rank looked for itself: a newer one was complete when the others looked": [OLD]
+        + [NEW] * (world - 1),
+        "a torn checkpoint was loaded: without a manifest it does not count": [NEW + 1] * world,
+        "this is the oldest": [OLD - 1] * world,
+    }
+    what = "the steps that the ranks return"
+    run.equal(result.column("step"), [OLD] * world, what, likely=likely)
     for rank, mine in enumerate(wanted):
         newer = cut("w", new["w"], 1, rank, world)[3]
-        run.equal(
-            result.outputs[rank]["values"][0],
-            mine[0][3],
-            f"w of step {OLD}",
-            rank=rank,
-            likely={f"these are the values of step {NEW}": newer},
-        )
+        likely = {f"these are the values of step {NEW}": newer}
+        what = f"w of step {OLD}"
+        run.equal(result.outputs[rank]["values"][0], mine[0][3], what, rank=rank, likely=likely)
 
 
 @check("what does not fit is refused, by its name", points=4, code="E")
@@ -328,8 +313,5 @@ def check_refused(run: Run) -> None:
                 measured=told,
             )
             unchanged = "tensor" not in what or bool((first == SENTINEL).all())
-            run.true(
-                unchanged,
-                f"{what}: another tensor was changed all the same",
-                cause="check all pieces before the first one is written to",
-            )
+            cause = "check all pieces before the first one is written to"
+            run.true(unchanged, f"{what}: another tensor was changed all the same", cause=cause)

@@ -191,11 +191,8 @@ def check_quiet(run: Run) -> None:
     given = inputs_of(run)
     steps, weights = expected(given)
     for rank, found in enumerate(run.each(save(run, given).outputs)):
-        run.true(
-            found["quiet"],
-            "capture() moves the random numbers on",
-            cause="a number was drawn: the steps after a save are other ones",
-        )
+        cause = "a number was drawn: the steps after a save are other ones"
+        run.true(found["quiet"], "capture() moves the random numbers on", cause=cause)
         run.close(
             [step["loss"] for step in found["steps"]],
             [step["losses"][rank] for step in steps],
@@ -217,18 +214,10 @@ def check_data(run: Run) -> None:
     }
     wrong = {why: [step["rows"] for step in steps[BEFORE:]] for why, steps in likely.items()}
     for found in run.each(resume(run, given, save(run, given)).outputs):
-        run.equal(
-            [step["rows"] for step in found["steps"]],
-            right[BEFORE:],
-            "the data of the five steps after the restart",
-            likely=wrong,
-        )
-        run.equal(
-            found["step"],
-            BEFORE,
-            "training.step after restore()",
-            likely={"the count of steps begins again": 0},
-        )
+        what = "the data of the five steps after the restart"
+        run.equal([step["rows"] for step in found["steps"]], right[BEFORE:], what, likely=wrong)
+        known = {"the count of steps begins again": 0}
+        run.equal(found["step"], BEFORE, "training.step after restore()", likely=known)
 
 
 @check("the learning rate and the loss scale go on", points=3, code="E")
@@ -275,16 +264,12 @@ def check_exact(run: Run) -> None:
     fine = all(map(torch.allclose, found_losses, right))
     wrong = {} if fine else {why: expected(given, how)[0] for why, how in CAUSES.items()}
     for rank, found in enumerate(resumed):
-        run.close(
-            found_losses[rank],
-            right[rank],
-            "the losses of the five steps after the restart",
-            rank=rank,
-            likely={
-                why: torch.stack([step["losses"][rank] for step in other[BEFORE:]])
-                for why, other in wrong.items()
-            },
-        )
+        likely = {
+            why: torch.stack([step["losses"][rank] for step in other[BEFORE:]])
+            for why, other in wrong.items()
+        }
+        what = "the losses of the five steps after the restart"
+        run.close(found_losses[rank], right[rank], what, rank=rank, likely=likely)
         run.close(found["weights"], weights, "the weights after 10 steps", rank=rank)
         went_on = saved.outputs[rank]
         same = [step["loss"] for step in went_on["steps"][BEFORE:]]
@@ -300,22 +285,15 @@ def check_copies(run: Run) -> None:
     saved = save(run, given)
     for found in run.each(saved.outputs):
         for number, name in enumerate(("the job", "this rank")):
-            run.equal(
-                found["later"][number],
-                found["at_once"][number],
-                f"the state of {name}, five steps after capture(),",
-                likely={
-                    "saved by reference: it changes while training goes on": found["later"][number]
-                },
-            )
+            likely = {
+                "saved by reference: it changes while training goes on": found["later"][number]
+            }
+            what = f"the state of {name}, five steps after capture(),"
+            run.equal(found["later"][number], found["at_once"][number], what, likely=likely)
     for found in run.each(resume(run, given, saved).outputs):
         before, after = found["states"]
-        run.equal(
-            after,
-            before,
-            "the state, five steps after restore(),",
-            likely={"restored by reference: training works on the state's own tensors": after},
-        )
+        likely = {"restored by reference: training works on the state's own tensors": after}
+        run.equal(after, before, "the state, five steps after restore(),", likely=likely)
 
 
 @check("another number of ranks goes on with the same weights and data", points=3, code="E")
@@ -336,11 +314,8 @@ def check_worlds(run: Run) -> None:
             run.equal([step["rows"] for step in found["steps"]], right[BEFORE:], f"the data {what}")
             generator = torch.Generator()
             generator.set_state(streams[rank].torch)
-            run.equal(
-                found["drawn"],
-                torch.rand((), generator=generator),
-                f"the next random number {what}",
-            )
+            name = f"the next random number {what}"
+            run.equal(found["drawn"], torch.rand((), generator=generator), name)
 
 
 @check("a rank saves little of its own", points=1, code="M")
@@ -348,9 +323,6 @@ def check_worlds(run: Run) -> None:
 def check_small(run: Run) -> None:
     """M: bytes of each rank's own state."""
     for found in run.each(save(run, inputs_of(run)).outputs):
-        run.at_most(
-            _size(found["at_once"][1]),
-            OWN_BYTES,
-            "the state of one rank, in bytes,",
-            cause="weights or moments are in it, on every rank",
-        )
+        cause = "weights or moments are in it, on every rank"
+        what = "the state of one rank, in bytes,"
+        run.at_most(_size(found["at_once"][1]), OWN_BYTES, what, cause=cause)

@@ -164,12 +164,8 @@ def check_values(run: Run) -> None:
         inputs = [{"given": given, "place": f"on-{world}"} for given in _given(state, cuts, world)]
         result = run(drive, inputs, world=world, folder=run.folder)
         for again in run.each(result.column("again")):
-            run.equal(
-                again,
-                "FileExistsError",
-                "how a second save of the same step ends",
-                likely={TOUCHED: "no exception"},
-            )
+            what = "how a second save of the same step ends"
+            run.equal(again, "FileExistsError", what, likely={TOUCHED: "no exception"})
         path = step_path(Path(run.folder) / f"on-{world}", 20)
         compare_parts(run, read_parts(run, path), state)
 
@@ -203,12 +199,8 @@ def check_files(run: Run) -> None:
     for part in read_parts(run, path):
         if part["name"] == "own":
             rank = part["offsets"][0]
-            run.equal(
-                part["file"],
-                f"rank-{rank}.bin",
-                "where a box lies that one rank alone has",
-                rank=rank,
-            )
+            what = "where a box lies that one rank alone has"
+            run.equal(part["file"], f"rank-{rank}.bin", what, rank=rank)
     limit = whole // world + size * 8
     run.at_most(
         max(sizes),
@@ -236,12 +228,8 @@ def check_memory(run: Run) -> None:
         run.at_most(sent, FEW, "bytes sent in a save of some MB", cause=gathered)
     run.forbid_bypass(result)
     for peak in run.each(result.column("peak")):
-        run.at_most(
-            peak,
-            3 * BIG * 8 + 8 * FEW,
-            "bytes of memory beside the tensors",
-            cause="copies of many pieces are in memory at once: write one after another",
-        )
+        cause = "copies of many pieces are in memory at once: write one after another"
+        run.at_most(peak, 3 * BIG * 8 + 8 * FEW, "bytes of memory beside the tensors", cause=cause)
 
 
 @check("synced, then published, then all ranks return", points=4, code="O")

@@ -152,12 +152,8 @@ def likely_share(interval: float, cost: float, restart: float, mtbf: float) -> d
 def number(run: Run, found: Any, right: float, what: str, likely: dict[str, float]) -> None:
     """That a number is right, up to rounding, relatively."""
     real = isinstance(found, (int, float)) and not isinstance(found, bool)
-    run.true(
-        real,
-        f"{what} is not a number",
-        measured=repr(found),
-        cause="nothing is returned" if found is None else "",
-    )
+    cause = "nothing is returned" if found is None else ""
+    run.true(real, f"{what} is not a number", measured=repr(found), cause=cause)
     if not math.isclose(found, right, rel_tol=1e-9):
         near = (why for why, other in likely.items() if math.isclose(found, other, rel_tol=1e-6))
         run.fail(

@@ -121,30 +121,23 @@ def _rooms(run: Run, cases: dict[str, Case]) -> None:
     """The capacities."""
     for name, case, found in _each(run, cases):
         exact = case.factor * case.chosen.numel() / case.experts
-        run.equal(
-            found["room"],
-            capacity(case),
-            f"the capacity ({name})",
-            likely={
-                "rounded down": math.floor(exact),
-                "not an int": exact,
-                "rounded to the nearest": round(exact),
-                "k is missing: a token has k choices": math.ceil(
-                    case.factor * len(case.chosen) / case.experts
-                ),
-            },
-        )
+        likely = {
+            "rounded down": math.floor(exact),
+            "not an int": exact,
+            "rounded to the nearest": round(exact),
+            "k is missing: a token has k choices": math.ceil(
+                case.factor * len(case.chosen) / case.experts
+            ),
+        }
+        run.equal(found["room"], capacity(case), f"the capacity ({name})", likely=likely)
 
 
 def _seats(run: Run, cases: dict[str, Case]) -> None:
     """The choices."""
     for name, case, found in _each(run, cases):
-        run.close(
-            found["chosen"],
-            seated(case, in_turn(case), capacity(case)),
-            f"the choices ({name})",
-            likely=mistakes(case),
-        )
+        likely = mistakes(case)
+        what = f"the choices ({name})"
+        run.close(found["chosen"], seated(case, in_turn(case), capacity(case)), what, likely=likely)
         run.true(found["same"], f"chosen_TK was changed ({name})")
 
 

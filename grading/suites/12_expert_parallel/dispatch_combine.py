@@ -193,13 +193,9 @@ def _each(run: Run, teams: list[list[Member]]) -> Iterator[tuple[str, int, Any, 
 def _sums(run: Run, teams: list[list[Member]]) -> None:
     """The sums on every rank."""
     for name, rank, found, team, index in _each(run, teams):
-        run.close(
-            found["y"],
-            one_process(team)[index]["y"],
-            f"y ({name})",
-            rank=rank,
-            likely=wrong_sums(team, index),
-        )
+        likely = wrong_sums(team, index)
+        what = f"y ({name})"
+        run.close(found["y"], one_process(team)[index]["y"], what, rank=rank, likely=likely)
 
 
 def _gradients(run: Run, teams: list[list[Member]]) -> None:
@@ -235,12 +231,8 @@ def check_dispatch(run: Run) -> None:
         by_sender = [torch.cat(parts) for parts in zip(*arriving(team, rank), strict=True)]
         mine = team[rank]["chosen"].flatten()
         counts = torch.bincount(mine, minlength=sum(team[0]["sizes"]))[first:][: len(wanted)]
-        run.equal(
-            found["loads"],
-            [len(rows) for rows in wanted],
-            "loads",
-            likely={"this rank's own counts: all ranks have rows for its experts": counts.tolist()},
-        )
+        likely = {"this rank's own counts: all ranks have rows for its experts": counts.tolist()}
+        run.equal(found["loads"], [len(rows) for rows in wanted], "loads", likely=likely)
         whole = torch.cat(wanted)
         rows = found["rows"]
         zeros = rows * 0 if isinstance(rows, torch.Tensor) else rows
@@ -313,25 +305,21 @@ def check_bytes(run: Run) -> None:
         inputs = [{"groups": groups, "member": member} for team in teams for member in team]
         result = _ran(run, drive, inputs)
         flows = [flow(team, index) for team in teams for index in range(size)]
-        run.bytes(
-            result,
-            [bytes_sent(each) for each in flows],
-            likely={
-                "weights are sent too: they must stay at home": [
-                    bytes_sent(each) + 8 * (each["out"] + each["in"]) for each in flows
-                ],
-                "counts are gathered: a rank needs only those of its own experts": [
-                    bytes_sent(each) - 8 * each["others"] + 8 * each["gathered"] for each in flows
-                ],
-                "parts are padded to the longest": [
-                    8 * (each["others"] + 4 * each["padded"] * each["width"]) for each in flows
-                ],
-                "outputs are sent twice": [
-                    bytes_sent(each) + 8 * (each["out"] + each["in"]) * each["width"]
-                    for each in flows
-                ],
-            },
-        )
+        likely = {
+            "weights are sent too: they must stay at home": [
+                bytes_sent(each) + 8 * (each["out"] + each["in"]) for each in flows
+            ],
+            "counts are gathered: a rank needs only those of its own experts": [
+                bytes_sent(each) - 8 * each["others"] + 8 * each["gathered"] for each in flows
+            ],
+            "parts are padded to the longest": [
+                8 * (each["others"] + 4 * each["padded"] * each["width"]) for each in flows
+            ],
+            "outputs are sent twice": [
+                bytes_sent(each) + 8 * (each["out"] + each["in"]) * each["width"] for each in flows
+            ],
+        }
+        run.bytes(result, [bytes_sent(each) for each in flows], likely=likely)
 
 
 def flow(team: list[Member], index: int) -> dict[str, int]:

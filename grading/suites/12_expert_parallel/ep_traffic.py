@@ -226,12 +226,9 @@ def _compare(run: Run, cases: dict[str, Case], way: int) -> None:
     for name, case in cases.items():
         right = count(case, (plain, by_node)[way](case))
         likely = (plain_mistakes, node_mistakes)[way](case)
-        run.equal(
-            result.outputs[0][name][way],
-            list(right),
-            f"[inside, between] {said} ({name})",
-            likely={why: list(wrong) for why, wrong in likely.items()},
-        )
+        known = {why: list(wrong) for why, wrong in likely.items()}
+        what = f"[inside, between] {said} ({name})"
+        run.equal(result.outputs[0][name][way], list(right), what, likely=known)
 
 
 # --- checks --------------------------------------------------------------------------------------
@@ -266,13 +263,8 @@ def check_mean(run: Run) -> None:
     for case, mean in zip(cases, means, strict=True):
         n, e, k, most = case
         what = f"the mean for n = {n}, e = {e}, k = {k}, M = {most}"
-        run.true(
-            isinstance(mean, list),
-            f"{what} is not exact",
-            measured=str(mean),
-            cause="return a Fraction; a quotient of integers is a float",
-        )
+        cause = "return a Fraction; a quotient of integers is a float"
+        run.true(isinstance(mean, list), f"{what} is not exact", measured=str(mean), cause=cause)
         likely = {why: _pair(wrong) for why, wrong in mean_mistakes(*case).items()}
-        run.equal(
-            mean, _pair(reached(*case)), f"numerator and denominator of {what}", likely=likely
-        )
+        name = f"numerator and denominator of {what}"
+        run.equal(mean, _pair(reached(*case)), name, likely=likely)

@@ -243,9 +243,8 @@ def _compare(run: Run, models: list[Model], result: Any, experts: bool) -> None:
                 continue
             run.true(gradient is not None, f"{what} is None", rank=rank, cause=SKIPPED)
             right = torch.stack([each[name] for each in grads]).mean(0)
-            run.close(
-                gradient, right, what, rank=rank, terms=50, likely=_known(model, index, name, grads)
-            )
+            likely = _known(model, index, name, grads)
+            run.close(gradient, right, what, rank=rank, terms=50, likely=likely)
 
 
 PLANS = (SQUARE, SPREAD, TWO)

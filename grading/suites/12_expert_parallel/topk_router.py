@@ -212,24 +212,16 @@ def _choices(run: Run, cases: dict[str, Case], terms: int = 4) -> None:
     """Experts and weights."""
     for name, case, found, right in _each(run, cases):
         wide = torch.promote_types(case.weight.dtype, torch.float32)
-        run.close(
-            found["chosen"],
-            right.chosen,
-            f"chosen ({name})",
-            likely={
-                "the order is wrong: best first": right.chosen.flip(-1),
-                "the lowest scores were chosen": routed(
-                    -case.x.double(), case.weight.double(), case.top_k
-                ).chosen,
-            },
-        )
-        run.close(
-            found["weights"],
-            right.weights.to(wide),
-            f"weights ({name})",
-            terms=terms,
-            likely=wrong_weights(case, right),
-        )
+        likely = {
+            "the order is wrong: best first": right.chosen.flip(-1),
+            "the lowest scores were chosen": routed(
+                -case.x.double(), case.weight.double(), case.top_k
+            ).chosen,
+        }
+        run.close(found["chosen"], right.chosen, f"chosen ({name})", likely=likely)
+        likely = wrong_weights(case, right)
+        what = f"weights ({name})"
+        run.close(found["weights"], right.weights.to(wide), what, terms=terms, likely=likely)
 
 
 @check("the k best experts of each token, and weights that add up to 1", points=4, code="E")
@@ -251,9 +243,8 @@ def check_one(run: Run) -> None:
 def check_balance(run: Run) -> None:
     """E: the value, for three k."""
     for name, case, found, right in _each(run, _usual(run)):
-        run.close(
-            found["balance"], right.balance, f"balance ({name})", likely=wrong_balance(case, right)
-        )
+        likely = wrong_balance(case, right)
+        run.close(found["balance"], right.balance, f"balance ({name})", likely=likely)
 
 
 @check("the z-loss, also of large logits", points=3, code="E")
@@ -293,13 +284,8 @@ def check_gradients(run: Run) -> None:
             run.true(got is not None, f"no gradient flows through {part} ({name})")
             for key, gradient in (wanted[part] or {}).items():
                 likely = {"f has a gradient: it is a count": (twice[part] or {}).get(key)}
-                run.close(
-                    got[key],
-                    gradient,
-                    f"the gradient of {part} for {key} ({name})",
-                    terms=len(case.x),
-                    likely=likely,
-                )
+                what = f"the gradient of {part} for {key} ({name})"
+                run.close(got[key], gradient, what, terms=len(case.x), likely=likely)
 
 
 @check("bf16 tokens are routed in float32", points=2, code="E")
@@ -321,12 +307,8 @@ def check_edges(run: Run) -> None:
     _ties(run)
     for name, _, found, right in _each(run, _none(run)):
         for part in PARTS:
-            run.close(
-                found[part],
-                getattr(right, part),
-                f"{part} ({name})",
-                likely={"0/0: divide by max(1, T)": torch.tensor(torch.nan).double()},
-            )
+            likely = {"0/0: divide by max(1, T)": torch.tensor(torch.nan).double()}
+            run.close(found[part], getattr(right, part), f"{part} ({name})", likely=likely)
             got = (found["gradients"][part] or {}).get("weight")
             run.true(
                 got is not None and not bool(got.any()),
@@ -339,17 +321,13 @@ def _ties(run: Run) -> None:
     """Any k of the best are right, but they must be k."""
     for name, case, found, right in _each(run, _tied(run)):
         chosen = found["chosen"] if isinstance(found["chosen"], torch.Tensor) else torch.empty(0)
-        run.close(
-            found["weights"], right.weights, f"weights ({name})", likely=wrong_weights(case, right)
-        )
+        likely = wrong_weights(case, right)
+        run.close(found["weights"], right.weights, f"weights ({name})", likely=likely)
         run.close(chosen * 0, right.chosen * 0, f"0 · chosen ({name})")
         known = set(range(len(case.weight)))
         distinct = all(len(known & set(row)) == case.top_k for row in chosen.tolist())
-        run.true(
-            distinct,
-            f"an expert is chosen twice by one token ({name})",
-            cause="equal scores: k different experts are needed",
-        )
+        cause = "equal scores: k different experts are needed"
+        run.true(distinct, f"an expert is chosen twice by one token ({name})", cause=cause)
         scores, best = (right.scores.gather(-1, kept) for kept in (chosen, right.chosen))
         run.close(scores, best, f"the scores of the chosen experts ({name})")
         share = counted(chosen, len(known)) / chosen.numel()

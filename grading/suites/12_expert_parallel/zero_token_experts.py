@@ -191,12 +191,8 @@ def _compare_tokens(run: Run, found: Any, right: Values, rank: int, words: str) 
     run.true(found["graph"], f"the output {words} has no graph", rank=rank, cause=BACKWARD)
     for name, thing in (("x", "tokens"), ("weight", "weights")):
         said = f"the gradient of the {thing} {words}"
-        run.true(
-            found[name] is not None,
-            f"{said} is None",
-            rank=rank,
-            cause="no gradient flows through: send rows with exchange_in_group",
-        )
+        cause = "no gradient flows through: send rows with exchange_in_group"
+        run.true(found[name] is not None, f"{said} is None", rank=rank, cause=cause)
         run.close(found[name], right[name], said, rank=rank)
 
 
@@ -211,12 +207,8 @@ def _compare_experts(
                 run.true(gradient is None, f"{name}: a frozen parameter has one", rank=rank)
                 continue
             right = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            run.true(
-                gradient is not None,
-                f"{name} is None, not zeros",
-                rank=rank,
-                cause="no token came, and it was not run: run it on no rows",
-            )
+            cause = "no token came, and it was not run: run it on no rows"
+            run.true(gradient is not None, f"{name} is None, not zeros", rank=rank, cause=cause)
             run.close(gradient, right, name, rank=rank, terms=20)
 
 
@@ -269,19 +261,15 @@ def check_sums(run: Run) -> None:
             name = f"the sum of a gradient that {len(there)} of {WORLD} ranks have"
             gradient, own = found["gradients"][number], mine[rank]
             run.true(gradient is not None, f"{name} is None", cause=SUMS)
-            run.close(
-                gradient,
-                total,
-                name,
-                likely={
-                    "this is the mean over the group: return the sum": total / WORLD,
-                    "divided by the number of ranks that have one: return the sum": total
-                    / max(1, len(there)),
-                    "this is the rank's own gradient: it was left out": torch.zeros_like(total)
-                    if own is None
-                    else own,
-                },
-            )
+            likely = {
+                "this is the mean over the group: return the sum": total / WORLD,
+                "divided by the number of ranks that have one: return the sum": total
+                / max(1, len(there)),
+                "this is the rank's own gradient: it was left out": torch.zeros_like(total)
+                if own is None
+                else own,
+            }
+            run.close(gradient, total, name, likely=likely)
             run.true(found["frozen"] is None, "a frozen parameter has a gradient")
 
 
@@ -302,15 +290,12 @@ def check_bytes(run: Run) -> None:
         out = [sum(s == rank != to for s, to in pairs) for rank in range(WORLD)]
         back = [sum(to == rank != s for s, to in pairs) for rank in range(WORLD)]
         twice = [2 * 8 * width * (o + b) for o, b in zip(out, back, strict=True)]
-        run.bytes(
-            case.result,
-            [counts + rows for rows in twice],
-            likely={
-                "half of the rows: nothing is sent in backward": [counts + n // 2 for n in twice],
-                "the counts are sent twice": [2 * counts + rows for rows in twice],
-                "the rows are sent in float32": [counts + rows // 2 for rows in twice],
-            },
-        )
+        likely = {
+            "half of the rows: nothing is sent in backward": [counts + n // 2 for n in twice],
+            "the counts are sent twice": [2 * counts + rows for rows in twice],
+            "the rows are sent in float32": [counts + rows // 2 for rows in twice],
+        }
+        run.bytes(case.result, [counts + rows for rows in twice], likely=likely)
         calls = 5 * len(batches)
         for ledger in run.each(case.result.ledgers):
             found = [event.op for event in ledger.events if event.parent < 0]

@@ -254,24 +254,15 @@ def check_groups(run: Run) -> None:
             for other in AXES
             if other != axis
         }
-        run.equal(
-            group["ranks"],
-            line,
-            f"the list of ranks {what}",
-            rank=rank,
-            likely={
-                "this is the world": list(grid.ranks),
-                **others,
-                "the ranks of a line must ascend: an index is a coordinate": line[::-1],
-                **{why: other.line(rank, axis) for why, other in grid.others().items()},
-            },
-        )
-        run.equal(
-            group["members"],
-            line,
-            f"the ranks that take part in a sum over the ranks {what}",
-            rank=rank,
-        )
+        likely = {
+            "this is the world": list(grid.ranks),
+            **others,
+            "the ranks of a line must ascend: an index is a coordinate": line[::-1],
+            **{why: other.line(rank, axis) for why, other in grid.others().items()},
+        }
+        run.equal(group["ranks"], line, f"the list of ranks {what}", rank=rank, likely=likely)
+        name = f"the ranks that take part in a sum over the ranks {what}"
+        run.equal(group["members"], line, name, rank=rank)
         run.equal(group["index"], grid.place(rank)[axis], f"the index {what}", rank=rank)
         run.equal(group["axis"], axis, f"the axis {what}", rank=rank)
 
@@ -283,18 +274,14 @@ def check_nodes(run: Run) -> None:
     for grid, rank, axis, group in _made(run):
         if axis == "tp":
             nodes = sorted({member // NODE for member in group["ranks"]})
-            run.equal(
-                nodes,
-                [rank // NODE],
-                f"with {NODE} ranks on each node, the list of nodes of the tp group of {grid}",
-                rank=rank,
-                likely={
-                    "tp goes across nodes: it communicates most, and must be the innermost axis": [
-                        0,
-                        1,
-                    ],
-                },
-            )
+            likely = {
+                "tp goes across nodes: it communicates most, and must be the innermost axis": [
+                    0,
+                    1,
+                ]
+            }
+            what = f"with {NODE} ranks on each node, the list of nodes of the tp group of {grid}"
+            run.equal(nodes, [rank // NODE], what, rank=rank, likely=likely)
 
 
 # Sizes, ranks per node, and what the message must say; on two ranks.

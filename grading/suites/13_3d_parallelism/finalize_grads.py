@@ -151,9 +151,8 @@ def _compare(run: Run, given: Given, rank: int, gradient: Any, what: str) -> Non
     right = given.truth(rank)
     same = isinstance(gradient, torch.Tensor) and gradient.shape == right.shape
     near = same and torch.allclose(gradient.double(), right, rtol=1e-10, atol=1e-12)
-    run.close(
-        gradient, right, what, rank=rank, terms=20, likely={} if near else _known(given, rank)
-    )
+    likely = {} if near else _known(given, rank)
+    run.close(gradient, right, what, rank=rank, terms=20, likely=likely)
 
 
 def _known(given: Given, rank: int) -> dict[str, torch.Tensor]:
@@ -309,9 +308,6 @@ def check_bytes(run: Run) -> None:
     for case in _cases(run):
         run.forbid_bypass(case.result)
         for rank, sent in enumerate(run.each(case.result.timeline.sent())):
-            run.at_most(
-                sent,
-                case.most(rank),
-                f"the number of bytes sent on {_words(case.sizes)}",
-                cause="something is sent twice, or to more ranks than necessary",
-            )
+            cause = "something is sent twice, or to more ranks than necessary"
+            what = f"the number of bytes sent on {_words(case.sizes)}"
+            run.at_most(sent, case.most(rank), what, cause=cause)

@@ -268,13 +268,8 @@ def _check_loss(run: Run, on_last: bool) -> None:
         for rank, last, output in case.ranks():
             if last == on_last:
                 what = f"the loss on the {'last' if last else 'other'} stage {case.layout}"
-                run.close(
-                    output["loss"],
-                    case.loss(),
-                    what,
-                    rank=rank,
-                    likely=case.wrong_losses(rank, output["tokens"]),
-                )
+                likely = case.wrong_losses(rank, output["tokens"])
+                run.close(output["loss"], case.loss(), what, rank=rank, likely=likely)
                 run.true(
                     output["kept"],
                     "the losses that were given have changed",
@@ -329,9 +324,6 @@ def check_bytes(run: Run) -> None:
                     measured=f"ranks {', '.join(map(str, event.group))}",
                     cause="ranks of tp have the same losses and tokens: leave tp out",
                 )
-            run.at_most(
-                sum(event.payload for event in events),
-                MOST,
-                f"the number of bytes that go into collectives {layout}",
-                cause="add up over the micro-batches first, then over the ranks",
-            )
+            cause = "add up over the micro-batches first, then over the ranks"
+            what = f"the number of bytes that go into collectives {layout}"
+            run.at_most(sum(event.payload for event in events), MOST, what, cause=cause)

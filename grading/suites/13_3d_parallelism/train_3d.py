@@ -305,10 +305,5 @@ def check_bytes(run: Run) -> None:
     size = sum(grad.nbytes for grad in layout.first.values())
     steps, ring = sum(STEPS.values()), 2 * (layout.dp - 1)
     for rank, sent in enumerate(result.timeline.sent(None, "dp")):
-        run.at_most(
-            sent,
-            steps * (ring * size // layout.dp + 500),
-            f"bytes on the axis dp in {steps} steps ({layout.words})",
-            rank=rank,
-            cause=cause,
-        )
+        what = f"bytes on the axis dp in {steps} steps ({layout.words})"
+        run.at_most(sent, steps * (ring * size // layout.dp + 500), what, rank=rank, cause=cause)

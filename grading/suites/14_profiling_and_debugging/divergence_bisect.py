@@ -284,9 +284,5 @@ def check_replays(run: Run) -> None:
         for name, count in zip(("reference", "suspect"), counts, strict=True):
             twice = "a step was replayed again: keep what you saw, or the answer that it gave"
             linear = "every step in turn: halve what is left instead"
-            run.at_most(
-                count,
-                most,
-                f"replays of the {name} for {pair.what}",
-                cause=linear if count > 2 * most + 2 else twice,
-            )
+            cause = linear if count > 2 * most + 2 else twice
+            run.at_most(count, most, f"replays of the {name} for {pair.what}", cause=cause)

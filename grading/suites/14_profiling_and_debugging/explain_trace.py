@@ -123,12 +123,8 @@ def _numbers(
     """All right up to rounding; else the cause that explains most of the wrong ones."""
     for place, value in enumerate(found):
         real = isinstance(value, (int, float)) and not isinstance(value, bool)
-        run.true(
-            real,
-            f"{what[place]} is not a number",
-            measured=repr(value),
-            cause="nothing is returned" if value is None else "",
-        )
+        why = "nothing is returned" if value is None else ""
+        run.true(real, f"{what[place]} is not a number", measured=repr(value), cause=why)
     bad = [place for place, value in enumerate(found) if not _near(value, right[place])]
     if bad:
         wrongs = {cause: [each[cause] for each in wrong] for cause in wrong[0]}

@@ -253,12 +253,9 @@ def check_life(run: Run) -> None:
     }
     for output in run.each(result.outputs):
         for name, lives in right.items():
-            run.equal(
-                output["alive"].get(name),
-                lives,
-                f"whether a circle lives ({name})",
-                likely={causes.get(name, ""): not lives},
-            )
+            likely = {causes.get(name, ""): not lives}
+            what = f"whether a circle lives ({name})"
+            run.equal(output["alive"].get(name), lives, what, likely=likely)
 
 
 @check("the collector is left as it was found, also by an exception", points=2, code="O")

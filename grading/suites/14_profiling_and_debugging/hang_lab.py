@@ -118,41 +118,29 @@ def check_keep_best(run: Run) -> None:
     for rank, found in enumerate(run.each(result.outputs)):
         answer, place = found, better[-1]
         own = kept_epochs(losses[rank].tolist())[-1]
-        run.close(
-            answer["best"],
-            mean[place],
-            "the best averaged loss",
-            likely={
-                "the best epoch by this rank's own loss": mean[own],
-                "the smallest loss of any rank, not of the average": losses.min(),
-            },
-        )
-        run.close(
-            answer["kept"],
-            weights[:, place].mean(0),
-            "the weights kept",
-            likely={
-                "these are this rank's own weights: average them": weights[rank, place],
-                "the sum over the ranks, not the average": weights[:, place].sum(0),
-                "the weights of the last epoch, not of the best": weights[:, -1].mean(0),
-            },
-        )
+        likely: dict[str, Any] = {
+            "the best epoch by this rank's own loss": mean[own],
+            "the smallest loss of any rank, not of the average": losses.min(),
+        }
+        run.close(answer["best"], mean[place], "the best averaged loss", likely=likely)
+        likely = {
+            "these are this rank's own weights: average them": weights[rank, place],
+            "the sum over the ranks, not the average": weights[:, place].sum(0),
+            "the weights of the last epoch, not of the best": weights[:, -1].mean(0),
+        }
+        run.close(answer["kept"], weights[:, place].mean(0), "the weights kept", likely=likely)
         run.equal(answer["given"], list(inputs[rank].values()), "what was given")
     small, large = reduced(1, world), reduced(width, world)
 
     def sent(epochs: int) -> list[int]:
         return [len(LOSSES) * s + epochs * w for s, w in zip(small, large, strict=True)]
 
-    run.bytes(
-        result,
-        sent(len(better)),
-        what="bytes sent by keep_best",
-        likely={
-            "the weights are averaged in every epoch, not only in better ones": sent(len(LOSSES)),
-            "the weights are averaged only once: those of the best epoch so far "
-            "must be kept at once": sent(1),
-        },
-    )
+    likely = {
+        "the weights are averaged in every epoch, not only in better ones": sent(len(LOSSES)),
+        "the weights are averaged only once: those of the best epoch so far "
+        "must be kept at once": sent(1),
+    }
+    run.bytes(result, sent(len(better)), what="bytes sent by keep_best", likely=likely)
 
 
 # --- 2: an order that differs --------------------------------------------------------------------
@@ -173,16 +161,13 @@ def check_sync_gradients(run: Run) -> None:
     for name in names:
         tensors = [each[name] for each in given]
         for rank, found in enumerate(run.each(result.outputs)):
-            run.close(
-                found.get(name),
-                synced(tensors, name, rank),
-                f"the gradient of {name!r}",
-                likely={
-                    "it was not synchronised": tensors[rank],
-                    "summed over dp, not averaged": 2 * synced(tensors, name, rank),
-                    "not added up over tp": synced(tensors, "", rank),
-                },
-            )
+            likely = {
+                "it was not synchronised": tensors[rank],
+                "summed over dp, not averaged": 2 * synced(tensors, name, rank),
+                "not added up over tp": synced(tensors, "", rank),
+            }
+            what = f"the gradient of {name!r}"
+            run.close(found.get(name), synced(tensors, name, rank), what, likely=likely)
     norms = sum(name.endswith("norm") for name in names)
     run.bytes(result, len(names) * 8 * NUMBER, axis="dp", what="bytes sent over dp")
     run.bytes(result, norms * 8 * NUMBER, axis="tp", what="bytes sent over tp")
@@ -207,24 +192,14 @@ def check_sync_tied(run: Run) -> None:
         if rank not in parts:
             run.equal(answer, None, "the gradient of a stage between")
             continue
-        run.close(
-            answer,
-            total,
-            "the tied gradient",
-            likely={
-                "this is a rank's own part alone: the other end's must be added": parts[rank],
-                "the average; both parts belong to one weight, so they add up": total / 2,
-            },
-        )
+        likely: dict[str, Any] = {
+            "this is a rank's own part alone: the other end's must be added": parts[rank],
+            "the average; both parts belong to one weight, so they add up": total / 2,
+        }
+        run.close(answer, total, "the tied gradient", likely=likely)
     size = 20 * NUMBER
-    run.bytes(
-        result,
-        [size, 0, 0, size],
-        what="bytes sent by sync_tied",
-        likely={
-            "stages that have no part of the weight take part, with zeros": reduced(20, STAGES),
-        },
-    )
+    likely = {"stages that have no part of the weight take part, with zeros": reduced(20, STAGES)}
+    run.bytes(result, [size, 0, 0, size], what="bytes sent by sync_tied", likely=likely)
 
 
 # --- 4: shapes that differ -----------------------------------------------------------------------
@@ -278,27 +253,16 @@ def check_ring_scores(run: Run) -> None:
         expected = torch.cat([block @ mine for block in keys])
         own = torch.cat([keys[rank] @ mine] * world)
         turned = torch.cat([keys[(2 * rank - i) % world] @ mine for i in range(world)])
-        run.close(
-            answer["scores"],
-            expected,
-            "the scores",
-            terms=width,
-            likely={
-                "only this rank's own keys were used": own,
-                "the blocks stand in the wrong order: they came the other way round": turned,
-            },
-        )
+        likely: dict[str, Any] = {
+            "only this rank's own keys were used": own,
+            "the blocks stand in the wrong order: they came the other way round": turned,
+        }
+        run.close(answer["scores"], expected, "the scores", terms=width, likely=likely)
         run.equal(answer["keys"], keys[rank], "the keys that were given")
     run.forbid_collectives(result)
     size = rows * width * NUMBER
-    run.bytes(
-        result,
-        (world - 1) * size,
-        what="bytes sent by ring_scores",
-        likely={
-            "one step too many: the last block need not go on": world * size,
-        },
-    )
+    likely = {"one step too many: the last block need not go on": world * size}
+    run.bytes(result, (world - 1) * size, what="bytes sent by ring_scores", likely=likely)
     run.ring(result, "every block goes to the next rank, and on from there")
 
 
@@ -322,24 +286,14 @@ def check_train(run: Run) -> None:
     for rank, answer in enumerate(run.each(result.outputs)):
         run.close(answer["weight"], right, "the weight", likely=likely)
         own = sum(rank in bad for bad in DAMAGED)
-        run.equal(
-            answer["left_out"],
-            out,
-            "the number of steps left out",
-            likely={
-                "only this rank's own damaged batches were counted": own,
-            },
-        )
+        known = {"only this rank's own damaged batches were counted": own}
+        run.equal(answer["left_out"], out, "the number of steps left out", likely=known)
         run.close(answer["alone"], [weight, 1], "what one damaged step gives")
     limit = [
         (len(DAMAGED) + 1) * (a + b)
         for a, b in zip(reduced(1, world), reduced(width, world), strict=True)
     ]
     for rank, sent in enumerate(run.each(result.timeline.sent())):
-        run.at_most(
-            sent,
-            limit[rank],
-            "what is sent in training",
-            cause="a step needs one number more than the gradient",
-        )
+        cause = "a step needs one number more than the gradient"
+        run.at_most(sent, limit[rank], "what is sent in training", cause=cause)
     run.forbid_bypass(result)

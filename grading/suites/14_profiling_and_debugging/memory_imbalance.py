@@ -190,12 +190,8 @@ def check_bytes(run: Run) -> None:
     answers = run(drive_bytes, given).outputs[0]["sizes"]
     for case, cut, sizes in zip(cases, cuts, answers, strict=True):
         known = {why: sizes_of(case, cut, size) for why, size in slips().items()}
-        run.equal(
-            sizes,
-            sizes_of(case, cut, stage_size),
-            f"the bytes of {case}, cut as {cut},",
-            likely=known,
-        )
+        what = f"the bytes of {case}, cut as {cut},"
+        run.equal(sizes, sizes_of(case, cut, stage_size), what, likely=known)
 
 
 @check("imbalance: the largest over the mean", points=1, code="E")
@@ -207,21 +203,17 @@ def check_report(run: Run) -> None:
         lists, run(drive_report, {"sizes": lists}).outputs[0]["reports"], strict=True
     ):
         top, mean, others = max(sizes), sum(sizes) / len(sizes), sorted(sizes)[:-1]
-        run.close(
-            report,
-            top / mean,
-            f"the imbalance of {sizes}",
-            likely={
-                "the largest over the smallest: the mean is meant": top / min(sizes),
-                "the mean over the largest: the other way round": mean / top,
-                "the excess alone: 1.0 is even": top / mean - 1,
-                "the difference: divide instead": top - mean,
-                "a whole number: `//` cuts off": float(top // mean),
-                "the mean of the others: the largest counts as well": top
-                * len(others)
-                / (sum(others) or 1),
-            },
-        )
+        likely = {
+            "the largest over the smallest: the mean is meant": top / min(sizes),
+            "the mean over the largest: the other way round": mean / top,
+            "the excess alone: 1.0 is even": top / mean - 1,
+            "the difference: divide instead": top - mean,
+            "a whole number: `//` cuts off": float(top // mean),
+            "the mean of the others: the largest counts as well": top
+            * len(others)
+            / (sum(others) or 1),
+        }
+        run.close(report, top / mean, f"the imbalance of {sizes}", likely=likely)
 
 
 def _check_cuts(run: Run, cases: list[Case]) -> None:

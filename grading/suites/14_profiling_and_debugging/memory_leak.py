@@ -158,12 +158,8 @@ def check_evaluate(run: Run) -> None:
     with torch.no_grad():
         model = build(given["weights"])
         right = [float(_loss(model, x, y)) for x, y in zip(given["xs"], given["ys"], strict=True)]
-    run.equal(
-        len(output["scores"]),
-        len(right),
-        "the number of scores",
-        likely={"only the last score is there": 1},
-    )
+    likely = {"only the last score is there": 1}
+    run.equal(len(output["scores"]), len(right), "the number of scores", likely=likely)
     run.close(output["scores"], right, "scores")
     run.close(output["said"], right, "what evaluate returned")
     _grown(run, output, "evaluations", {NUMBER: 8}, 0)
@@ -180,12 +176,8 @@ def check_watch(run: Run) -> None:
     outs = [(layers[0](x).detach(), layers[:2](x).detach()) for x in xs]
     sizes = [[float(out.abs().mean()) for out in both] for both in outs]
     right = {name: sum(size[i] for size in sizes) / len(sizes) for i, name in enumerate("01")}
-    run.close(
-        output["means"],
-        right,
-        "means",
-        likely={"only the last forward counts": dict(zip("01", sizes[-1], strict=True))},
-    )
+    likely = {"only the last forward counts": dict(zip("01", sizes[-1], strict=True))}
+    run.close(output["means"], right, "means", likely=likely)
     _grown(
         run,
         output,
@@ -219,19 +211,13 @@ def check_synchronize(run: Run) -> None:
     ]
     right = [stack.mean(0) for stack in stacks]
     for rank, output in enumerate(result.outputs):
-        run.close(
-            output["gradients"],
-            right,
-            "the gradients",
-            rank=rank,
-            terms=3,
-            likely={
-                "this rank's own gradient: read before the all-reduce was waited for": [
-                    stack[rank] for stack in stacks
-                ],
-                "the sum: the mean is meant": [stack.sum(0) for stack in stacks],
-            },
-        )
+        likely = {
+            "this rank's own gradient: read before the all-reduce was waited for": [
+                stack[rank] for stack in stacks
+            ],
+            "the sum: the mean is meant": [stack.sum(0) for stack in stacks],
+        }
+        run.close(output["gradients"], right, "the gradients", rank=rank, terms=3, likely=likely)
         size = sum(weight.nbytes for weight in given[0]["weights"])
         _grown(
             run,

@@ -228,12 +228,8 @@ def check_ends(run: Run) -> None:
         for rank, found in enumerate(run.each(result.outputs)):
             twice = {"more than one pass over dp: a rank needs its own part of the buffer alone":
                      layout.sent(rank, 2)}  # fmt: skip
-            run.equal(
-                found[number]["sent"],
-                layout.sent(rank),
-                f"the number of bytes sent on {layout}",
-                likely=twice,
-            )
+            what = f"the number of bytes sent on {layout}"
+            run.equal(found[number]["sent"], layout.sent(rank), what, likely=twice)
 
 
 def _compare_shard(run: Run, found: dict[str, Any], layout: Ends, rank: int) -> None:
@@ -241,13 +237,9 @@ def _compare_shard(run: Run, found: dict[str, Any], layout: Ends, rank: int) -> 
     shard, whole = found["shard"], layout.shard(rank)
     if isinstance(shard, torch.Tensor) and shard.shape == whole.shape:
         for name, here, place in layout.overlaps(rank):
-            run.close(
-                shard[place],
-                layout.mean(rank, name)[here],
-                f"the gradient of {name} in the shard, on {layout},",
-                rank=rank,
-                likely=layout.half_repairs(rank, name, here),
-            )
+            likely = layout.half_repairs(rank, name, here)
+            what = f"the gradient of {name} in the shard, on {layout},"
+            run.close(shard[place], layout.mean(rank, name)[here], what, rank=rank, likely=likely)
     run.close(shard, whole, f"the shard on {layout}", rank=rank)
 
 
@@ -300,16 +292,11 @@ def check_clip(run: Run) -> None:
     for number, (groups, limit) in enumerate(cases):
         for rank, output in enumerate(run.each(result.outputs)):
             mine, found = groups[rank], output[number]
-            run.close(
-                found["norm"], mine.norm(), f"the norm with tp {mine.tp}", likely=mine.wrong(rank)
-            )
+            likely: dict[str, Any] = mine.wrong(rank)
+            run.close(found["norm"], mine.norm(), f"the norm with tp {mine.tp}", likely=likely)
             what = f"a gradient with tp {mine.tp}, clipped to {limit:.3g}"
-            run.close(
-                found["grads"],
-                mine.clipped(rank, limit),
-                what,
-                likely=mine.wrong_clipped(rank, limit),
-            )
+            likely = mine.wrong_clipped(rank, limit)
+            run.close(found["grads"], mine.clipped(rank, limit), what, likely=likely)
 
 
 # --- the names -----------------------------------------------------------------------------------

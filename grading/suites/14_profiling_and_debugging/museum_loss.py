@@ -160,14 +160,8 @@ def _compare(
     """One rank's gradient with one process's; says how far it is away."""
     flat, wanted = (torch.cat([g.flatten() for g in each]) for each in (got, right))
     away = float((flat - wanted).norm() / wanted.norm())
-    run.close(
-        got,
-        right,
-        f"the gradient ({what}; {away:.0%} away from one process's)",
-        rank=rank,
-        likely=likely,
-        terms=1 << 20,
-    )
+    name = f"the gradient ({what}; {away:.0%} away from one process's)"
+    run.close(got, right, name, rank=rank, likely=likely, terms=1 << 20)
 
 
 def _named(run: Run, exhibit: str) -> None:
@@ -258,12 +252,9 @@ def check_clip(run: Run) -> None:
     for number, limit in enumerate(LIMITS):
         _compare_clip(run, [output[number] for output in result.outputs], stages, limit)
     for output in run.each(result.outputs):
-        run.at_most(
-            max(each["largest"] for each in output),
-            SMALL,
-            "bytes given to one collective",
-            cause="a number says all that the others need to know of this rank's gradients",
-        )
+        cause = "a number says all that the others need to know of this rank's gradients"
+        what = "bytes given to one collective"
+        run.at_most(max(each["largest"] for each in output), SMALL, what, cause=cause)
 
 
 def _long(run: Run, norm: float) -> Gradient:
@@ -282,14 +273,8 @@ def _compare_clip(
     shown = ", ".join(f"{value:.3g}" for value in own.tolist())
     what = f"ranks' own norms {shown}; max_norm {limit:g}"
     for rank, got in enumerate(found):
-        run.close(
-            got["norm"],
-            norm,
-            f"the norm returned ({what})",
-            rank=rank,
-            terms=99,
-            likely=norm_slips(own, rank, limit),
-        )
+        name = f"the norm returned ({what})"
+        run.close(got["norm"], norm, name, rank=rank, terms=99, likely=norm_slips(own, rank, limit))
         factor = min(1.0, limit / (float(norm) + 1e-6))
         mine = min(1.0, limit / (float(own[rank]) + 1e-6))
         run.close(
@@ -353,12 +338,8 @@ def check_replica(run: Run) -> None:
             )
     for k, *found in zip(WINDOWS, *result.outputs, strict=True):
         for rank, got in enumerate(found):
-            run.equal(
-                got["synchronised"],
-                1.0,
-                f"synchronisations of all gradients in an update of {k} micro-batches",
-                rank=rank,
-            )
+            name = f"synchronisations of all gradients in an update of {k} micro-batches"
+            run.equal(got["synchronised"], 1.0, name, rank=rank)
 
 
 @check("4 named", points=1, code="E")

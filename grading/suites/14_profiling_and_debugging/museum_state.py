@@ -183,15 +183,10 @@ def _check_update(run: Run, plays: list[Update], update: int, rank: int, found: 
     """Scale and weights of one rank after one update."""
     right, alone, replaced = plays
     after = f"after update {update}"
-    run.close(
-        found["scale"],
-        right.scales[rank],
-        f"the scale {after}",
-        rank=rank,
-        likely={
-            "each rank halves its own scale: it has not heard of the others": alone.scales[rank],
-        },
-    )
+    likely: dict[str, Any] = {
+        "each rank halves its own scale: it has not heard of the others": alone.scales[rank]
+    }
+    run.close(found["scale"], right.scales[rank], f"the scale {after}", rank=rank, likely=likely)
     run.true(
         bool(found["weights"].isfinite().all()),
         f"the weights {after} are not finite",
@@ -199,16 +194,11 @@ def _check_update(run: Run, plays: list[Update], update: int, rank: int, found: 
         measured=f"{found['weights'].tolist()}"[:80],
         cause="an overflow on another rank, or a NaN, went unnoticed",
     )
-    run.close(
-        found["weights"],
-        right.weights,
-        f"the weights {after}",
-        rank=rank,
-        likely={
-            "only the part that overflowed has stayed: half a step was made": alone.weights,
-            "the numbers that are not finite were replaced, and the step made": replaced.weights,
-        },
-    )
+    likely = {
+        "only the part that overflowed has stayed: half a step was made": alone.weights,
+        "the numbers that are not finite were replaced, and the step made": replaced.weights,
+    }
+    run.close(found["weights"], right.weights, f"the weights {after}", rank=rank, likely=likely)
 
 
 @check("1 named", points=1, code="E")
@@ -254,13 +244,8 @@ def _check_masks(
         measured=f"they agree in {agree:.0%}",
         expected="they agree in about 50 % of their places, as before",
     )
-    run.equal(
-        masks[rank].tolist(),
-        right.tolist(),
-        "the dropout of this rank after the resume",
-        rank=rank,
-        likely=case.slips(rank),
-    )
+    what = "the dropout of this rank after the resume"
+    run.equal(masks[rank].tolist(), right.tolist(), what, rank=rank, likely=case.slips(rank))
 
 
 @check("2 named", points=1, code="E")
@@ -341,13 +326,9 @@ def _check_score(
         rank=rank,
         likely=likely,
     )
-    run.at_most(
-        found["rows"][0],
-        -(-len(right) // world),
-        f"{what}: the rows given to the model",
-        rank=rank,
-        cause="every rank evaluates everything: share the work",
-    )
+    cause = "every rank evaluates everything: share the work"
+    name = f"{what}: the rows given to the model"
+    run.at_most(found["rows"][0], -(-len(right) // world), name, rank=rank, cause=cause)
 
 
 @check("4 named", points=1, code="E")

@@ -281,18 +281,11 @@ def check_collective(run: Run) -> None:
     run.forbid_bypass(result)
     hunts = sum(map(len, cases.values()))
     for ledger in run.each(result.ledgers):
-        run.equal(
-            len(ledger.calls()),
-            hunts,
-            f"the number of collectives in {hunts} hunts",
-            likely={
-                "one for each fact: put them into one tensor": 3 * hunts,
-                "two: the rank and the place fit into one tensor": 2 * hunts,
-            },
-        )
-        run.at_most(
-            ledger.sent(),
-            64 * WORLD * hunts,
-            "bytes sent in all hunts",
-            cause="a few numbers are enough: names need not travel",
-        )
+        likely = {
+            "one for each fact: put them into one tensor": 3 * hunts,
+            "two: the rank and the place fit into one tensor": 2 * hunts,
+        }
+        what = f"the number of collectives in {hunts} hunts"
+        run.equal(len(ledger.calls()), hunts, what, likely=likely)
+        cause = "a few numbers are enough: names need not travel"
+        run.at_most(ledger.sent(), 64 * WORLD * hunts, "bytes sent in all hunts", cause=cause)

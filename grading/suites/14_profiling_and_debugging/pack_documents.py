@@ -64,11 +64,8 @@ def _check_rows(run: Run, case: Case, rows: Any) -> None:
         run.fail(f"document {number} of {len(lengths)} is in {counts[number]} rows", expected="1")
     for place, documents in enumerate(rows):
         run.true(bool(documents), f"row {place} is empty: it would be nothing but padding")
-        run.at_most(
-            sum(lengths[number] for number in documents),
-            row,
-            f"the number of tokens in row {place}",
-        )
+        what = f"the number of tokens in row {place}"
+        run.at_most(sum(lengths[number] for number in documents), row, what)
 
 
 def _padding(case: Case, rows: list[list[int]]) -> float:

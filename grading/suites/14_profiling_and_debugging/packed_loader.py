@@ -161,16 +161,14 @@ def check_tokens(run: Run) -> None:
             right = [row[0] for row in _rows(stream, case["length"])]
             longer = case["length"] + 1
             windows = [stream[at : at + case["length"]] for at in range(0, len(stream), longer)]
-            run.equal(
-                [row[0] for row in output["rows"]],
-                right,
-                f"the tokens of the rows {_words(case)}",
-                likely={
-                    "the last row is missing: one token more than a row is enough": right[:-1],
-                    "each row takes T + 1 tokens away: the last target is the next row's first "
-                    "token": [torch.tensor(w) for w in windows if len(w) == case["length"]],
-                },
-            )
+            likely = {
+                "the last row is missing: one token more than a row is enough": right[:-1],
+                "each row takes T + 1 tokens away: the last target is the next row's first token": [
+                    torch.tensor(w) for w in windows if len(w) == case["length"]
+                ],
+            }
+            what = f"the tokens of the rows {_words(case)}"
+            run.equal([row[0] for row in output["rows"]], right, what, likely=likely)
 
 
 @check("targets and segments", points=3, code="E")

@@ -307,9 +307,8 @@ def check_calls(run: Run) -> None:
                 measured=show(layout),
                 cause=DEAR,
             )
-        run.at_most(
-            len(answer.asked), CALLS * len(found.fit), f"calls of `seconds` {where}", cause=NEEDLESS
-        )
+        what = f"calls of `seconds` {where}"
+        run.at_most(len(answer.asked), CALLS * len(found.fit), what, cause=NEEDLESS)
 
 
 @check("24576 GPUs in two seconds", points=2, code="H")

@@ -163,26 +163,17 @@ def check_losses(run: Run) -> None:
     for case, rank, found, where in _each(run):
         for number, (report, right) in enumerate(zip(found["reports"], case.steps, strict=True)):
             counts_B = (case.batches[number][1] != IGNORED).sum(1)
-            run.equal(
-                report[1],
-                right.tokens,
-                f"the tokens of step {number} {where}",
-                rank=rank,
-                likely={
-                    "those of this rank's rows": int(counts_B[case.own(rank)].sum()),
-                    "ranks of ep were counted as if they had the same rows, or all rows "
-                    "several times": right.tokens * case.sizes["ep"],
-                },
-            )
+            known = {
+                "those of this rank's rows": int(counts_B[case.own(rank)].sum()),
+                "ranks of ep were counted as if they had the same rows, or all rows "
+                "several times": right.tokens * case.sizes["ep"],
+            }
+            what = f"the tokens of step {number} {where}"
+            run.equal(report[1], right.tokens, what, rank=rank, likely=known)
             near = abs(report[0] - right.loss) <= 1e-9 * right.loss
             likely = {} if near or number else case.wrong_losses(rank)
-            run.close(
-                report[0],
-                right.loss,
-                f"the loss of step {number} {where}",
-                rank=rank,
-                likely=likely,
-            )
+            what = f"the loss of step {number} {where}"
+            run.close(report[0], right.loss, what, rank=rank, likely=likely)
 
 
 @check("the norm of the first gradient: the whole model's, each element once", points=3, code="E")
@@ -223,14 +214,8 @@ def check_weights(run: Run) -> None:
             )
         mine = {name: found["weights"][name] for name in right}
         same = alike([list(mine.values())], [list(right.values())])
-        run.close(
-            mine,
-            right,
-            f"the weight {where}",
-            rank=rank,
-            terms=200,
-            likely={} if same else case.wrong_weights(rank),
-        )
+        likely = {} if same else case.wrong_weights(rank)
+        run.close(mine, right, f"the weight {where}", rank=rank, terms=200, likely=likely)
 
 
 @check("what each rank sends in a step", points=3, code="B")
@@ -244,13 +229,8 @@ def check_bytes(run: Run) -> None:
             if axes == ("tp",):
                 mine = known - {"pp", "ep"}
             total = sum(found["sent"].get(axis, 0) for axis in mine)
-            run.at_most(
-                total,
-                limit,
-                f"the number of bytes sent in a step {what} {where}",
-                rank=rank,
-                cause=CAUSES[what],
-            )
+            name = f"the number of bytes sent in a step {what} {where}"
+            run.at_most(total, limit, name, rank=rank, cause=CAUSES[what])
 
 
 CAUSES = {
@@ -273,13 +253,8 @@ def check_memory(run: Run) -> None:
         whole, causes = 3 * (others + experts), "more than its part of the model is kept"
         if found["kept"] <= whole + SLACK:
             causes = "optimizer state is not cut, or cut over too few ranks; or gradients are kept"
-        run.at_most(
-            found["kept"],
-            limit,
-            f"the number of bytes kept after a step {where}",
-            rank=rank,
-            cause=causes,
-        )
+        what = f"the number of bytes kept after a step {where}"
+        run.at_most(found["kept"], limit, what, rank=rank, cause=causes)
 
 
 @check("a new Trainer continues from the state of an older one", points=3, code="X")
@@ -292,10 +267,6 @@ def check_resumed(run: Run) -> None:
             likely = {} if abs(norm - right) <= 1e-9 * right else case.wrong_resumed(number)
             what = f"the norm of step {number} {where}, after the state of step 0 was loaded"
             run.close(norm, right, what, rank=rank, likely=likely)
-        run.at_most(
-            found["saved"],
-            _most_kept(case, rank),
-            f"the number of bytes in the state {where}",
-            rank=rank,
-            cause="each rank saves its own part, once",
-        )
+        cause = "each rank saves its own part, once"
+        name = f"the number of bytes in the state {where}"
+        run.at_most(found["saved"], _most_kept(case, rank), name, rank=rank, cause=cause)

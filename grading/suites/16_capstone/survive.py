@@ -187,32 +187,18 @@ def _went_on(
     """The steps made, their windows and their losses."""
     numbers, right = [step[0] for step in seen], list(range(at, STEPS))
     if died and numbers:
-        run.at_most(
-            died - numbers[0],
-            INTERVAL,
-            f"the work lost by a kill after {died} steps {when}, in steps,",
-            rank=rank,
-            cause=AGAIN,
-        )
-    run.equal(
-        numbers,
-        right,
-        f"the list of steps made {when}",
-        rank=rank,
-        likely={
-            "as many steps as in a whole training are made again: `steps` counts those of earlier "
-            "processes": list(range(at, at + STEPS)),
-            AGAIN: [0],
-        },
-    )
+        what = f"the work lost by a kill after {died} steps {when}, in steps,"
+        run.at_most(died - numbers[0], INTERVAL, what, rank=rank, cause=AGAIN)
+    likely = {
+        "as many steps as in a whole training are made again: `steps` counts those of earlier "
+        "processes": list(range(at, at + STEPS)),
+        AGAIN: [0],
+    }
+    run.equal(numbers, right, f"the list of steps made {when}", rank=rank, likely=likely)
     for (step, inputs, _), windows in zip(seen, case.windows[at:], strict=True):
         run.equal(inputs, windows, f"the windows of step {step} {when}", rank=rank)
-    run.close(
-        [step[2] for step in seen],
-        case.losses[at:],
-        f"the losses {when}, from step {at},",
-        rank=rank,
-    )
+    what = f"the losses {when}, from step {at},"
+    run.close([step[2] for step in seen], case.losses[at:], what, rank=rank)
 
 
 def kill(run: Run, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str, int]) -> None:
@@ -249,30 +235,23 @@ def check_alone(run: Run) -> None:
     for found in run.each(start(run, case, MESHES[0], "without a kill").outputs):
         before = any(found["folders"][:-1])
         one = "one is kept: keep the newest `keep`" if before else "saved only at the end"
-        run.equal(
-            found["folders"][-1],
-            due[-KEEP:],
-            "the list of complete checkpoints at the end",
-            likely={
-                "all are kept: keep the newest `keep`": due,
-                "saved after every step": list(range(STEPS - KEEP + 1, STEPS + 1)),
-                "never saved": [],
-                "the last save is not complete: wait for it": due[:-1][-KEEP:],
-                "the checkpoints are one step off: a step that is made counts": [
-                    step - 1 for step in due[-KEEP:]
-                ],
-                one: [STEPS],
-            },
-        )
+        likely = {
+            "all are kept: keep the newest `keep`": due,
+            "saved after every step": list(range(STEPS - KEEP + 1, STEPS + 1)),
+            "never saved": [],
+            "the last save is not complete: wait for it": due[:-1][-KEEP:],
+            "the checkpoints are one step off: a step that is made counts": [
+                step - 1 for step in due[-KEEP:]
+            ],
+            one: [STEPS],
+        }
+        what = "the list of complete checkpoints at the end"
+        run.equal(found["folders"][-1], due[-KEEP:], what, likely=likely)
         for step, names in enumerate(found["folders"][:-1]):
             # A new one may be there for a moment before the oldest goes, but not for two steps.
             fewest = min(len(names), len(found["folders"][step + 1]))
-            run.at_most(
-                fewest,
-                KEEP,
-                f"the number of checkpoints kept after step {step}",
-                cause="each save removes old ones: keep=keep",
-            )
+            what = f"the number of checkpoints kept after step {step}"
+            run.at_most(fewest, KEEP, what, cause="each save removes old ones: keep=keep")
             run.true(
                 set(names) <= set(due),
                 f"a checkpoint of step {max(names, default=0)}",

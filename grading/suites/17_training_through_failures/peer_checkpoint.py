@@ -183,18 +183,12 @@ def check_bytes(run: Run) -> None:
     sent = SAVES * shard.nbytes
     run.bytes(result, sent, likely={"every rank received every shard": 3 * sent})
     for kept in run.each(result.column("kept")):
-        run.at_most(
-            kept,
-            4.5 * shard.nbytes,
-            "the bytes that are kept after five saves",
-            cause="two own shards and two copies are enough: what is older is given up",
-        )
+        cause = "two own shards and two copies are enough: what is older is given up"
+        what = "the bytes that are kept after five saves"
+        run.at_most(kept, 4.5 * shard.nbytes, what, cause=cause)
     for rank, ledger in enumerate(run.each(result.ledgers)):
         for event in ledger.events:
             if event.op == "send":
-                run.equal(
-                    event.peer,
-                    (rank + 1) % 4,
-                    "the rank that a shard is sent to",
-                    likely={"it is the one `offset` before, not after": (rank - 1) % 4},
-                )
+                likely = {"it is the one `offset` before, not after": (rank - 1) % 4}
+                what = "the rank that a shard is sent to"
+                run.equal(event.peer, (rank + 1) % 4, what, likely=likely)

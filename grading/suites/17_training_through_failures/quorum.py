@@ -180,12 +180,9 @@ def compare(run: Run, cases: list[Case]) -> None:
                 ("", 2 * number),
                 (", with its dict filled in reverse", 2 * number + 1),
             ):
-                run.equal(
-                    found[place],
-                    right,
-                    f"the quorum of members {each.members} at {each.now:g}{order}",
-                    likely={why: answer(each, slip) for why, slip in SLIPS.items()},
-                )
+                likely = {why: answer(each, slip) for why, slip in SLIPS.items()}
+                what = f"the quorum of members {each.members} at {each.now:g}{order}"
+                run.equal(found[place], right, what, likely=likely)
 
 
 @check("who is alive", points=3, code="E")
@@ -250,9 +247,5 @@ def check_deal(run: Run) -> None:
             dealt = [list(pair) for pair in zip(present, afresh, strict=False)]
             new = [afresh[len(present) :], dealt, True]
             slips["a present rank keeps its batch: it already has its gradient"] = new
-            run.equal(
-                found,
-                right,
-                f"{what}: the batches left, and those that each rank holds",
-                likely=slips,
-            )
+            name = f"{what}: the batches left, and those that each rank holds"
+            run.equal(found, right, name, likely=slips)

@@ -111,11 +111,8 @@ def check_weights(run: Run) -> None:
         }
         for rank, output in enumerate(run.each(result.outputs)):
             found = output[f"{inner}, {outer}"]
-            run.true(
-                found["stayed"],
-                "the parameters have moved to other memory",
-                cause="somebody may hold them: write into them",
-            )
+            cause = "somebody may hold them: write into them"
+            run.true(found["stayed"], "the parameters have moved to other memory", cause=cause)
             likely = workers.likeliest(found["weights"], wrong, rank)
             for step in range(len(right)):
                 run.close(
@@ -158,18 +155,15 @@ def check_bytes(run: Run) -> None:
                 sent, meets = workers.sent_in(events), step % EVERY == 0
                 if meets and sent in fair:
                     continue
-                run.equal(
-                    sent,
-                    fair[0] if meets else 0,
-                    f"bytes sent in step {step}, with a meeting every {EVERY} steps",
-                    likely={
-                        "half as many: they were sent in float32": fair[0] // 2,
-                        "they meet in every step": -1 if meets else fair[0],
-                        "twice as many: both weights and differences are sent, or the result is "
-                        "sent again": 2 * fair[0],
-                        "nothing is sent, although a meeting is due": 0 if meets else -1,
-                    },
-                )
+                likely = {
+                    "half as many: they were sent in float32": fair[0] // 2,
+                    "they meet in every step": -1 if meets else fair[0],
+                    "twice as many: both weights and differences are sent, or the result is "
+                    "sent again": 2 * fair[0],
+                    "nothing is sent, although a meeting is due": 0 if meets else -1,
+                }
+                what = f"bytes sent in step {step}, with a meeting every {EVERY} steps"
+                run.equal(sent, fair[0] if meets else 0, what, likely=likely)
 
 
 def _sent(count: int, rank: int) -> int:

@@ -80,23 +80,17 @@ def check_means(run: Run) -> None:
             found = output[name]
             likely = compressed.explaining(found["means"], wrong, STEPS)
             for step in range(STEPS):
-                run.close(
-                    found["means"][step],
-                    right[step],
-                    f"the mean of step {step + 1} with {name}",
-                    likely={why: means[step] for why, means in likely.items()},
-                )
+                known = {why: means[step] for why, means in likely.items()}
+                what = f"the mean of step {step + 1} with {name}"
+                run.close(found["means"][step], right[step], what, likely=known)
                 run.true(
                     torch.equal(found["means"][step], result.outputs[0][name]["means"][step]),
                     f"the mean of step {step + 1} with {name} differs from that of index 0 in its "
                     "last bits",
                     cause="add up in the order of the group on every rank",
                 )
-            run.true(
-                all(found["untouched"]),
-                "the gradient was changed",
-                cause="put what is owed into a new tensor, also in the first step",
-            )
+            cause = "put what is owed into a new tensor, also in the first step"
+            run.true(all(found["untouched"]), "the gradient was changed", cause=cause)
 
 
 @check("what was sent and the error add up to all gradients", points=4, code="E")
@@ -112,12 +106,9 @@ def check_errors(run: Run) -> None:
             each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
             likely = compressed.explaining(found, each, STEPS)
             for step in range(STEPS):
-                run.close(
-                    found[step],
-                    right[step][rank],
-                    f"the error after step {step + 1} with {name}",
-                    likely={why: errors[step] for why, errors in likely.items()},
-                )
+                known = {why: errors[step] for why, errors in likely.items()}
+                what = f"the error after step {step + 1} with {name}"
+                run.close(found[step], right[step][rank], what, likely=known)
 
 
 @check("only messages are sent", points=3, code="B")
@@ -128,14 +119,10 @@ def check_bytes(run: Run) -> None:
     like = gradients[0][0]
     message = STEPS * sum(compressor.nbytes(like) for compressor in COMPRESSORS.values())
     whole = 3 * STEPS * like.nbytes
-    run.bytes(
-        result,
-        (WORLD - 1) * message,
-        likely={
-            "nothing is sent": 0,
-            "whole vectors are gathered: send messages": (WORLD - 1) * whole,
-            "messages and errors are sent: errors stay on their rank": (WORLD - 1)
-            * (message + whole),
-            "every message is sent twice": 2 * (WORLD - 1) * message,
-        },
-    )
+    likely = {
+        "nothing is sent": 0,
+        "whole vectors are gathered: send messages": (WORLD - 1) * whole,
+        "messages and errors are sent: errors stay on their rank": (WORLD - 1) * (message + whole),
+        "every message is sent twice": 2 * (WORLD - 1) * message,
+    }
+    run.bytes(result, (WORLD - 1) * message, likely=likely)

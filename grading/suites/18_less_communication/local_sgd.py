@@ -130,20 +130,13 @@ def check_state(run: Run) -> None:
         right = workers.play(given, name).moments
         averaged = workers.play(given, name, slip="moments").moments
         for rank, found in enumerate(run.each(result.outputs)):
-            run.close(
-                found[name]["moments"],
-                right[rank],
-                f"the first moment of {name} after the last step",
-                likely={
-                    "it was averaged: it must follow this rank's own gradients": averaged[rank]
-                },
-            )
-            run.close(
-                found[name]["frozen"],
-                frozen[0],
-                "a frozen parameter",
-                likely={"it was not broadcast: replicas must begin equal": frozen[rank]},
-            )
+            likely: dict[str, Any] = {
+                "it was averaged: it must follow this rank's own gradients": averaged[rank]
+            }
+            what = f"the first moment of {name} after the last step"
+            run.close(found[name]["moments"], right[rank], what, likely=likely)
+            likely = {"it was not broadcast: replicas must begin equal": frozen[rank]}
+            run.close(found[name]["frozen"], frozen[0], "a frozen parameter", likely=likely)
 
 
 @check("2(N-1)/N·S bytes in a meeting, and none in between", points=3, code="B")
@@ -164,19 +157,16 @@ def check_bytes(run: Run) -> None:
                 meets = step % EVERY == 0
                 if meets and sent in fair:
                     continue
-                run.equal(
-                    sent,
-                    fair[0] if meets else 0,
-                    f"bytes sent in step {step}, with a meeting every {EVERY} steps",
-                    likely={
-                        "half as many: they were sent in float32": fair[0] // 2,
-                        "the frozen parameter is sent as well": stray,
-                        "they meet in every step": -1 if meets else fair[0],
-                        "twice as many: moments or gradients are sent as well": 2 * fair[0],
-                        "three times as many: both of Adam's moments are sent": 3 * fair[0],
-                        "nothing is sent, although a meeting is due": 0 if meets else -1,
-                    },
-                )
+                likely = {
+                    "half as many: they were sent in float32": fair[0] // 2,
+                    "the frozen parameter is sent as well": stray,
+                    "they meet in every step": -1 if meets else fair[0],
+                    "twice as many: moments or gradients are sent as well": 2 * fair[0],
+                    "three times as many: both of Adam's moments are sent": 3 * fair[0],
+                    "nothing is sent, although a meeting is due": 0 if meets else -1,
+                }
+                what = f"bytes sent in step {step}, with a meeting every {EVERY} steps"
+                run.equal(sent, fair[0] if meets else 0, what, likely=likely)
 
 
 def _sent(count: int, rank: int) -> int:

@@ -149,17 +149,11 @@ def check_weights(run: Run) -> None:
         }
         for step in range(STEPS):
             kind = "of warm-up" if step < WARMUP else "with messages"
-            run.close(
-                found["weights"][step],
-                right[step],
-                f"the weights after step {step + 1}, {kind}",
-                likely={why: steps[step] for why, steps in (whole or wrong).items()},
-            )
-        run.true(
-            found["untouched"],
-            "the gradients were changed",
-            cause="average copies of the gradients",
-        )
+            likely = {why: steps[step] for why, steps in (whole or wrong).items()}
+            what = f"the weights after step {step + 1}, {kind}"
+            run.close(found["weights"][step], right[step], what, likely=likely)
+        cause = "average copies of the gradients"
+        run.true(found["untouched"], "the gradients were changed", cause=cause)
 
 
 @check("gradients in the warm-up, then only messages", points=4, code="B")

@@ -83,13 +83,9 @@ def check_means(run: Run) -> None:
     for found in run.each(result.outputs):
         likely = compressed.explaining(found["means"], wrong, STEPS)
         for step in range(STEPS):
-            run.close(
-                found["means"][step],
-                right[step],
-                f"the mean of step {step + 1}",
-                likely={why: means[step] for why, means in likely.items()},
-                terms=64,
-            )
+            known = {why: means[step] for why, means in likely.items()}
+            what = f"the mean of step {step + 1}"
+            run.close(found["means"][step], right[step], what, likely=known, terms=64)
         run.true(found["untouched"], "the gradient was changed", cause="put M into a new tensor")
 
 
@@ -107,13 +103,9 @@ def check_errors(run: Run) -> None:
         each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
         likely = compressed.explaining(found, each, STEPS)
         for step in range(STEPS):
-            run.close(
-                found[step],
-                right[step][rank],
-                f"the error after step {step + 1}",
-                likely={why: errors[step] for why, errors in likely.items()},
-                terms=64,
-            )
+            known = {why: errors[step] for why, errors in likely.items()}
+            what = f"the error after step {step + 1}"
+            run.close(found[step], right[step][rank], what, likely=known, terms=64)
 
 
 @check("two all-reduces of thin matrices in each step", points=3, code="B")
@@ -130,15 +122,12 @@ def check_bytes(run: Run) -> None:
         ]
 
     thin = (2 * rows, 2 * columns)
-    run.bytes(
-        result,
-        sent(*thin),
-        likely={
-            "nothing is sent": 0,
-            "P is not averaged": sent(thin[1]),
-            "Q is not averaged": sent(thin[0]),
-            "whole matrices are reduced": sent(rows * columns),
-            "whole matrices are reduced as well": sent(*thin, rows * columns),
-            "half as many: they were sent in float32": [n // 2 for n in sent(*thin)],
-        },
-    )
+    likely: dict[str, Any] = {
+        "nothing is sent": 0,
+        "P is not averaged": sent(thin[1]),
+        "Q is not averaged": sent(thin[0]),
+        "whole matrices are reduced": sent(rows * columns),
+        "whole matrices are reduced as well": sent(*thin, rows * columns),
+        "half as many: they were sent in float32": [n // 2 for n in sent(*thin)],
+    }
+    run.bytes(result, sent(*thin), likely=likely)

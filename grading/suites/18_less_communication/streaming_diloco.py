@@ -113,12 +113,11 @@ def check_weights(run: Run) -> None:
             found = output["ways"][way]["weights"]
             likely = workers.likeliest(found, wrong, rank)
             for step in range(len(right)):
-                run.close(
-                    found[step],
-                    right[step][rank],
-                    f"the weights after step {step + 1}, with a delay of {delay} and keep = {keep}",
-                    likely={why: steps[step] for why, steps in likely.items()},
+                known = {why: steps[step] for why, steps in likely.items()}
+                what = (
+                    f"the weights after step {step + 1}, with a delay of {delay} and keep = {keep}"
                 )
+                run.close(found[step], right[step][rank], what, likely=known)
 
 
 @check("a fragment's bytes, in the steps in which it begins to meet", points=3, code="B")
@@ -141,16 +140,13 @@ def check_bytes(run: Run) -> None:
                 sent, every = workers.sent_in(events), [torch.Size(s).numel() for s in SHAPES]
                 if sent in fair:
                     continue
-                run.equal(
-                    sent,
-                    fair[0],
-                    f"bytes sent in step {step}, with a delay of {delay}",
-                    likely={
-                        "all fragments meet at once": sum(_sent(n, rank) for n in every),
-                        "nothing is sent, although a fragment is due": 0 if counts else -1,
-                        "half as many: they were sent in float32": fair[0] // 2,
-                    },
-                )
+                likely = {
+                    "all fragments meet at once": sum(_sent(n, rank) for n in every),
+                    "nothing is sent, although a fragment is due": 0 if counts else -1,
+                    "half as many: they were sent in float32": fair[0] // 2,
+                }
+                what = f"bytes sent in step {step}, with a delay of {delay}"
+                run.equal(sent, fair[0], what, likely=likely)
 
 
 @check("no rank waits for a meeting before its end", points=3, code="O")
@@ -167,15 +163,12 @@ def check_order(run: Run) -> None:
                     for f in range(len(FRAGMENTS))
                     if (begin - f * EVERY // len(FRAGMENTS)) % EVERY == 0
                 ]
-                run.equal(
-                    found > 0,
-                    bool(begins),
-                    f"whether a call is under way after step {step}, with a delay of {delay}",
-                    likely={
-                        "it waits too early: training must go on during the all-reduce": False,
-                        "the meeting began too early, or the wait comes too late": True,
-                    },
-                )
+                likely = {
+                    "it waits too early: training must go on during the all-reduce": False,
+                    "the meeting began too early, or the wait comes too late": True,
+                }
+                what = f"whether a call is under way after step {step}, with a delay of {delay}"
+                run.equal(found > 0, bool(begins), what, likely=likely)
 
 
 def _sent(count: int, rank: int) -> int:

@@ -217,13 +217,9 @@ def check_update(run: Run) -> None:
 def check_state(run: Run) -> None:
     """M: elements kept between steps; gradients and places of weights."""
     start, _, found = _case(run)
-    run.true(
-        found["untouched"], "a gradient has changed", cause="write the direction to a new tensor"
-    )
+    cause = "write the direction to a new tensor"
+    run.true(found["untouched"], "a gradient has changed", cause=cause)
     run.true(found["stayed"], "a weight has moved to other memory", cause="change it in place")
-    run.at_most(
-        found["kept"],
-        sum(w.numel() for w in start),
-        "the number of elements kept from step to step",
-        cause="more than one momentum for each matrix",
-    )
+    cause = "more than one momentum for each matrix"
+    what = "the number of elements kept from step to step"
+    run.at_most(found["kept"], sum(w.numel() for w in start), what, cause=cause)

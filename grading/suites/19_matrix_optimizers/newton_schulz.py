@@ -114,12 +114,8 @@ def check_zeros(run: Run) -> None:
     tiny = run.random((3, 5)) * 1e-12
     zeros = torch.zeros(3, 5).double()
     found = run(drive, {"matrices": [zeros, tiny], "steps": 5}).outputs[0]["made"]
-    run.close(
-        found[0],
-        zeros,
-        "the result for a matrix of zeros",
-        likely={"0/0 is NaN: divide by at least 1e-7": zeros / 0},
-    )
+    likely = {"0/0 is NaN: divide by at least 1e-7": zeros / 0}
+    run.close(found[0], zeros, "the result for a matrix of zeros", likely=likely)
     run.true(
         bool((found[1].abs() < 0.1).all()),
         "a matrix with elements of 1e-12 became an update of full size",
@@ -142,9 +138,5 @@ def check_operations(run: Run) -> None:
     found = _compare(run, matrices, 5)
     limit = 5 * (4 * 4 * 4 * 20 + 2 * 4**3)
     for shape, operations in zip(("4 × 20", "20 × 4"), found["operations"], strict=True):
-        run.at_most(
-            operations,
-            limit,
-            f"the operations for a matrix of {shape}",
-            cause="this is the Gram matrix of the longer side: transpose first",
-        )
+        cause = "this is the Gram matrix of the longer side: transpose first"
+        run.at_most(operations, limit, f"the operations for a matrix of {shape}", cause=cause)

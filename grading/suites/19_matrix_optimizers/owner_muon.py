@@ -177,11 +177,8 @@ def check_idle(run: Run) -> None:
     """H: two matrices on 4 ranks; a matrix of which a rank has nothing; what is given stays."""
     result = _compare(run, cut_in_a_row(_matrices(run, 2), 4), lay=in_two_rows)
     for found in run.each(result.outputs):
-        run.true(
-            found["kept"],
-            "a direction that was given has changed",
-            cause="results are tensors of their own",
-        )
+        cause = "results are tensors of their own"
+        run.true(found["kept"], "a direction that was given has changed", cause=cause)
 
 
 @check("the owners' operations are balanced", points=4, code="M")
@@ -235,19 +232,14 @@ def check_bytes(run: Run) -> None:
         back = sum(m.numel() - c for c, (o, m, _) in zip(own, rows, strict=True) if o == i)
         wanted.append(8 * (there + back))
         everywhere.append(8 * 2 * sum(own))  # to both others
-    run.bytes(
-        result,
-        wanted,
-        likely={"every matrix was sent to every rank: only its owner needs it": everywhere},
-    )
+    likely: dict[str, Any] = {
+        "every matrix was sent to every rank: only its owner needs it": everywhere
+    }
+    run.bytes(result, wanted, likely=likely)
     for ledger in run.each(result.ledgers):
         calls = [event.op for event in ledger.calls()]
-        run.equal(
-            calls,
-            ["all_to_all", "all_to_all"],
-            "the list of collectives",
-            likely={"one exchange for each matrix": ["all_to_all"] * 2 * len(case.matrices)},
-        )
+        likely = {"one exchange for each matrix": ["all_to_all"] * 2 * len(case.matrices)}
+        run.equal(calls, ["all_to_all", "all_to_all"], "the list of collectives", likely=likely)
 
 
 @check("each matrix is computed once", points=2, code="M")
@@ -259,9 +251,5 @@ def check_operations(run: Run) -> None:
     shapes: list[Shape] = [(m.shape[0], m.shape[1]) for m in case.matrices]
     for rank, found in enumerate(run.each(result.outputs)):
         limit = loads(shapes, found["owners"], 3)[rank]
-        run.at_most(
-            found["operations"],
-            limit,
-            "the operations of this rank",
-            cause="it also computes updates of other owners",
-        )
+        cause = "it also computes updates of other owners"
+        run.at_most(found["operations"], limit, "the operations of this rank", cause=cause)

@@ -120,13 +120,9 @@ def _compare(run: Run, shape: tuple[int, int], block: int, world: int, steps: in
     wrong["L and R do not begin as ε·1"] = one_process(gradients, block, first=1e-12)
     for found in run.each(result.outputs):
         for step, update in enumerate(wanted):
-            run.close(
-                found["made"][step],
-                update,
-                f"the update of step {step + 1} of a matrix of {shape} in blocks of {block}",
-                likely={why: other[step] for why, other in wrong.items()},
-                terms=10_000,
-            )
+            likely = {why: other[step] for why, other in wrong.items()}
+            what = f"the update of step {step + 1} of a matrix of {shape} in blocks of {block}"
+            run.close(found["made"][step], update, what, likely=likely, terms=10_000)
         run.true(found["kept"], "a gradient that was given has changed")
     return result
 
@@ -171,12 +167,8 @@ def check_state(run: Run) -> None:
         own = blocks_of(*shape, 4)[rank::3]
         sides = [(r.stop - r.start, c.stop - c.start) for r, c in own]
         limit = sum(r * r + c * c for r, c in sides)
-        run.at_most(
-            found["state"],
-            limit,
-            "the number of elements kept between steps",
-            cause="a rank keeps more than L and R of its own blocks",
-        )
+        cause = "a rank keeps more than L and R of its own blocks"
+        run.at_most(found["state"], limit, "the number of elements kept between steps", cause=cause)
 
 
 @check("one collective, and each update is sent to the others once", points=3, code="B")
@@ -194,9 +186,5 @@ def check_bytes(run: Run) -> None:
             calls, 3, "the number of collectives in three steps",
             likely={"one collective for each block": 3 * len(counts)}
         )  # fmt: skip
-        run.at_most(
-            ledger.sent(),
-            3 * 2 * 8 * most,
-            "bytes sent in three steps",
-            cause="an all-reduce of whole matrices sends zeros as well: gather the updates",
-        )
+        cause = "an all-reduce of whole matrices sends zeros as well: gather the updates"
+        run.at_most(ledger.sent(), 3 * 2 * 8 * most, "bytes sent in three steps", cause=cause)

@@ -125,11 +125,8 @@ def check_shapes(run: Run) -> None:
     _compare(run, whole, [12], 1, steps=1)
     for result in run.results:
         for found in run.each(result.outputs):
-            run.true(
-                found["kept"],
-                "the part that was given has changed",
-                cause="what is computed are new tensors",
-            )
+            cause = "what is computed are new tensors"
+            run.true(found["kept"], "the part that was given has changed", cause=cause)
 
 
 @check("zeros on one rank, and on all ranks; a small norm", points=2, code="E")
