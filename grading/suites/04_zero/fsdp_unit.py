@@ -229,7 +229,7 @@ def check_gradient(run: Run) -> None:
                 "this rank's own gradient, divided by N": ref.shards(own, rank, 1 / world),
             }
             what = f"shard.grad, by unit ({world} ranks)"
-            run.close(found["gradients"][0], first, what, rank=rank, terms=world, likely=likely)
+            run.close(found["gradients"][0], first, what, terms=world, likely=likely)
             both = [a + b for a, b in zip(first, later, strict=True)]
             likely = {
                 "only the second one: add to `shard.grad`, do not replace it": later,
@@ -239,7 +239,7 @@ def check_gradient(run: Run) -> None:
                 "only the first one: the second backward changed nothing": first,
             }
             what = "shard.grad after two backwards, by unit"
-            run.close(found["gradients"][1], both, what, rank=rank, likely=likely)
+            run.close(found["gradients"][1], both, what, likely=likely)
 
 
 @check("the weights after 3 steps with SGD and with AdamW, and an evaluation", points=3, code="E")
@@ -258,9 +258,9 @@ def check_steps(run: Run) -> None:
                         weight.grad = grad
                     stepper.step()
                 what = f"the shards after {STEPS} steps of {name}, by unit ({world} ranks)"
-                run.close(found[name], ref.shards(ref.weights, rank), what, rank=rank)
+                run.close(found[name], ref.shards(ref.weights, rank), what)
             output = ref.forward(ref.inputs[rank]["xs"][0]).detach()
-            run.close(found["output"], output, "the output of an evaluation", rank=rank)
+            run.close(found["output"], output, "the output of an evaluation")
 
 
 def _stack(run: Run) -> tuple[Any, int, int]:
@@ -287,16 +287,11 @@ def check_bytes(run: Run) -> None:
         "nothing is gathered: every rank has all weights, as in DDP": 0,
     }
     run.bytes(result, 2 * once, op="all_gather", what="bytes sent by all-gathers", likely=likely)
-    run.bytes(
-        result,
-        once,
-        op="reduce_scatter",
-        what="bytes sent by reduce-scatters",
-        likely={
-            "no reduce-scatter: if the gradients were all-reduced, this is DDP in disguise": 0,
-            "one reduce-scatter too many for each unit": 2 * once,
-        },
-    )
+    known = {
+        "no reduce-scatter: if the gradients were all-reduced, this is DDP in disguise": 0,
+        "one reduce-scatter too many for each unit": 2 * once,
+    }
+    run.bytes(result, once, op="reduce_scatter", what="bytes sent by reduce-scatters", likely=known)
     run.bytes(result, 3 * once, what="bytes sent in all")
     for ledger in run.each(result.ledgers):
         likely = {"one for each weight: send the unit's flat tensor instead": 9 * UNITS}

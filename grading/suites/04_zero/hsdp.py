@@ -135,7 +135,7 @@ def check_gradient(run: Run) -> None:
         world = len(inputs)
         known = {"every rank keeps all weights": flat}
         name = f"the shard {words}"
-        run.close(found["shard"], part(flat, shards, index), name, rank=rank, likely=known)
+        run.close(found["shard"], part(flat, shards, index), name, likely=known)
         likely = {
             "the mean of the node alone: the all-reduce over `replica` is missing":
                 part(node.mean(0), shards, index),
@@ -147,18 +147,18 @@ def check_gradient(run: Run) -> None:
             "divided by the number of ranks twice": means[0] / world,
         }  # fmt: skip
         name = f"weights.grad {words}"
-        run.close(found["first"], means[0], name, rank=rank, terms=world, likely=likely)
+        run.close(found["first"], means[0], name, terms=world, likely=likely)
         both, what = means[0] + means[1], f"weights.grad after two reductions {words}"
         late = {"only the second: `reduce` adds": means[1]}
-        run.close(found["second"], both, what, rank=rank, likely=late)
-        run.true(found["kept"], "reduce has changed the gradient that it got", rank=rank)
+        run.close(found["second"], both, what, likely=late)
+        run.true(found["kept"], "reduce has changed the gradient that it got")
 
 
 @check("the weights after 3 steps with SGD and with AdamW", points=2, code="E")
 @diagnosis("gather must send the shards as they are now, and all replicas must take the same steps")
 def check_steps(run: Run) -> None:
     """E: an optimizer on the shards does what one on all weights does."""
-    for words, _, rank, found, inputs in _runs(run):
+    for words, _, _, found, inputs in _runs(run):
         for name, (optimizer, options) in STEPPERS.items():
             row = inputs[0]["flat"].clone().requires_grad_()
             stepper = optimizer([row], **options)
@@ -167,7 +167,7 @@ def check_steps(run: Run) -> None:
                 row.grad = torch.stack(own).mean(0)
                 stepper.step()
             what = f"the weights after {STEPS} steps of {name} {words}"
-            run.close(found[name], row.detach(), what, rank=rank)
+            run.close(found[name], row.detach(), what)
 
 
 def _once(run: Run, nodes: int, shards: int) -> tuple[Any, int]:

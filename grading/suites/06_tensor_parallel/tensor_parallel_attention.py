@@ -137,7 +137,7 @@ def _found(run: Run, drive: Any, shapes: dict[int, Any]) -> Iterator[tuple[Whole
         run.forbid_bypass(result)
         for number, case in enumerate(cases):
             whole = Whole(case)
-            for rank, found in enumerate(result.column("cases")):
+            for rank, found in enumerate(run.each(result.column("cases"))):
                 yield whole, rank, rank % whole.size, found[number]
 
 
@@ -149,8 +149,8 @@ def _found(run: Run, drive: Any, shapes: dict[int, Any]) -> Iterator[tuple[Whole
 @diagnosis("split the fused weight into Q, K and V first; then cut each of the three by heads")
 def check_parts(run: Run) -> None:
     """E: slices of the whole weights, before anything is computed."""
-    for whole, rank, index, found in _found(run, drive_parts, CUTS):
-        run.equal(found["names"], sorted(PARTS), "the list of the module's parameters", rank=rank)
+    for whole, _, index, found in _found(run, drive_parts, CUTS):
+        run.equal(found["names"], sorted(PARTS), "the list of the module's parameters")
         for name in PARTS:
             part, what = whole.cut(name, whole.weights[name], index), f"`{name}` {whole.name}"
             part = part.detach()
@@ -159,7 +159,6 @@ def check_parts(run: Run) -> None:
                 list(found["parts"][name].shape),
                 list(part.shape),
                 f"the shape of {what}",
-                rank=rank,
                 likely={
                     "all of it: each rank keeps its own heads": [rows, columns],
                     "`output` is cut along dim 1: heads are its columns, not its rows": [
@@ -171,12 +170,11 @@ def check_parts(run: Run) -> None:
                 },
             )
             likely = _wrong_rows(whole, name, index)
-            run.close(found["parts"][name], part, what, rank=rank, likely=likely)
+            run.close(found["parts"][name], part, what, likely=likely)
             run.at_most(
                 found["held"][name],
                 part.nbytes,
                 f"the memory under {what}, in bytes,",
-                rank=rank,
                 cause="a view keeps the whole weight alive: clone",
             )
 
@@ -207,7 +205,7 @@ def _wrong_rows(whole: Whole, name: str, index: int) -> dict[str, torch.Tensor]:
 )
 def check_outputs(run: Run) -> None:
     """E: whole on every rank."""
-    for whole, rank, index, found in _found(run, drive, SHAPES):
+    for whole, _, index, found in _found(run, drive, SHAPES):
         x, y = whole.case["xs"][0], whole.output(0)
         likely = {
             "this rank's heads alone: add up the parts of all ranks": whole.part(
@@ -227,18 +225,18 @@ def check_outputs(run: Run) -> None:
                 0, turned=True
             ),
         }
-        run.close(found[0]["y"], y, f"the output {whole.name}", rank=rank, likely=likely)
+        run.close(found[0]["y"], y, f"the output {whole.name}", likely=likely)
 
 
 @check("gradients of x, and of the heads that are on one rank only", points=4, code="E")
 @diagnosis("every rank uses x in a different way, so its gradient is a sum over them: that is f")
 def check_gradients(run: Run) -> None:
     """E: x whole, query and output sliced; key and value where no rank shares them."""
-    for whole, rank, index, found in _found(run, drive, SHAPES):
+    for whole, _, index, found in _found(run, drive, SHAPES):
         summands, grads = whole.summands(0), found[0]
         ways = [sum(own[name] for own in summands) for name in ("x", "x_kv")]
         own = summands[index]["x"] + summands[index]["x_kv"]
-        run.close(grads["x"], ways[0] + ways[1], f"x.grad {whole.name}", rank=rank, likely={
+        run.close(grads["x"], ways[0] + ways[1], f"x.grad {whole.name}", likely={
             "this rank's summand: the backward of f sums over the ranks": own,
             "N times too large: summed twice": (ways[0] + ways[1]) * whole.size,
             "the mean of the ranks' summands": (ways[0] + ways[1]) / whole.size,
@@ -247,16 +245,12 @@ def check_gradients(run: Run) -> None:
         })  # fmt: skip
         for name in PARTS if whole.shared == 1 else ("query", "output"):
             total = cast(torch.Tensor, sum(own[name] for own in summands))
-            run.close(
-                grads["parts"][name],
-                whole.cut(name, total, index),
-                f"{name}.grad {whole.name}",
-                rank=rank,
-                likely={
-                    "N times too large: g's backward is the identity": whole.cut(name, total, index)
-                    * whole.size,
-                },
-            )
+            likely = {
+                "N times too large: g's backward is the identity": whole.cut(name, total, index)
+                * whole.size
+            }
+            what = f"{name}.grad {whole.name}"
+            run.close(grads["parts"][name], whole.cut(name, total, index), what, likely=likely)
 
 
 def _shared(whole: Whole, name: str, number: int) -> list[torch.Tensor]:
@@ -271,7 +265,7 @@ def _shared(whole: Whole, name: str, number: int) -> list[torch.Tensor]:
 )
 def check_shared(run: Run) -> None:
     """E: key and value where K is smaller than N; the same, whole, on all sharers."""
-    for whole, rank, index, found in _found(run, drive, SHAPES):
+    for whole, _, index, found in _found(run, drive, SHAPES):
         for name in ("key", "value") if whole.shared > 1 else ():
             own, first = _shared(whole, name, 0), index - index % whole.shared
             total = torch.stack(own[first : first + whole.shared]).sum(0)
@@ -284,13 +278,13 @@ def check_shared(run: Run) -> None:
                 "summed twice over the sharers": total * whole.shared,
             }
             what = f"{name}.grad {whole.name}"
-            run.close(found[0]["parts"][name], total, what, rank=rank, likely=likely)
+            run.close(found[0]["parts"][name], total, what, likely=likely)
 
 
 @check("a second backward adds to the gradients", points=2, code="E")
 def check_twice(run: Run) -> None:
     """E: nothing that was summed before is summed again."""
-    for whole, rank, index, found in _found(run, drive, SHAPES):
+    for whole, _, index, found in _found(run, drive, SHAPES):
         for name in PARTS:
             first, second = (
                 sum(whole.cut(name, own[name], index) for own in whole.summands(n)) for n in (0, 1)
@@ -304,7 +298,7 @@ def check_twice(run: Run) -> None:
                 again: first * whole.shared + second,
             }
             what = f"{name}.grad after two backwards {whole.name}"
-            run.close(found[1]["parts"][name], first + second, what, rank=rank, likely=likely)
+            run.close(found[1]["parts"][name], first + second, what, likely=likely)
 
 
 @check("2(N-1)/N·S bytes forward, the same backward, 2(s-1)/s of a shared head", points=3, code="B")
@@ -320,15 +314,15 @@ def check_bytes(run: Run) -> None:
         ahead, back = between[0] - start[0], end[0] - between[0]
         likely = {"two all-reduces: one after `output` is enough": 2 * once}
         what = f"the number of bytes sent in forward {whole.name}"
-        run.equal(ahead, once, what, rank=rank, likely=likely)
+        run.equal(ahead, once, what, likely=likely)
         likely = {
             "three all-reduces: apply f to x once, before q, k and v are computed": 3 * once,
             "no all-reduce: the summands of x.grad are not summed": 0,
         }
         what = f"the number of bytes sent in backward {whole.name}"
-        run.equal(back, once, what, rank=rank, likely=likely)
+        run.equal(back, once, what, likely=likely)
         kv = end[1] - start[1]
-        run.equal(kv, small, f"the number of bytes sent to the sharers {whole.name}", rank=rank)
+        run.equal(kv, small, f"the number of bytes sent to the sharers {whole.name}")
 
 
 def _small(whole: Whole, name: str, rank: int) -> int:

@@ -136,7 +136,7 @@ def _found(run: Run, worlds: tuple[int, ...] = WORLDS) -> Iterator[tuple[Whole, 
         if world in worlds:
             result = run(drive, inputs, world=world)
             run.forbid_bypass(result)
-            for rank, passes in enumerate(result.column("passes")):
+            for rank, passes in enumerate(run.each(result.column("passes"))):
                 yield Whole(inputs), rank, passes
 
 
@@ -187,10 +187,10 @@ def check_outputs(run: Run) -> None:
                 hidden,
             ]
         }
-        run.equal(shape, [batch, length, hidden], what, rank=rank, likely=likely)
+        run.equal(shape, [batch, length, hidden], what, likely=likely)
         tokens = whole.joined("xs", 0)
         other = whole.own(whole.inner(whole.norm(tokens), rank), rank)
-        run.close(passes[0]["y"], y, f"the output {whole.name}", rank=rank, likely={
+        run.close(passes[0]["y"], y, f"the output {whole.name}", likely={
             "`bias` was added on every rank before the sum, N times: add it once, after":
                 whole.output(rank, bias=whole.world),
             "`bias` is missing here: every rank adds it to its own tokens":
@@ -213,7 +213,7 @@ def check_gradients(run: Run) -> None:
     """E: of the sum of all ranks' losses."""
     for whole, rank, passes in _found(run):
         x = whole.own(whole.gradients(0)["x"], rank)
-        run.close(passes[0]["x"], x, f"x.grad {whole.name}", rank=rank, likely={
+        run.close(passes[0]["x"], x, f"x.grad {whole.name}", likely={
             "the gather's backward only cuts, so the gradients through the other ranks' parts of "
             "F are lost": whole.only_cut(rank),
             "N times too large": x * whole.world,
@@ -223,7 +223,7 @@ def check_gradients(run: Run) -> None:
                 whole.cut(name, whole.gradients(0, tokens)[name], rank) for tokens in (None, rank)
             )
             what = f"{name}.grad {whole.name}"
-            run.close(passes[0]["grads"][name], grad, what, rank=rank, likely={
+            run.close(passes[0]["grads"][name], grad, what, likely={
                 "of this rank's tokens alone: it needs the gradients of all tokens' outputs": alone,
                 "N times too large: it was whole already": grad * whole.world,
                 "summed over the ranks, but each has its own part of F": _mixed(whole, name),
@@ -262,11 +262,10 @@ def check_replicated(run: Run) -> None:
                 "N times too large: it was whole before it was summed": first * whole.world,
             }
             what = f"{name}.grad {whole.name}"
-            run.close(passes[0]["grads"][name], first, what, rank=rank, likely=likely)
+            run.close(passes[0]["grads"][name], first, what, likely=likely)
             run.close(
                 passes[1]["grads"][name],
                 first + second,
-                rank=rank,
                 what=f"{name}.grad after two backwards {whole.name}",
                 likely={
                     "the first backward's gradient was summed over the ranks again": first
@@ -296,11 +295,10 @@ def check_bytes(run: Run) -> None:
             "both an all-reduce and a reduce-scatter: the second makes the sum": both * 2,
         }
         what = f"the number of bytes sent in forward {beside}"
-        run.equal(ahead, both, what, rank=rank, likely=likely)
+        run.equal(ahead, both, what, likely=likely)
         run.equal(
             back,
             both + small,
-            rank=rank,
             likely={
                 "the sums of the gradients of norm and bias are missing": both,
                 "an all-reduce in the place of a reduce-scatter": both * 3 // 2 + small,
@@ -330,7 +328,6 @@ def check_kept(run: Run) -> None:
         run.at_most(
             passes[0]["kept"],
             norm + rest + x.nbytes // 8,
-            rank=rank,
             what=f"the bytes kept for backward (norm {norm:,}, matrices {rest:,})",
             cause="norm works on all tokens: call it before the gather",
         )

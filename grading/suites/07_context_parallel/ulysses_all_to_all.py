@@ -84,7 +84,7 @@ def _found(run: Run) -> Iterator[tuple[list[dict[str, Any]], int, dict[str, Any]
         inputs = _inputs(run, world)
         result = run(drive, inputs, world=world)
         run.forbid_bypass(result)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             yield inputs, rank, found
 
 
@@ -108,8 +108,8 @@ def check_outputs(run: Run) -> None:
             ]
         }
         name = f"the shape of {what}"
-        run.equal(list(found["y"].shape), list(y.shape), name, rank=rank, likely=likely)
-        run.close(found["y"], y, what, rank=rank, likely={
+        run.equal(list(found["y"].shape), list(y.shape), name, likely=likely)
+        run.close(found["y"], y, what, likely={
             "heads in the wrong order: those of rank 0 come first, then those of rank 1":
                 turned.reshape(y.shape),
             "each rank's tokens attend only to themselves: q, k and v must be exchanged":
@@ -146,7 +146,7 @@ def check_gradients(run: Run) -> None:
                     name
                 ],
             }
-            run.close(found["grads"][name], grad, what, rank=rank, likely=likely)
+            run.close(found["grads"][name], grad, what, likely=likely)
 
 
 @check(

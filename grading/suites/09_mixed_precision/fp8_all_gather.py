@@ -101,7 +101,7 @@ def _each(run: Run, names: list[str]) -> Iterator[tuple[str, list[torch.Tensor],
     for world in WORLDS:
         seen, result = _found(run, world)
         for name in names:
-            for rank, found in enumerate(result.outputs):
+            for rank, found in enumerate(run.each(result.outputs)):
                 what, got = f"{name}, {world} ranks", found[name]
                 shape = torch.cat(seen[name]).shape
                 _formed(run, got["data"], E4M3, shape, f"the data ({what})", rank)
@@ -140,9 +140,9 @@ def _compare(run: Run, names: list[str]) -> None:
             "magnitudes were averaged: agree on the largest": torch.stack(own).mean(),
             "57344 is the largest number of e5m2: e4m3's is 448": scale_of(whole, E5M2),
         }
-        run.close(got["scale"], scale, f"the scale ({what})", rank=rank, terms=2, likely=likely)
+        run.close(got["scale"], scale, f"the scale ({what})", terms=2, likely=likely)
         data = got["data"].float()
-        run.close(data, whole_bits, f"the data ({what})", rank=rank, likely={
+        run.close(data, whole_bits, f"the data ({what})", likely={
             "each part was divided by its own scale: divide all by the one that is returned":
                 torch.cat([coded(part, by) for part, by in zip(parts, own, strict=True)]),
             "multiplied by the scale: number = data · scale": coded(whole, 1 / scale),
@@ -150,13 +150,9 @@ def _compare(run: Run, names: list[str]) -> None:
             "the parts are in the wrong order": torch.cat(
                 [coded(part, scale) for part in parts[::-1]]),
         })  # fmt: skip
-        run.true(got["kept"], f"the shard was changed ({what})", rank=rank)
-        run.true(
-            not got["watched"],
-            f"the scale requires a gradient ({what})",
-            rank=rank,
-            cause="no gradient flows through: begin with `shard.detach()`",
-        )
+        run.true(got["kept"], f"the shard was changed ({what})")
+        cause = "no gradient flows through: begin with `shard.detach()`"
+        run.true(not got["watched"], f"the scale requires a gradient ({what})", cause=cause)
 
 
 @check("the 8-bit whole and its scale, on 1, 3 and 4 ranks", points=5, code="E")
@@ -175,9 +171,9 @@ def check_same(run: Run) -> None:
     for what, _, rank, got in _each(run, FULL):
         first = got if rank == 0 else first
         name = f"the scale ({what}), compared with rank 0's,"
-        run.equal(got["scale"], first["scale"], name, rank=rank)
+        run.equal(got["scale"], first["scale"], name)
         name = f"the bytes of the data ({what}), compared with rank 0's,"
-        run.equal(got["data"].view(torch.uint8), first["data"].view(torch.uint8), name, rank=rank)
+        run.equal(got["data"].view(torch.uint8), first["data"].view(torch.uint8), name)
 
 
 @check("parts of zeros, and nothing but zeros", points=3, code="E")
@@ -185,7 +181,7 @@ def check_same(run: Run) -> None:
 def check_zeros(run: Run) -> None:
     """E: one rank's part is zeros; then all are. Every rank takes part in both collectives."""
     names = [HALF, ZEROS]
-    for what, _, rank, got in _each(run, names):
+    for what, _, _, got in _each(run, names):
         bad = sum(
             int(got[part].float().isfinite().logical_not().sum())
             for part in got
@@ -194,7 +190,6 @@ def check_zeros(run: Run) -> None:
         run.true(
             not bad,
             f"{bad} numbers are NaN or infinite ({what})",
-            rank=rank,
             expected="none",
             measured=str(bad),
             cause="zeros were divided by 0",

@@ -186,33 +186,32 @@ def _each(run: Run, teams: list[list[Member]]) -> Iterator[tuple[str, int, Any, 
     inputs = [{"groups": groups, "member": member} for team in teams for member in team]
     result = _ran(run, drive, inputs)
     name = f"{groups} groups of {size}" if groups > 1 else f"{size} ranks" if size > 1 else "alone"
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         yield name, rank, found, teams[rank // size], rank % size
 
 
 def _sums(run: Run, teams: list[list[Member]]) -> None:
     """The sums on every rank."""
-    for name, rank, found, team, index in _each(run, teams):
+    for name, _, found, team, index in _each(run, teams):
         likely = wrong_sums(team, index)
         what = f"y ({name})"
-        run.close(found["y"], one_process(team)[index]["y"], what, rank=rank, likely=likely)
+        run.close(found["y"], one_process(team)[index]["y"], what, likely=likely)
 
 
 def _gradients(run: Run, teams: list[list[Member]]) -> None:
     """Of every leaf on every rank."""
-    for name, rank, found, team, index in _each(run, teams):
+    for name, _, found, team, index in _each(run, teams):
         wanted = one_process(team)[index]["gradients"]
         for key in LEAVES:
             got, what = found["gradients"][key], f"the gradient of the {NAMES[key]} ({name})"
             run.true(
                 got is not None,
                 f"{what} is None",
-                rank=rank,
                 cause="all_to_all has no backward: send rows with exchange_in_group"
                 if key != "weights"
                 else "the weights were detached",
             )
-            run.close(got, wanted[key], what, rank=rank, terms=64)
+            run.close(got, wanted[key], what, terms=64)
 
 
 # --- checks --------------------------------------------------------------------------------------

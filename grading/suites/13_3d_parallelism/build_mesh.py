@@ -260,11 +260,11 @@ def check_groups(run: Run) -> None:
             "the ranks of a line must ascend: an index is a coordinate": line[::-1],
             **{why: other.line(rank, axis) for why, other in grid.others().items()},
         }
-        run.equal(group["ranks"], line, f"the list of ranks {what}", rank=rank, likely=likely)
+        run.equal(group["ranks"], line, f"the list of ranks {what}", likely=likely)
         name = f"the ranks that take part in a sum over the ranks {what}"
-        run.equal(group["members"], line, name, rank=rank)
-        run.equal(group["index"], grid.place(rank)[axis], f"the index {what}", rank=rank)
-        run.equal(group["axis"], axis, f"the axis {what}", rank=rank)
+        run.equal(group["members"], line, name)
+        run.equal(group["index"], grid.place(rank)[axis], f"the index {what}")
+        run.equal(group["axis"], axis, f"the axis {what}")
 
 
 @check("tp's ranks share a node", points=2, code="E")
@@ -281,7 +281,7 @@ def check_nodes(run: Run) -> None:
                 ]
             }
             what = f"with {NODE} ranks on each node, the list of nodes of the tp group of {grid}"
-            run.equal(nodes, [rank // NODE], what, rank=rank, likely=likely)
+            run.equal(nodes, [rank // NODE], what, likely=likely)
 
 
 # Sizes, ranks per node, and what the message must say; on two ranks.

@@ -161,7 +161,7 @@ class Case:
 
     def ranks(self) -> Iterator[tuple[int, bool, dict[str, Any]]]:
         """Every rank, whether it has the last stage, and what it returned."""
-        for rank, output in enumerate(self.result.outputs):
+        for rank, output in enumerate(self.run.each(self.result.outputs)):
             yield rank, self.places[rank]["pp"] == self.layout.last, output
 
     def over(self, rank: int, axes: Sequence[str]) -> tuple[float, int]:
@@ -255,12 +255,11 @@ def _check_tokens(run: Run, cases: list[Case]) -> None:
             run.true(
                 type(found) is int,
                 f"{what} is not an int",
-                rank=rank,
                 expected=str(right),
                 measured=repr(found),
                 cause="the second result is a Python int",
             )
-            run.equal(found, right, what, rank=rank, likely=case.wrong_tokens(rank))
+            run.equal(found, right, what, likely=case.wrong_tokens(rank))
 
 
 def _check_loss(run: Run, on_last: bool) -> None:
@@ -269,13 +268,9 @@ def _check_loss(run: Run, on_last: bool) -> None:
             if last == on_last:
                 what = f"the loss on the {'last' if last else 'other'} stage {case.layout}"
                 likely = case.wrong_losses(rank, output["tokens"])
-                run.close(output["loss"], case.loss(), what, rank=rank, likely=likely)
-                run.true(
-                    output["kept"],
-                    "the losses that were given have changed",
-                    rank=rank,
-                    cause="`all_reduce` and `+=` work in place: begin with a zero of your own",
-                )
+                run.close(output["loss"], case.loss(), what, likely=likely)
+                cause = "`all_reduce` and `+=` work in place: begin with a zero of your own"
+                run.true(output["kept"], "the losses that were given have changed", cause=cause)
 
 
 @check("the number of tokens, on every rank", points=3, code="E")

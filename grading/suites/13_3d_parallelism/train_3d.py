@@ -139,7 +139,7 @@ def _each(run: Run) -> Iterator[tuple[Layout, int, dict[str, Any], str]]:
     """Every rank of every layout, with what it brought back."""
     for sizes in LAYOUTS:
         layout = Layout(run, sizes)
-        for rank, found in enumerate(_train(run, layout).outputs):
+        for rank, found in enumerate(run.each(_train(run, layout).outputs)):
             place = ", ".join(f"{axis} {index}" for axis, index in layout.place(rank).items())
             yield layout, rank, found, f"({layout.words}; at {place})"
 
@@ -271,17 +271,13 @@ def check_losses(run: Run) -> None:
             right = [step.loss for step in layout.trained[way]]
             losses, what = each["losses"], f"the loss with {way} {where}, by step"
             listed = isinstance(losses, list) and all(isinstance(v, float) for v in losses)
-            run.true(listed, f"{what}: not a list of floats", rank=rank, measured=repr(losses)[:80])
+            run.true(listed, f"{what}: not a list of floats", measured=repr(losses)[:80])
             near = [0 < abs(a - b) / b < 1e-6 for a, b in zip(losses, right, strict=False)]
             off = [abs(a - b) / b > 1e-9 for a, b in zip(losses, right, strict=False)]
-            run.true(
-                not any(off) or not all(near),
-                f"{what}, is only nearly right",
-                rank=rank,
-                cause="summed in float32: begin with a float64 zero",
-            )
+            cause = "summed in float32: begin with a float64 zero"
+            run.true(not any(off) or not all(near), f"{what}, is only nearly right", cause=cause)
             likely = layout.wrong_losses(right, rank) if any(off) else {}
-            run.close(losses, right, what, rank=rank, likely=likely)
+            run.close(losses, right, what, likely=likely)
 
 
 @check("the weights after the steps of SGD and of AdamW", points=3, code="E")

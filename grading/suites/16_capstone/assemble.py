@@ -134,7 +134,7 @@ def _outputs(run: Run, case: Case, driver: Any) -> list[dict[str, Any]]:
 def _each(run: Run, driver: Any = drive) -> Iterator[tuple[Case, int, dict[str, Any], str]]:
     """Every rank of both layouts, its reports looked at."""
     for case in _cases(run):
-        for rank, found in enumerate(_outputs(run, case, driver)):
+        for rank, found in enumerate(run.each(_outputs(run, case, driver))):
             where = case.grid.where(rank)
             for report in found["reports"]:
                 kinds = [type(value) for value in report] if isinstance(report, tuple) else []
@@ -169,34 +169,34 @@ def check_losses(run: Run) -> None:
                 "several times": right.tokens * case.sizes["ep"],
             }
             what = f"the tokens of step {number} {where}"
-            run.equal(report[1], right.tokens, what, rank=rank, likely=known)
+            run.equal(report[1], right.tokens, what, likely=known)
             near = abs(report[0] - right.loss) <= 1e-9 * right.loss
             likely = {} if near or number else case.wrong_losses(rank)
             what = f"the loss of step {number} {where}"
-            run.close(report[0], right.loss, what, rank=rank, likely=likely)
+            run.close(report[0], right.loss, what, likely=likely)
 
 
 @check("the norm of the first gradient: the whole model's, each element once", points=3, code="E")
 @diagnosis("a gradient is not that of one process, or counts several times")
 def check_norm(run: Run) -> None:
     """E: before clipping; what is wrong with a gradient shows in its norm."""
-    for case, rank, found, where in _each(run):
+    for case, _, found, where in _each(run):
         norm, right = found["reports"][0][2], case.steps[0].norm
         likely = {} if abs(norm - right) <= 1e-9 * right else case.wrong_norms()
         if abs(norm - case.limit) <= 1e-5 * norm:
             likely[f"{norm:g} is the norm after clipping"] = norm
-        run.close(norm, right, f"the norm of step 0 {where}", rank=rank, likely=likely)
+        run.close(norm, right, f"the norm of step 0 {where}", likely=likely)
 
 
 @check("the norms of later steps", points=2, code="E")
 @diagnosis("the previous update differs, or the routers' biases did not move")
 def check_later(run: Run) -> None:
     """E: the steps before have been made as one process makes them."""
-    for case, rank, found, where in _each(run):
+    for case, _, found, where in _each(run):
         for number in range(1, STEPS):
             norm, right = found["reports"][number][2], case.steps[number].norm
             likely = {} if abs(norm - right) <= 1e-9 * right else case.wrong_later(number)
-            run.close(norm, right, f"the norm of step {number} {where}", rank=rank, likely=likely)
+            run.close(norm, right, f"the norm of step {number} {where}", likely=likely)
 
 
 @check("the weights after three steps", points=3, code="E")
@@ -206,16 +206,12 @@ def check_weights(run: Run) -> None:
     for case, rank, found, where in _each(run):
         right = case.grid.held(case.steps[-1].weights, rank)
         for name in right:
-            run.true(
-                name in found["weights"],
-                f"the model lacks {name} {where}",
-                rank=rank,
-                cause="the model is cut in place, and trained in place",
-            )
+            cause = "the model is cut in place, and trained in place"
+            run.true(name in found["weights"], f"the model lacks {name} {where}", cause=cause)
         mine = {name: found["weights"][name] for name in right}
         same = alike([list(mine.values())], [list(right.values())])
         likely = {} if same else case.wrong_weights(rank)
-        run.close(mine, right, f"the weight {where}", rank=rank, terms=200, likely=likely)
+        run.close(mine, right, f"the weight {where}", terms=200, likely=likely)
 
 
 @check("what each rank sends in a step", points=3, code="B")
@@ -230,7 +226,7 @@ def check_bytes(run: Run) -> None:
                 mine = known - {"pp", "ep"}
             total = sum(found["sent"].get(axis, 0) for axis in mine)
             name = f"the number of bytes sent in a step {what} {where}"
-            run.at_most(total, limit, name, rank=rank, cause=CAUSES[what])
+            run.at_most(total, limit, name, cause=CAUSES[what])
 
 
 CAUSES = {
@@ -254,7 +250,7 @@ def check_memory(run: Run) -> None:
         if found["kept"] <= whole + SLACK:
             causes = "optimizer state is not cut, or cut over too few ranks; or gradients are kept"
         what = f"the number of bytes kept after a step {where}"
-        run.at_most(found["kept"], limit, what, rank=rank, cause=causes)
+        run.at_most(found["kept"], limit, what, cause=causes)
 
 
 @check("a new Trainer continues from the state of an older one", points=3, code="X")
@@ -266,7 +262,7 @@ def check_resumed(run: Run) -> None:
             norm, right = report[2], case.steps[number].norm
             likely = {} if abs(norm - right) <= 1e-9 * right else case.wrong_resumed(number)
             what = f"the norm of step {number} {where}, after the state of step 0 was loaded"
-            run.close(norm, right, what, rank=rank, likely=likely)
+            run.close(norm, right, what, likely=likely)
         cause = "each rank saves its own part, once"
         name = f"the number of bytes in the state {where}"
-        run.at_most(found["saved"], _most_kept(case, rank), name, rank=rank, cause=cause)
+        run.at_most(found["saved"], _most_kept(case, rank), name, cause=cause)
