@@ -92,8 +92,9 @@ def _time(case: Case, mine: list[tuple[int, int, int]]) -> int:
     return time + case.key * (sum(upto) - sum(own))
 
 
-def _slowest(case: Case, held: list[list[tuple[int, int, int]]]) -> float:
+def _slowest(run: Run, case: Case, held: list[list[tuple[int, int, int]]]) -> float:
     """The slowest rank's time over the mean one without keys."""
+    _check_pieces(run, case, held)
     pairs = sum(length * (length + 1) // 2 for length in case.lengths)
     return max(_time(case, mine) for mine in held) * case.ranks / pairs
 
@@ -105,15 +106,10 @@ def check_pieces(run: Run) -> None:
     cases = [_case(draw) for _ in range(4)]
     cases += [Case([4000], 4, 1100, 100), Case([5, 3], 1, 9, 1), Case([80] * 6, 6, 88, 10)]
     cases += [Case([1, 200, 1, 1], 2, 112, 20)]
-    for case, held in zip(cases, plans.ask(run, drive, cases), strict=True):
-        _check_pieces(run, case, held)
+    plans.values(run, drive, cases, _slowest)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
 def check_time(run: Run) -> None:
     """S: the mean of the slowest rank's time."""
-    cases = [_case(plans.fixed(f"balanced_documents {n}")) for n in range(plans.CASES)]
-    found = plans.ask(run, drive, cases)
-    for case, held in zip(cases, found, strict=True):
-        _check_pieces(run, case, held)
-    run.figure = plans.mean(list(map(_slowest, cases, found)))
+    run.figure = plans.figure(run, drive, "balanced_documents", _case, _slowest)
