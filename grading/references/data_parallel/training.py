@@ -134,9 +134,8 @@ class Training:
             elif gradient is None:
                 self.run.fail(f"{name} has no gradient after {when}", rank=rank)
         trained = {name: gradient for name, gradient in actual.items() if name in wanted}
-        self.run.close(
-            trained, wanted, f"the gradient after {when}", rank=rank, likely=known, terms=8
-        )
+        what = f"the gradient after {when}"
+        self.run.close(trained, wanted, what, rank=rank, likely=known, terms=8)
 
     def check_weights(self) -> None:
         """The weights after all steps, with both optimizers, on all ranks."""
