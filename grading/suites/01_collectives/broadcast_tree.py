@@ -8,6 +8,7 @@ import torch
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import rounds
+from grading.references.communication import in_place
 
 EXERCISE = Exercise(
     title="Broadcast by a binomial tree",
@@ -43,23 +44,17 @@ WORLDS = (1, 2, 3, 5)
 def drive(
     learner: Any, group: Any, tensors: list[torch.Tensor], sources: list[int]
 ) -> dict[str, Any]:
-    """Broadcasts each tensor from each source; says whether it stayed the same tensor."""
-    values, stayed = [], []
-    for source in sources:
-        for given in tensors:
-            tensor = given.clone()
-            place = tensor.data_ptr()
-            learner.broadcast_tree(tensor, source, group)
-            values.append(tensor)
-            stayed.append(tensor.data_ptr() == place)
-    return {"values": values, "stayed": stayed}
+    """Broadcasts each tensor from each source."""
+
+    def from_source(source: int) -> in_place.Call:
+        return lambda tensor: learner.broadcast_tree(tensor, source, group)
+
+    return in_place.called(list(map(from_source, sources)), tensors)
 
 
 def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor, source: int) -> dict[str, Any]:
-    """Broadcasts a view that is not contiguous; the memory between its elements must stay."""
-    whole = tensor.clone()
-    learner.broadcast_tree(whole.t()[1:], source, group)
-    return {"whole": whole}
+    """Broadcasts a view that is not contiguous."""
+    return in_place.called_on_a_view(lambda x: learner.broadcast_tree(x, source, group), tensor)
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -88,8 +83,7 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], sources: l
     for place, (source, index) in enumerate(cases):
         for rank, found in enumerate(run.each(result.outputs)):
             rows = [tensors[other][index] for other in range(world)]
-            size = "×".join(map(str, rows[0].shape)) or "scalar"
-            what = f"the tensor ({size}, source {source}, {world} ranks)"
+            what = f"the tensor ({in_place.shape_of(rows[0])}, source {source}, {world} ranks)"
             run.close(found["values"][place], rows[source], what, likely=likely(rows, rank, source))
     return result
 
@@ -119,26 +113,12 @@ def check_values(run: Run) -> None:
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world, source = 3, 2
-    tensors = [
-        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-        for _ in range(world)
-    ]
-    result = _compare(run, world, tensors, [source])
-    for found in run.each(result.outputs):
-        run.true(
-            all(found["stayed"]),
-            "the tensor's memory was replaced",
-            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
-            "memory",
-        )
+    result = _compare(run, world, in_place.of_any_dtype(run, world), [source])
+    in_place.compare_memory(run, result)
     wide = [run.random((5, 7)) for _ in range(world)]
     inputs = [{"tensor": tensor, "source": source} for tensor in wide]
     result = run(drive_transposed, inputs, world=world)
-    for rank, found in enumerate(run.each(result.outputs)):
-        expected = wide[rank].clone()
-        expected[:, 1:] = wide[source][:, 1:]
-        known = {"a non-contiguous tensor was copied and the copy filled": wide[rank]}
-        run.close(found["whole"], expected, "the memory under a transposed view", likely=known)
+    in_place.compare_view(run, result, wide, wide[source], "filled")
 
 
 @check("each rank receives once, the source never", points=2, code="B")

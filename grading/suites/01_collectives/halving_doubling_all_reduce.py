@@ -8,6 +8,7 @@ import torch
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import rounds, wire_bytes
+from grading.references.communication import in_place
 
 EXERCISE = Exercise(
     title="All-reduce by halving and doubling",
@@ -44,22 +45,15 @@ DIVISIBLE = 48  # elements; divides by 2 and 4
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
-    """Sums each tensor; says whether it stayed the same tensor."""
-    values, stayed = [], []
-    for given in tensors:
-        tensor = given.clone()
-        place = tensor.data_ptr()
-        learner.halving_doubling_all_reduce(tensor, group)
-        values.append(tensor)
-        stayed.append(tensor.data_ptr() == place)
-    return {"values": values, "stayed": stayed}
+    """Sums each tensor."""
+    return in_place.called([lambda x: learner.halving_doubling_all_reduce(x, group)], tensors)
 
 
 def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
-    """Sums a view that is not contiguous; the memory between its elements must stay."""
-    whole = tensor.clone()
-    learner.halving_doubling_all_reduce(whole.t()[1:], group)
-    return {"whole": whole}
+    """Sums a view that is not contiguous."""
+    return in_place.called_on_a_view(
+        lambda x: learner.halving_doubling_all_reduce(x, group), tensor
+    )
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -84,14 +78,9 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]]) -> Any:
     for rank, found in enumerate(run.each(result.outputs)):
         for index in range(len(tensors[0])):
             rows = [tensors[other][index] for other in range(world)]
-            size = "×".join(map(str, rows[0].shape)) or "scalar"
-            run.close(
-                found["values"][index],
-                torch.stack(rows).sum(0),
-                f"the tensor ({size}, {world} ranks)",
-                terms=world,
-                likely=likely(rows, rank),
-            )
+            what = f"the tensor ({in_place.shape_of(rows[0])}, {world} ranks)"
+            right, known = torch.stack(rows).sum(0), likely(rows, rank)
+            run.close(found["values"][index], right, what, terms=world, likely=known)
     return result
 
 
@@ -115,26 +104,11 @@ def check_sum(run: Run) -> None:
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
-    tensors = [
-        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-        for _ in range(world)
-    ]
-    result = _compare(run, world, tensors)
-    for found in run.each(result.outputs):
-        run.true(
-            all(found["stayed"]),
-            "the tensor's memory was replaced",
-            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
-            "memory",
-        )
+    result = _compare(run, world, in_place.of_any_dtype(run, world))
+    in_place.compare_memory(run, result)
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
-    for rank, found in enumerate(run.each(result.outputs)):
-        expected = wide[rank].clone()
-        expected[:, 1:] = torch.stack(wide).sum(0)[:, 1:]
-        known = {"a non-contiguous tensor was copied and the copy summed": wide[rank]}
-        what = "the memory under a transposed view"
-        run.close(found["whole"], expected, what, terms=world, likely=known)
+    in_place.compare_view(run, result, wide, torch.stack(wide).sum(0), "summed")
 
 
 @check("2(N-1)/N·S bytes on 4 ranks; at most S more if ranks are left over", points=2, code="B")

@@ -8,6 +8,7 @@ import torch
 
 from course_lib.comm import Mesh
 from course_lib.grade.suite import Exercise, Run, check, diagnosis
+from grading.references.communication import in_place
 
 EXERCISE = Exercise(
     title="All-reduce on two levels",
@@ -42,24 +43,18 @@ DIVISIBLE = 48  # elements; divides by 2, 4 and 6
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(learner: Any, group: Any, tensors: list[torch.Tensor], nodes: int) -> dict[str, Any]:
-    """Sums each tensor over a grid; says whether it stayed the same tensor."""
-    grid = Mesh(group, {"between": nodes, "node": group.size // nodes})
-    values, stayed = [], []
-    for given in tensors:
-        tensor = given.clone()
-        place = tensor.data_ptr()
-        learner.hierarchical_all_reduce(tensor, grid["node"], grid["between"])
-        values.append(tensor)
-        stayed.append(tensor.data_ptr() == place)
-    return {"values": values, "stayed": stayed}
+    """Sums each tensor over a grid."""
+    return in_place.called([_sum_over(learner, group, nodes)], tensors)
 
 
 def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor, nodes: int) -> dict[str, Any]:
-    """Sums a view that is not contiguous; the memory between its elements must stay."""
+    """Sums a view that is not contiguous."""
+    return in_place.called_on_a_view(_sum_over(learner, group, nodes), tensor)
+
+
+def _sum_over(learner: Any, group: Any, nodes: int) -> in_place.Call:
     grid = Mesh(group, {"between": nodes, "node": group.size // nodes})
-    whole = tensor.clone()
-    learner.hierarchical_all_reduce(whole.t()[1:], grid["node"], grid["between"])
-    return {"whole": whole}
+    return lambda tensor: learner.hierarchical_all_reduce(tensor, grid["node"], grid["between"])
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -85,15 +80,9 @@ def _compare(run: Run, nodes: int, per_node: int, tensors: list[list[torch.Tenso
     for rank, found in enumerate(run.each(result.outputs)):
         for index in range(len(tensors[0])):
             rows = [tensors[other][index] for other in range(world)]
-            size = "×".join(map(str, rows[0].shape)) or "scalar"
-            what = f"the tensor ({size}, {nodes} nodes of {per_node})"
-            run.close(
-                found["values"][index],
-                torch.stack(rows).sum(0),
-                what,
-                terms=world,
-                likely=likely(rows, rank, per_node),
-            )
+            what = f"the tensor ({in_place.shape_of(rows[0])}, {nodes} nodes of {per_node})"
+            right, known = torch.stack(rows).sum(0), likely(rows, rank, per_node)
+            run.close(found["values"][index], right, what, terms=world, likely=known)
     return result
 
 
@@ -131,27 +120,12 @@ def check_sum(run: Run) -> None:
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     nodes, per_node, world = 2, 2, 4
-    tensors = [
-        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-        for _ in range(world)
-    ]
-    result = _compare(run, nodes, per_node, tensors)
-    for found in run.each(result.outputs):
-        run.true(
-            all(found["stayed"]),
-            "the tensor's memory was replaced",
-            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
-            "memory",
-        )
+    result = _compare(run, nodes, per_node, in_place.of_any_dtype(run, world))
+    in_place.compare_memory(run, result)
     wide = [run.random((5, 7)) for _ in range(world)]
     inputs = [{"tensor": tensor, "nodes": nodes} for tensor in wide]
     result = run(drive_transposed, inputs, world=world)
-    for rank, found in enumerate(run.each(result.outputs)):
-        expected = wide[rank].clone()
-        expected[:, 1:] = torch.stack(wide).sum(0)[:, 1:]
-        known = {"a non-contiguous tensor was copied and the copy summed": wide[rank]}
-        what = "the memory under a transposed view"
-        run.close(found["whole"], expected, what, terms=world, likely=known)
+    in_place.compare_view(run, result, wide, torch.stack(wide).sum(0), "summed")
 
 
 @check("2(n-1)/n·S/g bytes to other nodes, from every rank", points=3, code="B")

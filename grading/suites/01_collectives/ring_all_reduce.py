@@ -8,6 +8,7 @@ import torch
 
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
+from grading.references.communication import in_place
 
 EXERCISE = Exercise(
     title="Ring all-reduce from messages",
@@ -42,23 +43,17 @@ DIVISIBLE = 48  # elements; divides by 1, 2, 3 and 4
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(learner: Any, group: Any, tensors: list[torch.Tensor], ops: list[str]) -> dict[str, Any]:
-    """Reduces each tensor with each operation; says whether it kept its memory."""
-    values, stayed = [], []
-    for op in ops:
-        for given in tensors:
-            tensor = given.clone()
-            place = tensor.data_ptr()
-            learner.ring_all_reduce(tensor, group, op)
-            values.append(tensor)
-            stayed.append(tensor.data_ptr() == place)
-    return {"values": values, "stayed": stayed}
+    """Reduces each tensor with each operation."""
+
+    def reduce_with(op: str) -> in_place.Call:
+        return lambda tensor: learner.ring_all_reduce(tensor, group, op)
+
+    return in_place.called(list(map(reduce_with, ops)), tensors)
 
 
 def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
-    """Reduces a view that is not contiguous; the memory between its elements must stay."""
-    whole = tensor.clone()
-    learner.ring_all_reduce(whole.t()[1:], group, "avg")
-    return {"whole": whole}
+    """Averages a view that is not contiguous."""
+    return in_place.called_on_a_view(lambda x: learner.ring_all_reduce(x, group, "avg"), tensor)
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -108,8 +103,7 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], ops: list[
     for rank, found in enumerate(run.each(result.outputs)):
         for place, (op, index) in enumerate(cases):
             rows = [tensors[other][index] for other in range(world)]
-            size = "×".join(map(str, rows[0].shape)) or "scalar"
-            what = f"the tensor ({size}, op={op!r}, {world} ranks)"
+            what = f"the tensor ({in_place.shape_of(rows[0])}, op={op!r}, {world} ranks)"
             known = likely(rows, rank, op)
             run.close(found["values"][place], reduced(rows, op), what, likely=known, terms=world)
     return result
@@ -143,26 +137,11 @@ def check_ops(run: Run) -> None:
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
-    tensors = [
-        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-        for _ in range(world)
-    ]
-    result = _compare(run, world, tensors, ["sum"])
-    for found in run.each(result.outputs):
-        run.true(
-            all(found["stayed"]),
-            "the tensor's memory was replaced",
-            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
-            "memory",
-        )
+    result = _compare(run, world, in_place.of_any_dtype(run, world), ["sum"])
+    in_place.compare_memory(run, result)
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
-    for rank, found in enumerate(run.each(result.outputs)):
-        expected = wide[rank].clone()
-        expected[:, 1:] = reduced(wide, "avg")[:, 1:]
-        copied = {"a non-contiguous tensor was copied and the copy reduced": wide[rank]}
-        what = "the memory under a transposed view"
-        run.close(found["whole"], expected, what, terms=world, likely=copied)
+    in_place.compare_view(run, result, wide, reduced(wide, "avg"), "reduced")
 
 
 @check("2(N-1)/N·S bytes sent by each rank", points=2, code="B")
