@@ -115,12 +115,7 @@ class Training:
                 self.compare_gradients(rank, actual, mean, likely, "one backward")
 
     def compare_gradients(
-        self,
-        rank: int,
-        actual: dict[str, Any],
-        wanted: Values,
-        known: dict[str, Values],
-        when: str,
+        self, rank: int, actual: dict[str, Any], wanted: Values, known: dict[str, Values], when: str
     ) -> None:
         """None for frozen parameters, and the right values for the others."""
         for name, gradient in actual.items():

@@ -64,8 +64,5 @@ def check_bytes(run: Run) -> None:
     """B: 2(N-1)/N·S on each of three ranks."""
     tensors, result = _run(run, 3, (4, 6))
     size = tensors[0].nbytes
-    likely = {
-        "the tensors were gathered: (N-1)·S": 2 * size,
-        "two all-reduces": 2 * 4 * size // 3,
-    }
+    likely = {"the tensors were gathered: (N-1)·S": 2 * size, "two all-reduces": 2 * 4 * size // 3}
     run.bytes(result, 4 * size // 3, likely=likely)

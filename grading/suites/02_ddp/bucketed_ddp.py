@@ -233,9 +233,7 @@ def check_weights(run: Run) -> None:
 
 
 @check(
-    "one all-reduce for each bucket, in the order of the list, and nothing else",
-    points=2,
-    code="B",
+    "one all-reduce for each bucket, in the order of the list, and nothing else", points=2, code="B"
 )
 @diagnosis("start the all-reduces in the order of the list, each with one flat tensor")
 def check_calls(run: Run) -> None:

@@ -167,9 +167,7 @@ def _plain(run: Run, count: int, dtype: torch.dtype = torch.float64) -> Spec:
 
 
 @check(
-    "from the last parameter to the first, closed before the cap is exceeded",
-    points=3,
-    code="E",
+    "from the last parameter to the first, closed before the cap is exceeded", points=3, code="E"
 )
 @diagnosis("walk through the parameters backwards, and check before adding")
 def check_order(run: Run) -> None:

@@ -173,9 +173,7 @@ def check_launch(run: Run) -> None:
 
 
 @check(
-    "no all-reduce is waited for inside the backward, and all before the step",
-    points=3,
-    code="O",
+    "no all-reduce is waited for inside the backward, and all before the step", points=3, code="O"
 )
 @diagnosis("wait() waits for every Work that the hooks have launched")
 def check_wait(run: Run) -> None:

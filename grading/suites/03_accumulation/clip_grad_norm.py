@@ -182,9 +182,7 @@ def _updates(run: Run, world: int) -> tuple[Any, list[torch.Tensor], list[Batche
 
 
 @check(
-    "the update equals one process's: add up, synchronise, unscale, clip, step",
-    points=5,
-    code="E",
+    "the update equals one process's: add up, synchronise, unscale, clip, step", points=5, code="E"
 )
 @diagnosis("all backwards, then divide by the scale, then clip, then step")
 def check_update(run: Run) -> None:

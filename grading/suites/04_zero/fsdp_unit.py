@@ -209,9 +209,7 @@ def _trained(run: Run, world: int) -> Iterator[tuple[Reference, int, dict[str, A
 
 
 @check(
-    "the mean gradient of each shard on 1–4 ranks; a second backward adds to it",
-    points=5,
-    code="E",
+    "the mean gradient of each shard on 1–4 ranks; a second backward adds to it", points=5, code="E"
 )
 @diagnosis("compare `flat` before the reduce-scatter with the gradients of the weights")
 def check_gradient(run: Run) -> None:

@@ -136,9 +136,7 @@ def check_slices(run: Run) -> None:
             run,
             case,
             _own(case),
-            {
-                "these are the rows of another rank: count by group.index": _by_rank(case),
-            },
+            {"these are the rows of another rank: count by group.index": _by_rank(case)},
         )
 
 

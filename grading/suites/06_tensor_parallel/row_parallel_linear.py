@@ -186,9 +186,7 @@ def check_output(run: Run) -> None:
 
 
 @check(
-    "the gradients of the input's slice, the weight's slice and the whole bias",
-    points=3,
-    code="E",
+    "the gradients of the input's slice, the weight's slice and the whole bias", points=3, code="E"
 )
 @diagnosis("the gradient of the output is whole on every rank, and so is that of each summand")
 def check_gradients(run: Run) -> None:
@@ -264,9 +262,7 @@ def check_pair(run: Run) -> None:
 
 
 @check(
-    "the pair sends one all-reduce forward, one backward, nothing in between",
-    points=3,
-    code="B",
+    "the pair sends one all-reduce forward, one backward, nothing in between", points=3, code="B"
 )
 @diagnosis(
     "f belongs to the column-parallel layer, and its all-reduce is in the backward; g is yours"

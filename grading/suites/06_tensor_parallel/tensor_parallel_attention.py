@@ -35,11 +35,7 @@ EXERCISE = Exercise(
 
 # By world: size of the tensor-parallel groups, query heads, key-value heads.
 CUTS = {2: [(2, 8, 4)], 4: [(4, 8, 2)]}  # whose parts are looked at
-SHAPES = {
-    1: [(1, 4, 2)],
-    3: [(3, 6, 3), (3, 3, 1)],
-    4: [(4, 8, 2), (4, 4, 4), (2, 8, 4)],
-}
+SHAPES = {1: [(1, 4, 2)], 3: [(3, 6, 3), (3, 3, 1)], 4: [(4, 8, 2), (4, 4, 4), (2, 8, 4)]}
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -142,9 +138,7 @@ def _found(run: Run, drive: Any, shapes: dict[int, Any]) -> Iterator[tuple[Whole
 
 
 @check(
-    "each rank's heads: query, key, value and output, each in its own memory",
-    points=3,
-    code="E",
+    "each rank's heads: query, key, value and output, each in its own memory", points=3, code="E"
 )
 @diagnosis("split the fused weight into Q, K and V first; then cut each of the three by heads")
 def check_parts(run: Run) -> None:

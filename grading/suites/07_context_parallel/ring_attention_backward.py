@@ -276,9 +276,7 @@ def check_bytes(run: Run) -> None:
 
 
 @check(
-    "only messages, all to one neighbour; no memory is in two messages at once",
-    points=2,
-    code="X",
+    "only messages, all to one neighbour; no memory is in two messages at once", points=2, code="X"
 )
 @diagnosis("each hop: `irecv` from one neighbour, `isend` to the other, and `wait` for both")
 def check_messages(run: Run) -> None:

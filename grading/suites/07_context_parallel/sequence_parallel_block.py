@@ -141,9 +141,7 @@ def _found(run: Run, worlds: tuple[int, ...] = WORLDS) -> Iterator[tuple[Whole, 
 
 
 @check(
-    "each rank's parts: up by rows, down by columns, F uneven; the rest whole",
-    points=2,
-    code="E",
+    "each rank's parts: up by rows, down by columns, F uneven; the rest whole", points=2, code="E"
 )
 @diagnosis("`weight.tensor_split(N)[index]`, along dim 1 for `down`, each in its own memory")
 @in_part
@@ -238,9 +236,7 @@ def _mixed(whole: Whole, name: str) -> torch.Tensor | None:
 
 
 @check(
-    "gradients of norm and bias: summed over the ranks; a second backward adds",
-    points=4,
-    code="E",
+    "gradients of norm and bias: summed over the ranks; a second backward adds", points=4, code="E"
 )
 @diagnosis(
     "each rank has seen only its own tokens: sum the gradients of replicated parameters over the "

@@ -150,9 +150,7 @@ def check_gradients(run: Run) -> None:
 
 
 @check(
-    "only all-to-alls, (N-1)/N of a tensor each: four forward, four backward",
-    points=3,
-    code="B",
+    "only all-to-alls, (N-1)/N of a tensor each: four forward, four backward", points=3, code="B"
 )
 @diagnosis("exchange q, k and v, then the result; backward does the same with their gradients")
 def check_bytes(run: Run) -> None:

@@ -71,9 +71,7 @@ def beside(line: Sequence[Action]) -> int:
 
 
 @check(
-    "each micro-batch goes through each of the 2p stages forward and backward",
-    points=2,
-    code="S",
+    "each micro-batch goes through each of the 2p stages forward and backward", points=2, code="S"
 )
 @diagnosis("count each chunk's forwards and backwards over the phases: there are m of each")
 def check_complete(run: Run) -> None:

@@ -15,14 +15,7 @@ EXERCISE = Exercise(
     core=True,
     minutes=35,
     order=4,
-    library=(
-        "comm.Group",
-        "comm.Work",
-        "comm.send",
-        "comm.recv",
-        "comm.isend",
-        "comm.irecv",
-    ),
+    library=("comm.Group", "comm.Work", "comm.send", "comm.recv", "comm.isend", "comm.irecv"),
     hints=(
         "Take the two loop bodies of `gpipe_step`, and put them into the two branches of one loop "
         "over the actions. A forward must find its micro-batch in the list by its number, and a "

@@ -14,14 +14,7 @@ EXERCISE = Exercise(
     core=True,
     minutes=30,
     order=2,
-    library=(
-        "comm.Group",
-        "comm.Work",
-        "comm.send",
-        "comm.recv",
-        "comm.isend",
-        "comm.irecv",
-    ),
+    library=("comm.Group", "comm.Work", "comm.send", "comm.recv", "comm.isend", "comm.irecv"),
     hints=(
         "Write the forwards first, for three kinds of rank: the first takes inputs from the list, "
         "the others receive them; the last computes a loss, the others send their output. What "

@@ -85,9 +85,7 @@ def _check_memory(plan: Plan) -> None:
 
 
 @check(
-    "each micro-batch goes through each stage once forward and once backward",
-    points=2,
-    code="S",
+    "each micro-batch goes through each stage once forward and once backward", points=2, code="S"
 )
 @diagnosis("a forward, and later a backward, for every micro-batch from 0 to m-1")
 def check_complete(run: Run) -> None:

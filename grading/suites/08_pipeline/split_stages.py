@@ -180,9 +180,7 @@ def _check_best(run: Run, case: Case, stages: list[tuple[int, int]], best: float
 
 
 @check(
-    "p stages that follow one another, with all layers, and none of them empty",
-    points=3,
-    code="E",
+    "p stages that follow one another, with all layers, and none of them empty", points=3, code="E"
 )
 @diagnosis("one range for each stage")
 def check_cut(run: Run) -> None:

@@ -260,7 +260,7 @@ def check_z(run: Run) -> None:
             | {
                 "exp(1000) overflows: logits.logsumexp(-1) does not": torch.tensor(
                     torch.inf
-                ).double(),
+                ).double()
             },
         )
 

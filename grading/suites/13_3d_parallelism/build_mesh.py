@@ -275,10 +275,7 @@ def check_nodes(run: Run) -> None:
         if axis == "tp":
             nodes = sorted({member // NODE for member in group["ranks"]})
             likely = {
-                "tp goes across nodes: it communicates most, and must be the innermost axis": [
-                    0,
-                    1,
-                ]
+                "tp goes across nodes: it communicates most, and must be the innermost axis": [0, 1]
             }
             what = f"with {NODE} ranks on each node, the list of nodes of the tp group of {grid}"
             run.equal(nodes, [rank // NODE], what, likely=likely)

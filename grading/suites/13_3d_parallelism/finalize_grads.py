@@ -87,11 +87,7 @@ def _as_lists(plan: Any) -> list[Any]:
 
 
 def drive(
-    learner: Any,
-    group: Any,
-    sizes: dict[str, int],
-    sequence: bool,
-    held: list[dict[str, Any]],
+    learner: Any, group: Any, sizes: dict[str, int], sequence: bool, held: list[dict[str, Any]]
 ) -> dict[str, torch.Tensor | None]:
     """One backward, whose gradients are then finalised."""
     mesh = Mesh(group, sizes)

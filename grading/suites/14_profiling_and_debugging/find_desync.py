@@ -267,9 +267,7 @@ def _converted(data: dict[str, Any]) -> Log:
 
 
 @check(
-    "logs of a real run: in step, a rank that gave up, a tensor that was turned",
-    points=2,
-    code="H",
+    "logs of a real run: in step, a rank that gave up, a tensor that was turned", points=2, code="H"
 )
 @diagnosis("three moments of three ranks, the last five calls each")
 def check_real(run: Run) -> None:

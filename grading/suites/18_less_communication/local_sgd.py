@@ -118,9 +118,7 @@ def check_weights(run: Run) -> None:
 
 
 @check(
-    "frozen parameters begin equal, and each rank keeps its optimizer's state",
-    points=3,
-    code="E",
+    "frozen parameters begin equal, and each rank keeps its optimizer's state", points=3, code="E"
 )
 @diagnosis("a meeting averages only weights")
 def check_state(run: Run) -> None:

@@ -98,13 +98,7 @@ def check_weights(run: Run) -> None:
 
         def played(slip: str, delay: int = delay, keep: float = keep) -> Any:
             return workers.play(
-                given,
-                "AdamW",
-                "Nesterov",
-                fragments=FRAGMENTS,
-                delay=delay,
-                keep=keep,
-                slip=slip,
+                given, "AdamW", "Nesterov", fragments=FRAGMENTS, delay=delay, keep=keep, slip=slip
             ).weights
 
         right = played("")
