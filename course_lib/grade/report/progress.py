@@ -76,14 +76,7 @@ class Progress:
         found = {}
         for copy in sorted((self.folder / "passed").glob("*/*.py")):
             digest = hashlib.sha256(copy.read_bytes()).hexdigest()
-            found[copy.stem] = {
-                "best": 0,
-                "points": 0,
-                "attempts": 1,
-                "finished": True,
-                "hints": 0,
-                "source": digest,
-            }
+            found[copy.stem] = {**_empty(0), "attempts": 1, "finished": True, "source": digest}
         return found
 
     def _set_aside(self) -> None:
@@ -129,7 +122,7 @@ class Progress:
     def take_hint(self, entry: Entry) -> int:
         """Counts one more hint as shown; returns its number, from 1, and stays at the last one."""
         with self._locked() as exercises:
-            record = exercises.setdefault(entry.name, _empty(entry))
+            record = exercises.setdefault(entry.name, _empty(entry.points))
             record["hints"] = min(record.get("hints", 0) + 1, len(entry.exercise.hints))
             return int(record["hints"])
 
@@ -158,8 +151,8 @@ def _is_record(record: Any) -> bool:
     )
 
 
-def _empty(entry: Entry) -> dict[str, Any]:
-    return {"best": 0, "points": entry.points, "attempts": 0, "finished": False, "hints": 0}
+def _empty(points: int) -> dict[str, Any]:
+    return {"best": 0, "points": points, "attempts": 0, "finished": False, "hints": 0}
 
 
 def _seal(exercises: dict[str, Any]) -> str:

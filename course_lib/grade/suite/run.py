@@ -13,14 +13,15 @@ from course_lib.grade.checks import CheckFailed
 from course_lib.grade.faults import RunFault
 from course_lib.grade.judge.bench import Bench, Result
 from course_lib.grade.judge.trial import Limits
-from course_lib.grade.suite import places, traffic
+from course_lib.grade.suite import places
 from course_lib.grade.suite.compare import compare, describe
+from course_lib.grade.suite.traffic import Traffic, check_books
 from course_lib.ranks.system.scratch import working_folder
 
 Item = TypeVar("Item")
 
 
-class Run:
+class Run(Traffic):
     """The fixture of one check.
 
     Args:
@@ -69,7 +70,7 @@ class Run:
         result = self.attempt(drive, inputs, world=world, cpu=cpu, wall=wall, folder=folder)
         if result.fault is not None:
             raise RunFault(result.fault, result.printed)
-        traffic.check_books(result)
+        check_books(result)
         return result
 
     def attempt(
@@ -247,51 +248,6 @@ class Run:
         """
         rank = self._rank if rank is None else rank
         raise CheckFailed(message, rank, expected, measured, cause)
-
-    # --- communication ---------------------------------------------------------------------------
-    def bytes(
-        self,
-        result: Result,
-        expected: int | Sequence[int],
-        *,
-        what: str = "bytes sent",
-        op: str | None = None,
-        axis: str | None = None,
-        likely: Mapping[str, int | Sequence[int]] | None = None,
-    ) -> None:
-        """Bytes that each rank put on the wire, exactly.
-
-        Args:
-            result: the run.
-            expected: one number for all ranks, or one for each.
-            what: the name in the message.
-            op: only those of one operation.
-            axis: only those on one mesh axis.
-            likely: known wrong numbers, each under the sentence that explains it.
-        """
-        traffic.check_bytes(result, expected, what, op, axis, likely or {})
-
-    def ring(self, result: Result, cause: str) -> None:
-        """N-1 messages from each rank, all to the same neighbour, and all ranks at once.
-
-        Args:
-            result: the run of one walk round the ring.
-            cause: the likely reason if a message goes elsewhere.
-        """
-        traffic.check_ring(result, cause)
-
-    def forbid_bypass(self, result: Result) -> None:
-        """Fails if a call went to torch.distributed directly, where no ledger sees it."""
-        traffic.forbid_bypass(result)
-
-    def forbid_collectives(self, result: Result, allowed: Sequence[str] = ()) -> None:
-        """Fails if anything but single messages was used: no collective of torch or of comm.
-
-        Args:
-            result: the run.
-            allowed: collectives that are all right, in torch.distributed's words.
-        """
-        traffic.forbid_collectives(result, allowed)
 
 
 def _same(actual: Any, expected: Any) -> bool:
