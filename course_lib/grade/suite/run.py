@@ -15,7 +15,7 @@ from course_lib.grade.judge.bench import Bench, Result
 from course_lib.grade.judge.trial import Limits
 from course_lib.grade.suite import places
 from course_lib.grade.suite.compare import compare, describe
-from course_lib.grade.suite.traffic import Traffic, check_books
+from course_lib.grade.suite.traffic import Traffic
 from course_lib.ranks.system.scratch import working_folder
 
 Item = TypeVar("Item")
@@ -70,7 +70,6 @@ class Run(Traffic):
         result = self.attempt(drive, inputs, world=world, cpu=cpu, wall=wall, folder=folder)
         if result.fault is not None:
             raise RunFault(result.fault, result.printed)
-        check_books(result)
         return result
 
     def attempt(

