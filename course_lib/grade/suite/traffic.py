@@ -70,17 +70,11 @@ class Traffic:
                 "all chunks go round at the same time, one step apart",
             )
 
-    def forbid_collectives(self, result: Result, allowed: Sequence[str] = ()) -> None:
-        """Fails if anything but single messages was used: no collective of torch or of comm.
-
-        Args:
-            result: the run.
-            allowed: collectives that are all right, in torch.distributed's words.
-        """
+    def forbid_collectives(self, result: Result) -> None:
+        """Fails if anything but single messages was used."""
         for ledger in result.ledgers:
             for event in ledger.events:
-                message = event.op in ("send", "recv") and not event.algorithm
-                if not message and event.op not in allowed:
+                if event.op not in ("send", "recv") or event.algorithm:
                     raise CheckFailed(
                         f"a collective was used: {event.label}",
                         ledger.rank,
