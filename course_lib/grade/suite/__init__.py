@@ -4,6 +4,7 @@ from course_lib.grade.checks import CheckFailed, Exercise, check, diagnosis, in_
 from course_lib.grade.faults import RunFault
 from course_lib.grade.judge.bench import Result
 from course_lib.grade.rank.payload import Opaque
+from course_lib.grade.suite.because import because
 from course_lib.grade.suite.compare import describe
 from course_lib.grade.suite.run import Run
 
@@ -14,6 +15,7 @@ __all__ = [
     "Result",
     "Run",
     "RunFault",
+    "because",
     "check",
     "describe",
     "diagnosis",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Run, RunFault
+from course_lib.grade.suite import Run, because
 from grading.references.data_parallel import replicas
 from grading.references.data_parallel.replicas import Batch, Net, Values
 
@@ -157,10 +156,5 @@ def scaled(tensors: Values, factor: float) -> Values:
 
 def explained(run: Run, drive: Callable[..., Any], inputs: Any, world: int, reason: str) -> Any:
     """The result of a run; if it ends in a deadlock, the likely reason is added to it."""
-    try:
+    with because(deadlock=f"{{}} {reason}"):
         return run(drive, inputs, world=world)
-    except RunFault as error:
-        fault = error.fault
-        if fault.kind == "deadlock":
-            fault = replace(fault, cause=f"{fault.cause} {reason}".strip())
-        raise RunFault(fault, error.output) from None

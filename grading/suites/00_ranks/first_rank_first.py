@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 
 EXERCISE = Exercise(
     title="One prepares, the others wait",
@@ -123,13 +122,8 @@ def drive_failing(learner: Any, group: Any) -> dict[str, Any]:
 # --- what they must bring back -------------------------------------------------------------------
 def _explained(run: Run, cause: str, drive: Callable[..., Any], **options: Any) -> Any:
     """The result of a run; if it ends in a deadlock, the reason is added to it."""
-    try:
+    with because(deadlock="{} " + cause):
         return run(drive, **options)
-    except RunFault as error:
-        fault = error.fault
-        if fault.kind == "deadlock":
-            fault = replace(fault, cause=f"{fault.cause} {cause}")
-        raise RunFault(fault, error.output) from None
 
 
 def _whole(run: Run, world: int = 3) -> Any:

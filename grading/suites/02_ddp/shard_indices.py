@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from course_lib.comm import all_reduce
-from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 
 EXERCISE = Exercise(
     title="Which examples are mine?",
@@ -316,12 +315,7 @@ def check_state(run: Run) -> None:
 def check_steps(run: Run) -> None:
     """H: three real ranks, a number of examples that 3 does not divide."""
     n = 3 * run.number(3, 6) + 1
-    try:
+    with because(deadlock="{} " + UNEQUAL):
         result = run(drive_steps, {"n": n}, world=RANKS)
-    except RunFault as error:
-        fault = error.fault
-        if fault.kind == "deadlock":
-            fault = replace(fault, cause=f"{fault.cause} {UNEQUAL}")
-        raise RunFault(fault, error.output) from None
     for steps in run.each(result.column("steps")):
         run.equal(steps, [n // RANKS + 1, n // RANKS], "steps without and with drop_last")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis, in_part
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis, in_part
 
 EXERCISE = Exercise(
     title="Tokens to their experts and back: two uneven all-to-alls",
@@ -168,16 +167,12 @@ def _empty(run: Run) -> list[list[Member]]:
 
 def _ran(run: Run, drive: Callable[..., Any], inputs: list[dict[str, Any]]) -> Any:
     """A run; where rows do not fit, with the likely reason."""
-    try:
+    cause = (
+        "the rows that come are not those that a rank expects: exchange the counts first, "
+        "and let every rank call every exchange"
+    )
+    with because(mismatch=cause):
         return run(drive, inputs, world=len(inputs))
-    except RunFault as broken:
-        if broken.fault.kind != "mismatch":
-            raise
-        cause = (
-            "the rows that come are not those that a rank expects: exchange the counts first, "
-            "and let every rank call every exchange"
-        )
-        raise RunFault(replace(broken.fault, cause=cause), broken.output) from None
 
 
 def _each(run: Run, teams: list[list[Member]]) -> Iterator[tuple[str, int, Any, list[Member], int]]:

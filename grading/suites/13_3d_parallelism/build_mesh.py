@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from course_lib.comm import Group, all_reduce
-from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 from grading.references.mesh.coordinates import AXES, TWELVE, Grid, Sizes, Tables
 
 EXERCISE = Exercise(
@@ -234,13 +233,8 @@ def _made(run: Run) -> Iterator[tuple[Grid, int, str, Any]]:
 
 def _explained(run: Run, drive: Any, inputs: Any, world: int, reason: str) -> Any:
     """The result, or the fault with a reason if ranks did not make the same groups."""
-    try:
+    with because(deadlock=reason, mismatch=reason, wall=reason, killed=reason):
         return run(drive, inputs, world=world)
-    except RunFault as error:
-        fault = error.fault
-        if fault.kind in ("deadlock", "mismatch", "wall", "killed"):
-            raise RunFault(replace(fault, cause=reason), error.output) from None
-        raise
 
 
 @check("groups of 4 ranks on three meshes", points=4, code="E")

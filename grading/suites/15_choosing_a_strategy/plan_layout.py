@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 from course_lib.layout import Layout
 from grading.references.planning.layout_costs import (
     CALLS,
@@ -315,10 +315,6 @@ def check_calls(run: Run) -> None:
 @diagnosis("divisors only, and rules before memory")
 def check_large(run: Run) -> None:
     """H: in processor time."""
-    try:
+    with because(cpu=TOO_MANY):
         answer = _ask(run, _large(run), cpu=2.0)[0]
-    except RunFault as error:
-        if error.fault.kind != "cpu":
-            raise
-        raise RunFault(replace(error.fault, cause=TOO_MANY), error.output) from None
     _near_the_best(run, answer)

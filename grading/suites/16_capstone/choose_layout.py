@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 from grading.references.planning.layout_choice import (
     Case,
     Layout,
@@ -185,10 +184,6 @@ def check_tight(run: Run) -> None:
 def check_large(run: Run) -> None:
     """H: in processor time."""
     cases = _large(run)
-    try:
+    with because(cpu=TOO_MANY):
         answer = _ask(run, cases, cpu=2.0)[0]
-    except RunFault as error:
-        if error.fault.kind != "cpu":
-            raise
-        raise RunFault(replace(error.fault, cause=TOO_MANY), error.output) from None
     _near_the_best(run, cases[0], answer)
