@@ -14,7 +14,7 @@ from course_lib.grade.faults import RunFault
 from course_lib.grade.judge.bench import Bench, Result
 from course_lib.grade.judge.trial import Limits
 from course_lib.grade.suite import places
-from course_lib.grade.suite.compare import compare, describe
+from course_lib.grade.suite.compare import alike, compare, describe
 from course_lib.grade.suite.traffic import Traffic
 from course_lib.ranks.system.scratch import working_folder
 
@@ -180,6 +180,33 @@ class Run(Traffic):
         """Equal up to rounding: see `compare.compare`."""
         rank = self._rank if rank is None else rank
         compare(actual, expected, what, rank=rank, likely=likely, terms=terms)
+
+    def steps(
+        self,
+        found: Any,
+        right: Sequence[Any],
+        what: str,
+        *,
+        likely: Mapping[str, Sequence[Any]] | None = None,
+        terms: int = 4,
+    ) -> None:
+        """Equal up to rounding after every step.
+
+        A known mistake that explains all steps is believed before one that explains the first.
+
+        Args:
+            found: what is there after each step.
+            right: what should be.
+            what: its name; {} in it stands for the step, from 1.
+            likely: known wrong results, by step, each under the sentence that explains it.
+            terms: as in `compare.tolerance`.
+        """
+        known = likely or {}
+        whole = {why: steps for why, steps in known.items() if alike(found, steps, terms)}
+        for step, wanted in enumerate(right):
+            others = {why: steps[step] for why, steps in (whole or known).items()}
+            name = what.replace("{}", str(step + 1))
+            self.close(found[step], wanted, name, likely=others, terms=terms)
 
     def equal(
         self,

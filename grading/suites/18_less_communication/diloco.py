@@ -10,7 +10,7 @@ from torch import nn
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import workers
-from grading.references.communication.workers import INNER, OUTER, SHAPES
+from grading.references.communication.workers import INNER, OUTER, SHAPES, of_rank
 
 EXERCISE = Exercise(
     title="DiLoCo: an outer optimizer",
@@ -113,15 +113,10 @@ def check_weights(run: Run) -> None:
             found = output[f"{inner}, {outer}"]
             cause = "somebody may hold them: write into them"
             run.true(found["stayed"], "the parameters have moved to other memory", cause=cause)
-            likely = workers.likeliest(found["weights"], wrong, rank)
-            for step in range(len(right)):
-                run.close(
-                    found["weights"][step],
-                    right[step][rank],
-                    f"the weights after step {step + 1} of {inner} in {outer}, with a meeting "
-                    f"every {EVERY} steps",
-                    likely={why: steps[step] for why, steps in likely.items()},
-                )
+            likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
+            job = f"{inner} in {outer}, with a meeting every {EVERY} steps"
+            what = f"the weights after step {{}} of {job}"
+            run.steps(found["weights"], of_rank(right, rank), what, likely=likely)
 
 
 @check("each rank keeps the state of its inner optimizer", points=2, code="E")
@@ -150,9 +145,9 @@ def check_bytes(run: Run) -> None:
         fair = [sum(_sent(n, rank) for n in way) for way in (counts, [sum(counts)])]
         for inner, outer in WAYS:
             places = found[f"{inner}, {outer}"]["places"]
-            for step in range(1, len(places)):
-                events = result.ledgers[rank].events[places[step - 1] : places[step]]
-                sent, meets = workers.sent_in(events), step % EVERY == 0
+            steps = workers.sent_by_step(result.ledgers[rank], places)
+            for step, sent in enumerate(steps, 1):
+                meets = step % EVERY == 0
                 if meets and sent in fair:
                     continue
                 likely = {

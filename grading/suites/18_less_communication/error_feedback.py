@@ -9,6 +9,7 @@ import torch
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.communication import compressed
 from grading.references.communication.compressed import COMPRESSORS
+from grading.references.communication.workers import of_rank
 
 EXERCISE = Exercise(
     title="Error feedback",
@@ -78,11 +79,8 @@ def check_means(run: Run) -> None:
         wrong = {why: compressed.feed(compressor, gradients, s).means for why, s in KNOWN.items()}
         for output in run.each(result.outputs):
             found = output[name]
-            likely = compressed.explaining(found["means"], wrong, STEPS)
+            run.steps(found["means"], right, f"the mean of step {{}} with {name}", likely=wrong)
             for step in range(STEPS):
-                known = {why: means[step] for why, means in likely.items()}
-                what = f"the mean of step {step + 1} with {name}"
-                run.close(found["means"][step], right[step], what, likely=known)
                 run.true(
                     torch.equal(found["means"][step], result.outputs[0][name]["means"][step]),
                     f"the mean of step {step + 1} with {name} differs from that of index 0 in its "
@@ -102,13 +100,9 @@ def check_errors(run: Run) -> None:
         right = compressed.feed(compressor, gradients).errors
         wrong = {why: compressed.feed(compressor, gradients, s).errors for why, s in KNOWN.items()}
         for rank, output in enumerate(run.each(result.outputs)):
-            found = output[name]["errors"]
-            each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
-            likely = compressed.explaining(found, each, STEPS)
-            for step in range(STEPS):
-                known = {why: errors[step] for why, errors in likely.items()}
-                what = f"the error after step {step + 1} with {name}"
-                run.close(found[step], right[step][rank], what, likely=known)
+            likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
+            what = f"the error after step {{}} with {name}"
+            run.steps(output[name]["errors"], of_rank(right, rank), what, likely=likely)
 
 
 @check("only messages are sent", points=3, code="B")

@@ -10,7 +10,7 @@ from torch import nn
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import workers
-from grading.references.communication.workers import INNER, SHAPES
+from grading.references.communication.workers import INNER, SHAPES, of_rank
 
 EXERCISE = Exercise(
     title="Local SGD",
@@ -100,18 +100,11 @@ def check_weights(run: Run) -> None:
         right = workers.play(given, name).weights
         wrong = {why: workers.play(given, name, slip=slip).weights for why, slip in KNOWN.items()}
         for rank, output in enumerate(run.each(result.outputs)):
-            found = output[name]["weights"]
-            likely = workers.likeliest(found, wrong, rank)
-            for step in range(len(right)):
-                run.close(
-                    found[step],
-                    right[step][rank],
-                    f"the weights after step {step + 1} of {name}, with a meeting every {EVERY} "
-                    "steps",
-                    likely={why: steps[step] for why, steps in likely.items()},
-                )
+            own, likely = output[name], {why: of_rank(steps, rank) for why, steps in wrong.items()}
+            what = f"the weights after step {{}} of {name}, with a meeting every {EVERY} steps"
+            run.steps(own["weights"], of_rank(right, rank), what, likely=likely)
             run.true(
-                output[name]["stayed"],
+                own["stayed"],
                 "the parameters have moved to other memory",
                 cause="others may refer to them: write into them",
             )
@@ -144,14 +137,12 @@ def check_bytes(run: Run) -> None:
     _, _, result = _trained(run)
     counts = [torch.Size(shape).numel() for shape in SHAPES]
     for rank, found in enumerate(run.each(result.outputs)):
-        events = result.ledgers[rank].events
         ways = [counts, [sum(counts)], [counts[0], sum(counts[1:])]]  # each, all, by group
         fair = [sum(_sent(n, rank) for n in way) for way in ways]
         stray = sum(_sent(n, rank) for n in [*counts, 3])
         for name in INNER:
-            places = found[name]["places"]
-            for step in range(1, len(places)):
-                sent = workers.sent_in(events[places[step - 1] : places[step]])
+            steps = workers.sent_by_step(result.ledgers[rank], found[name]["places"])
+            for step, sent in enumerate(steps, 1):
                 meets = step % EVERY == 0
                 if meets and sent in fair:
                     continue

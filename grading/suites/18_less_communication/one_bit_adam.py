@@ -10,7 +10,7 @@ from torch import nn
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.parallel import ErrorFeedback, Sign
 from course_lib.trace import wire_bytes
-from grading.references.communication import compressed
+from grading.references.communication import compressed, workers
 
 EXERCISE = Exercise(
     title="1-bit Adam",
@@ -138,20 +138,8 @@ def check_weights(run: Run) -> None:
     right = _played(start, pulls)
     wrong = {why: _played(start, pulls, slip) for why, slip in KNOWN.items()}
     for found in run.each(result.outputs):
-        whole = {
-            why: steps
-            for why, steps in wrong.items()
-            if all(
-                torch.allclose(a, b, rtol=1e-7, atol=1e-9)
-                for f, s in zip(found["weights"], steps, strict=True)
-                for a, b in zip(f, s, strict=True)
-            )
-        }
-        for step in range(STEPS):
-            kind = "of warm-up" if step < WARMUP else "with messages"
-            likely = {why: steps[step] for why, steps in (whole or wrong).items()}
-            what = f"the weights after step {step + 1}, {kind}"
-            run.close(found["weights"][step], right[step], what, likely=likely)
+        what = f"the weights after step {{}}; the warm-up has {WARMUP}"
+        run.steps(found["weights"], right, what, likely=wrong)
         cause = "average copies of the gradients"
         run.true(found["untouched"], "the gradients were changed", cause=cause)
 
@@ -168,10 +156,8 @@ def check_bytes(run: Run) -> None:
             sum(wire_bytes("all_reduce", 8 * n, WORLD, rank, 8)[0] for n in some)
             for some in (counts, [sum(counts)])
         ]
-        places = found["places"]
-        for step in range(1, STEPS + 1):
-            events = result.ledgers[rank].events[places[step - 1] : places[step]]
-            sent = sum(event.sent for event in events if event.parent < 0)
+        steps = workers.sent_by_step(result.ledgers[rank], found["places"])
+        for step, sent in enumerate(steps, 1):
             if step <= WARMUP and sent in fair:
                 continue
             run.equal(

@@ -9,6 +9,7 @@ import torch
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import compressed
+from grading.references.communication.workers import of_rank
 
 EXERCISE = Exercise(
     title="PowerSGD",
@@ -81,11 +82,7 @@ def check_means(run: Run) -> None:
     right = compressed.power(matrices, q).means
     wrong = {why: compressed.power(matrices, q, slip).means for why, slip in KNOWN.items()}
     for found in run.each(result.outputs):
-        likely = compressed.explaining(found["means"], wrong, STEPS)
-        for step in range(STEPS):
-            known = {why: means[step] for why, means in likely.items()}
-            what = f"the mean of step {step + 1}"
-            run.close(found["means"][step], right[step], what, likely=known, terms=64)
+        run.steps(found["means"], right, "the mean of step {}", likely=wrong, terms=64)
         run.true(found["untouched"], "the gradient was changed", cause="put M into a new tensor")
 
 
@@ -99,13 +96,9 @@ def check_errors(run: Run) -> None:
     right = compressed.power(matrices, q).errors
     wrong = {why: compressed.power(matrices, q, slip).errors for why, slip in OF_ERRORS.items()}
     for rank, output in enumerate(run.each(result.outputs)):
-        found = output["errors"]
-        each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
-        likely = compressed.explaining(found, each, STEPS)
-        for step in range(STEPS):
-            known = {why: errors[step] for why, errors in likely.items()}
-            what = f"the error after step {step + 1}"
-            run.close(found[step], right[step][rank], what, likely=known, terms=64)
+        likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
+        what = "the error after step {}"
+        run.steps(output["errors"], of_rank(right, rank), what, likely=likely, terms=64)
 
 
 @check("two all-reduces of thin matrices in each step", points=3, code="B")

@@ -10,7 +10,7 @@ from torch import nn
 from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import workers
-from grading.references.communication.workers import INNER, OUTER, SHAPES
+from grading.references.communication.workers import INNER, OUTER, SHAPES, of_rank
 
 EXERCISE = Exercise(
     title="Streaming DiLoCo",
@@ -104,14 +104,10 @@ def check_weights(run: Run) -> None:
         right = played("")
         wrong = {why: played(slip) for why, slip in KNOWN.items()}
         for rank, output in enumerate(run.each(result.outputs)):
+            likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
+            what = f"the weights after step {{}}, with a delay of {delay} and keep = {keep}"
             found = output["ways"][way]["weights"]
-            likely = workers.likeliest(found, wrong, rank)
-            for step in range(len(right)):
-                known = {why: steps[step] for why, steps in likely.items()}
-                what = (
-                    f"the weights after step {step + 1}, with a delay of {delay} and keep = {keep}"
-                )
-                run.close(found[step], right[step][rank], what, likely=known)
+            run.steps(found, of_rank(right, rank), what, likely=likely)
 
 
 @check("a fragment's bytes, in the steps in which it begins to meet", points=3, code="B")
@@ -121,9 +117,8 @@ def check_bytes(run: Run) -> None:
     _, result = _trained(run)
     for rank, found in enumerate(run.each(result.outputs)):
         for way, (delay, _) in enumerate(WAYS):
-            places = found["ways"][way]["places"]
-            for step in range(1, len(places)):
-                events = result.ledgers[rank].events[places[step - 1] : places[step]]
+            steps = workers.sent_by_step(result.ledgers[rank], found["ways"][way]["places"])
+            for step, sent in enumerate(steps, 1):
                 begins = [
                     [torch.Size(SHAPES[n]).numel() for n in fragment]
                     for f, fragment in enumerate(FRAGMENTS)
@@ -131,7 +126,7 @@ def check_bytes(run: Run) -> None:
                 ]
                 counts = [n for fragment in begins for n in fragment]
                 fair = [sum(_sent(n, rank) for n in some) for some in (counts, [sum(counts)])]
-                sent, every = workers.sent_in(events), [torch.Size(s).numel() for s in SHAPES]
+                every = [torch.Size(s).numel() for s in SHAPES]
                 if sent in fair:
                     continue
                 likely = {

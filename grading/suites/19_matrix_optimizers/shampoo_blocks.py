@@ -119,10 +119,8 @@ def _compare(run: Run, shape: tuple[int, int], block: int, world: int, steps: in
     wrong = {why: one_process(gradients, block, how) for why, how in SLIPS.items()}
     wrong["L and R do not begin as ε·1"] = one_process(gradients, block, first=1e-12)
     for found in run.each(result.outputs):
-        for step, update in enumerate(wanted):
-            likely = {why: other[step] for why, other in wrong.items()}
-            what = f"the update of step {step + 1} of a matrix of {shape} in blocks of {block}"
-            run.close(found["made"][step], update, what, likely=likely, terms=10_000)
+        what = f"the update of step {{}} of a matrix of {shape} in blocks of {block}"
+        run.steps(found["made"], wanted, what, likely=wrong, terms=10_000)
         run.true(found["kept"], "a gradient that was given has changed")
     return result
 
