@@ -11,6 +11,7 @@ from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.data_parallel.training import explained
 from grading.references.tensor_parallel import cut_layers
 from grading.references.tensor_parallel.cut_layers import Case, Layer, one_process, part
+from grading.references.tensor_parallel.layer_drivers import drive_build, drive_layers
 
 EXERCISE = Exercise(
     title="A linear layer cut along its outputs",
@@ -38,38 +39,6 @@ SKIPPED = (
 )
 
 
-# --- what runs on the ranks ----------------------------------------------------------------------
-def drive_build(
-    learner: Any, group: Any, layers: list[Layer], parts: cut_layers.Parts
-) -> dict[str, Any]:
-    """Builds each layer."""
-    mine = cut_layers.group_of(group, parts)
-    return {
-        "cases": [
-            cut_layers.built(lambda full: learner.ColumnParallelLinear(full, mine), layer)
-            for layer in layers
-        ]
-    }
-
-
-def drive(
-    learner: Any,
-    group: Any,
-    layers: list[Layer],
-    xs: list[torch.Tensor],
-    slopes: list[torch.Tensor],
-    parts: cut_layers.Parts,
-) -> dict[str, Any]:
-    """Builds each layer, and makes one forward and backward with it."""
-    mine, events, found = cut_layers.group_of(group, parts), group.ledger.events, []
-    for (weight, bias), x, slope in zip(layers, xs, slopes, strict=True):
-        full, begin = cut_layers.full_layer(weight, bias), len(events)
-        layer = learner.ColumnParallelLinear(full, mine)
-        said = cut_layers.step(layer, layer, x, slope, events)
-        found.append({**said, "marks": [begin, *said["marks"]]})
-    return {"cases": found}
-
-
 # --- what they must bring back -------------------------------------------------------------------
 def _drawn(run: Run) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor]]:
     """Layers, inputs and the gradients of whole outputs.
@@ -93,6 +62,7 @@ def _cases(run: Run, world: int) -> tuple[Any, list[Case]]:
     places = cut_layers.places(world, WORLDS[world])
     inputs = [
         {
+            "name": "ColumnParallelLinear",
             "layers": layers,
             "xs": xs,
             "parts": WORLDS[world],
@@ -100,14 +70,15 @@ def _cases(run: Run, world: int) -> tuple[Any, list[Case]]:
         }
         for place in places
     ]
-    result = explained(run, drive, inputs, world, SKIPPED)
+    result = explained(run, drive_layers, inputs, world, SKIPPED)
     return result, cut_layers.cases(result, layers, xs, slopes, places)
 
 
 def _built(run: Run) -> list[Case]:
     """The same layers, only built: in a group of one and one of three."""
     layers, xs, slopes = _drawn(run)
-    result = run(drive_build, {"layers": layers, "parts": cut_layers.ALONE}, world=4)
+    given = {"name": "ColumnParallelLinear", "layers": layers, "parts": cut_layers.ALONE}
+    result = run(drive_build, given, world=4)
     return cut_layers.cases(result, layers, xs, slopes, cut_layers.places(4, cut_layers.ALONE))
 
 

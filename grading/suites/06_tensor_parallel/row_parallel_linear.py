@@ -12,6 +12,7 @@ from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.data_parallel.training import explained
 from grading.references.tensor_parallel import cut_layers
 from grading.references.tensor_parallel.cut_layers import Case, Layer, one_process, part
+from grading.references.tensor_parallel.layer_drivers import drive_build, drive_layers
 
 EXERCISE = Exercise(
     title="A linear layer cut along its inputs",
@@ -40,37 +41,6 @@ SKIPPED = (
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
-def drive_build(
-    learner: Any, group: Any, layers: list[Layer], parts: cut_layers.Parts
-) -> dict[str, Any]:
-    """Builds each layer."""
-    mine = cut_layers.group_of(group, parts)
-    return {
-        "cases": [
-            cut_layers.built(lambda full: learner.RowParallelLinear(full, mine), layer)
-            for layer in layers
-        ]
-    }
-
-
-def drive(
-    learner: Any,
-    group: Any,
-    layers: list[Layer],
-    xs: list[torch.Tensor],
-    slopes: list[torch.Tensor],
-    parts: cut_layers.Parts,
-) -> dict[str, Any]:
-    """Builds each layer, and makes one forward and backward with it."""
-    mine, events, found = cut_layers.group_of(group, parts), group.ledger.events, []
-    for (weight, bias), x, slope in zip(layers, xs, slopes, strict=True):
-        full, begin = cut_layers.full_layer(weight, bias), len(events)
-        layer = learner.RowParallelLinear(full, mine)
-        said = cut_layers.step(layer, layer, x, slope, events)
-        found.append({**said, "marks": [begin, *said["marks"]]})
-    return {"cases": found}
-
-
 def drive_pair(
     learner: Any, group: Any, first: Layer, second: Layer, x: torch.Tensor, slope: torch.Tensor
 ) -> dict[str, Any]:
@@ -105,6 +75,7 @@ def _cases(run: Run, world: int) -> list[Case]:
     places = cut_layers.places(world, WORLDS[world])
     inputs = [
         {
+            "name": "RowParallelLinear",
             "layers": layers,
             "slopes": slopes,
             "parts": WORLDS[world],
@@ -112,14 +83,15 @@ def _cases(run: Run, world: int) -> list[Case]:
         }
         for place in places
     ]
-    result = explained(run, drive, inputs, world, SKIPPED)
+    result = explained(run, drive_layers, inputs, world, SKIPPED)
     return cut_layers.cases(result, layers, xs, slopes, places)
 
 
 def _built(run: Run) -> list[Case]:
     """The same layers, only built: in a group of one and one of three."""
     layers, xs, slopes = _drawn(run)
-    result = run(drive_build, {"layers": layers, "parts": cut_layers.ALONE}, world=4)
+    given = {"name": "RowParallelLinear", "layers": layers, "parts": cut_layers.ALONE}
+    result = run(drive_build, given, world=4)
     return cut_layers.cases(result, layers, xs, slopes, cut_layers.places(4, cut_layers.ALONE))
 
 
