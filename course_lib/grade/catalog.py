@@ -38,8 +38,13 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The exercise's name."""
-        return self.exercise.name
+        """The exercise's name, which all of its files have."""
+        return self.suite.stem
+
+    @property
+    def lesson(self) -> str:
+        """The folder that all of its files lie in: `01_collectives`."""
+        return self.suite.parent.name
 
     @property
     def points(self) -> int:
@@ -54,7 +59,7 @@ class Entry:
     @property
     def place(self) -> str:
         """The learner's file, as seen from `exercises`."""
-        return f"{self.exercise.lesson}/{self.name}.py"
+        return f"{self.lesson}/{self.name}.py"
 
     @property
     def path(self) -> Path:
@@ -118,7 +123,7 @@ def entries(root: Path | None = None) -> list[Entry]:
     """
     root = root or find_root()
     found = [read_suite(path, root) for path in suites(root)]
-    return sorted(found, key=lambda e: (e.exercise.lesson, e.exercise.order, e.name))
+    return sorted(found, key=lambda e: (e.lesson, e.exercise.order, e.name))
 
 
 def find(name: str, root: Path | None = None) -> Entry:
@@ -175,8 +180,8 @@ def read_suite(path: Path, root: Path) -> Entry:
         checks = tuple(check for node in tree.body for check in check_of(node))
     except (SyntaxError, ValueError, TypeError, LookupError) as error:
         raise SuiteError(f"cannot read the suite {path}: {error}") from None
-    if not checks or exercise.name != path.stem or exercise.lesson != path.parent.name:
-        raise SuiteError(f"the suite {path} has no checks, or another name than its file")
+    if not checks:
+        raise SuiteError(f"the suite {path} has no checks")
     return Entry(exercise, checks, path, root)
 
 
@@ -193,9 +198,11 @@ def check_of(node: ast.stmt) -> list[Check]:
     """The check that a statement defines, if it does."""
     if not isinstance(node, ast.FunctionDef):
         return []
-    for mark in node.decorator_list:
-        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "check":
-            title = ast.literal_eval(mark.args[0])
-            words = {str(word.arg): ast.literal_eval(word.value) for word in mark.keywords}
-            return [Check(node.name, title, **words)]
-    return []
+    calls = [mark for mark in node.decorator_list if isinstance(mark, ast.Call)]
+    marks = {ast.unparse(call.func): call for call in calls}
+    if "check" not in marks:
+        return []
+    words = {str(word.arg): ast.literal_eval(word.value) for word in marks["check"].keywords}
+    if "diagnosis" in marks:
+        words["diagnosis"] = ast.literal_eval(marks["diagnosis"].args[0])
+    return [Check(node.name, ast.literal_eval(marks["check"].args[0]), **words)]

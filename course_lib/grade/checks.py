@@ -48,9 +48,9 @@ class Scale(NamedTuple):
 class Exercise:
     """What a suite says about its exercise. Write it with literals only: it is read, not run.
 
+    Its name and its lesson are those of the suite's file and folder.
+
     Attributes:
-        name: the exercise's name, which is also its file's.
-        lesson: the folder, `01_collectives`.
         title: a few words.
         core: whether it counts to the core of the course.
         hints: from a nudge to nearly the answer.
@@ -70,8 +70,6 @@ class Exercise:
             whether an answer is valid; one of them takes the figure, by `run.figure`.
     """
 
-    name: str
-    lesson: str
     title: str
     core: bool
     hints: tuple[str, str, str]
@@ -107,55 +105,48 @@ def _listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Check:
-    """What the decorator says about one check.
+    """What the decorators say about one check.
 
     Attributes:
         name: the function's name.
         title: what is checked, as the score card says it.
         points: what it counts.
         code: one of CODES.
-        diagnosis: the likely cause of a failure, where the check itself finds none.
         hidden: whether `course release` leaves it out of the students' copy.
-        in_part: whether it is repeated on a part of a larger world.
+        diagnosis: the likely cause of a failure, where the check itself finds none.
     """
 
     name: str
     title: str
     points: int
     code: str
-    diagnosis: str = ""
     hidden: bool = False
-    in_part: bool = False
+    diagnosis: str = ""
 
 
 def check(
-    title: str,
-    *,
-    points: int,
-    code: str,
-    diagnosis: str = "",
-    hidden: bool = False,
-    in_part: bool = False,
+    title: str, *, points: int, code: str, hidden: bool = False
 ) -> Callable[[Function], Function]:
     """Makes a function `check_...(run)` of a suite one check of its exercise.
 
-    With `in_part`, a check that has passed is repeated on a part of a larger world, its ranks not
-    ascending: for answers that take a group (see `Run.repeat_in_part`).
+    What it says is read from the suite's text (see `catalog.check_of`), not when it is called.
     """
     if code not in CODES:
         raise ValueError(f"check {title!r} has code {code!r}; known: {', '.join(CODES)}")
-
-    def mark(function: Function) -> Function:
-        function = _also_in_part(function) if in_part else function
-        function.check = Check(  # type: ignore[attr-defined]
-            function.__name__, title, points, code, diagnosis, hidden, in_part
-        )
-        return function
-
-    return mark
+    return lambda function: function
 
 
-def _also_in_part(function: Function) -> Function:
+def diagnosis(text: str) -> Callable[[Function], Function]:
+    """The likely cause of a check's failure, for where the check itself finds none."""
+    return lambda function: function
+
+
+def in_part(function: Function) -> Function:
+    """Repeats a check that has passed on a part of a larger world, its ranks not ascending.
+
+    This is for answers that take a group (see `Run.repeat_in_part`).
+    """
+
     @wraps(function)
     def both(run: Any) -> None:
         function(run)

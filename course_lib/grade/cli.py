@@ -142,7 +142,7 @@ def do_list(args: argparse.Namespace) -> int:
         exercise = entry.exercise
         star = "★" if exercise.core else "◇" if exercise.open else " "
         print(
-            f"{star} {exercise.lesson:<24} {exercise.name:<32} {entry.points:>3} points  "
+            f"{star} {entry.lesson:<24} {entry.name:<32} {entry.points:>3} points  "
             f"{exercise.minutes:>3} min  {exercise.title}"
         )
     return 0

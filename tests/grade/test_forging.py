@@ -136,14 +136,14 @@ MESSAGES: dict[str, str] = {
     "no line": "{'say': 'where', 'line': 'x', 'source': 3}",
     "no fault": "{'say': 'fault', 'kind': [], 'error': {}}",
     "another tampering": "{'say': 'fault', 'kind': 'none', 'error': '', 'tampering': 7}",
-    "no ledger": "{'say': 'done', 'output': 1, 'ledger': [], 'calls': {}, 'threads': 0}",
-    "no event": "{'say': 'done', 'output': 1, 'ledger': {'x': 1}, 'calls': [1], 'threads': []}",
+    "no ledger": "{'say': 'done', 'output': 1, 'ledger': [], 'threads': 0}",
+    "no event": "{'say': 'done', 'output': 1, 'ledger': {'x': 1}, 'threads': []}",
     "no tensor": (
         "{'say': 'done', 'output': {'tensor': ['save', [-1], 0, 10**12]}, 'ledger': {}, "
-        "'calls': [], 'threads': []}"
+        "'threads': []}"
     ),
     "a dtype that is a function": (
-        "{'say': 'done', 'output': {'dtype': 'load'}, 'ledger': {}, 'calls': [], 'threads': []}"
+        "{'say': 'done', 'output': {'dtype': 'load'}, 'ledger': {}, 'threads': []}"
     ),
 }
 

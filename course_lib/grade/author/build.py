@@ -156,7 +156,7 @@ def back_up(entry: Entry) -> Path | None:
     """Copies the learner's file to `.course/backup`, under the next free number."""
     if not entry.path.exists():
         return None
-    folder = entry.root / ".course" / "backup" / entry.exercise.lesson
+    folder = entry.root / ".course" / "backup" / entry.lesson
     folder.mkdir(parents=True, exist_ok=True)
     taken = [path.name.split(".")[-2] for path in folder.glob(f"{entry.name}.*.py")]
     number = 1 + max((int(text) for text in taken if text.isdecimal()), default=0)

@@ -13,7 +13,6 @@ from course_lib.grade.judge import driver
 from course_lib.grade.judge.audit import audited
 from course_lib.grade.judge.trial import Limits, Subject, Trial
 from course_lib.grade.rank import payload
-from course_lib.grade.rank.calls import Call
 from course_lib.ranks.start.forkserver import ForkServer
 from course_lib.ranks.system.scratch import working_folder
 from course_lib.trace import Ledger, Timeline
@@ -29,7 +28,6 @@ class Result:
         world: how many ranks.
         outputs: what the driver returned, in rank order.
         ledgers: each rank's ledger.
-        calls: each rank's communication calls, those that bypass `comm` included.
         fault: what went wrong, for `run.attempt`; None if every rank answered.
         printed: the last lines that the learner's code printed.
     """
@@ -37,7 +35,6 @@ class Result:
     world: int
     outputs: list[Any] = field(default_factory=list)
     ledgers: list[Ledger] = field(default_factory=list)
-    calls: list[list[Call]] = field(default_factory=list)
     fault: Fault | None = None
     printed: str = ""
 
@@ -124,7 +121,6 @@ def _result(trial: Trial, printed: str) -> Result:
         len(answers),
         [payload.unpack(view.answer["output"], view.raw) for view in trial.ranks],
         [_ledger(trial, rank) for rank in range(len(answers))],
-        [[Call(**call) for call in answer["calls"]] for answer in answers],
         printed=printed,
     )
 

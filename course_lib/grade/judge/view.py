@@ -19,12 +19,12 @@ NEEDED: dict[str, set[str]] = {
     "ready": set(),
     "where": {"line", "source"},
     "fault": {"kind", "error"},
-    "done": {"output", "ledger", "calls", "threads"},
+    "done": {"output", "ledger", "threads"},
 }
 PARTS: dict[str, Any] = {
     "line": int, "seq": int, "peer": int, "made": int, "source": str, "call": str, "axis": str,
     "dtype": str, "error": str, "kind": str, "group": list, "shape": list, "tampering": list,
-    "calls": list, "ledger": dict, "threads": (list, dict), "at": (int, float), "carried": int,
+    "ledger": dict, "threads": (list, dict), "at": (int, float), "carried": int,
 }  # fmt: skip
 
 CALL = ("call", "axis", "group", "seq", "peer", "shape", "dtype")  # out of which an error came

@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +27,6 @@ from course_lib.comm.group import Group
 from course_lib.comm.switch import Link, SwitchTransport, link, transport
 from course_lib.grade.rank import payload
 from course_lib.grade.rank.allowance import Allowance
-from course_lib.grade.rank.calls import CallTrace
 from course_lib.grade.rank.confine import OPEN_FILES, confine, set_limits
 from course_lib.grade.rank.fence import Fence, Refused, Seal
 from course_lib.grade.rank.places import in_group
@@ -89,8 +88,6 @@ class Rank:
         self._go = threading.Event()
         self._seal: Seal | None = None
         self._link: Link | None = None
-        # The switch sees all calls; torch's have to be watched here.
-        self._trace = CallTrace(args["path"]) if args["network"] == "torch" else None
         roots = (args["root"], PACKAGE.parent)  # suites call the learner; their lines are no answer
         self._suites = tuple(os.path.join(root, "grading", "") for root in roots)
         self.job, self.raw, _ = channel.receive()
@@ -144,8 +141,7 @@ class Rank:
             if self._link is not None:
                 self._link.expect_threads()
                 self.ledger.tell = self._link.mark
-            with self._trace or nullcontext():
-                output = drive(learner, group, **inputs)
+            output = drive(learner, group, **inputs)
             if self._link is not None:
                 self._link.flush()
             self._finish(output, before)
@@ -179,7 +175,6 @@ class Rank:
             "output": data,
             "ledger": self.ledger.to_dict(),
             "threads": left,
-            "calls": [call.to_dict() for call in self._trace.calls] if self._trace else [],
             "tampering": self._tampering(),
         }
         if len(json.dumps(message)) > payload.LONGEST_TEXT:

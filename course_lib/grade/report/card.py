@@ -186,8 +186,8 @@ class Card:
         exercise = self.entry.exercise
         return {
             "schema": SCHEMA,
-            "exercise": exercise.name,
-            "lesson": exercise.lesson,
+            "exercise": self.entry.name,
+            "lesson": self.entry.lesson,
             "title": exercise.title,
             "core": exercise.core,
             "seed": self.seed,

@@ -6,17 +6,7 @@ import html
 from collections.abc import Iterable
 
 from course_lib.grade.report.card import Card, CheckResult
-from course_lib.grade.report.words import (
-    MARKS,
-    details,
-    ending,
-    fault_lines,
-    figure_line,
-    headline,
-    hidden_line,
-    hint_line,
-    lacks_line,
-)
+from course_lib.grade.report.words import MARKS, below, details, fault_lines, headline
 
 # Okabe–Ito's blue and vermillion: told apart by colour-blind readers, on light and on dark.
 HTML_COLOURS = {"passed": "#0072B2", "failed": "#D55E00", "not_run": "#888888"}
@@ -33,15 +23,7 @@ def as_html(card: Card, *, hint: str = "%hint") -> str:
         seen: dict[tuple[str, ...], int] = {}
         for number, result in enumerate(card.checks, 1):
             rows.append(_html_check(result, number, seen))
-    ends = (
-        figure_line(card),
-        ending(card),
-        hidden_line(card),
-        card.internal[-600:],
-        lacks_line(card),
-        hint_line(card, hint),
-    )
-    foot = "".join(f"<div>{html.escape(line)}</div>" for line in ends if line)
+    foot = "".join(f"<div>{html.escape(line)}</div>" for line in below(card, hint))
     bar = _html_bar(card)
     return (
         f'<div style="font-family:var(--jp-ui-font-family,sans-serif);line-height:1.45">'

@@ -57,7 +57,7 @@ class Progress:
 
     def passed_copy(self, entry: Entry) -> Path:
         """Where the copy of the file that passed lies."""
-        return self.folder / "passed" / entry.exercise.lesson / f"{entry.name}.py"
+        return self.folder / "passed" / entry.lesson / f"{entry.name}.py"
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -76,14 +76,7 @@ class Progress:
         found = {}
         for copy in sorted((self.folder / "passed").glob("*/*.py")):
             digest = hashlib.sha256(copy.read_bytes()).hexdigest()
-            found[copy.stem] = {
-                "best": 0,
-                "points": 0,
-                "attempts": 1,
-                "finished": True,
-                "hints": 0,
-                "source": digest,
-            }
+            found[copy.stem] = {**_empty(0), "attempts": 1, "finished": True, "source": digest}
         return found
 
     def _set_aside(self) -> None:
@@ -129,7 +122,7 @@ class Progress:
     def take_hint(self, entry: Entry) -> int:
         """Counts one more hint as shown; returns its number, from 1, and stays at the last one."""
         with self._locked() as exercises:
-            record = exercises.setdefault(entry.name, _empty(entry))
+            record = exercises.setdefault(entry.name, _empty(entry.points))
             record["hints"] = min(record.get("hints", 0) + 1, len(entry.exercise.hints))
             return int(record["hints"])
 
@@ -158,8 +151,8 @@ def _is_record(record: Any) -> bool:
     )
 
 
-def _empty(entry: Entry) -> dict[str, Any]:
-    return {"best": 0, "points": entry.points, "attempts": 0, "finished": False, "hints": 0}
+def _empty(points: int) -> dict[str, Any]:
+    return {"best": 0, "points": points, "attempts": 0, "finished": False, "hints": 0}
 
 
 def _seal(exercises: dict[str, Any]) -> str:
@@ -175,8 +168,8 @@ def rows(entries: Sequence[Entry], progress: Progress) -> list[dict[str, Any]]:
     Open exercises are neither done nor not: they are in the states alone, as bars.
     """
     records, found = progress.records(), []
-    for lesson in sorted({entry.exercise.lesson for entry in entries}):
-        mine = [entry for entry in entries if entry.exercise.lesson == lesson]
+    for lesson in sorted({entry.lesson for entry in entries}):
+        mine = [entry for entry in entries if entry.lesson == lesson]
         states = {entry.name: _state(entry, records.get(entry.name, {})) for entry in mine}
         core = [entry.name for entry in mine if entry.exercise.core]
         closed = [entry.name for entry in mine if entry.exercise.scale is None]
@@ -239,7 +232,7 @@ def as_html(entries: Sequence[Entry], progress: Progress) -> str:
     cell = 'style="text-align:left;vertical-align:top;padding:3px 8px"'
     parts = []
     for row in rows(entries, progress):
-        mine = [entry for entry in entries if entry.exercise.lesson == row["lesson"]]
+        mine = [entry for entry in entries if entry.lesson == row["lesson"]]
         lesson = lesson_of(row["lesson"], progress.folder.parent)
         share = 100 * row["core_done"] // max(1, row["core"])
         bar = (
@@ -264,6 +257,6 @@ def _title(lesson: Lesson) -> str:
 
 def _name(entry: Entry, state: str) -> str:
     """An exercise with its mark, its best score if it is not done, and a link to its file."""
-    place = f"../exercises/{entry.exercise.lesson}/{entry.name}.py"
+    place = f"../exercises/{entry.lesson}/{entry.name}.py"
     score = f" ({state})" if state not in ("done", "open") else ""
     return f'{_mark(state)}&nbsp;<a href="{place}">{html.escape(entry.name)}</a>{score}'

@@ -145,12 +145,25 @@ def hint_line(card: Card, command: str) -> str:
     return f"hint 1 of {count}: {command} {card.entry.name}"
 
 
+def below(card: Card, hint: str) -> list[str]:
+    """What is said below the checks, line by line; `hint` is the command that shows one."""
+    said = (
+        figure_line(card),
+        ending(card),
+        hidden_line(card),
+        card.internal,
+        lacks_line(card),
+        hint_line(card, hint),
+    )
+    return [line for each in said for line in each.splitlines()[-6:]]
+
+
 def headline(card: Card) -> str:
     """Name, title and points in one line."""
-    exercise = card.entry.exercise
+    entry, exercise = card.entry, card.entry.exercise
     here = " here" if exercise.hidden_checks else ""
     score = "no score" if card.score is None else f"{card.score} of {card.points} points{here}"
-    return f"{exercise.name} · {exercise.title} · {score}"
+    return f"{entry.name} · {exercise.title} · {score}"
 
 
 # --- text ----------------------------------------------------------------------------------------
@@ -172,18 +185,7 @@ def as_text(card: Card, *, colour: bool = False, hint: str = "course hint") -> s
         ]
     else:
         lines += _check_lines(card, colour)
-    ends = (
-        figure_line(card),
-        ending(card),
-        hidden_line(card),
-        card.internal,
-        lacks_line(card),
-        hint_line(card, hint),
-    )
-    for line in ends:
-        if line:
-            lines += [f"  {part}" for part in line.splitlines()[-6:]]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  {line}" for line in below(card, hint))])
 
 
 def _check_lines(card: Card, colour: bool) -> list[str]:

@@ -170,6 +170,16 @@ def _looks_like(actual: Any, other: Any, terms: int) -> bool:
     return type(actual) is type(other) and _wrong_number(actual, other) is None
 
 
+def alike(actual: Any, other: Any, terms: int) -> bool:
+    """Whether two results are equal up to rounding, as a whole; lists item by item."""
+    if isinstance(other, (list, tuple)):
+        same_form = isinstance(actual, (list, tuple)) and len(actual) == len(other)
+        return same_form and all(
+            alike(one, two, terms) for one, two in zip(actual, other, strict=True)
+        )
+    return _looks_like(actual, other, terms)
+
+
 def _guess(actual: Any, expected: Any, terms: int) -> str:
     """What a wrong tensor has in common with the right one."""
     if not isinstance(actual, torch.Tensor) or not actual.dtype.is_floating_point:

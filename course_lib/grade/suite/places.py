@@ -52,7 +52,6 @@ def gathered(result: Result) -> Result:
         world=len(ranks),
         outputs=[result.outputs[rank] for rank in ranks],
         ledgers=[_with_indices(result.ledgers[rank], ranks) for rank in ranks],
-        calls=[result.calls[rank] for rank in ranks],
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 
@@ -13,12 +13,15 @@ from course_lib.grade.checks import CheckFailed
 from course_lib.grade.faults import RunFault
 from course_lib.grade.judge.bench import Bench, Result
 from course_lib.grade.judge.trial import Limits
-from course_lib.grade.suite import places, traffic
-from course_lib.grade.suite.compare import compare, describe
+from course_lib.grade.suite import places
+from course_lib.grade.suite.compare import alike, compare, describe
+from course_lib.grade.suite.traffic import Traffic
 from course_lib.ranks.system.scratch import working_folder
 
+Item = TypeVar("Item")
 
-class Run:
+
+class Run(Traffic):
     """The fixture of one check.
 
     Args:
@@ -33,6 +36,7 @@ class Run:
         self._bench = bench
         self._draws = 0
         self._spread = False
+        self._rank: int | None = None
         self._folders = ExitStack()
         self._folder: str | None = None  # the last one is in use
         self.results: list[Result] = []
@@ -66,7 +70,6 @@ class Run:
         result = self.attempt(drive, inputs, world=world, cpu=cpu, wall=wall, folder=folder)
         if result.fault is not None:
             raise RunFault(result.fault, result.printed)
-        traffic.check_books(result)
         return result
 
     def attempt(
@@ -155,6 +158,15 @@ class Run:
         return torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
 
     # --- comparing -------------------------------------------------------------------------------
+    def each(self, of_ranks: Iterable[Item]) -> Iterator[Item]:
+        """What is of each rank, in rank order; what fails meanwhile is said to be of that rank."""
+        outer = self._rank
+        try:
+            for self._rank, item in enumerate(of_ranks):
+                yield item
+        finally:
+            self._rank = outer
+
     def close(
         self,
         actual: Any,
@@ -166,7 +178,35 @@ class Run:
         terms: int = 4,
     ) -> None:
         """Equal up to rounding: see `compare.compare`."""
+        rank = self._rank if rank is None else rank
         compare(actual, expected, what, rank=rank, likely=likely, terms=terms)
+
+    def steps(
+        self,
+        found: Any,
+        right: Sequence[Any],
+        what: str,
+        *,
+        likely: Mapping[str, Sequence[Any]] | None = None,
+        terms: int = 4,
+    ) -> None:
+        """Equal up to rounding after every step.
+
+        A known mistake that explains all steps is believed before one that explains the first.
+
+        Args:
+            found: what is there after each step.
+            right: what should be.
+            what: its name; {} in it stands for the step, from 1.
+            likely: known wrong results, by step, each under the sentence that explains it.
+            terms: as in `compare.tolerance`.
+        """
+        known = likely or {}
+        whole = {why: steps for why, steps in known.items() if alike(found, steps, terms)}
+        for step, wanted in enumerate(right):
+            others = {why: steps[step] for why, steps in (whole or known).items()}
+            name = what.replace("{}", str(step + 1))
+            self.close(found[step], wanted, name, likely=others, terms=terms)
 
     def equal(
         self,
@@ -223,53 +263,17 @@ class Run:
         measured: str = "",
         cause: str = "",
     ) -> NoReturn:
-        """Ends the check as failed."""
+        """Ends the check as failed.
+
+        Args:
+            message: what was looked at.
+            rank: on which rank; that which a loop over `each` has come to, if nothing is said.
+            expected: what should be there.
+            measured: what is there.
+            cause: the likely reason.
+        """
+        rank = self._rank if rank is None else rank
         raise CheckFailed(message, rank, expected, measured, cause)
-
-    # --- communication ---------------------------------------------------------------------------
-    def bytes(
-        self,
-        result: Result,
-        expected: int | Sequence[int],
-        *,
-        what: str = "bytes sent",
-        op: str | None = None,
-        axis: str | None = None,
-        likely: Mapping[str, int | Sequence[int]] | None = None,
-    ) -> None:
-        """Bytes that each rank put on the wire, exactly.
-
-        Args:
-            result: the run.
-            expected: one number for all ranks, or one for each.
-            what: the name in the message.
-            op: only those of one operation.
-            axis: only those on one mesh axis.
-            likely: known wrong numbers, each under the sentence that explains it.
-        """
-        traffic.check_bytes(result, expected, what, op, axis, likely or {})
-
-    def ring(self, result: Result, cause: str) -> None:
-        """N-1 messages from each rank, all to the same neighbour, and all ranks at once.
-
-        Args:
-            result: the run of one walk round the ring.
-            cause: the likely reason if a message goes elsewhere.
-        """
-        traffic.check_ring(result, cause)
-
-    def forbid_bypass(self, result: Result) -> None:
-        """Fails if a call went to torch.distributed directly, where no ledger sees it."""
-        traffic.forbid_bypass(result)
-
-    def forbid_collectives(self, result: Result, allowed: Sequence[str] = ()) -> None:
-        """Fails if anything but single messages was used: no collective of torch or of comm.
-
-        Args:
-            result: the run.
-            allowed: collectives that are all right, in torch.distributed's words.
-        """
-        traffic.forbid_collectives(result, allowed)
 
 
 def _same(actual: Any, expected: Any) -> bool:

@@ -82,7 +82,7 @@ def choose(words: str | None) -> list[Entry]:
         return known
     found: list[Entry] = []
     for word in filter(None, words.split(",")):
-        lesson = [entry for entry in known if entry.exercise.lesson == word.strip()]
+        lesson = [entry for entry in known if entry.lesson == word.strip()]
         found += lesson or [find(word.strip())]
     return list({entry.name: entry for entry in found}.values())
 

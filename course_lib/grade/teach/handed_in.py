@@ -101,7 +101,7 @@ def _places(entry: Entry, tops: Iterable[str]) -> list[PurePosixPath]:
     """
     mine = [name for name in tops if not name.startswith((".", "__"))]
     wrapped = [PurePosixPath(mine[0])] if len(mine) == 1 else []
-    near = PurePosixPath(entry.exercise.lesson, f"{entry.name}.py")
+    near = PurePosixPath(entry.lesson, f"{entry.name}.py")
     ends = (PurePosixPath("exercises") / near, near, PurePosixPath(near.name))
     return [top / end for top in (PurePosixPath(), *wrapped) for end in ends]
 

@@ -83,30 +83,27 @@ def only_neighbours(run: Run, result: Result) -> None:
     """
     run.forbid_collectives(result)
     ways = [[(rank + way) % result.world for rank in range(result.world)] for way in (1, -1)]
-    for rank, ledger in enumerate(result.ledgers):
+    for rank, ledger in enumerate(run.each(result.ledgers)):
         peers = {event.peer for event in ledger.calls("send", "world")}
         ways = [way for way in ways if peers <= {way[rank]}]
         run.true(
             bool(ways),
             "messages leave the ring",
-            rank=rank,
             expected="all to the next rank, or all to the previous one, on every rank",
             measured=f"to ranks {sorted(peers)}",
             cause="a block goes from neighbour to neighbour",
         )
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         clashes = found["clashes"]
         run.true(
             not clashes,
             "two messages under way share memory",
-            rank=rank,
             measured=f"{len(clashes)} times",
             cause="".join(clashes[:1]),
         )
         run.true(
             not found["open"],
             "messages are never waited for",
-            rank=rank,
             expected="`wait` for each work that isend and irecv return",
             measured=f"{found['open']} are still under way",
         )

@@ -174,11 +174,8 @@ def compare_parts(run: Run, parts: list[dict[str, Any]], state: dict[str, torch.
         dtype = str(whole.dtype).removeprefix("torch.")
         seen = torch.zeros(whole.shape, dtype=torch.int64)
         for part in mine:
-            run.equal(
-                [part["shape"], part["dtype"]],
-                [list(whole.shape), dtype],
-                f"shape and dtype of {name} in the manifest",
-            )
+            what = f"shape and dtype of {name} in the manifest"
+            run.equal([part["shape"], part["dtype"]], [list(whole.shape), dtype], what)
             _compare_part(run, part, whole)
             seen[slices(part)] += 1
         twice, never = int((seen > 1).sum()), int((seen == 0).sum())

@@ -109,19 +109,3 @@ def power(matrices: list[Tensors], q: torch.Tensor, slip: str = "") -> Thin:
         means.append(mean)
         after.append(errors)
     return Thin(means, after)
-
-
-def explaining(found: Any, wrong: dict[str, Tensors], steps: int) -> dict[str, Tensors]:
-    """Of known mistakes those that explain all steps; all, if none does."""
-    whole = {}
-    for why, values in wrong.items():
-        try:
-            alike = [
-                torch.allclose(found[step], values[step], rtol=1e-7, atol=1e-9)
-                for step in range(steps)
-            ]
-        except (TypeError, IndexError, RuntimeError):  # not even the form of a result
-            return wrong
-        if all(alike):
-            whole[why] = values
-    return whole or wrong

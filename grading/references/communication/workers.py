@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from course_lib.grade.suite import Run
+from course_lib.trace import Ledger
 
 Tensors = list[torch.Tensor]
 INNER: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -205,29 +207,14 @@ def moments_of(inner: str, weights: Sequence[Tensors], targets: Sequence[Tensors
     return [first_moment(optimizer, parameter) for parameter in own]
 
 
-def likeliest(
-    found: Any, wrong: Mapping[str, list[list[Tensors]]], rank: int
-) -> dict[str, list[Tensors]]:
-    """Of known mistakes those that explain all steps of a worker; all, if none does.
-
-    Args:
-        found: by step and parameter, what a rank has brought back.
-        wrong: under the sentence that explains it, what `play` makes with a mistake.
-        rank: which one.
-    """
-    each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
-    whole = {why: steps for why, steps in each.items() if _alike(found, steps)}
-    return whole or each
+def of_rank(steps: Sequence[Any], rank: int) -> list[Any]:
+    """What one worker has after each step."""
+    return [step[rank] for step in steps]
 
 
-def _alike(found: Any, steps: list[Tensors]) -> bool:
-    try:
-        pairs = [
-            (a, b) for f, s in zip(found, steps, strict=True) for a, b in zip(f, s, strict=True)
-        ]
-        return all(torch.allclose(a, b, rtol=1e-7, atol=1e-9) for a, b in pairs)
-    except (TypeError, ValueError, RuntimeError):  # not even the form of weights
-        return False
+def sent_by_step(ledger: Ledger, places: Sequence[int]) -> list[int]:
+    """Bytes of each step's calls; `places` says where in the ledger steps begin and end."""
+    return [sent_in(ledger.events[begin:end]) for begin, end in pairwise(places)]
 
 
 def sent_in(events: Sequence[Any]) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Run, RunFault
+from course_lib.grade.suite import Run, because
 from grading.references.data_parallel import replicas
 from grading.references.data_parallel.replicas import Batch, Net, Values
 
@@ -115,12 +114,7 @@ class Training:
                 self.compare_gradients(rank, actual, mean, likely, "one backward")
 
     def compare_gradients(
-        self,
-        rank: int,
-        actual: dict[str, Any],
-        wanted: Values,
-        known: dict[str, Values],
-        when: str,
+        self, rank: int, actual: dict[str, Any], wanted: Values, known: dict[str, Values], when: str
     ) -> None:
         """None for frozen parameters, and the right values for the others."""
         for name, gradient in actual.items():
@@ -134,9 +128,8 @@ class Training:
             elif gradient is None:
                 self.run.fail(f"{name} has no gradient after {when}", rank=rank)
         trained = {name: gradient for name, gradient in actual.items() if name in wanted}
-        self.run.close(
-            trained, wanted, f"the gradient after {when}", rank=rank, likely=known, terms=8
-        )
+        what = f"the gradient after {when}"
+        self.run.close(trained, wanted, what, rank=rank, likely=known, terms=8)
 
     def check_weights(self) -> None:
         """The weights after all steps, with both optimizers, on all ranks."""
@@ -163,10 +156,5 @@ def scaled(tensors: Values, factor: float) -> Values:
 
 def explained(run: Run, drive: Callable[..., Any], inputs: Any, world: int, reason: str) -> Any:
     """The result of a run; if it ends in a deadlock, the likely reason is added to it."""
-    try:
+    with because(deadlock=f"{{}} {reason}"):
         return run(drive, inputs, world=world)
-    except RunFault as error:
-        fault = error.fault
-        if fault.kind == "deadlock":
-            fault = replace(fault, cause=f"{fault.cause} {reason}".strip())
-        raise RunFault(fault, error.output) from None

@@ -160,19 +160,12 @@ def written_of(run: Run, entries: list[Any], weight: torch.Tensor) -> dict[str, 
         )
         written = {**own, **written}
     models = sum(value.nbytes for value in written.values() if value.shape == weight.shape)
-    run.at_most(
-        models,
-        weight.nbytes,
-        "what is written of the model, in bytes,",
-        cause="one model a rank, and all are the same: share the name",
-    )
+    cause = "one model a rank, and all are the same: share the name"
+    run.at_most(models, weight.nbytes, "what is written of the model, in bytes,", cause=cause)
     total = sum(value.nbytes for value in written.values())
-    run.at_most(
-        total,
-        models + len(entries) * STATE_BYTES + 256,
-        "the checkpoint, in bytes,",
-        cause="one model and one random state a rank are enough",
-    )
+    cause = "one model and one random state a rank are enough"
+    what = "the checkpoint, in bytes,"
+    run.at_most(total, models + len(entries) * STATE_BYTES + 256, what, cause=cause)
     return written
 
 
@@ -207,12 +200,8 @@ def orders_of(
     """What one rank has seen, epoch by epoch; not the same each time."""
     steps = -(-share // size)
     sizes = [size] * (steps - 1) + [share - size * (steps - 1)]
-    run.equal(
-        [len(batch) for batch in batches],
-        sizes * len(epochs),
-        f"the sizes of the batches of {len(epochs)} epochs",
-        rank=rank,
-    )
+    what = f"the sizes of the batches of {len(epochs)} epochs"
+    run.equal([len(batch) for batch in batches], sizes * len(epochs), what, rank=rank)
     orders = [sum(batches[e * steps : (e + 1) * steps], []) for e in range(len(epochs))]
     run.true(
         any(order != orders[0] for order in orders),
@@ -240,13 +229,9 @@ def compare_order(
         "set too late: it holds from the next epoch on": epoch - 1 if number else 0,
     }
     for rank, own in enumerate(orders):
-        run.equal(
-            own,
-            dealt(count, rank, len(orders), epoch),
-            f"the order of epoch {epoch}",
-            rank=rank,
-            likely={why: dealt(count, rank, len(orders), other) for why, other in others.items()},
-        )
+        likely = {why: dealt(count, rank, len(orders), other) for why, other in others.items()}
+        what = f"the order of epoch {epoch}"
+        run.equal(own, dealt(count, rank, len(orders), epoch), what, rank=rank, likely=likely)
 
 
 # --- 4: an accuracy ------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from course_lib.grade.suite import Run, describe
 CASES = 12  # that the figure is taken over
 SECONDS = 20.0  # of processor time on a rank, for all cases of a check
 Draw = Callable[[int, int, int], list[int]]  # from, up to but not including, how many
+Driver = Callable[..., Any]
+Value = Callable[[Run, Any, Any], float]  # of the check's run, a case and its plan
 
 
 def fixed(name: str) -> Draw:
@@ -35,7 +37,7 @@ def hidden(run: Run) -> Draw:
     return lambda low, high, count: run.integers(low, high, count).tolist()
 
 
-def ask(run: Run, drive: Callable[..., Any], cases: Sequence[Any]) -> list[Any]:
+def ask(run: Run, drive: Driver, cases: Sequence[Any]) -> list[Any]:
     """The plan of each case, the same on two ranks.
 
     Args:
@@ -63,6 +65,17 @@ def is_whole(value: Any, depth: int) -> bool:
     if depth == 0:
         return type(value) is int
     return isinstance(value, (list, tuple)) and all(is_whole(each, depth - 1) for each in value)
+
+
+def values(run: Run, drive: Driver, cases: Sequence[Any], value: Value) -> list[float]:
+    """What the plan of each case is worth; `value` fails if one is not valid."""
+    return [value(run, *each) for each in zip(cases, ask(run, drive, cases), strict=True)]
+
+
+def figure(run: Run, drive: Driver, name: str, case: Callable[[Draw], Any], value: Value) -> float:
+    """The mean value over the exercise's cases that are the same for everybody."""
+    found = values(run, drive, [case(fixed(f"{name} {n}")) for n in range(CASES)], value)
+    return mean(found)
 
 
 def mean(values: Sequence[float]) -> float:

@@ -211,14 +211,8 @@ def compare(run: Run, whole: Whole, outputs: Sequence[Any], ranks: Sequence[int]
         slips = {} if same else whole.slips(case, before)
         for stage, rank in enumerate(ranks):
             known = {why: values[stage] for why, values in slips.items()}
-            run.close(
-                found[stage],
-                right[stage],
-                f"stage {stage}'s gradient ({where})",
-                rank=rank,
-                likely=known,
-                terms=99,
-            )
+            what = f"stage {stage}'s gradient ({where})"
+            run.close(found[stage], right[stage], what, rank=rank, likely=known, terms=99)
         before = right
 
 
@@ -232,17 +226,10 @@ def check_losses(run: Run, whole: Whole, outputs: Sequence[Any], ranks: Sequence
                 run.equal(found["losses"], [], what, rank=rank)
                 continue
             run.true(None not in found["losses"], "nothing is returned", rank=rank)
-            run.close(
-                found["losses"],
-                right,
-                what,
-                rank=rank,
-                likely={
-                    "divided by their number: that is for the backward only": [
-                        v / m for v in right
-                    ],
-                },
-            )
+            likely = {
+                "divided by their number: that is for the backward only": [v / m for v in right]
+            }
+            run.close(found["losses"], right, what, rank=rank, likely=likely)
             run.true(
                 not found["graph"],
                 "the losses that are returned hold a graph",
@@ -256,26 +243,16 @@ def check_messages(run: Run, whole: Whole, result: Any) -> None:
     ends = [(stage < whole.p - 1, stage > 0) for stage in range(whole.p)]
     count = sum(whole.counts)
     size = sum(m * whole.message(case) for case, m in enumerate(whole.counts))
-    run.bytes(
-        result,
-        [size * sum(end) for end in ends],
-        likely={
-            "no gradients come back": [size * on for on, _ in ends],
-            "half as many: float32 on the wire": [size * sum(end) // 2 for end in ends],
-        },
-    )
-    for stage, ledger in enumerate(result.ledgers):
+    likely = {
+        "no gradients come back": [size * on for on, _ in ends],
+        "half as many: float32 on the wire": [size * sum(end) // 2 for end in ends],
+    }
+    run.bytes(result, [size * sum(end) for end in ends], likely=likely)
+    for stage, ledger in enumerate(run.each(result.ledgers)):
         sent = sum(event.op == "send" for event in ledger.events)
-        run.equal(
-            sent,
-            count * sum(ends[stage]),
-            "the number of messages sent",
-            rank=stage,
-            likely={
-                "the whole batch in one message: then one rank works at a time": len(whole.counts)
-                * sum(ends[stage])
-            },
-        )
+        whole_batch = len(whole.counts) * sum(ends[stage])
+        known = {"the whole batch in one message: then one rank works at a time": whole_batch}
+        run.equal(sent, count * sum(ends[stage]), "the number of messages sent", likely=known)
 
 
 def order_fault(order: Sequence[str]) -> str:

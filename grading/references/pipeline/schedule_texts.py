@@ -10,14 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course_lib.grade.suite import Run
-from course_lib.schedule import (
-    Action,
-    Costs,
-    Schedule,
-    ScheduleError,
-    Simulation,
-    simulate,
-)
+from course_lib.schedule import Action, Costs, Schedule, ScheduleError, Simulation, simulate
 
 RANKS = 2  # real ones; each answers for every second rank of a pipeline
 SHOWN = 14  # actions of a rank that are written out

@@ -78,12 +78,7 @@ class Priced:
     """
 
     def __init__(
-        self,
-        config: ModelConfig,
-        layout: Layout,
-        cluster: Cluster,
-        efficiency: float,
-        rules: Rules,
+        self, config: ModelConfig, layout: Layout, cluster: Cluster, efficiency: float, rules: Rules
     ) -> None:
         self.config, self.layout, self.cluster = config, layout, cluster
         self.rate = cluster.gpu.peak[layout.precision] * rules.get("efficiency", efficiency)

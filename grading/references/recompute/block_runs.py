@@ -221,20 +221,12 @@ def live_bytes_are(run: Run, found: dict[str, int], size: int, rank: int | None 
         cause="what was kept is never released: it leads over its graph to what "
         "keeps it, or outlives its call",
     )
-    run.at_most(
-        found["held"],
-        STACK * (3 * size + STATE),
-        "bytes held after forward",
-        rank=rank,
-        cause="more than each block's output and its two kept results: keep only what is asked for",
-    )
-    run.at_most(
-        found["left"],
-        size + STATE,
-        "bytes held after backward, beside the output",
-        cause="what was kept is never released: it outlives its call",
-        rank=rank,
-    )
+    cause = "more than each block's output and its two kept results: keep only what is asked for"
+    what = "bytes held after forward"
+    run.at_most(found["held"], STACK * (3 * size + STATE), what, rank=rank, cause=cause)
+    cause = "what was kept is never released: it outlives its call"
+    what = "bytes held after backward, beside the output"
+    run.at_most(found["left"], size + STATE, what, cause=cause, rank=rank)
 
 
 # --- what the runs have seen ---------------------------------------------------------------------
@@ -256,13 +248,9 @@ def runs_agree(
         rank: whose they are.
     """
     firsts, seconds = runs[:first], runs[first:]
-    run.equal(
-        len(seconds),
-        second,
-        f"the number of second runs of {first} calls{words}",
-        rank=rank,
-        likely={"nothing is recomputed": 0, "a call is run again twice": 2 * second},
-    )
+    likely = {"nothing is recomputed": 0, "a call is run again twice": 2 * second}
+    what = f"the number of second runs of {first} calls{words}"
+    run.equal(len(seconds), second, what, rank=rank, likely=likely)
     seen = [tensor for noted in firsts for tensor in noted[1:]]
     for again in seconds:
         number = next((i for i, once in enumerate(firsts) if torch.equal(once[0], again[0])), -1)

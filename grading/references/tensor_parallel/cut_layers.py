@@ -283,13 +283,8 @@ def check_memory(run: Run, case: Case, wanted: dict[str, Any]) -> None:
             "the whole weight is alive: a view keeps all of its storage, and a reference to "
             "`full` keeps it as well"
         )
-    run.at_most(
-        case.found["held"],
-        own,
-        f"bytes held {case.what}, {full:,} in all,",
-        rank=case.rank,
-        cause=cause,
-    )
+    what = f"bytes held {case.what}, {full:,} in all,"
+    run.at_most(case.found["held"], own, what, rank=case.rank, cause=cause)
 
 
 def stretches(result: Any, rank: int, marks: list[int]) -> list[list[str]]:

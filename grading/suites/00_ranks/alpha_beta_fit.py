@@ -6,12 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import AlphaBeta, bus_bandwidth, fit
 
 EXERCISE = Exercise(
-    name="alpha_beta_fit",
-    lesson="00_ranks",
     title="What a message costs",
     core=True,
     minutes=25,
@@ -150,12 +148,8 @@ def _check_fit(run: Run, answer: Any, wanted: AlphaBeta, likely: Mapping[str, li
     )
 
 
-@check(
-    "times without noise: α and β come back",
-    points=2,
-    code="E",
-    diagnosis="the line t = α + β·S goes through all points",
-)
+@check("times without noise: α and β come back", points=2, code="E")
+@diagnosis("the line t = α + β·S goes through all points")
 def check_exact(run: Run) -> None:
     """E: the two numbers that the times were made of."""
     link = _link(run)
@@ -164,12 +158,8 @@ def check_exact(run: Run) -> None:
     _check_fit(run, result.outputs[0]["answers"][0], link, {})
 
 
-@check(
-    "noisy times: least squares of the relative errors",
-    points=2,
-    code="E",
-    diagnosis="minimise the squares of (α + β·S - t) / t: divide each equation by its time",
-)
+@check("noisy times: least squares of the relative errors", points=2, code="E")
+@diagnosis("minimise the squares of (α + β·S - t) / t: divide each equation by its time")
 def check_noisy(run: Run) -> None:
     """E: 5 % of noise on every time."""
     table = _table(run, _link(run), 0.05)
@@ -191,13 +181,8 @@ def check_noisy(run: Run) -> None:
     )
 
 
-@check(
-    "a negative α becomes 0.0",
-    points=1,
-    code="E",
-    diagnosis="these times grow faster than the sizes, so the fitted α is negative: return 0.0 "
-    "for it",
-)
+@check("a negative α becomes 0.0", points=1, code="E")
+@diagnosis("these times grow faster than the sizes, so the fitted α is negative: return 0.0 for it")
 def check_no_negative(run: Run) -> None:
     """E: times that grow faster than the sizes."""
     link = _link(run)
@@ -284,35 +269,24 @@ def _check_predictions(run: Run, ops: tuple[str, ...]) -> None:
         )
 
 
-@check(
-    "predict: send and the tree's broadcast",
-    points=2,
-    code="E",
-    diagnosis="after k rounds 2^k ranks have the tensor; each round is one message of S bytes",
-)
+@check("predict: send and the tree's broadcast", points=2, code="E")
+@diagnosis("after k rounds 2^k ranks have the tensor; each round is one message of S bytes")
 def check_tree(run: Run) -> None:
     """E: up to 1000 ranks, powers of two or not."""
     _check_predictions(run, ("send", "broadcast"))
 
 
-@check(
-    "predict: all_reduce and the three others with N-1 steps",
-    points=3,
-    code="E",
-    diagnosis="N-1 messages of S/N bytes, one after another; an all-reduce makes two such passes",
-)
+@check("predict: all_reduce and the three others with N-1 steps", points=3, code="E")
+@diagnosis("N-1 messages of S/N bytes, one after another; an all-reduce makes two such passes")
 def check_rings(run: Run) -> None:
     """E: up to 1000 ranks."""
     _check_predictions(run, RINGS)
 
 
 # --- bandwidth -----------------------------------------------------------------------------------
-@check(
-    "bus_bandwidth in GB/s, comparable for every N",
-    points=2,
-    code="E",
-    diagnosis="the bytes that one rank sends, (N-1)/N·S or twice that, divided by the seconds and "
-    "by 10⁹",
+@check("bus_bandwidth in GB/s, comparable for every N", points=2, code="E")
+@diagnosis(
+    "the bytes that one rank sends, (N-1)/N·S or twice that, divided by the seconds and by 10⁹"
 )
 def check_bandwidth(run: Run) -> None:
     """E: five operations on 8, 3 and 2 ranks."""

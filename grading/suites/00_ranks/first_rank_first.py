@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 
 EXERCISE = Exercise(
-    name="first_rank_first",
-    lesson="00_ranks",
     title="One prepares, the others wait",
     core=True,
     minutes=15,
@@ -125,13 +122,8 @@ def drive_failing(learner: Any, group: Any) -> dict[str, Any]:
 # --- what they must bring back -------------------------------------------------------------------
 def _explained(run: Run, cause: str, drive: Callable[..., Any], **options: Any) -> Any:
     """The result of a run; if it ends in a deadlock, the reason is added to it."""
-    try:
+    with because(deadlock="{} " + cause):
         return run(drive, **options)
-    except RunFault as error:
-        fault = error.fault
-        if fault.kind == "deadlock":
-            fault = replace(fault, cause=f"{fault.cause} {cause}")
-        raise RunFault(fault, error.output) from None
 
 
 def _whole(run: Run, world: int = 3) -> Any:
@@ -187,51 +179,35 @@ def check_order(run: Run) -> None:
     _check_order(run, [by_job[0] for by_job in calls], [0, 1, 2])
 
 
-@check(
-    "every rank calls prepare once",
-    points=2,
-    code="O",
-    diagnosis="every rank must load the data itself; what the first rank prepared is on the disk",
-)
+@check("every rank calls prepare once", points=2, code="O")
+@diagnosis("every rank must load the data itself; what the first rank prepared is on the disk")
 def check_once(run: Run) -> None:
     """O: also when it returns None."""
-    for rank, by_job in enumerate(_whole(run).column("calls")):
+    for by_job in run.each(_whole(run).column("calls")):
         for name, calls in zip(("a value", "None"), by_job, strict=True):
-            run.equal(len(calls), 1, f"the number of calls of a prepare that returns {name}",
-                      rank=rank, likely={
+            what = f"the number of calls of a prepare that returns {name}"
+            run.equal(len(calls), 1, what, likely={
                 "called again because its value is None: ask for the index, not for the value":
                     2 if name == "None" else -1,
                 "called both before and after the barrier": 2})  # fmt: skip
 
 
-@check(
-    "every rank returns the value of its own call",
-    points=2,
-    code="E",
-    diagnosis="return what `prepare` returned, on both branches of the function",
-)
+@check("every rank returns the value of its own call", points=2, code="E")
+@diagnosis("return what `prepare` returned, on both branches of the function")
 def check_value(run: Run) -> None:
     """E: three ranks, and one alone."""
     for world in (3, 1):
-        for rank, values in enumerate(_whole(run, world).column("values")):
-            run.equal(
-                values,
-                [_value("tokens", rank), None],
-                "what two calls returned",
-                rank=rank,
-                likely={
-                    "nothing is returned on this rank": [None, None],
-                    "this is the first rank's value": [_value("tokens", 0), None],
-                },
-            )
+        for rank, values in enumerate(run.each(_whole(run, world).column("values"))):
+            likely = {
+                "nothing is returned on this rank": [None, None],
+                "this is the first rank's value": [_value("tokens", 0), None],
+            }
+            what = "what two calls returned"
+            run.equal(values, [_value("tokens", rank), None], what, likely=likely)
 
 
-@check(
-    "a group without rank 0: the rank with index 0 goes first",
-    points=2,
-    code="O",
-    diagnosis="the first rank is the one with group.index 0",
-)
+@check("a group without rank 0: the rank with index 0 goes first", points=2, code="O")
+@diagnosis("the first rank is the one with group.index 0")
 def check_part(run: Run) -> None:
     """O: ranks 1 to 3 of four."""
     result = _part(run)
@@ -243,20 +219,12 @@ def check_part(run: Run) -> None:
         run.equal(result.outputs[rank]["values"], [_value("tokens", rank)], "the value", rank=rank)
 
 
-@check(
-    "prepare raises on the first rank, and nobody waits forever",
-    points=2,
-    code="H",
-    diagnosis="let the exception of `prepare` propagate",
-)
+@check("prepare raises on the first rank, and nobody waits forever", points=2, code="H")
+@diagnosis("let the exception of `prepare` propagate")
 def check_failing(run: Run) -> None:
     """H: the first rank raises OSError."""
     cause = "`prepare` raised on rank 0, which then never reached the barrier: use try/finally."
     result = _explained(run, cause, drive_failing, world=3)
-    run.equal(
-        result.outputs[0]["raised"],
-        f"OSError: {FULL}",
-        "the exception of the first rank",
-        rank=0,
-        likely={"it was swallowed": ""},
-    )
+    likely = {"it was swallowed": ""}
+    what = "the exception of the first rank"
+    run.equal(result.outputs[0]["raised"], f"OSError: {FULL}", what, rank=0, likely=likely)

@@ -8,11 +8,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 
 EXERCISE = Exercise(
-    name="hello_mesh",
-    lesson="00_ranks",
     title="Who am I, and who is with me?",
     core=True,
     minutes=15,
@@ -104,39 +102,27 @@ def _lists(world: int, count: int, rank: int) -> dict[str, list[int]]:
     return {"node": node, "rail": rail}
 
 
-@check(
-    "node and local rank on clusters of 1, 2 and 3 nodes",
-    points=2,
-    code="E",
-    diagnosis="ranks are numbered node by node",
-)
+@check("node and local rank on clusters of 1, 2 and 3 nodes", points=2, code="E")
+@diagnosis("ranks are numbered node by node")
 def check_place(run: Run) -> None:
     """E: the two numbers."""
     for world, count, said in _clusters(run):
         for rank in range(world):
             node, local = divmod(rank, count)
             in_turn = rank // (world // count)
-            run.equal(
-                said[rank]["local_rank"],
-                local,
-                f"local_rank {_cluster(world, count)}",
-                rank=rank,
-                likely={
-                    "this is the rank in the world, taken for the local rank": rank,
-                    "node and local rank are swapped": node,
-                    "ranks are numbered node by node, not dealt out in turn": in_turn,
-                },
-            )
-            run.equal(
-                said[rank]["node"],
-                node,
-                f"node {_cluster(world, count)}",
-                rank=rank,
-                likely={
-                    "node and local rank are swapped": local,
-                    "this is the rank in the world": rank,
-                },
-            )
+            likely = {
+                "this is the rank in the world, taken for the local rank": rank,
+                "node and local rank are swapped": node,
+                "ranks are numbered node by node, not dealt out in turn": in_turn,
+            }
+            what = f"local_rank {_cluster(world, count)}"
+            run.equal(said[rank]["local_rank"], local, what, rank=rank, likely=likely)
+            likely = {
+                "node and local rank are swapped": local,
+                "this is the rank in the world": rank,
+            }
+            what = f"node {_cluster(world, count)}"
+            run.equal(said[rank]["node"], node, what, rank=rank, likely=likely)
 
 
 def _check_lists(run: Run, kind: str, likely: Any) -> None:
@@ -145,24 +131,16 @@ def _check_lists(run: Run, kind: str, likely: Any) -> None:
         for rank in range(world):
             right = _lists(world, count, rank)
             name, other = f"{kind}_ranks", right["rail" if kind == "node" else "node"]
-            run.equal(
-                said[rank][name],
-                right[kind],
-                f"{name} {_cluster(world, count)}",
-                rank=rank,
-                likely={
-                    "the ranks of the node and of the rail are swapped": other,
-                    **likely(world, count, rank),
-                },
-            )
+            known = {
+                "the ranks of the node and of the rail are swapped": other,
+                **likely(world, count, rank),
+            }
+            what = f"{name} {_cluster(world, count)}"
+            run.equal(said[rank][name], right[kind], what, rank=rank, likely=known)
 
 
-@check(
-    "node_ranks: all ranks of my node",
-    points=2,
-    code="E",
-    diagnosis="a node's ranks are neighbours: node · ranks_per_node and those after it",
-)
+@check("node_ranks: all ranks of my node", points=2, code="E")
+@diagnosis("a node's ranks are neighbours: node · ranks_per_node and those after it")
 def check_node_ranks(run: Run) -> None:
     """E: the first list."""
     _check_lists(
@@ -177,12 +155,8 @@ def check_node_ranks(run: Run) -> None:
     )
 
 
-@check(
-    "rail_ranks: my local rank on every node",
-    points=2,
-    code="E",
-    diagnosis="the ranks of a rail are ranks_per_node apart, beginning at the local rank",
-)
+@check("rail_ranks: my local rank on every node", points=2, code="E")
+@diagnosis("the ranks of a rail are ranks_per_node apart, beginning at the local rank")
 def check_rail_ranks(run: Run) -> None:
     """E: the second list."""
     _check_lists(
@@ -206,18 +180,14 @@ def _check_group(run: Run, kind: str) -> None:
         for rank in range(world):
             group, right = said[rank][f"{kind}_group"], _lists(world, count, rank)
             other = right["rail" if kind == "node" else "node"]
-            run.equal(
-                group["members"],
-                right[kind],
-                f"who takes part in {kind}_group {_cluster(world, count)}",
-                rank=rank,
-                likely={
-                    "node group and rail group are swapped": other,
-                    "this is the group of all ranks": list(range(world)),
-                    "this is a group that the rank is not in: new_group gave it -100": -100,
-                    "no group was made": None,
-                },
-            )
+            likely = {
+                "node group and rail group are swapped": other,
+                "this is the group of all ranks": list(range(world)),
+                "this is a group that the rank is not in: new_group gave it -100": -100,
+                "no group was made": None,
+            }
+            what = f"who takes part in {kind}_group {_cluster(world, count)}"
+            run.equal(group["members"], right[kind], what, rank=rank, likely=likely)
 
 
 @check("a sum over node_group adds up the node's ranks", points=2, code="E")

@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="mean_over_ranks",
-    lesson="00_ranks",
     title="The mean over ranks",
     core=True,
     minutes=5,
@@ -35,33 +33,30 @@ def _run(run: Run, world: int, shape: tuple[int, ...]) -> tuple[list[torch.Tenso
     return tensors, run(drive, [{"tensor": each} for each in tensors], world=world)
 
 
-@check("every rank has the mean", points=3, code="E", in_part=True)
+@check("every rank has the mean", points=3, code="E")
+@in_part
 def check_mean(run: Run) -> None:
     """E: a matrix on three ranks and a scalar on two."""
     for world, shape in ((3, (4, 5)), (2, ())):
         tensors, result = _run(run, world, shape)
         total = torch.stack(tensors).sum(0)
-        for rank, output in enumerate(result.outputs):
+        for rank, output in enumerate(run.each(result.outputs)):
             likely = {
                 "this is the sum: divide by the number of ranks": total,
                 "this is the rank's own tensor": tensors[rank],
                 "this is the rank's own tensor, divided: nothing was added": tensors[rank] / world,
                 "divided twice": total / world**2,
             }
-            run.close(output["mean"], total / world, "the mean", rank=rank, likely=likely)
+            run.close(output["mean"], total / world, "the mean", likely=likely)
 
 
-@check(
-    "the input tensor keeps its value",
-    points=1,
-    code="E",
-    diagnosis="all_reduce works in place: give it a copy",
-)
+@check("the input tensor keeps its value", points=1, code="E")
+@diagnosis("all_reduce works in place: give it a copy")
 def check_given(run: Run) -> None:
     """E: on three ranks."""
     tensors, result = _run(run, 3, (4, 5))
-    for rank, output in enumerate(result.outputs):
-        run.close(output["given"], tensors[rank], "the input tensor", rank=rank)
+    for rank, output in enumerate(run.each(result.outputs)):
+        run.close(output["given"], tensors[rank], "the input tensor")
 
 
 @check("no more bytes than one all-reduce", points=1, code="B")
@@ -69,8 +64,5 @@ def check_bytes(run: Run) -> None:
     """B: 2(N-1)/N·S on each of three ranks."""
     tensors, result = _run(run, 3, (4, 6))
     size = tensors[0].nbytes
-    likely = {
-        "the tensors were gathered: (N-1)·S": 2 * size,
-        "two all-reduces": 2 * 4 * size // 3,
-    }
+    likely = {"the tensors were gathered: (N-1)·S": 2 * size, "two all-reduces": 2 * 4 * size // 3}
     run.bytes(result, 4 * size // 3, likely=likely)

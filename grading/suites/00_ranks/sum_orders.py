@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="sum_orders",
-    lesson="00_ranks",
     title="Sums depend on their order",
     core=False,
     minutes=20,
@@ -122,12 +120,8 @@ def _wide(row: torch.Tensor) -> torch.Tensor:
     return row.double().sum().to(row.dtype)
 
 
-@check(
-    "forwards: one after another, rounded each time",
-    points=2,
-    code="E",
-    diagnosis="begin with x[0] and add x[1], x[2], ... as tensors of x's dtype",
-)
+@check("forwards: one after another, rounded each time", points=2, code="E")
+@diagnosis("begin with x[0] and add x[1], x[2], ... as tensors of x's dtype")
 def check_forwards(run: Run) -> None:
     """E: bit for bit, in three dtypes."""
     _check_sum(
@@ -144,13 +138,8 @@ def check_forwards(run: Run) -> None:
     )
 
 
-@check(
-    "pairwise: neighbours first",
-    points=2,
-    code="E",
-    diagnosis="add x[0]+x[1], x[2]+x[3], ...; then the neighbours among these sums, until one is "
-    "left",
-)
+@check("pairwise: neighbours first", points=2, code="E")
+@diagnosis("add x[0]+x[1], x[2]+x[3], ...; then the neighbours among these sums, until one is left")
 def check_pairwise(run: Run) -> None:
     """E: odd lengths, so that one waits in some rounds."""
     _check_sum(
@@ -168,12 +157,8 @@ def check_pairwise(run: Run) -> None:
     )
 
 
-@check(
-    "by_magnitude: smallest absolute value first",
-    points=1,
-    code="E",
-    diagnosis="sort by |x|, then add forwards",
-)
+@check("by_magnitude: smallest absolute value first", points=1, code="E")
+@diagnosis("sort by |x|, then add forwards")
 def check_magnitude(run: Run) -> None:
     """E: mixed signs in float32."""
     _check_sum(
@@ -188,12 +173,8 @@ def check_magnitude(run: Run) -> None:
     )
 
 
-@check(
-    "float64: the sum that the others are compared with",
-    points=1,
-    code="E",
-    diagnosis="convert x to float64 before you add it up",
-)
+@check("float64: the sum that the others are compared with", points=1, code="E")
+@diagnosis("convert x to float64 before you add it up")
 def check_float64(run: Run) -> None:
     """E: up to float64's own rounding."""
     rows = _rows(run)
@@ -204,15 +185,12 @@ def check_float64(run: Run) -> None:
             "there is no sum 'float64'",
             measured=repr(answer)[:100],
         )
-        run.close(
-            answer["float64"],
-            row.double().sum(),
-            f"'float64' of {len(row)} numbers",
-            likely={
-                "added first and made float64 afterwards": row.sum().double(),
-                "added forwards and made float64 afterwards": left_to_right(row).double(),
-            },
-        )
+        likely = {
+            "added first and made float64 afterwards": row.sum().double(),
+            "added forwards and made float64 afterwards": left_to_right(row).double(),
+        }
+        what = f"'float64' of {len(row)} numbers"
+        run.close(answer["float64"], row.double().sum(), what, likely=likely)
 
 
 # --- the tolerance -------------------------------------------------------------------------------
@@ -255,12 +233,8 @@ def _ignored(known: dict[tuple[torch.dtype, int], float]) -> str:
     return ""
 
 
-@check(
-    "tolerance_for accepts every order of the same numbers",
-    points=2,
-    code="E",
-    diagnosis="n-1 additions, each off by up to eps/2 of its result: the tolerance grows with n",
-)
+@check("tolerance_for accepts every order of the same numbers", points=2, code="E")
+@diagnosis("n-1 additions, each off by up to eps/2 of its result: the tolerance grows with n")
 def check_accepts(run: Run) -> None:
     """E: the worst numbers for each dtype and count."""
     known = _tolerances(run)
@@ -282,12 +256,8 @@ def check_accepts(run: Run) -> None:
         )
 
 
-@check(
-    "tolerance_for rejects a sum that lacks a number, and 0",
-    points=2,
-    code="E",
-    diagnosis="it must not exceed the rounding errors: n times the dtype's eps, at most 1",
-)
+@check("tolerance_for rejects a sum that lacks a number, and 0", points=2, code="E")
+@diagnosis("it must not exceed the rounding errors: n times the dtype's eps, at most 1")
 def check_refuses(run: Run) -> None:
     """E: one of n equal numbers missing; a tolerance above 1."""
     known = _tolerances(run)

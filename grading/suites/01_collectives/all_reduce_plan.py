@@ -15,8 +15,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="all_reduce_plan",
-    lesson="01_collectives",
     title="Open: an all-reduce for unequal links",
     core=False,
     minutes=75,
@@ -123,6 +121,11 @@ def _check_sums(run: Run, case: Case, held: list[list[int]]) -> None:
                 run.equal(times, 1, f"how often rank {rank}'s chunk {chunk} counts rank {other}")
 
 
+def _share(run: Run, case: Case, rounds: Any) -> float:
+    """The bound over the time of a plan."""
+    return _bound(case) / _time(run, case, rounds)
+
+
 def _bound(case: Case) -> float:
     """No plan is faster.
 
@@ -156,15 +159,10 @@ def check_sum(run: Run) -> None:
     cases = [_case(draw) for _ in range(3)]
     cases += [Case([[0, 5], [5, 0]], 3, 100, 2)]
     cases += [Case([[0, 9, 0], [9, 0, 2], [0, 2, 0]], 1, 50, 4)]
-    for case, rounds in zip(cases, plans.ask(run, drive, cases), strict=True):
-        _time(run, case, rounds)
+    plans.values(run, drive, cases, _share)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
 def check_time(run: Run) -> None:
     """S: the mean of the bound over the plan's time."""
-    cases = [_case(plans.fixed(f"all_reduce_plan {n}")) for n in range(plans.CASES)]
-    found = plans.ask(run, drive, cases)
-    run.figure = plans.mean(
-        [_bound(case) / _time(run, case, rounds) for case, rounds in zip(cases, found, strict=True)]
-    )
+    run.figure = plans.figure(run, drive, "all_reduce_plan", _case, _share)

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import rounds
+from grading.references.communication import in_place
 
 EXERCISE = Exercise(
-    name="broadcast_tree",
-    lesson="01_collectives",
     title="Broadcast by a binomial tree",
     core=True,
     minutes=20,
@@ -45,23 +44,17 @@ WORLDS = (1, 2, 3, 5)
 def drive(
     learner: Any, group: Any, tensors: list[torch.Tensor], sources: list[int]
 ) -> dict[str, Any]:
-    """Broadcasts each tensor from each source; says whether it stayed the same tensor."""
-    values, stayed = [], []
-    for source in sources:
-        for given in tensors:
-            tensor = given.clone()
-            place = tensor.data_ptr()
-            learner.broadcast_tree(tensor, source, group)
-            values.append(tensor)
-            stayed.append(tensor.data_ptr() == place)
-    return {"values": values, "stayed": stayed}
+    """Broadcasts each tensor from each source."""
+
+    def from_source(source: int) -> in_place.Call:
+        return lambda tensor: learner.broadcast_tree(tensor, source, group)
+
+    return in_place.called(list(map(from_source, sources)), tensors)
 
 
 def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor, source: int) -> dict[str, Any]:
-    """Broadcasts a view that is not contiguous; the memory between its elements must stay."""
-    whole = tensor.clone()
-    learner.broadcast_tree(whole.t()[1:], source, group)
-    return {"whole": whole}
+    """Broadcasts a view that is not contiguous."""
+    return in_place.called_on_a_view(lambda x: learner.broadcast_tree(x, source, group), tensor)
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -88,17 +81,10 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], sources: l
     result = run(drive, inputs, world=world)
     cases = [(source, index) for source in sources for index in range(len(tensors[0]))]
     for place, (source, index) in enumerate(cases):
-        for rank in range(world):
+        for rank, found in enumerate(run.each(result.outputs)):
             rows = [tensors[other][index] for other in range(world)]
-            size = "×".join(map(str, rows[0].shape)) or "scalar"
-            what = f"the tensor ({size}, source {source}, {world} ranks)"
-            run.close(
-                result.outputs[rank]["values"][place],
-                rows[source],
-                what,
-                rank=rank,
-                likely=likely(rows, rank, source),
-            )
+            what = f"the tensor ({in_place.shape_of(rows[0])}, source {source}, {world} ranks)"
+            run.close(found["values"][place], rows[source], what, likely=likely(rows, rank, source))
     return result
 
 
@@ -111,12 +97,8 @@ def _one(run: Run, world: int, source: int) -> tuple[Any, torch.Tensor]:
     return result, inputs[source]["tensors"][0]
 
 
-@check(
-    "all have the source's tensor: 1–5 ranks, every source",
-    points=3,
-    code="E",
-    diagnosis="draw the rounds: who has the tensor already, and who gets it from whom?",
-)
+@check("all have the source's tensor: 1–5 ranks, every source", points=3, code="E")
+@diagnosis("draw the rounds: who has the tensor already, and who gets it from whom?")
 def check_values(run: Run) -> None:
     """E: hidden sizes, an empty tensor and a scalar."""
     for world in WORLDS:
@@ -125,82 +107,45 @@ def check_values(run: Run) -> None:
         _compare(run, world, tensors, list(range(world)))
 
 
-@check(
-    "the tensor keeps its memory; any dtype, and a view",
-    points=2,
-    code="E",
-    diagnosis="receive into the tensor that you got, not into another one",
-    in_part=True,
-)
+@check("the tensor keeps its memory; any dtype, and a view", points=2, code="E")
+@diagnosis("receive into the tensor that you got, not into another one")
+@in_part
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world, source = 3, 2
-    tensors = [
-        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-        for _ in range(world)
-    ]
-    result = _compare(run, world, tensors, [source])
-    for rank in range(world):
-        run.true(
-            all(result.outputs[rank]["stayed"]),
-            "the tensor's memory was replaced",
-            rank=rank,
-            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
-            "memory",
-        )
+    result = _compare(run, world, in_place.of_any_dtype(run, world), [source])
+    in_place.compare_memory(run, result)
     wide = [run.random((5, 7)) for _ in range(world)]
     inputs = [{"tensor": tensor, "source": source} for tensor in wide]
     result = run(drive_transposed, inputs, world=world)
-    for rank in range(world):
-        expected = wide[rank].clone()
-        expected[:, 1:] = wide[source][:, 1:]
-        run.close(
-            result.outputs[rank]["whole"],
-            expected,
-            "the memory under a transposed view",
-            rank=rank,
-            likely={"a non-contiguous tensor was copied and the copy filled": wide[rank]},
-        )
+    in_place.compare_view(run, result, wide, wide[source], "filled")
 
 
-@check(
-    "each rank receives once, the source never",
-    points=2,
-    code="B",
-    diagnosis="a rank that has the tensor needs no more messages",
-)
+@check("each rank receives once, the source never", points=2, code="B")
+@diagnosis("a rank that has the tensor needs no more messages")
 def check_once(run: Run) -> None:
     """B: N-1 messages of S bytes."""
     for world, source in ((4, 1), (5, 3)):
         result, _ = _one(run, world, source)
-        run.forbid_bypass(result)
-        for rank, ledger in enumerate(result.ledgers):
+        for rank, ledger in enumerate(run.each(result.ledgers)):
             sizes = [event.received for event in ledger.events if event.op == "recv"]
             expected = [] if rank == source else [40 * 8]
-            run.equal(
-                sizes,
-                expected,
-                f"the list of bytes of the messages received ({world} ranks)",
-                rank=rank,
-                likely={
-                    "the source has the tensor already": [40 * 8],
-                    "the same tensor came twice": [40 * 8] * 2,
-                },
-            )
+            known = {
+                "the source has the tensor already": [40 * 8],
+                "the same tensor came twice": [40 * 8] * 2,
+            }
+            what = f"the list of bytes of the messages received ({world} ranks)"
+            run.equal(sizes, expected, what, likely=known)
 
 
-@check(
-    "at most ⌈log2 N⌉ rounds",
-    points=3,
-    code="S",
-    diagnosis="in every round, each rank that has the tensor sends it to one that does not",
-)
+@check("at most ⌈log2 N⌉ rounds", points=3, code="S")
+@diagnosis("in every round, each rank that has the tensor sends it to one that does not")
 def check_rounds(run: Run) -> None:
     """S: the longest chain of messages that wait for each other."""
     for world, source in ((4, 1), (5, 3)):
         result, tensor = _one(run, world, source)
-        for rank, output in enumerate(result.outputs):
-            run.close(output["values"][0], tensor, f"the tensor ({world} ranks)", rank=rank)
+        for output in run.each(result.outputs):
+            run.close(output["values"][0], tensor, f"the tensor ({world} ranks)")
         count = rounds(result.ledgers)
         sent = [sum(event.op == "send" for event in book.events) for book in result.ledgers]
         cause = ""
@@ -215,12 +160,8 @@ def check_rounds(run: Run) -> None:
         run.at_most(count, limit, f"the number of rounds ({world} ranks)", cause=cause)
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own trees."""
     run.forbid_collectives(_one(run, 4, 1)[0])

@@ -6,12 +6,11 @@ from typing import Any, cast
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import rounds, wire_bytes
+from grading.references.communication import in_place
 
 EXERCISE = Exercise(
-    name="halving_doubling_all_reduce",
-    lesson="01_collectives",
     title="All-reduce by halving and doubling",
     core=False,
     minutes=45,
@@ -46,22 +45,15 @@ DIVISIBLE = 48  # elements; divides by 2 and 4
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
-    """Sums each tensor; says whether it stayed the same tensor."""
-    values, stayed = [], []
-    for given in tensors:
-        tensor = given.clone()
-        place = tensor.data_ptr()
-        learner.halving_doubling_all_reduce(tensor, group)
-        values.append(tensor)
-        stayed.append(tensor.data_ptr() == place)
-    return {"values": values, "stayed": stayed}
+    """Sums each tensor."""
+    return in_place.called([lambda x: learner.halving_doubling_all_reduce(x, group)], tensors)
 
 
 def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
-    """Sums a view that is not contiguous; the memory between its elements must stay."""
-    whole = tensor.clone()
-    learner.halving_doubling_all_reduce(whole.t()[1:], group)
-    return {"whole": whole}
+    """Sums a view that is not contiguous."""
+    return in_place.called_on_a_view(
+        lambda x: learner.halving_doubling_all_reduce(x, group), tensor
+    )
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -83,18 +75,12 @@ def likely(rows: list[torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
 def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]]) -> Any:
     """Sums all tensors on `world` ranks and compares each value on each rank."""
     result = run(drive, [{"tensors": tensors[rank]} for rank in range(world)], world=world)
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         for index in range(len(tensors[0])):
             rows = [tensors[other][index] for other in range(world)]
-            size = "×".join(map(str, rows[0].shape)) or "scalar"
-            run.close(
-                result.outputs[rank]["values"][index],
-                torch.stack(rows).sum(0),
-                f"the tensor ({size}, {world} ranks)",
-                rank=rank,
-                terms=world,
-                likely=likely(rows, rank),
-            )
+            what = f"the tensor ({in_place.shape_of(rows[0])}, {world} ranks)"
+            right, known = torch.stack(rows).sum(0), likely(rows, rank)
+            run.close(found["values"][index], right, what, terms=world, likely=known)
     return result
 
 
@@ -103,12 +89,8 @@ def _one(run: Run, world: int) -> Any:
     return run(drive, [{"tensors": [torch.ones(DIVISIBLE).double()]}] * world, world=world)
 
 
-@check(
-    "the sum on 1–6 ranks, sizes that do not divide",
-    points=3,
-    code="E",
-    diagnosis="partners must keep different halves, and later swap the halves that are complete",
-)
+@check("the sum on 1–6 ranks, sizes that do not divide", points=3, code="E")
+@diagnosis("partners must keep different halves, and later swap the halves that are complete")
 def check_sum(run: Run) -> None:
     """E: float64, hidden sizes, one smaller than the world, an empty and a scalar."""
     for world in WORLDS:
@@ -116,108 +98,59 @@ def check_sum(run: Run) -> None:
         _compare(run, world, [[run.random(shape) for shape in shapes] for _ in range(world)])
 
 
-@check(
-    "the same tensor, with its dtype; also float32, int64 and a view",
-    points=2,
-    code="E",
-    diagnosis="the halves must be views of the tensor, so that writing to them changes it",
-    in_part=True,
-)
+@check("the same tensor, with its dtype; also float32, int64 and a view", points=2, code="E")
+@diagnosis("the halves must be views of the tensor, so that writing to them changes it")
+@in_part
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
-    tensors = [
-        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-        for _ in range(world)
-    ]
-    result = _compare(run, world, tensors)
-    for rank in range(world):
-        run.true(
-            all(result.outputs[rank]["stayed"]),
-            "the tensor's memory was replaced",
-            rank=rank,
-            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
-            "memory",
-        )
+    result = _compare(run, world, in_place.of_any_dtype(run, world))
+    in_place.compare_memory(run, result)
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
-    for rank in range(world):
-        expected = wide[rank].clone()
-        expected[:, 1:] = torch.stack(wide).sum(0)[:, 1:]
-        run.close(
-            result.outputs[rank]["whole"],
-            expected,
-            "the memory under a transposed view",
-            rank=rank,
-            terms=world,
-            likely={"a non-contiguous tensor was copied and the copy summed": wide[rank]},
-        )
+    in_place.compare_view(run, result, wide, torch.stack(wide).sum(0), "summed")
 
 
-@check(
-    "2(N-1)/N·S bytes on 4 ranks; at most S more if ranks are left over",
-    points=2,
-    code="B",
-    diagnosis="halving sends S/2, S/4, ..., and doubling sends the same in reverse order",
-)
+@check("2(N-1)/N·S bytes on 4 ranks; at most S more if ranks are left over", points=2, code="B")
+@diagnosis("halving sends S/2, S/4, ..., and doubling sends the same in reverse order")
 def check_bytes(run: Run) -> None:
     """B: exact for a power of two; a limit where ranks are left over."""
     size, world = DIVISIBLE * 8, 4
     right = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
-    run.bytes(
-        _one(run, world),
-        right,
-        likely={
-            "whole tensors are exchanged: send only halves": 2 * size,
-            "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
-                (world - 1) * size
-            ]
-            + [size] * (world - 1),
-            "half as many: it was sent as float32": [sent // 2 for sent in right],
-        },
-    )
+    known: dict[str, Any] = {
+        "whole tensors are exchanged: send only halves": 2 * size,
+        "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
+            (world - 1) * size
+        ]
+        + [size] * (world - 1),
+        "half as many: it was sent as float32": [sent // 2 for sent in right],
+    }
+    run.bytes(_one(run, world), right, likely=known)
     for world, power in ((3, 2), (6, 4)):
         limit = wire_bytes("all_reduce", size, power, 0, 8)[0] + size
         result = _one(run, world)
-        run.forbid_bypass(result)
-        for rank, sent in enumerate(result.timeline.sent()):
-            run.at_most(sent, limit, f"the number of bytes sent by one of {world} ranks", rank=rank)
+        for sent in run.each(result.timeline.sent()):
+            run.at_most(sent, limit, f"the number of bytes sent by one of {world} ranks")
 
 
-@check(
-    "2·log2 N rounds, two more if ranks are left over",
-    points=3,
-    code="S",
-    diagnosis="partners exchange at the same time: log2 N rounds of halving, log2 N of doubling",
-)
+@check("2·log2 N rounds, two more if ranks are left over", points=3, code="S")
+@diagnosis("partners exchange at the same time: log2 N rounds of halving, log2 N of doubling")
 def check_rounds(run: Run) -> None:
     """S: the longest chain of messages that wait for each other."""
     for world in (4, 3, 6):
         limit = 2 * (world - 1).bit_length()
         result = _one(run, world)
-        for rank, output in enumerate(result.outputs):
-            run.close(
-                output["values"][0],
-                torch.full((DIVISIBLE,), float(world)).double(),
-                f"the sum of ones ({world} ranks)",
-                rank=rank,
-            )
+        for output in run.each(result.outputs):
+            what = f"the sum of ones ({world} ranks)"
+            run.close(output["values"][0], torch.full((DIVISIBLE,), float(world)).double(), what)
         count = rounds(result.ledgers)
         ring = "this is the ring: it sends the same bytes, in 2(N-1) rounds"
-        run.at_most(
-            count,
-            limit,
-            f"the number of rounds ({world} ranks)",
-            cause=ring if count == 2 * (world - 1) else "",
-        )
+        cause = ring if count == 2 * (world - 1) else ""
+        run.at_most(count, limit, f"the number of rounds ({world} ranks)", cause=cause)
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own algorithms."""
     run.forbid_collectives(_one(run, 4))

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
+from grading.references.communication import in_place
 
 EXERCISE = Exercise(
-    name="hierarchical_all_reduce",
-    lesson="01_collectives",
     title="All-reduce on two levels",
     core=False,
     minutes=30,
@@ -44,24 +43,18 @@ DIVISIBLE = 48  # elements; divides by 2, 4 and 6
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(learner: Any, group: Any, tensors: list[torch.Tensor], nodes: int) -> dict[str, Any]:
-    """Sums each tensor over a grid; says whether it stayed the same tensor."""
-    grid = Mesh(group, {"between": nodes, "node": group.size // nodes})
-    values, stayed = [], []
-    for given in tensors:
-        tensor = given.clone()
-        place = tensor.data_ptr()
-        learner.hierarchical_all_reduce(tensor, grid["node"], grid["between"])
-        values.append(tensor)
-        stayed.append(tensor.data_ptr() == place)
-    return {"values": values, "stayed": stayed}
+    """Sums each tensor over a grid."""
+    return in_place.called([_sum_over(learner, group, nodes)], tensors)
 
 
 def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor, nodes: int) -> dict[str, Any]:
-    """Sums a view that is not contiguous; the memory between its elements must stay."""
+    """Sums a view that is not contiguous."""
+    return in_place.called_on_a_view(_sum_over(learner, group, nodes), tensor)
+
+
+def _sum_over(learner: Any, group: Any, nodes: int) -> in_place.Call:
     grid = Mesh(group, {"between": nodes, "node": group.size // nodes})
-    whole = tensor.clone()
-    learner.hierarchical_all_reduce(whole.t()[1:], grid["node"], grid["between"])
-    return {"whole": whole}
+    return lambda tensor: learner.hierarchical_all_reduce(tensor, grid["node"], grid["between"])
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -84,19 +77,12 @@ def _compare(run: Run, nodes: int, per_node: int, tensors: list[list[torch.Tenso
     world = nodes * per_node
     inputs = [{"tensors": tensors[rank], "nodes": nodes} for rank in range(world)]
     result = run(drive, inputs, world=world)
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         for index in range(len(tensors[0])):
             rows = [tensors[other][index] for other in range(world)]
-            size = "×".join(map(str, rows[0].shape)) or "scalar"
-            what = f"the tensor ({size}, {nodes} nodes of {per_node})"
-            run.close(
-                result.outputs[rank]["values"][index],
-                torch.stack(rows).sum(0),
-                what,
-                rank=rank,
-                terms=world,
-                likely=likely(rows, rank, per_node),
-            )
+            what = f"the tensor ({in_place.shape_of(rows[0])}, {nodes} nodes of {per_node})"
+            right, known = torch.stack(rows).sum(0), likely(rows, rank, per_node)
+            run.close(found["values"][index], right, what, terms=world, likely=known)
     return result
 
 
@@ -119,12 +105,8 @@ def crossing(result: Any, per_node: int) -> list[int]:
     ]
 
 
-@check(
-    "the sum over all ranks of all nodes, sizes that do not divide",
-    points=3,
-    code="E",
-    diagnosis="look at one element: which ranks' values are in it after each pass?",
-)
+@check("the sum over all ranks of all nodes, sizes that do not divide", points=3, code="E")
+@diagnosis("look at one element: which ranks' values are in it after each pass?")
 def check_sum(run: Run) -> None:
     """E: float64, hidden sizes; also one node, and nodes of one rank."""
     for nodes, per_node in GRIDS:
@@ -133,56 +115,26 @@ def check_sum(run: Run) -> None:
         _compare(run, nodes, per_node, tensors)
 
 
-@check(
-    "the same tensor, with its dtype; also float32, int64 and a view",
-    points=2,
-    code="E",
-    diagnosis="the parts must be views of the tensor, so that writing to them changes it",
-)
+@check("the same tensor, with its dtype; also float32, int64 and a view", points=2, code="E")
+@diagnosis("the parts must be views of the tensor, so that writing to them changes it")
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     nodes, per_node, world = 2, 2, 4
-    tensors = [
-        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-        for _ in range(world)
-    ]
-    result = _compare(run, nodes, per_node, tensors)
-    for rank in range(world):
-        run.true(
-            all(result.outputs[rank]["stayed"]),
-            "the tensor's memory was replaced",
-            rank=rank,
-            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
-            "memory",
-        )
+    result = _compare(run, nodes, per_node, in_place.of_any_dtype(run, world))
+    in_place.compare_memory(run, result)
     wide = [run.random((5, 7)) for _ in range(world)]
     inputs = [{"tensor": tensor, "nodes": nodes} for tensor in wide]
     result = run(drive_transposed, inputs, world=world)
-    for rank in range(world):
-        expected = wide[rank].clone()
-        expected[:, 1:] = torch.stack(wide).sum(0)[:, 1:]
-        run.close(
-            result.outputs[rank]["whole"],
-            expected,
-            "the memory under a transposed view",
-            rank=rank,
-            terms=world,
-            likely={"a non-contiguous tensor was copied and the copy summed": wide[rank]},
-        )
+    in_place.compare_view(run, result, wide, torch.stack(wide).sum(0), "summed")
 
 
-@check(
-    "2(n-1)/n·S/g bytes to other nodes, from every rank",
-    points=3,
-    code="B",
-    diagnosis="only one part in g of the tensor goes to other nodes, in a ring over `between`",
-)
+@check("2(n-1)/n·S/g bytes to other nodes, from every rank", points=3, code="B")
+@diagnosis("only one part in g of the tensor goes to other nodes, in a ring over `between`")
 def check_between(run: Run) -> None:
     """B: exact, whatever group the messages were sent in."""
     size = DIVISIBLE * 8
     for nodes, per_node in ((2, 2), (3, 2)):
         result = _one(run, nodes, per_node)
-        run.forbid_bypass(result)
         world = nodes * per_node
         share = 2 * (nodes - 1) * size // (nodes * per_node)
         last = [rank % per_node == per_node - 1 for rank in range(world)]
@@ -204,37 +156,24 @@ def check_between(run: Run) -> None:
         )  # fmt: skip
 
 
-@check(
-    "2(g-1)/g·S bytes inside the node",
-    points=2,
-    code="B",
-    diagnosis="one reduce-scatter and one all-gather inside the node, of (g-1)/g·S each",
-)
+@check("2(g-1)/g·S bytes inside the node", points=2, code="B")
+@diagnosis("one reduce-scatter and one all-gather inside the node, of (g-1)/g·S each")
 def check_inside(run: Run) -> None:
     """B: exact."""
     size = DIVISIBLE * 8
     for nodes, per_node in ((2, 2), (3, 2)):
         result = _one(run, nodes, per_node)
         right = 2 * (per_node - 1) * size // per_node
-        run.bytes(
-            result,
-            right,
-            what="bytes sent inside the node",
-            axis="node",
-            likely={
-                "one pass too many: each rank needs only its part until it is summed over all "
-                "nodes": right * 3 // 2,
-                "twice as many: one reduce-scatter and one all-gather are enough": 2 * right,
-            },
-        )
+        known = {
+            "one pass too many: each rank needs only its part until it is summed over all "
+            "nodes": right * 3 // 2,
+            "twice as many: one reduce-scatter and one all-gather are enough": 2 * right,
+        }
+        run.bytes(result, right, what="bytes sent inside the node", axis="node", likely=known)
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="copy your own ring into the file, or use `ring_pass`",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("copy your own ring into the file, or use `ring_pass`")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, and not comm's own rings."""
     run.forbid_collectives(_one(run, 2, 2))

@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import chunk_sizes, wire_bytes
 
 EXERCISE = Exercise(
-    name="ring_all_gather",
-    lesson="01_collectives",
     title="Ring all-gather from messages",
     core=True,
     minutes=20,
@@ -76,19 +74,13 @@ def _compare(run: Run, chunks: list[list[torch.Tensor]]) -> Any:
     sizes = [[chunk.numel() for chunk in case] for case in chunks]
     inputs = [{"chunks": [case[rank] for case in chunks], "sizes": sizes} for rank in range(world)]
     result = run(drive, inputs, world=world)
-    for rank, output in enumerate(result.outputs):
+    for rank, output in enumerate(run.each(result.outputs)):
         for place, case in enumerate(chunks):
             what = f"the row gathered from chunks of {', '.join(map(str, sizes[place]))} elements"
-            run.close(
-                output["rows"][place], torch.cat(case), what, rank=rank, likely=likely(case, rank)
-            )
-            run.close(
-                output["chunks"][place],
-                case[rank],
-                "the chunk, after the call,",
-                rank=rank,
-                likely={"the chunk was used as a buffer; it must not be changed": case[rank - 1]},
-            )
+            run.close(output["rows"][place], torch.cat(case), what, likely=likely(case, rank))
+            known = {"the chunk was used as a buffer; it must not be changed": case[rank - 1]}
+            name = "the chunk, after the call,"
+            run.close(output["chunks"][place], case[rank], name, likely=known)
     return result
 
 
@@ -107,25 +99,17 @@ def _one(run: Run, world: int, count: int) -> Any:
     return run(drive, inputs, world=world)
 
 
-@check(
-    "all chunks in order: 1–4 ranks, equal, uneven and empty",
-    points=3,
-    code="E",
-    diagnosis="a chunk is sent in the wrong step or put in the wrong place; follow one of them",
-)
+@check("all chunks in order: 1–4 ranks, equal, uneven and empty", points=3, code="E")
+@diagnosis("a chunk is sent in the wrong step or put in the wrong place; follow one of them")
 def check_values(run: Run) -> None:
     """E: float64, hidden sizes."""
     for world in WORLDS:
         _compare(run, _cases(run, world))
 
 
-@check(
-    "the dtype is kept; a chunk may be a view",
-    points=2,
-    code="E",
-    diagnosis="make buffers with the dtype of the chunk",
-    in_part=True,
-)
+@check("the dtype is kept; a chunk may be a view", points=2, code="E")
+@diagnosis("make buffers with the dtype of the chunk")
+@in_part
 def check_dtypes(run: Run) -> None:
     """E: other dtypes, and a chunk that is not contiguous."""
     world = 3
@@ -140,21 +124,13 @@ def check_dtypes(run: Run) -> None:
     wide = [run.random(2 * size) for size in sizes]
     inputs = [{"wide": row, "sizes": sizes} for row in wide]
     result = run(drive_strided, inputs, world=world)
-    for rank, output in enumerate(result.outputs):
-        run.close(
-            output["row"],
-            torch.cat([row[::2] for row in wide]),
-            "the row gathered from every second element",
-            rank=rank,
-        )
+    for output in run.each(result.outputs):
+        what = "the row gathered from every second element"
+        run.close(output["row"], torch.cat([row[::2] for row in wide]), what)
 
 
-@check(
-    "each rank sends every chunk but one",
-    points=2,
-    code="B",
-    diagnosis="each step sends one chunk, and there are N-1 steps",
-)
+@check("each rank sends every chunk but one", points=2, code="B")
+@diagnosis("each step sends one chunk, and there are N-1 steps")
 def check_bytes(run: Run) -> None:
     """B: (N-1)/N·S for equal chunks; exact for others, in either direction of the ring."""
     world = 4
@@ -165,42 +141,31 @@ def check_bytes(run: Run) -> None:
         backward = [whole - own[rank - 1] for rank in range(world)]
         if result.timeline.sent() == backward:
             right = backward
-        run.bytes(
-            result,
-            right,
-            likely={
-                "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
-                    (world - 1) * whole,
-                    *own[1:],
-                ],
-                "every rank sends its own chunk directly to all others: pass on what arrives": [
-                    (world - 1) * size for size in own
-                ],
-                "one message too many: N-1 steps are enough": whole,
-                "the whole result goes round the ring: send one chunk of it per step": (world - 1)
-                * whole,
-                "half as many: it was sent as float32": [sent // 2 for sent in right],
-            },
-        )
+        known: dict[str, Any] = {
+            "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
+                (world - 1) * whole,
+                *own[1:],
+            ],
+            "every rank sends its own chunk directly to all others: pass on what arrives": [
+                (world - 1) * size for size in own
+            ],
+            "one message too many: N-1 steps are enough": whole,
+            "the whole result goes round the ring: send one chunk of it per step": (world - 1)
+            * whole,
+            "half as many: it was sent as float32": [sent // 2 for sent in right],
+        }
+        run.bytes(result, right, likely=known)
 
 
-@check(
-    "N-1 steps round the ring, all ranks at once",
-    points=2,
-    code="S",
-    diagnosis="in every step each rank sends one chunk to the next and receives another",
-)
+@check("N-1 steps round the ring, all ranks at once", points=2, code="S")
+@diagnosis("in every step each rank sends one chunk to the next and receives another")
 def check_ring(run: Run) -> None:
     """S: one message a step, to one neighbour; nobody waits for the whole ring."""
     run.ring(_one(run, 4, EQUAL), "chunks travel from neighbour to neighbour: pass on what arrives")
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     run.forbid_collectives(_one(run, 4, EQUAL))

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
+from grading.references.communication import in_place
 
 EXERCISE = Exercise(
-    name="ring_all_reduce",
-    lesson="01_collectives",
     title="Ring all-reduce from messages",
     core=True,
     minutes=25,
@@ -44,23 +43,17 @@ DIVISIBLE = 48  # elements; divides by 1, 2, 3 and 4
 
 # --- what runs on the ranks ----------------------------------------------------------------------
 def drive(learner: Any, group: Any, tensors: list[torch.Tensor], ops: list[str]) -> dict[str, Any]:
-    """Reduces each tensor with each operation; says whether it kept its memory."""
-    values, stayed = [], []
-    for op in ops:
-        for given in tensors:
-            tensor = given.clone()
-            place = tensor.data_ptr()
-            learner.ring_all_reduce(tensor, group, op)
-            values.append(tensor)
-            stayed.append(tensor.data_ptr() == place)
-    return {"values": values, "stayed": stayed}
+    """Reduces each tensor with each operation."""
+
+    def reduce_with(op: str) -> in_place.Call:
+        return lambda tensor: learner.ring_all_reduce(tensor, group, op)
+
+    return in_place.called(list(map(reduce_with, ops)), tensors)
 
 
 def drive_transposed(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
-    """Reduces a view that is not contiguous; the memory between its elements must stay."""
-    whole = tensor.clone()
-    learner.ring_all_reduce(whole.t()[1:], group, "avg")
-    return {"whole": whole}
+    """Averages a view that is not contiguous."""
+    return in_place.called_on_a_view(lambda x: learner.ring_all_reduce(x, group, "avg"), tensor)
 
 
 # --- what they must bring back -------------------------------------------------------------------
@@ -107,19 +100,12 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], ops: list[
     inputs = [{"tensors": tensors[rank], "ops": ops} for rank in range(world)]
     result = run(drive, inputs, world=world)
     cases = [(op, index) for op in ops for index in range(len(tensors[0]))]
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         for place, (op, index) in enumerate(cases):
             rows = [tensors[other][index] for other in range(world)]
-            size = "×".join(map(str, rows[0].shape)) or "scalar"
-            what = f"the tensor ({size}, op={op!r}, {world} ranks)"
-            run.close(
-                result.outputs[rank]["values"][place],
-                reduced(rows, op),
-                what,
-                rank=rank,
-                likely=likely(rows, rank, op),
-                terms=world,
-            )
+            what = f"the tensor ({in_place.shape_of(rows[0])}, op={op!r}, {world} ranks)"
+            known = likely(rows, rank, op)
+            run.close(found["values"][place], reduced(rows, op), what, likely=known, terms=world)
     return result
 
 
@@ -130,74 +116,36 @@ def _tensors(run: Run, world: int) -> list[list[torch.Tensor]]:
     return [[run.random(shape) for shape in shapes] for _ in range(world)]
 
 
-@check(
-    "the sum on 1–4 ranks, sizes that do not divide",
-    points=3,
-    code="E",
-    diagnosis="a chunk is sent or added in the wrong step; follow one chunk round the ring",
-)
+@check("the sum on 1–4 ranks, sizes that do not divide", points=3, code="E")
+@diagnosis("a chunk is sent or added in the wrong step; follow one chunk round the ring")
 def check_sum(run: Run) -> None:
     """E: float64, hidden sizes."""
     for world in WORLDS:
         _compare(run, world, _tensors(run, world), ["sum"])
 
 
-@check(
-    "avg and max on 3 ranks",
-    points=2,
-    code="E",
-    diagnosis="`avg` is the sum, divided once at the very end; `max` compares instead of adding",
-    in_part=True,
-)
+@check("avg and max on 3 ranks", points=2, code="E")
+@diagnosis("`avg` is the sum, divided once at the very end; `max` compares instead of adding")
+@in_part
 def check_ops(run: Run) -> None:
     """E: the other operations."""
     _compare(run, 3, _tensors(run, 3), ["avg", "max"])
 
 
-@check(
-    "the same tensor, with its dtype; also float32, int64 and a view",
-    points=2,
-    code="E",
-    diagnosis="the chunks must be views of the tensor, so that writing to them changes it",
-)
+@check("the same tensor, with its dtype; also float32, int64 and a view", points=2, code="E")
+@diagnosis("the chunks must be views of the tensor, so that writing to them changes it")
 def check_in_place(run: Run) -> None:
     """E: in place, other dtypes, and a tensor that is not contiguous."""
     world = 3
-    tensors = [
-        [run.random(23), run.random(23, torch.float32), run.integers(-99, 99, 23)]
-        for _ in range(world)
-    ]
-    result = _compare(run, world, tensors, ["sum"])
-    for rank in range(world):
-        run.true(
-            all(result.outputs[rank]["stayed"]),
-            "the tensor's memory was replaced",
-            rank=rank,
-            cause="write into the tensor that you got; `tensor.data = ...` only replaces its "
-            "memory",
-        )
+    result = _compare(run, world, in_place.of_any_dtype(run, world), ["sum"])
+    in_place.compare_memory(run, result)
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
-    for rank in range(world):
-        expected = wide[rank].clone()
-        expected[:, 1:] = reduced(wide, "avg")[:, 1:]
-        copied = {"a non-contiguous tensor was copied and the copy reduced": wide[rank]}
-        run.close(
-            result.outputs[rank]["whole"],
-            expected,
-            "the memory under a transposed view",
-            rank=rank,
-            terms=world,
-            likely=copied,
-        )
+    in_place.compare_view(run, result, wide, reduced(wide, "avg"), "reduced")
 
 
-@check(
-    "2(N-1)/N·S bytes sent by each rank",
-    points=2,
-    code="B",
-    diagnosis="each step sends one chunk of S/N bytes, and there are 2(N-1) steps",
-)
+@check("2(N-1)/N·S bytes sent by each rank", points=2, code="B")
+@diagnosis("each step sends one chunk of S/N bytes, and there are 2(N-1) steps")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     for world in (2, 4):
@@ -206,25 +154,18 @@ def check_bytes(run: Run) -> None:
         size = DIVISIBLE * 8
         right = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
         hub = [(world - 1) * size] + [size] * (world - 1)
-        run.bytes(
-            result,
-            right,
-            likely={
-                "the whole tensor goes round the ring: send one chunk of it per step": (world - 1)
-                * size,
-                "one message too many in one of the two passes": size * (2 * world - 1) // world,
-                "everything goes through rank 0, a hot spot: its load grows with the ranks": hub,
-                "half as many: it was sent as float32": [sent // 2 for sent in right],
-            },
-        )
+        known: dict[str, Any] = {
+            "the whole tensor goes round the ring: send one chunk of it per step": (world - 1)
+            * size,
+            "one message too many in one of the two passes": size * (2 * world - 1) // world,
+            "everything goes through rank 0, a hot spot: its load grows with the ranks": hub,
+            "half as many: it was sent as float32": [sent // 2 for sent in right],
+        }
+        run.bytes(result, right, likely=known)
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     inputs = [{"tensors": [run.random(DIVISIBLE)], "ops": ["sum"]} for _ in range(2)]

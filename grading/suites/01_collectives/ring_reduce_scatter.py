@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="ring_reduce_scatter",
-    lesson="01_collectives",
     title="Ring reduce-scatter from messages",
     core=True,
     minutes=25,
@@ -104,16 +102,15 @@ def _compare(run: Run, world: int, tensors: list[list[torch.Tensor]], ops: list[
     inputs = [{"tensors": tensors[rank], "ops": ops} for rank in range(world)]
     result = run(drive, inputs, world=world)
     cases = [(op, index) for op in ops for index in range(len(tensors[0]))]
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         for place, (op, index) in enumerate(cases):
             rows = [tensors[other][index] for other in range(world)]
             size = "×".join(map(str, rows[0].shape)) or "scalar"
             what = f"the chunk returned ({size} cut in {world}, op={op!r})"
             run.close(
-                result.outputs[rank]["chunks"][place],
+                found["chunks"][place],
                 cut(reduced(rows, op), world)[rank],
                 what,
-                rank=rank,
                 likely=likely(rows, rank, op),
                 terms=world,
             )
@@ -126,12 +123,8 @@ def _one(run: Run, world: int) -> Any:
     return run(drive, inputs, world=world)
 
 
-@check(
-    "rank i gets the sum of chunk i: 1–4 ranks, sizes that do not divide",
-    points=3,
-    code="E",
-    diagnosis="a chunk is sent or added in the wrong step; follow one chunk round the ring",
-)
+@check("rank i gets the sum of chunk i: 1–4 ranks, sizes that do not divide", points=3, code="E")
+@diagnosis("a chunk is sent or added in the wrong step; follow one chunk round the ring")
 def check_sum(run: Run) -> None:
     """E: float64, hidden sizes; chunks of equal size first, so that a mix-up can be named."""
     for world in WORLDS:
@@ -140,18 +133,15 @@ def check_sum(run: Run) -> None:
         _compare(run, world, [[run.random(s) for s in shapes] for _ in range(world)], ["sum"])
 
 
-@check("avg and max on 3 ranks", points=2, code="E", in_part=True)
+@check("avg and max on 3 ranks", points=2, code="E")
+@in_part
 def check_ops(run: Run) -> None:
     """E: the other operations."""
     _compare(run, 3, [[run.random(DIVISIBLE), run.random(20)] for _ in range(3)], ["avg", "max"])
 
 
-@check(
-    "the dtype is kept; the tensor may be a view",
-    points=1,
-    code="E",
-    diagnosis="make buffers like the chunk that they hold; `view` fails on a non-contiguous tensor",
-)
+@check("the dtype is kept; the tensor may be a view", points=1, code="E")
+@diagnosis("make buffers like the chunk that they hold; `view` fails on a non-contiguous tensor")
 def check_dtypes(run: Run) -> None:
     """E: other dtypes, and a tensor that is not contiguous."""
     world = 3
@@ -160,66 +150,47 @@ def check_dtypes(run: Run) -> None:
     wide = [run.random((5, 7)) for _ in range(world)]
     result = run(drive_transposed, [{"tensor": tensor} for tensor in wide], world=world)
     rows = [tensor.t()[1:] for tensor in wide]
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         memory = cut(reduced([tensor[:, 1:] for tensor in wide], "sum"), world)[rank]
         run.close(
-            result.outputs[rank]["chunk"],
+            found["chunk"],
             cut(reduced(rows, "sum"), world)[rank],
             "the chunk of a transposed view",
-            rank=rank,
             terms=world,
             likely={"it was cut in the order of memory, not of the elements": memory},
         )
 
 
-@check(
-    "(N-1)/N·S bytes sent by each rank",
-    points=2,
-    code="B",
-    diagnosis="each step sends one chunk of S/N bytes, and there are N-1 steps",
-)
+@check("(N-1)/N·S bytes sent by each rank", points=2, code="B")
+@diagnosis("each step sends one chunk of S/N bytes, and there are N-1 steps")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; sizes that do not divide."""
     world, size = 4, UNEVEN * 8
     result = _one(run, world)
     right = [wire_bytes("reduce_scatter", size, world, rank, 8)[0] for rank in range(world)]
     whole = [wire_bytes("all_reduce", size, world, rank, 8)[0] for rank in range(world)]
-    run.bytes(
-        result,
-        right,
-        likely={
-            "this is a whole all-reduce: the second half is not needed here": whole,
-            "everything goes through rank 0: a hot spot, the worse the more ranks there are": [
-                right[0]
-            ]
-            + [size] * (world - 1),
-            "rank 0 adds everything and sends it all back: a hot spot": [(world - 1) * size]
-            + [size] * (world - 1),
-            "one message too many: a rank never sends the chunk that it owns": size,
-            "the whole tensor goes round the ring: send one chunk of it per step": (world - 1)
-            * size,
-            "half as many: it was sent as float32": [sent // 2 for sent in right],
-        },
-    )
+    known: dict[str, Any] = {
+        "this is a whole all-reduce: the second half is not needed here": whole,
+        "everything goes through rank 0: a hot spot, the worse the more ranks there are": [right[0]]
+        + [size] * (world - 1),
+        "rank 0 adds everything and sends it all back: a hot spot": [(world - 1) * size]
+        + [size] * (world - 1),
+        "one message too many: a rank never sends the chunk that it owns": size,
+        "the whole tensor goes round the ring: send one chunk of it per step": (world - 1) * size,
+        "half as many: it was sent as float32": [sent // 2 for sent in right],
+    }
+    run.bytes(result, right, likely=known)
 
 
-@check(
-    "N-1 steps round the ring, all ranks at once",
-    points=2,
-    code="S",
-    diagnosis="in every step each rank sends one chunk to the next and receives another",
-)
+@check("N-1 steps round the ring, all ranks at once", points=2, code="S")
+@diagnosis("in every step each rank sends one chunk to the next and receives another")
 def check_ring(run: Run) -> None:
     """S: one message a step, to one neighbour; nobody waits for the whole ring."""
     run.ring(_one(run, 4), "chunks travel from neighbour to neighbour and are added on the way")
 
 
-@check(
-    "built from messages alone",
-    points=1,
-    code="X",
-    diagnosis="this exercise is to build the collective yourself: use send, recv and exchange",
-)
+@check("built from messages alone", points=1, code="X")
+@diagnosis("this exercise is to build the collective yourself: use send, recv and exchange")
 def check_messages(run: Run) -> None:
     """X: no collective of torch, of comm, or of comm's own rings."""
     run.forbid_collectives(_one(run, 4))

@@ -13,15 +13,13 @@ from typing import Any
 import torch
 
 from course_lib.comm import Work
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
 from grading.references.data_parallel import data_dependent_net
 from grading.references.data_parallel.data_dependent_net import BUCKETS, OPTIMIZERS, Batch, Net
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
-    name="bucketed_ddp",
-    lesson="02_ddp",
     title="DDP with buckets",
     core=True,
     minutes=35,
@@ -194,9 +192,8 @@ class Training:
                 "must become the gradient on this rank as well",
             )
             others = {why: values[key] for why, values in likely.items()}
-            self.run.close(
-                found[key], wanted, f"{what} of {key}", rank=rank, likely=others, terms=99
-            )
+            name = f"{what} of {key}"
+            self.run.close(found[key], wanted, name, rank=rank, likely=others, terms=99)
         for key in set(found) - set(known["right"]):
             self.run.true(
                 found[key] is None or not found[key].any(),
@@ -210,12 +207,8 @@ def _plain(run: Run, world: int) -> Training:
     return Training(run, [["abcd"] * 4] * world)
 
 
-@check(
-    "gradients in every step on 1, 2 and 4 ranks, cleared in three ways",
-    points=3,
-    code="E",
-    diagnosis="the flat tensor must hold this step's gradients when it is sent",
-)
+@check("gradients in every step on 1, 2 and 4 ranks, cleared in three ways", points=3, code="E")
+@diagnosis("the flat tensor must hold this step's gradients when it is sent")
 def check_gradients(run: Run) -> None:
     """E: before the step; after set_to_none, after zeros, and on top of what was kept."""
     for world in (1, 2, 4):
@@ -240,15 +233,12 @@ def check_weights(run: Run) -> None:
 
 
 @check(
-    "one all-reduce for each bucket, in the order of the list, and nothing else",
-    points=2,
-    code="B",
-    diagnosis="start the all-reduces in the order of the list, each with one flat tensor",
+    "one all-reduce for each bucket, in the order of the list, and nothing else", points=2, code="B"
 )
+@diagnosis("start the all-reduces in the order of the list, each with one flat tensor")
 def check_calls(run: Run) -> None:
     """B: calls of each step with their bytes; the bytes on the wire."""
     training = _plain(run, 2)
-    run.forbid_bypass(training.result)
     sizes = training.sizes()
     right = [["all_reduce", size] for size in sizes]
     for _, rank, number, step in training.steps():
@@ -273,13 +263,8 @@ def check_calls(run: Run) -> None:
     run.bytes(training.result, each, op="all_reduce")
 
 
-@check(
-    "a bucket is sent when it is full, and waited for only in synchronize",
-    points=3,
-    code="O",
-    diagnosis="start all-reduces in the hook, with async_op=True, as soon as it is the bucket's "
-    "turn",
-)
+@check("a bucket is sent when it is full, and waited for only in synchronize", points=3, code="O")
+@diagnosis("start all-reduces in the hook, with async_op=True, as soon as it is the bucket's turn")
 def check_overlap(run: Run) -> None:
     """O: how many calls had begun, and how many still ran, when each gradient came."""
     for _, rank, number, step in _plain(run, 2).steps():
@@ -320,12 +305,8 @@ def _full(here: set[str]) -> int:
     return next((n for n, bucket in enumerate(BUCKETS) if not here.issuperset(bucket)), 7)
 
 
-@check(
-    "gradients are views of the buckets, always the same",
-    points=2,
-    code="M",
-    diagnosis="`p.grad = view` after the gradient has been copied in",
-)
+@check("gradients are views of the buckets, always the same", points=2, code="M")
+@diagnosis("`p.grad = view` after the gradient has been copied in")
 def check_views(run: Run) -> None:
     """M: one storage a bucket, the same in all steps."""
     before: dict[Any, Any] = {}
@@ -347,13 +328,12 @@ def check_views(run: Run) -> None:
                 rank=rank,
                 cause="make flat tensors once, and copy each new gradient in",
             )
-    for rank, output in enumerate(_plain(run, 2).result.outputs):
+    for output in run.each(_plain(run, 2).result.outputs):
         for name, found in output.items():
             run.at_most(
                 found["works"],
                 len(BUCKETS) * len(OPTIMIZERS),  # those of the last step may be there
                 f"after 4 steps of {name}, the number of Works that are still there",
-                rank=rank,
                 cause="forget the Works that were waited for, or they pile up step by step",
             )
 
@@ -362,20 +342,16 @@ def check_views(run: Run) -> None:
     "gradients that come in a different order on another rank, in a group of two",
     points=2,
     code="H",
-    diagnosis="ranks sent different buckets at the same time: keep to the order of the list",
 )
+@diagnosis("ranks sent different buckets at the same time: keep to the order of the list")
 def check_order(run: Run) -> None:
     """H: rank 2 and rank 0 train together, in this order; rank 1 trains alone."""
     routes = [["cabd", "bacd"], ["abcd", "abcd"], ["abcd", "cbad"]]
     Training(run, routes, members=[2, 0], names=["SGD"]).check_gradients()
 
 
-@check(
-    "parameters that a rank does not use, on 2 and 3 ranks",
-    points=3,
-    code="H",
-    diagnosis="a bucket with an unused parameter is sent by synchronize, with zeros for it",
-)
+@check("parameters that a rank does not use, on 2 and 3 ranks", points=3, code="H")
+@diagnosis("a bucket with an unused parameter is sent by synchronize, with zeros for it")
 def check_unused(run: Run) -> None:
     """H: rank 1 lacks two layers; then none uses `a`, and in each step a rank lacks another one."""
     Training(run, [["abcd"], ["ad"]], names=["SGD"]).check_gradients()

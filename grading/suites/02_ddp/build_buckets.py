@@ -10,11 +10,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="build_buckets",
-    lesson="02_ddp",
     title="Buckets of gradients",
     core=True,
     minutes=15,
@@ -142,18 +140,11 @@ def _compare(run: Run, cases: list[dict[str, Any]]) -> None:
 def _check_known(run: Run, case: dict[str, Any], buckets: list[list[int]], what: str) -> None:
     """Only parameters that were given, all that are trained, and one dtype in each bucket."""
     flat = [number for bucket in buckets for number in bucket]
-    run.true(
-        -1 not in flat,
-        f"{what} hold something else than the parameters",
-        cause="put the parameters themselves into the lists, not copies or names",
-    )
+    cause = "put the parameters themselves into the lists, not copies or names"
+    run.true(-1 not in flat, f"{what} hold something else than the parameters", cause=cause)
     lost = {n for n in case["order"] if case["spec"][n][2]} - set(flat)
-    run.true(
-        not lost,
-        f"{what} lack parameters {sorted(lost)}",
-        measured=str(buckets),
-        cause="a bucket that was still open at the end was lost, or its parameter was",
-    )
+    cause = "a bucket that was still open at the end was lost, or its parameter was"
+    run.true(not lost, f"{what} lack parameters {sorted(lost)}", measured=str(buckets), cause=cause)
     for bucket in buckets:
         kinds = sorted({str(case["spec"][number][1])[6:] for number in bucket})
         run.true(
@@ -176,11 +167,9 @@ def _plain(run: Run, count: int, dtype: torch.dtype = torch.float64) -> Spec:
 
 
 @check(
-    "from the last parameter to the first, closed before the cap is exceeded",
-    points=3,
-    code="E",
-    diagnosis="walk through the parameters backwards, and check before adding",
+    "from the last parameter to the first, closed before the cap is exceeded", points=3, code="E"
 )
+@diagnosis("walk through the parameters backwards, and check before adding")
 def check_order(run: Run) -> None:
     """E: one dtype, equal caps; a bucket exactly as large as the cap; a generator."""
     exact = [[4, torch.float64, True]] * 7
@@ -202,8 +191,8 @@ def check_large(run: Run) -> None:
     "each trained parameter once: frozen ones left out, tied ones at their first place",
     points=2,
     code="E",
-    diagnosis="two names of one parameter are one object with one gradient",
 )
+@diagnosis("two names of one parameter are one object with one gradient")
 def check_once(run: Run) -> None:
     """E: frozen; tied, next to each other and far apart; equal values are not the same object."""
     spec = [
@@ -223,12 +212,8 @@ def check_dtypes(run: Run) -> None:
     _compare(run, [_case(spec, 80, 80), _case(spec, 40, 40)])
 
 
-@check(
-    "first_cap for the first bucket of each dtype",
-    points=2,
-    code="E",
-    diagnosis="each dtype has its own first bucket",
-)
+@check("first_cap for the first bucket of each dtype", points=2, code="E")
+@diagnosis("each dtype has its own first bucket")
 def check_first(run: Run) -> None:
     """E: smaller and larger first caps, one and several dtypes."""
     dtypes = list(ITEM)

@@ -14,8 +14,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="messages_for_a_link",
-    lesson="02_ddp",
     title="Open: gradients in the order that the next forward needs",
     core=False,
     minutes=50,
@@ -82,8 +80,9 @@ def _check_messages(run: Run, case: Case, messages: Any) -> None:
         run.equal(sent[layer], size, f"the number of bytes sent for layer {layer}'s gradient")
 
 
-def _end(case: Case, messages: list[list[tuple[int, int]]]) -> float:
-    """When the last layer's next forward ends."""
+def _end(run: Run, case: Case, messages: list[list[tuple[int, int]]]) -> float:
+    """When the last layer's next forward ends, in lower bounds."""
+    _check_messages(run, case, messages)
     free, there = 0.0, [0.0] * len(case.sizes)
     for message in messages:
         begin = max(free, *(case.ready[layer] for layer, _ in message))
@@ -93,7 +92,7 @@ def _end(case: Case, messages: list[list[tuple[int, int]]]) -> float:
     time: float = case.ready[0]
     for arrived, takes in zip(there, case.forward, strict=True):
         time = max(time, arrived) + takes
-    return time
+    return time / _bound(case)
 
 
 def _bound(case: Case) -> float:
@@ -114,17 +113,10 @@ def check_messages(run: Run) -> None:
     draw = plans.hidden(run)
     cases = [_case(draw) for _ in range(4)]
     cases += [Case([6], [3], [1000], 2, 10), Case([8, 4, 2], [2, 1, 1], [1, 1, 1], 1, 5)]
-    for case, messages in zip(cases, plans.ask(run, drive, cases), strict=True):
-        _check_messages(run, case, messages)
+    plans.values(run, drive, cases, _end)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
 def check_step(run: Run) -> None:
     """S: the mean of the last forward's end, in lower bounds."""
-    cases = [_case(plans.fixed(f"messages_for_a_link {n}")) for n in range(plans.CASES)]
-    found = plans.ask(run, drive, cases)
-    for case, messages in zip(cases, found, strict=True):
-        _check_messages(run, case, messages)
-    run.figure = plans.mean(
-        [_end(case, messages) / _bound(case) for case, messages in zip(cases, found, strict=True)]
-    )
+    run.figure = plans.figure(run, drive, "messages_for_a_link", _case, _end)

@@ -9,15 +9,13 @@ import torch
 from torch import nn
 
 from course_lib.comm import broadcast
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
 from grading.references.data_parallel import replicas
 from grading.references.data_parallel.replicas import Batch, Net, Values
 from grading.references.data_parallel.training import Training, explained, scaled
 
 EXERCISE = Exercise(
-    name="naive_ddp",
-    lesson="02_ddp",
     title="Naive DDP",
     core=True,
     minutes=25,
@@ -125,23 +123,15 @@ def trainings(run: Run) -> list[Training]:
     return [Training(run, drive, 3, (), SKIPPED), Training(run, drive, 4, ALONE, SKIPPED)]
 
 
-@check(
-    "all parameters start equal to those of index 0",
-    points=2,
-    code="E",
-    diagnosis="broadcast every parameter from index 0 of the group, frozen ones as well",
-)
+@check("all parameters start equal to those of index 0", points=2, code="E")
+@diagnosis("broadcast every parameter from index 0 of the group, frozen ones as well")
 def check_parameters(run: Run) -> None:
     """E: replicas that differ before; the tensors stay the same objects."""
     _check_start(run, buffers=False)
 
 
-@check(
-    "all buffers start equal to those of index 0",
-    points=2,
-    code="E",
-    diagnosis="module.buffers() gives them all; the state dict lacks some",
-)
+@check("all buffers start equal to those of index 0", points=2, code="E")
+@diagnosis("module.buffers() gives them all; the state dict lacks some")
 def check_buffers(run: Run) -> None:
     """E: float64, int64 and bool, one of them not persistent."""
     _check_start(run, buffers=True)
@@ -175,24 +165,16 @@ def _compare_start(
         hidden = name not in first.state_dict()
         which = " (no state dict has it, module.buffers() does)" if hidden else ""
         mean = torch.stack([each[name].double() for each in everyone]).mean(0)
-        run.close(
-            start.get(name),
-            replicas.state(first)[name],
-            f"{name} after construction",
-            rank=rank,
-            likely={
-                f"it was not broadcast{which}: this is what the rank began with": own[name],
-                "this is the mean of all replicas; take those of index 0": mean,
-            },
-        )
+        likely = {
+            f"it was not broadcast{which}: this is what the rank began with": own[name],
+            "this is the mean of all replicas; take those of index 0": mean,
+        }
+        what = f"{name} after construction"
+        run.close(start.get(name), replicas.state(first)[name], what, rank=rank, likely=likely)
 
 
-@check(
-    "gradients are means over the group, before the step",
-    points=3,
-    code="E",
-    diagnosis="each gradient must be the sum over the group, divided by group.size",
-)
+@check("gradients are means over the group, before the step", points=3, code="E")
+@diagnosis("each gradient must be the sum over the group, divided by group.size")
 def check_gradients(run: Run) -> None:
     """E: float64, three ranks; then a group of three in a world of four."""
     for job in trainings(run):
@@ -214,12 +196,8 @@ def _own(job: Training, rank: int) -> str:
     return "this is the rank's own gradient: nothing was averaged"
 
 
-@check(
-    "two backwards before one synchronize()",
-    points=1,
-    code="E",
-    diagnosis="average what is in `grad` when synchronize() is called",
-)
+@check("two backwards before one synchronize()", points=1, code="E")
+@diagnosis("average what is in `grad` when synchronize() is called")
 def check_two_backwards(run: Run) -> None:
     """E: the gradients are the sums over both."""
     job = Training(run, drive, 3, (), SKIPPED)
@@ -236,24 +214,18 @@ def check_two_backwards(run: Run) -> None:
         job.compare_gradients(rank, job.outputs[rank]["twice"], both, known, "two backwards")
 
 
-@check(
-    "weights after three steps, with SGD and with AdamW",
-    points=3,
-    code="E",
-    diagnosis="the gradients must be averaged in every step, before the optimizer uses them",
-)
+@check("weights after three steps, with SGD and with AdamW", points=3, code="E")
+@diagnosis("the gradients must be averaged in every step, before the optimizer uses them")
 def check_weights(run: Run) -> None:
     """E: equal to one process that has all batches."""
     for job in trainings(run):
         job.check_weights()
 
 
-@check(
-    "parameters that only some ranks use",
-    points=3,
-    code="H",
-    diagnosis="a parameter without a gradient takes part with zeros, and the sum is divided by "
-    "the size of the whole group",
+@check("parameters that only some ranks use", points=3, code="H")
+@diagnosis(
+    "a parameter without a gradient takes part with zeros, and the sum is divided by the size of "
+    "the whole group"
 )
 def check_unused(run: Run) -> None:
     """H: each of three ranks uses other layers; nobody uses the last."""
@@ -268,63 +240,53 @@ def check_unused(run: Run) -> None:
             gradient = net.layers[number].grad
             assert gradient is not None
             own[rank][number] = gradient
-    for rank in range(world):
+    for rank, found in enumerate(run.each(result.outputs)):
         for number in range(len(weights)):
             total = torch.stack([own[other][number] for other in range(world)]).sum(0)
             users = sum(number in used for used in USED)
-            gradient = result.outputs[rank]["gradients"][number]
+            gradient = found["gradients"][number]
             what = f"the gradient of a layer that {users} of {world} ranks use"
-            run.true(
-                gradient is not None,
-                f"{what} is None",
-                rank=rank,
-                cause="zeros take part in the mean, which then becomes the gradient",
-            )
-            run.close(
-                gradient,
-                total / world,
-                what,
-                rank=rank,
-                likely={
-                    "divided by the number of ranks that use it, not by the group's size": total
-                    / max(users, 1),
-                    "this is the sum: divide by the group's size": total,
-                    "this is the rank's own gradient: the layer was left out": own[rank][number],
-                },
-            )
+            cause = "zeros take part in the mean, which then becomes the gradient"
+            run.true(gradient is not None, f"{what} is None", cause=cause)
+            likely = {
+                "divided by the number of ranks that use it, not by the group's size": total
+                / max(users, 1),
+                "this is the sum: divide by the group's size": total,
+                "this is the rank's own gradient: the layer was left out": own[rank][number],
+            }
+            run.close(gradient, total / world, what, likely=likely)
 
 
 @check(
     "one all-reduce for each parameter, 2(N-1)/N·S bytes; nothing in forward and backward",
     points=3,
     code="B",
-    diagnosis="iterate over the parameters once, and skip those that require no gradient",
 )
+@diagnosis("iterate over the parameters once, and skip those that require no gradient")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger of two ranks."""
     world = 2
     job = Training(run, drive, world, (), SKIPPED)
-    run.forbid_bypass(job.result)
     net = job.net(0)
     tied, frozen = net.first.weight.numel(), net.frozen.numel()
     counts = sorted(p.numel() for p in net.parameters() if p.requires_grad)
-    for rank, (said, ledger) in enumerate(zip(job.outputs, job.result.ledgers, strict=True)):
+    for rank, (said, ledger) in enumerate(
+        run.each(zip(job.outputs, job.result.ledgers, strict=True))
+    ):
         during = ledger.events[said["before"] : said["backward"]]
         run.true(
             not during,
             "something was sent in forward or backward",
-            rank=rank,
             measured=", ".join(event.op for event in during[:4]),
             cause="all communication of a step belongs in synchronize()",
         )
         calls = [e for e in ledger.events[said["backward"] : said["after"]] if e.parent < 0]
         others = [event.label for event in calls if event.op != "all_reduce"]
-        run.equal(others, [], "what synchronize() calls besides all_reduce", rank=rank)
+        run.equal(others, [], "what synchronize() calls besides all_reduce")
         run.equal(
             sorted(event.payload // event.item for event in calls),
             counts,
             "the list of all-reduces, by number of elements",
-            rank=rank,
             likely={
                 "the tied weight is reduced twice: it has two names, but is one parameter": sorted(
                     [*counts, tied]
@@ -340,10 +302,6 @@ def check_bytes(run: Run) -> None:
             },
         )
         size = sum(wire_bytes("all_reduce", n * 8, world, rank, 8)[0] for n in counts)
-        run.equal(
-            sum(event.sent for event in calls),
-            size,
-            "bytes sent in synchronize()",
-            rank=rank,
-            likely={"half as many: float32 on the wire": size // 2},
-        )
+        likely = {"half as many: float32 on the wire": size // 2}
+        what = "bytes sent in synchronize()"
+        run.equal(sum(event.sent for event in calls), size, what, likely=likely)

@@ -10,15 +10,13 @@ from typing import Any
 from torch import nn
 
 from course_lib.comm import Work
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import Ledger, wire_bytes
 from grading.references.data_parallel import replicas
 from grading.references.data_parallel.replicas import Batch, Net, Values
 from grading.references.data_parallel.training import Training, scaled
 
 EXERCISE = Exercise(
-    name="overlap_ddp",
-    lesson="02_ddp",
     title="Overlapping DDP",
     core=True,
     minutes=25,
@@ -121,9 +119,7 @@ class Order:
 
 def two_ranks(run: Run) -> Training:
     """The run whose order of events and bytes are looked at."""
-    training = Training(run, drive, 2, (), MISSED)
-    run.forbid_bypass(training.result)
-    return training
+    return Training(run, drive, 2, (), MISSED)
 
 
 def trainings(run: Run) -> list[Training]:
@@ -131,24 +127,16 @@ def trainings(run: Run) -> list[Training]:
     return [Training(run, drive, 3, (), MISSED), Training(run, drive, 4, ALONE, MISSED)]
 
 
-@check(
-    "each all-reduce is launched as soon as its gradient is complete",
-    points=3,
-    code="O",
-    diagnosis="launch in the hook of each parameter",
-)
+@check("each all-reduce is launched as soon as its gradient is complete", points=3, code="O")
+@diagnosis("launch in the hook of each parameter")
 def check_launch(run: Run) -> None:
     """O: after its gradient is ready, before the next one is; on two ranks."""
     training = two_ranks(run)
     for rank in range(2):
         order = Order(training, rank)
         begins = sorted(call.begin for call in order.calls)
-        run.true(
-            bool(begins),
-            "no all-reduce was launched",
-            rank=rank,
-            cause="register the hook on the parameters",
-        )
+        cause = "register the hook on the parameters"
+        run.true(bool(begins), "no all-reduce was launched", rank=rank, cause=cause)
         hidden = sum(begin <= order.times[-1] for begin in begins)
         run.true(
             hidden > 0,
@@ -183,11 +171,9 @@ def check_launch(run: Run) -> None:
 
 
 @check(
-    "no all-reduce is waited for inside the backward, and all before the step",
-    points=3,
-    code="O",
-    diagnosis="wait() waits for every Work that the hooks have launched",
+    "no all-reduce is waited for inside the backward, and all before the step", points=3, code="O"
 )
+@diagnosis("wait() waits for every Work that the hooks have launched")
 def check_wait(run: Run) -> None:
     """O: ends of the calls, which are when they were waited for."""
     training = two_ranks(run)
@@ -221,24 +207,19 @@ def check_wait(run: Run) -> None:
             cause="wait() must wait for this backward's all-reduces",
         )
     given = [{"seed": 5, "width": training.width, "batches": own} for own in training.batches]
-    for rank, found in enumerate(run(drive_steps, given, world=2).outputs):
+    for found in run.each(run(drive_steps, given, world=2).outputs):
         works = found["works"]
         run.true(
             works[-1] <= works[1],
             "the Works of old steps are still there after ten steps",
-            rank=rank,
             expected=f"{works[1]}, as after two steps",
             measured=str(works[-1]),
             cause="each wait() waits for all old ones again: forget those that were waited for",
         )
 
 
-@check(
-    "gradients are means over the group, before the step",
-    points=3,
-    code="E",
-    diagnosis="reduce `parameter.grad`, not the parameter and not a copy, and wait for each Work",
-)
+@check("gradients are means over the group, before the step", points=3, code="E")
+@diagnosis("reduce `parameter.grad`, not the parameter and not a copy, and wait for each Work")
 def check_gradients(run: Run) -> None:
     """E: float64, three ranks; then a group of three in a world of four."""
     for training in trainings(run):
@@ -255,24 +236,16 @@ def check_gradients(run: Run) -> None:
         training.check_gradients(known)
 
 
-@check(
-    "weights after three steps, with SGD and with AdamW",
-    points=3,
-    code="E",
-    diagnosis="the gradients must be means in every step, before the optimizer uses them",
-)
+@check("weights after three steps, with SGD and with AdamW", points=3, code="E")
+@diagnosis("the gradients must be means in every step, before the optimizer uses them")
 def check_weights(run: Run) -> None:
     """E: equal to one process that has all batches."""
     for training in trainings(run):
         training.check_weights()
 
 
-@check(
-    "a second backward adds to the means of the first",
-    points=1,
-    code="E",
-    diagnosis="reduce what is in `grad` when the hook is called",
-)
+@check("a second backward adds to the means of the first", points=1, code="E")
+@diagnosis("reduce what is in `grad` when the hook is called")
 def check_added(run: Run) -> None:
     """E: backward, wait, backward, wait; nothing is set back."""
     training = Training(run, drive, 3, (), MISSED)
@@ -291,12 +264,8 @@ def check_added(run: Run) -> None:
         training.compare_gradients(rank, actual, both, known, "two backwards")
 
 
-@check(
-    "one all-reduce for each parameter, 2(N-1)/N·S bytes",
-    points=2,
-    code="B",
-    diagnosis="one hook on each parameter that requires a gradient",
-)
+@check("one all-reduce for each parameter, 2(N-1)/N·S bytes", points=2, code="B")
+@diagnosis("one hook on each parameter that requires a gradient")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger of two ranks."""
     world = 2
@@ -326,10 +295,6 @@ def check_bytes(run: Run) -> None:
             },
         )
         size = sum(wire_bytes("all_reduce", n * 8, world, rank, 8)[0] for n in counts)
-        run.equal(
-            sum(call.sent for call in calls),
-            size,
-            "bytes sent in one step",
-            rank=rank,
-            likely={"half as many: float32 on the wire": size // 2},
-        )
+        likely = {"half as many: float32 on the wire": size // 2}
+        what = "bytes sent in one step"
+        run.equal(sum(call.sent for call in calls), size, what, rank=rank, likely=likely)

@@ -7,12 +7,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="scaled_lr",
-    lesson="02_ddp",
     title="A larger batch, a larger step",
     core=False,
     minutes=20,
@@ -102,37 +100,27 @@ class Rates:
             f"rate of step {step} with {warmup} steps of warm-up"
         )
         answer = self._rates[rule, self.base, self.tuned, local, world, step, warmup]
-        self.run.close(
-            answer,
-            rate(powers[rule], way),
-            what,
-            likely={
-                "this is the scaled rate: there is no warm-up": rate(powers[rule], 1.0),
-                "scaled by the number of ranks: what counts is the global batch": rate(
-                    world if rule == "linear" else math.sqrt(world), way
-                ),
-                f"this is the rule {other!r}": rate(powers[other], way),
-                "one step too early: step 0 has base_lr": rate(powers[rule], after),
-                "warmed up from 0: it must begin with base_lr": self.base
-                * powers[rule]
-                * min(1.0, way),
-                "warmed up from 0, and one step too early": self.base
-                * powers[rule]
-                * min(1.0, after),
-                "only a rank's own examples are counted: the batch is over all ranks": rate(
-                    powers[rule] / (world if rule == "linear" else math.sqrt(world)), way
-                ),
-                "not scaled at all": self.base,
-            },
-        )
+        likely = {
+            "this is the scaled rate: there is no warm-up": rate(powers[rule], 1.0),
+            "scaled by the number of ranks: what counts is the global batch": rate(
+                world if rule == "linear" else math.sqrt(world), way
+            ),
+            f"this is the rule {other!r}": rate(powers[other], way),
+            "one step too early: step 0 has base_lr": rate(powers[rule], after),
+            "warmed up from 0: it must begin with base_lr": self.base
+            * powers[rule]
+            * min(1.0, way),
+            "warmed up from 0, and one step too early": self.base * powers[rule] * min(1.0, after),
+            "only a rank's own examples are counted: the batch is over all ranks": rate(
+                powers[rule] / (world if rule == "linear" else math.sqrt(world)), way
+            ),
+            "not scaled at all": self.base,
+        }
+        self.run.close(answer, rate(powers[rule], way), what, likely=likely)
 
 
-@check(
-    "the scaled rate, after the warm-up",
-    points=2,
-    code="E",
-    diagnosis="k is local_batch · world / base_batch; the rate is base_lr · k or base_lr · √k",
-)
+@check("the scaled rate, after the warm-up", points=2, code="E")
+@diagnosis("k is local_batch · world / base_batch; the rate is base_lr · k or base_lr · √k")
 def check_target(run: Run) -> None:
     """E: both rules; with and without warm-up."""
     rates = Rates(run)
@@ -144,12 +132,8 @@ def check_target(run: Run) -> None:
     run.equal(rates.refused, "ValueError", "what a rule 'cubic' leads to")
 
 
-@check(
-    "the same global batch on more ranks leaves the rate as it is",
-    points=1,
-    code="E",
-    diagnosis="k depends on the global batch, not on the number of ranks",
-)
+@check("the same global batch on more ranks leaves the rate as it is", points=1, code="E")
+@diagnosis("k depends on the global batch, not on the number of ranks")
 def check_same_batch(run: Run) -> None:
     """E: one rank with the whole batch, four with a quarter each; two with a quarter each."""
     rates = Rates(run)
@@ -159,12 +143,8 @@ def check_same_batch(run: Run) -> None:
                 rates.compare(rule, rates.tuned // part, world, step, rates.warmup)
 
 
-@check(
-    "the warm-up: from base_lr in step 0 by equal amounts",
-    points=2,
-    code="E",
-    diagnosis="a straight line from (0, base_lr) to (warmup, scaled rate)",
-)
+@check("the warm-up: from base_lr in step 0 by equal amounts", points=2, code="E")
+@diagnosis("a straight line from (0, base_lr) to (warmup, scaled rate)")
 def check_warmup(run: Run) -> None:
     """E: both rules."""
     rates = Rates(run)
@@ -191,13 +171,9 @@ def _batches(run: Run, world: int, noise: float) -> tuple[Any, torch.Tensor]:
     return run(drive_batch, inputs, world=world), owns
 
 
-@check(
-    "the critical batch size, the same on every rank",
-    points=3,
-    code="E",
-    diagnosis="average the ranks' |g|², then compute the three lines of the docstring",
-    in_part=True,
-)
+@check("the critical batch size, the same on every rank", points=3, code="E")
+@diagnosis("average the ranks' |g|², then compute the three lines of the docstring")
+@in_part
 def check_batch(run: Run) -> None:
     """E: two and three ranks; and gradients that are nothing but noise."""
     for world, noise in ((3, 0.5), (2, 0.5), (3, 5.0)):
@@ -205,19 +181,17 @@ def check_batch(run: Run) -> None:
         lengths = owns.square().sum(1).tolist()
         small, large = sum(lengths) / world, float(owns.mean(0).square().sum())
         right = _estimate(LOCAL, small, large, world)
-        for rank, answer in enumerate(result.column("batch")):
+        for rank, answer in enumerate(run.each(result.column("batch"))):
             what = f"the critical batch size of {world} ranks"
             run.true(
                 isinstance(answer, (int, float)),
                 f"{what} is not a number",
-                rank=rank,
                 measured=repr(answer)[:100],
             )
             if math.isinf(right):
                 run.true(
                     answer == right,
                     f"{what} where the gradient is only noise",
-                    rank=rank,
                     expected="inf",
                     measured=f"{answer:.6g}",
                     cause="the estimate of the true "
@@ -239,19 +213,14 @@ def check_batch(run: Run) -> None:
             run.true(
                 math.isfinite(answer),
                 f"{what} is infinite",
-                rank=rank,
                 expected=f"{right:.6g}",
                 cause=next((why for why in known if why not in finite), ""),
             )
-            run.close(float(answer), right, what, rank=rank, likely=finite)
+            run.close(float(answer), right, what, likely=finite)
 
 
-@check(
-    "eight bytes in one all-reduce, and the gradients are not changed",
-    points=2,
-    code="B",
-    diagnosis="average the squared length, one float64, and not the gradient",
-)
+@check("eight bytes in one all-reduce, and the gradients are not changed", points=2, code="B")
+@diagnosis("average the squared length, one float64, and not the gradient")
 def check_bytes(run: Run) -> None:
     """B: exact, on two ranks."""
     _batches(run, 3, 0.5)  # the same draws as above
@@ -259,24 +228,15 @@ def check_bytes(run: Run) -> None:
     result, owns = _batches(run, world, 0.5)
     right = [wire_bytes("all_reduce", 8, world, rank, 8)[0] for rank in range(world)]
     whole = [wire_bytes("all_reduce", owns[0].nbytes, world, r, 8)[0] for r in range(world)]
-    run.bytes(
-        result,
-        right,
-        likely={
-            "the gradient itself was reduced: its mean is given already": whole,
-            "the gradient itself was reduced as well: its mean is given already": [
-                a + b for a, b in zip(right, whole, strict=True)
-            ],
-            "two numbers were sent: the mean's length is known to all": [
-                2 * sent for sent in right
-            ],
-            "nothing was sent: a rank does not know the other ranks' lengths": 0,
-        },
-    )
-    for rank, same in enumerate(result.column("same")):
-        run.true(
-            same,
-            "a gradient was changed",
-            rank=rank,
-            cause="work on a number of your own, and do not change the gradient in place",
-        )
+    likely: dict[str, Any] = {
+        "the gradient itself was reduced: its mean is given already": whole,
+        "the gradient itself was reduced as well: its mean is given already": [
+            a + b for a, b in zip(right, whole, strict=True)
+        ],
+        "two numbers were sent: the mean's length is known to all": [2 * sent for sent in right],
+        "nothing was sent: a rank does not know the other ranks' lengths": 0,
+    }
+    run.bytes(result, right, likely=likely)
+    for same in run.each(result.column("same")):
+        cause = "work on a number of your own, and do not change the gradient in place"
+        run.true(same, "a gradient was changed", cause=cause)

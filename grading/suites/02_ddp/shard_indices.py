@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from course_lib.comm import all_reduce
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 
 EXERCISE = Exercise(
-    name="shard_indices",
-    lesson="02_ddp",
     title="Which examples are mine?",
     core=True,
     minutes=15,
@@ -173,12 +170,8 @@ def _check_lengths(run: Run, shares: list[list[int]], each: int, title: str) -> 
     run.equal(lengths[0], each, f"{title}: the length of a share")
 
 
-@check(
-    "every example is in exactly one share",
-    points=3,
-    code="E",
-    diagnosis="all ranks shuffle all examples in the same way, and each takes its own part",
-)
+@check("every example is in exactly one share", points=3, code="E")
+@diagnosis("all ranks shuffle all examples in the same way, and each takes its own part")
 def check_cover(run: Run) -> None:
     """E: sizes that divide, on 1–4 ranks."""
     asked = Asked(run)
@@ -199,12 +192,8 @@ def check_cover(run: Run) -> None:
         _check_lengths(run, shares, asked.even // world, title)
 
 
-@check(
-    "equal shares where the ranks do not divide the examples",
-    points=2,
-    code="E",
-    diagnosis="make the order as long as world times n / world rounded up (or down), then cut it",
-)
+@check("equal shares where the ranks do not divide the examples", points=2, code="E")
+@diagnosis("make the order as long as world times n / world rounded up (or down), then cut it")
 def check_rest(run: Run) -> None:
     """E: with and without drop_last; also fewer examples than ranks."""
     asked = Asked(run)
@@ -231,12 +220,8 @@ def check_rest(run: Run) -> None:
             )
 
 
-@check(
-    "a different order in each epoch and for each seed",
-    points=3,
-    code="E",
-    diagnosis="the generator's seed must depend on both `seed` and `epoch`",
-)
+@check("a different order in each epoch and for each seed", points=3, code="E")
+@diagnosis("the generator's seed must depend on both `seed` and `epoch`")
 def check_epochs(run: Run) -> None:
     """E: also for seed 0; the ranks' shares are of other examples each time."""
     asked = Asked(run)
@@ -272,11 +257,8 @@ def check_epochs(run: Run) -> None:
         cause="the seed is not used" if len(same) > 1 else "the epoch is multiplied by the seed",
     )
     members = {tuple(sorted(share)) for share in asked.orders(3, asked.seed)}
-    run.true(
-        len(members) > 1,
-        "rank 0 of 3 sees the same examples in every epoch",
-        cause="shuffle all examples and then cut, instead of shuffling each share",
-    )
+    cause = "shuffle all examples and then cut, instead of shuffling each share"
+    run.true(len(members) > 1, "rank 0 of 3 sees the same examples in every epoch", cause=cause)
 
 
 def _in_a_row(order: list[int]) -> int:
@@ -297,12 +279,8 @@ def _check_odd_epochs(run: Run, asked: Asked, seed: int) -> None:
         )
 
 
-@check(
-    "drop_last drops different examples in each epoch",
-    points=1,
-    code="E",
-    diagnosis="shuffle first, and cut off the rest of the shuffled order",
-)
+@check("drop_last drops different examples in each epoch", points=1, code="E")
+@diagnosis("shuffle first, and cut off the rest of the shuffled order")
 def check_dropped(run: Run) -> None:
     """E: four epochs on four ranks."""
     asked = Asked(run)
@@ -318,12 +296,8 @@ def check_dropped(run: Run) -> None:
     )
 
 
-@check(
-    "the global random state is not changed",
-    points=1,
-    code="E",
-    diagnosis="draw from a generator of your own: torch.Generator().manual_seed(...)",
-)
+@check("the global random state is not changed", points=1, code="E")
+@diagnosis("draw from a generator of your own: torch.Generator().manual_seed(...)")
 def check_state(run: Run) -> None:
     """E: torch's and Python's."""
     for rank, same in enumerate(Asked(run).same):
@@ -336,23 +310,12 @@ def check_state(run: Run) -> None:
         )
 
 
-@check(
-    "an epoch with one all-reduce per step ends on every rank",
-    points=2,
-    code="H",
-    diagnosis="the shares must be equally long",
-)
+@check("an epoch with one all-reduce per step ends on every rank", points=2, code="H")
+@diagnosis("the shares must be equally long")
 def check_steps(run: Run) -> None:
     """H: three real ranks, a number of examples that 3 does not divide."""
     n = 3 * run.number(3, 6) + 1
-    try:
+    with because(deadlock="{} " + UNEQUAL):
         result = run(drive_steps, {"n": n}, world=RANKS)
-    except RunFault as error:
-        fault = error.fault
-        if fault.kind == "deadlock":
-            fault = replace(fault, cause=f"{fault.cause} {UNEQUAL}")
-        raise RunFault(fault, error.output) from None
-    for rank, steps in enumerate(result.column("steps")):
-        run.equal(
-            steps, [n // RANKS + 1, n // RANKS], "steps without and with drop_last", rank=rank
-        )
+    for steps in run.each(result.column("steps")):
+        run.equal(steps, [n // RANKS + 1, n // RANKS], "steps without and with drop_last")

@@ -9,13 +9,11 @@ from typing import Any, cast
 import torch
 
 from course_lib.comm import all_reduce
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.data_parallel.batch_norm import OneProcess, loss, sandwich
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
-    name="sync_batch_norm",
-    lesson="02_ddp",
     title="Batch norm over all ranks",
     core=True,
     minutes=30,
@@ -149,12 +147,8 @@ class Case:
                 yield rank, number, found
 
 
-@check(
-    "outputs on 1-3 ranks with unequal batches",
-    points=3,
-    code="E",
-    diagnosis="compute mean and variance over all rows of all ranks, from the three sums",
-)
+@check("outputs on 1-3 ranks with unequal batches", points=3, code="E")
+@diagnosis("compute mean and variance over all rows of all ranks, from the three sums")
 def check_outputs(run: Run) -> None:
     """E: three batches; a rank may have a single row."""
     for rows in ROWS:
@@ -178,12 +172,8 @@ def _outputs(run: Run, case: Case) -> None:
         run.close(found["y"], y, f"the output {case.name}", rank=rank, terms=99, likely=likely)
 
 
-@check(
-    "gradients through the statistics, across the ranks",
-    points=4,
-    code="E",
-    diagnosis="a row changes mean and variance on every rank, so its gradient has a part from each",
-)
+@check("gradients through the statistics, across the ranks", points=4, code="E")
+@diagnosis("a row changes mean and variance on every rank, so its gradient has a part from each")
 def check_gradients(run: Run) -> None:
     """E: of the input exactly one process's; of weight and bias this rank's summand."""
     for rows in ROWS:
@@ -223,13 +213,9 @@ def check_empty(run: Run) -> None:
     _gradients(run, case)
 
 
-@check(
-    "running statistics, with the unbiased variance over all ranks",
-    points=2,
-    code="E",
-    diagnosis="(1 - momentum)·running + momentum·new, with n/(n-1)·var for the variance",
-    in_part=True,
-)
+@check("running statistics, with the unbiased variance over all ranks", points=2, code="E")
+@diagnosis("(1 - momentum)·running + momentum·new, with n/(n-1)·var for the variance")
+@in_part
 def check_running(run: Run) -> None:
     """E: after each batch, the same on all ranks; outside of the graph."""
     swapped = "momentum is the weight of the new batch, not that of the old statistics"
@@ -244,17 +230,11 @@ def check_running(run: Run) -> None:
                 swapped: other_var,
             }
             what = f"after {step + 1} batches {case.name}"
-            run.close(
-                found["running"][0],
-                mean,
-                f"running_mean {what}",
-                rank=rank,
-                terms=99,
-                likely={swapped: other_mean},
-            )
-            run.close(
-                found["running"][1], var, f"running_var {what}", rank=rank, terms=99, likely=likely
-            )
+            known = {swapped: other_mean}
+            name = f"running_mean {what}"
+            run.close(found["running"][0], mean, name, rank=rank, terms=99, likely=known)
+            name = f"running_var {what}"
+            run.close(found["running"][1], var, name, rank=rank, terms=99, likely=likely)
             run.true(
                 not found["graph"],
                 "running statistics are part of the graph",
@@ -263,31 +243,19 @@ def check_running(run: Run) -> None:
             )
 
 
-@check(
-    "evaluation uses the running statistics and sends nothing",
-    points=2,
-    code="E",
-    diagnosis="look at self.training: in evaluation the batch has no statistics of its own",
-)
+@check("evaluation uses the running statistics and sends nothing", points=2, code="E")
+@diagnosis("look at self.training: in evaluation the batch has no statistics of its own")
 def check_evaluation(run: Run) -> None:
     """E: also leaves the running statistics as they are."""
     case = Case(run, ROWS[2])
     y, batch = case.alone.evaluated(), case.alone.backward(0).y
-    for rank, found in enumerate(case.result.outputs):
-        run.close(
-            found["after"],
-            found["steps"][-1]["running"],
-            "the running statistics after an evaluation",
-            rank=rank,
-        )
-        run.close(
-            found["evaluated"],
-            case.alone.part(y, rank),
-            "the output in evaluation",
-            rank=rank,
-            likely={"normalised by the batch, look at self.training": case.alone.part(batch, rank)},
-        )
-        run.equal(found["sent in evaluation"], [], "the list of calls in evaluation", rank=rank)
+    for rank, found in enumerate(run.each(case.result.outputs)):
+        what = "the running statistics after an evaluation"
+        run.close(found["after"], found["steps"][-1]["running"], what)
+        likely = {"normalised by the batch, look at self.training": case.alone.part(batch, rank)}
+        what = "the output in evaluation"
+        run.close(found["evaluated"], case.alone.part(y, rank), what, likely=likely)
+        run.equal(found["sent in evaluation"], [], "the list of calls in evaluation")
 
 
 @check("weights after 3 steps of SGD and of AdamW", points=2, code="E")
@@ -301,31 +269,20 @@ def check_training(run: Run) -> None:
                 chosen.zero_grad()
                 (net(x) * g).sum().backward()
                 chosen.step()
-            for rank, found in enumerate(case.result.column(name)):
-                run.close(
-                    found,
-                    _state(net),
-                    f"{case.name}, after {STEPS} steps of {name}, ",
-                    rank=rank,
-                    terms=999,
-                )
+            for found in run.each(case.result.column(name)):
+                what = f"{case.name}, after {STEPS} steps of {name}, "
+                run.close(found, _state(net), what, terms=999)
 
 
-@check(
-    "one all-reduce of 2C+1 numbers forward, one backward",
-    points=2,
-    code="B",
-    diagnosis="put all three sums into one tensor",
-)
+@check("one all-reduce of 2C+1 numbers forward, one backward", points=2, code="B")
+@diagnosis("put all three sums into one tensor")
 def check_calls(run: Run) -> None:
     """B: what is sent in each direction."""
     case = Case(run, ROWS[1])
-    run.forbid_bypass(case.result)
     size = 8 * (2 * case.alone.count + 1)
     for rank, _, found in case.steps():
-        run.equal(
-            found["forward"], [["all_reduce", size]], "the list of calls in forward", rank=rank
-        )
+        what = "the list of calls in forward"
+        run.equal(found["forward"], [["all_reduce", size]], what, rank=rank)
         calls = [op for op, _ in found["backward"]]
         run.equal(calls, ["all_reduce"], "the list of calls in backward", rank=rank)
         run.at_most(found["backward"][0][1], size, "bytes of the all-reduce in backward", rank=rank)

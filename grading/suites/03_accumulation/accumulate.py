@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 from course_lib.trace.memory import LiveMemory
 from grading.references.accumulation.token_mean import (
     LENGTH,
@@ -24,8 +24,6 @@ from grading.references.accumulation.token_mean import (
 from grading.references.data_parallel.wrapper import Replica, alike, gradient_of
 
 EXERCISE = Exercise(
-    name="accumulate",
-    lesson="03_accumulation",
     title="Accumulation in which every token counts the same",
     core=True,
     minutes=25,
@@ -190,29 +188,15 @@ def _compare(run: Run, result: Any, start: Any, batches: list[Batches], group: l
                     rank=rank,
                     cause=NO_TOKEN,
                 )
-                run.close(
-                    got,
-                    expected,
-                    f"gradients before update {number + 1} ({what})",
-                    rank=rank,
-                    likely={why: g[number] for why, g in wrong.items()},
-                    terms=ROUNDING,
-                )
-            run.close(
-                found["weights"],
-                weights,
-                f"weights after the epoch ({what})",
-                rank=rank,
-                terms=ROUNDING,
-            )
+                likely = {why: g[number] for why, g in wrong.items()}
+                name = f"gradients before update {number + 1} ({what})"
+                run.close(got, expected, name, rank=rank, likely=likely, terms=ROUNDING)
+            name = f"weights after the epoch ({what})"
+            run.close(found["weights"], weights, name, rank=rank, terms=ROUNDING)
 
 
-@check(
-    "each token weighs the same: 1–3 ranks, windows that do not divide",
-    points=4,
-    code="E",
-    diagnosis="sum of the token losses, over the number of all counted tokens on all ranks",
-)
+@check("each token weighs the same: 1–3 ranks, windows that do not divide", points=4, code="E")
+@diagnosis("sum of the token losses, over the number of all counted tokens on all ranks")
 def check_tokens(run: Run) -> None:
     """E: float64, gradients before each update, weights after SGD and AdamW."""
     for world in (2, 3, 1):
@@ -225,22 +209,17 @@ def _check_added(run: Run) -> None:
     """What was in the gradients before stays there: zeroing is the loop's."""
     start, batches = _inputs(run, 2, empty=False)
     result = run(drive_added, [{"start": start, "batches": own} for own in batches], world=2)
-    for rank, (alone, added) in enumerate(result.outputs):
+    for alone, added in run.each(result.outputs):
         lost = all(torch.equal(a, b) for a, b in zip(added, alone, strict=True))
         run.true(
             not lost,  # scaled with the rest, it is not lost
             "the gradients that were there before the call are lost",
-            rank=rank,
             cause="accumulate must not zero gradients: the training loop does",
         )
 
 
-@check(
-    "a group of two of four ranks; micro-batches without a counted token",
-    points=2,
-    code="E",
-    diagnosis="use the size and the tokens of the group, not of the whole job",
-)
+@check("a group of two of four ranks; micro-batches without a counted token", points=2, code="E")
+@diagnosis("use the size and the tokens of the group, not of the whole job")
 def check_empty(run: Run) -> None:
     """E: a data-parallel group inside a larger job, and padding alone in some micro-batches."""
     result, start, batches = _two_groups(run)
@@ -260,12 +239,8 @@ def _two_groups(run: Run) -> tuple[Any, list[torch.Tensor], list[Batches]]:
         raise RunFault(replace(broken.fault, cause=cause), broken.output) from broken
 
 
-@check(
-    "what it returns: this rank's part of the loss",
-    points=1,
-    code="E",
-    diagnosis="the losses of this rank's counted tokens, over the number of all",
-)
+@check("what it returns: this rank's part of the loss", points=1, code="E")
+@diagnosis("the losses of this rank's counted tokens, over the number of all")
 def check_loss(run: Run) -> None:
     """E: one group of three; then two groups, with micro-batches in which nothing counts."""
     result, start, batches = _epochs(run, 3)
@@ -296,36 +271,26 @@ def _compare_losses(
                     rank=rank,
                     cause=NO_TOKEN,
                 )
-                run.close(
-                    got,
-                    right,
-                    f"the loss returned in update {number + 1}",
-                    rank=rank,
-                    terms=ROUNDING,
-                    likely={
-                        "this is the loss of all ranks, not this rank's part": whole,
-                        "times the group's size: that factor is only for the backward": right
-                        * len(group),
-                    },
-                )
+                likely = {
+                    "this is the loss of all ranks, not this rank's part": whole,
+                    "times the group's size: that factor is only for the backward": right
+                    * len(group),
+                }
+                what = f"the loss returned in update {number + 1}"
+                run.close(got, right, what, rank=rank, terms=ROUNDING, likely=likely)
 
 
-@check(
-    "one synchronisation and one small collective for each update",
-    points=3,
-    code="B",
-    diagnosis="all micro-batches but the last inside no_sync(); count the tokens once, before",
-)
+@check("one synchronisation and one small collective for each update", points=3, code="B")
+@diagnosis("all micro-batches but the last inside no_sync(); count the tokens once, before")
 def check_calls(run: Run) -> None:
     """B: what the model sends, and what the learner sends."""
     result, _, _ = _epochs(run, 2)
-    run.forbid_bypass(result)
-    for rank in range(2):
-        for case, found in zip(CASES, result.outputs[rank], strict=True):
+    for output in run.each(result.outputs):
+        for case, found in zip(CASES, output, strict=True):
             updates = -(-case[0] // case[1])
             where = f"{case[0]} micro-batches, k = {case[1]}"
-            run.equal(found["synchronised"], updates, f"the number of synchronisations ({where})",
-                      rank=rank, likely={
+            what = f"the number of synchronisations ({where})"
+            run.equal(found["synchronised"], updates, what, likely={
                 "one for each micro-batch: forward and backward of all but the last belong inside "
                 "model.no_sync()": case[0],
                 "none: the last micro-batch of a window must be outside no_sync()": 0,
@@ -333,29 +298,21 @@ def check_calls(run: Run) -> None:
             run.true(
                 all(size <= SMALL for size in found["agreed"]),
                 f"a collective is larger than {SMALL} bytes ({where})",
-                rank=rank,
                 measured=f"{max(found['agreed'], default=0)} bytes",
                 cause="the model synchronises its gradients itself",
             )
-            run.equal(
-                len(found["agreed"]),
-                updates,
-                f"the number of small collectives ({where})",
-                rank=rank,
-                likely={
-                    "the ranks agree on each micro-batch: count the whole window first": case[0],
-                    "the ranks never agree on the number of tokens": 0,
-                    "two for each update: one is enough": 2 * updates,
-                },
-            )
+            likely = {
+                "the ranks agree on each micro-batch: count the whole window first": case[0],
+                "the ranks never agree on the number of tokens": 0,
+                "two for each update: one is enough": 2 * updates,
+            }
+            name = f"the number of small collectives ({where})"
+            run.equal(len(found["agreed"]), updates, name, likely=likely)
 
 
-@check(
-    "the peak memory does not grow with k",
-    points=2,
-    code="M",
-    diagnosis="run the backward of each micro-batch before the next forward, and keep no loss "
-    "with its graph",
+@check("the peak memory does not grow with k", points=2, code="M")
+@diagnosis(
+    "run the backward of each micro-batch before the next forward, and keep no loss with its graph"
 )
 def check_memory(run: Run) -> None:
     """M: what is alive at most, measured, for one and for six micro-batches."""
@@ -365,13 +322,8 @@ def check_memory(run: Run) -> None:
     result = run(drive_memory, inputs, world=1)
     one, six = result.outputs[0]["peaks"]
     gradients = sum(value.nbytes for value in start)
-    run.at_most(
-        six,
-        one + 2 * gradients + 4096,
-        "the peak with k = 6 (bytes)",
-        rank=0,
-        cause=f"with k = 1 it is {one:,}: the graphs of several micro-batches are held at once",
-    )
+    cause = f"with k = 1 it is {one:,}: the graphs of several micro-batches are held at once"
+    run.at_most(six, one + 2 * gradients + 4096, "the peak with k = 6 (bytes)", rank=0, cause=cause)
     run.true(
         not result.outputs[0]["graph"],
         "the loss that is returned holds a graph",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.accumulation.clipped_updates import (
     RATE,
     SCALE,
@@ -26,8 +26,6 @@ from grading.references.accumulation.clipped_updates import (
 from grading.references.data_parallel.wrapper import Replica, alike, gradient_of
 
 EXERCISE = Exercise(
-    name="clip_grad_norm",
-    lesson="03_accumulation",
     title="Clipping: once an update, after the synchronisation",
     core=True,
     minutes=25,
@@ -121,13 +119,9 @@ def _note(gradients: list[list[torch.Tensor]], replica: Replica, *_: Any) -> Non
 
 
 # --- what they must bring back -------------------------------------------------------------------
-@check(
-    "the norm of all gradients together, and gradients of at most that norm",
-    points=4,
-    code="E",
-    diagnosis="one norm over all gradients; one factor for all of them, at most 1",
-    in_part=True,
-)
+@check("the norm of all gradients together, and gradients of at most that norm", points=4, code="E")
+@diagnosis("one norm over all gradients; one factor for all of them, at most 1")
+@in_part
 def check_clip(run: Run) -> None:
     """E: float64; four norms, a limit that clips and one that does not; no process group."""
     gradients = [run.random(shape) for shape in ((4, 3), (7,), (2, 2, 2))]
@@ -146,21 +140,16 @@ def check_clip(run: Run) -> None:
             likely=clip_slips(gradients, limit, norm_type),
             terms=40,
         )
-        run.close(
-            _number(found["norm"]),
-            norm,
-            f"the norm returned ({what})",
-            rank=0,
-            terms=40,
-            likely={
-                "this is the norm after clipping: return the one before": total_norm(
-                    clipped(gradients, limit, norm_type), norm_type
-                ),
-                "the norms of the parameters were added up": each.sum(),
-                "this is the 2-norm: `norm_type` says which": total_norm(gradients),
-                "the root is missing": norm**2,
-            },
-        )
+        likely = {
+            "this is the norm after clipping: return the one before": total_norm(
+                clipped(gradients, limit, norm_type), norm_type
+            ),
+            "the norms of the parameters were added up": each.sum(),
+            "this is the 2-norm: `norm_type` says which": total_norm(gradients),
+            "the root is missing": norm**2,
+        }
+        name = f"the norm returned ({what})"
+        run.close(_number(found["norm"]), norm, name, rank=0, terms=40, likely=likely)
         run.true(
             found["stayed"],
             f"gradients were replaced by other tensors ({what})",
@@ -193,11 +182,9 @@ def _updates(run: Run, world: int) -> tuple[Any, list[torch.Tensor], list[Batche
 
 
 @check(
-    "the update equals one process's: add up, synchronise, unscale, clip, step",
-    points=5,
-    code="E",
-    diagnosis="all backwards, then divide by the scale, then clip, then step",
+    "the update equals one process's: add up, synchronise, unscale, clip, step", points=5, code="E"
 )
+@diagnosis("all backwards, then divide by the scale, then clip, then step")
 def check_update(run: Run) -> None:
     """E: clipped gradients before each step, weights after SGD and AdamW; 1–3 ranks."""
     for world in WORLDS:
@@ -213,12 +200,8 @@ def _compare_updates(run: Run, found: list[Any], reference: Reference, case: Any
     norms, updates, weights = reference.train(*case)
     what = f"max_norm {case[0]:g}, {case[1]}, {len(found)} ranks"
     for rank, got in enumerate(found):
-        run.equal(
-            len(got["gradients"]),
-            UPDATES,
-            f"the number of optimizer steps in {UPDATES} updates",
-            rank=rank,
-        )
+        name = f"the number of optimizer steps in {UPDATES} updates"
+        run.equal(len(got["gradients"]), UPDATES, name, rank=rank)
         wrong = {} if alike(got["gradients"], updates) else reference.slips(case[0], rank)
         for number in range(UPDATES):
             where = f"update {number + 1} ({what})"
@@ -241,46 +224,31 @@ def _compare_updates(run: Run, found: list[Any], reference: Reference, case: Any
                     "this is the norm after clipping": total_norm(updates[number]),
                 },
             )
-        run.close(
-            got["weights"],
-            weights,
-            f"weights after {UPDATES} updates ({what})",
-            rank=rank,
-            terms=99,
-        )
+        name = f"weights after {UPDATES} updates ({what})"
+        run.close(got["weights"], weights, name, rank=rank, terms=99)
 
 
-@check(
-    "one synchronisation for each update, and no other collective",
-    points=2,
-    code="B",
-    diagnosis="after the synchronisation every rank has all it needs for the norm",
-)
+@check("one synchronisation for each update, and no other collective", points=2, code="B")
+@diagnosis("after the synchronisation every rank has all it needs for the norm")
 def check_calls(run: Run) -> None:
     """B: the model's own calls and nothing else."""
     result, start, _ = _updates(run, 2)
-    run.forbid_bypass(result)
     once = [start[0].nbytes, start[2].nbytes]
-    for rank in range(2):
-        for found in result.outputs[rank]:
+    for output in run.each(result.outputs):
+        for found in output:
             sizes = sorted(set(found["sizes"]) - set(once))
             run.true(
                 not sizes,
                 "something was sent besides the model's gradients",
-                rank=rank,
                 expected=f"{sum(once)} bytes an update, by the model",
                 measured=f"collectives of {sizes} bytes",
                 cause="the norm needs no message: all ranks hold the same gradients",
             )
             count = UPDATES * WINDOW - 1
-            run.equal(
-                len(found["sizes"]),
-                2 * UPDATES,
-                f"the collectives in {UPDATES} updates of two parameters",
-                rank=rank,
-                likely={
-                    "every micro-batch was synchronised: forward and backward of all but the last "
-                    "belong inside model.no_sync()": 2 * count,
-                    "nothing was synchronised": 0,
-                },
-            )
+            likely = {
+                "every micro-batch was synchronised: forward and backward of all but the last "
+                "belong inside model.no_sync()": 2 * count,
+                "nothing was synchronised": 0,
+            }
+            what = f"the collectives in {UPDATES} updates of two parameters"
+            run.equal(len(found["sizes"]), 2 * UPDATES, what, likely=likely)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="effective_batch",
-    lesson="03_accumulation",
     title="Effective batch, memory and time of an update",
     core=False,
     minutes=15,
@@ -86,36 +84,23 @@ def _given(run: Run) -> dict[str, list[Args]]:
 EXPECTED_K = (1, 2, 3, 7, "ValueError", "ValueError")
 
 
-@check(
-    "the number of samples in an update",
-    points=1,
-    code="E",
-    diagnosis="micro-batch times k times ranks",
-)
+@check("the number of samples in an update", points=1, code="E")
+@diagnosis("micro-batch times k times ranks")
 def check_batch(run: Run) -> None:
     """E: exact."""
     given = _given(run)
     found = run(drive, given).outputs[0]["batches"]
     for got, plan in zip(found, given["batches"], strict=True):
         micro, k, ranks = plan["micro_batch"], plan["k"], plan["ranks"]
-        run.equal(
-            got,
-            micro * k * ranks,
-            f"the effective batch of {plan}",
-            rank=0,
-            likely={
-                "the ranks are missing: each has its own micro-batches": micro * k,
-                "k is missing": micro * ranks,
-            },
-        )
+        likely = {
+            "the ranks are missing: each has its own micro-batches": micro * k,
+            "k is missing": micro * ranks,
+        }
+        run.equal(got, micro * k * ranks, f"the effective batch of {plan}", rank=0, likely=likely)
 
 
-@check(
-    "the peak that falls, and those that do not change",
-    points=3,
-    code="M",
-    diagnosis="only the activations depend on the micro-batch; nothing depends on k itself",
-)
+@check("the peak that falls, and those that do not change", points=3, code="M")
+@diagnosis("only the activations depend on the micro-batch; nothing depends on k itself")
 def check_peaks(run: Run) -> None:
     """M: exact bytes of each kind."""
     given = _given(run)
@@ -138,13 +123,9 @@ def check_peaks(run: Run) -> None:
                 "optimizer state": 4 * count
             },
         }
-        run.close(
-            _floats(got),
-            _floats(right),
-            f"the peaks with {micro} samples a micro-batch, k = {k}",
-            rank=0,
-            likely={why: _floats(right | slip) for why, slip in slips.items()},
-        )
+        likely = {why: _floats(right | slip) for why, slip in slips.items()}
+        what = f"the peaks with {micro} samples a micro-batch, k = {k}"
+        run.close(_floats(got), _floats(right), what, rank=0, likely=likely)
 
 
 def _floats(peaks: Any) -> Any:
@@ -154,12 +135,8 @@ def _floats(peaks: Any) -> Any:
     return {n: float(v) if isinstance(v, int) else v for n, v in peaks.items()}
 
 
-@check(
-    "seconds of an update, with and without no_sync",
-    points=3,
-    code="E",
-    diagnosis="k overheads, all samples, and one all-reduce per update or per micro-batch",
-)
+@check("seconds of an update, with and without no_sync", points=3, code="E")
+@diagnosis("k overheads, all samples, and one all-reduce per update or per micro-batch")
 def check_times(run: Run) -> None:
     """E: 1, 3 and 4 ranks."""
     given = _given(run)
@@ -172,35 +149,25 @@ def check_times(run: Run) -> None:
         computing = k * micro * plan["sample_seconds"]
         waste = k * plan["overhead"]
         what = f"{micro} samples, k = {k}, {ranks} ranks, no_sync={once}"
-        run.close(
-            got,
-            computing + waste + times * sent,
-            f"the seconds ({what})",
-            rank=0,
-            likely={
-                "each micro-batch has its overhead": computing + plan["overhead"] + times * sent,
-                "with no_sync there is one synchronisation per update": computing
-                + waste
-                + k * sent,
-                "without no_sync every micro-batch is synchronised": computing + waste + sent,
-                "a ring sends 2(N-1)/N of the gradients, not all of them twice": computing
-                + waste
-                + times * 2 * whole,
-                "an all-reduce sends 2(N-1)/N, a reduce-scatter half of that": computing
-                + waste
-                + times * sent / 2,
-                "the samples of all k micro-batches count": computing / k + waste + times * sent,
-                "gradients are float32: 4 bytes each": computing + waste + times * sent / 4,
-            },
-        )
+        likely = {
+            "each micro-batch has its overhead": computing + plan["overhead"] + times * sent,
+            "with no_sync there is one synchronisation per update": computing + waste + k * sent,
+            "without no_sync every micro-batch is synchronised": computing + waste + sent,
+            "a ring sends 2(N-1)/N of the gradients, not all of them twice": computing
+            + waste
+            + times * 2 * whole,
+            "an all-reduce sends 2(N-1)/N, a reduce-scatter half of that": computing
+            + waste
+            + times * sent / 2,
+            "the samples of all k micro-batches count": computing / k + waste + times * sent,
+            "gradients are float32: 4 bytes each": computing + waste + times * sent / 4,
+        }
+        name = f"the seconds ({what})"
+        run.close(got, computing + waste + times * sent, name, rank=0, likely=likely)
 
 
-@check(
-    "the smallest k that fits",
-    points=3,
-    code="M",
-    diagnosis="try the divisors of the rank's samples, from 1 up; take the first whose peaks fit",
-)
+@check("the smallest k that fits", points=3, code="M")
+@diagnosis("try the divisors of the rank's samples, from 1 up; take the first whose peaks fit")
 def check_smallest(run: Run) -> None:
     """M: to the byte, divisors only, and two plans that cannot be."""
     given = _given(run)

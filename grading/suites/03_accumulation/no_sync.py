@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.accumulation.windows import (
     UNUSED,
     Batches,
@@ -23,8 +23,6 @@ from grading.references.accumulation.windows import (
 from grading.references.data_parallel.wrapper import alike, gradient_of
 
 EXERCISE = Exercise(
-    name="no_sync",
-    lesson="03_accumulation",
     title="no_sync: several backwards, one synchronisation",
     core=True,
     minutes=20,
@@ -148,24 +146,16 @@ def _epochs(run: Run, world: int) -> tuple[Any, list[torch.Tensor], list[Batches
 
 def _check_count(run: Run, found: dict[str, Any], count: int, k: int, rank: int) -> None:
     """As many updates as windows."""
-    run.equal(
-        len(found["updates"]),
-        len(windows(count, k)),
-        f"the number of updates from {count} micro-batches with k = {k}",
-        rank=rank,
-        likely={
-            "the last window, with fewer than k micro-batches, was dropped": count // k,
-            "an update after every micro-batch: step once per window": count,
-        },
-    )
+    likely = {
+        "the last window, with fewer than k micro-batches, was dropped": count // k,
+        "an update after every micro-batch: step once per window": count,
+    }
+    what = f"the number of updates from {count} micro-batches with k = {k}"
+    run.equal(len(found["updates"]), len(windows(count, k)), what, rank=rank, likely=likely)
 
 
-@check(
-    "gradients before each update, and the weights after them, on 1–4 ranks",
-    points=4,
-    code="E",
-    diagnosis="zero, then forward and backward of each micro-batch of the window, then step",
-)
+@check("gradients before each update, and the weights after them, on 1–4 ranks", points=4, code="E")
+@diagnosis("zero, then forward and backward of each micro-batch of the window, then step")
 def check_epoch(run: Run) -> None:
     """E: float64; windows that divide, that do not, longer than the epoch, and of one."""
     for world in WORLDS:
@@ -199,49 +189,35 @@ def _compare_epoch(
         run.close(got["weights"], weights, f"weights after the epoch ({what})", rank=rank, terms=99)
 
 
-@check(
-    "one synchronisation for each update",
-    points=3,
-    code="B",
-    diagnosis="all micro-batches of a window but the last run inside no_sync()",
-)
+@check("one synchronisation for each update", points=3, code="B")
+@diagnosis("all micro-batches of a window but the last run inside no_sync()")
 def check_once(run: Run) -> None:
     """B: the gradients' bytes, once an update."""
     result, _, _ = _epochs(run, 2)
-    run.forbid_bypass(result)
-    for rank in range(2):
-        for (count, k, _), found in zip(CASES, result.outputs[rank], strict=True):
+    for output in run.each(result.outputs):
+        for (count, k, _), found in zip(CASES, output, strict=True):
             updates, size = len(windows(count, k)), TRAINED * 8
-            run.equal(
-                found["payload"],
-                updates * size,
-                f"the bytes given to collectives in {updates} updates of {k} micro-batches",
-                rank=rank,
-                likely={
-                    _why_each(found): count * size,
-                    "nothing was synchronised: the last micro-batch belongs outside no_sync()": 0,
-                    "only full windows synchronise; the last, shorter one does not": (
-                        count // k * size
-                    ),
-                },
-            )
+            likely = {
+                _why_each(found): count * size,
+                "nothing was synchronised: the last micro-batch belongs outside no_sync()": 0,
+                "only full windows synchronise; the last, shorter one does not": (
+                    count // k * size
+                ),
+            }
+            what = f"the bytes given to collectives in {updates} updates of {k} micro-batches"
+            run.equal(found["payload"], updates * size, what, likely=likely)
 
 
-@check(
-    "one micro-batch after another",
-    points=1,
-    code="O",
-    diagnosis="a forward, then its backward, then the next micro-batch",
-)
+@check("one micro-batch after another", points=1, code="O")
+@diagnosis("a forward, then its backward, then the next micro-batch")
 def check_order(run: Run) -> None:
     """O: no second forward while the graph of the first is alive."""
     result, _, _ = _epochs(run, 2)
-    for rank in range(2):
-        for (count, k, _), found in zip(CASES, result.outputs[rank], strict=True):
+    for output in run.each(result.outputs):
+        for (count, k, _), found in zip(CASES, output, strict=True):
             run.true(
                 found["order"] == ["forward", "backward"] * count,
                 f"forwards and backwards do not alternate ({count} micro-batches, k = {k})",
-                rank=rank,
                 expected="forward, backward, forward, backward, ...",
                 measured=", ".join(found["order"][:6]),
                 cause="the graphs of several micro-batches are held at once, which is what "
@@ -260,12 +236,8 @@ def _why_each(found: dict[str, Any]) -> str:
     return "each micro-batch is synchronised: all but the last of a window belong inside no_sync()"
 
 
-@check(
-    "no_sync restores the old value: nested, and after an exception",
-    points=3,
-    code="B",
-    diagnosis="remember the value on the way in, and restore it in a `finally`",
-)
+@check("no_sync restores the old value: nested, and after an exception", points=3, code="B")
+@diagnosis("remember the value on the way in, and restore it in a `finally`")
 def check_blocks(run: Run) -> None:
     """B: collectives of single backwards."""
     start, batches = _inputs(run, 2)
@@ -289,19 +261,9 @@ def check_blocks(run: Run) -> None:
             "an exception skipped the line that restores it: use `finally`",
         ),
     }
-    for rank in range(2):
-        counts = result.outputs[rank]
-        run.true(
-            "swallowed" not in counts,
-            "no_sync() swallowed an exception",
-            rank=rank,
-            cause="use try and finally, and no `except` or `return` in them",
-        )
+    for counts in run.each(result.outputs):
+        why = "use try and finally, and no `except` or `return` in them"
+        run.true("swallowed" not in counts, "no_sync() swallowed an exception", cause=why)
         for name, (count, cause) in expected.items():
-            run.equal(
-                counts[name],
-                [count],
-                f"the number of collectives in a backward {name}",
-                rank=rank,
-                likely={cause: [each - count]},
-            )
+            what = f"the number of collectives in a backward {name}"
+            run.equal(counts[name], [count], what, likely={cause: [each - count]})

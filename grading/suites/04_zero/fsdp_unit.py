@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch.nn.functional import linear, pad
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
-    name="fsdp_unit",
-    lesson="04_zero",
     title="One FSDP unit: gather, compute, free",
     core=True,
     minutes=40,
@@ -201,69 +199,50 @@ def _trained(run: Run, world: int) -> Iterator[tuple[Reference, int, dict[str, A
         for _ in range(world)
     ]
     result, whole = run(drive, inputs, world=world), sum(w.numel() for w in weights[0])
-    for rank, found in enumerate(result.outputs):
-        run.equal(
-            found["counts"],
-            [-(-whole // world)] * 2,
-            f"the list of elements in each unit's shard ({world} ranks)",
-            rank=rank,
-            likely={
-                "every rank keeps the whole unit: DDP in disguise": [-(-whole // world) * world] * 2
-            },
-        )
+    for rank, found in enumerate(run.each(result.outputs)):
+        likely = {
+            "every rank keeps the whole unit: DDP in disguise": [-(-whole // world) * world] * 2
+        }
+        what = f"the list of elements in each unit's shard ({world} ranks)"
+        run.equal(found["counts"], [-(-whole // world)] * 2, what, likely=likely)
         yield Reference(inputs), rank, found
 
 
 @check(
-    "the mean gradient of each shard on 1–4 ranks; a second backward adds to it",
-    points=5,
-    code="E",
-    diagnosis="compare `flat` before the reduce-scatter with the gradients of the weights",
+    "the mean gradient of each shard on 1–4 ranks; a second backward adds to it", points=5, code="E"
 )
+@diagnosis("compare `flat` before the reduce-scatter with the gradients of the weights")
 def check_gradient(run: Run) -> None:
     """E: before any step; sizes that do not divide, a tied and an unused weight."""
     for world in (1, 2, 3, 4):
         for ref, rank, found in _trained(run, world):
             mean, own, later = ref.mean(0), ref.own(rank, 0), ref.shards(ref.mean(1), rank)
             first = ref.shards(mean, rank)
-            run.close(
-                found["gradients"][0],
-                first,
-                f"shard.grad, by unit ({world} ranks)",
-                rank=rank,
-                terms=world,
-                likely={
-                    "the sum, N times the mean: the gradient is multiplied by N": ref.shards(
-                        mean, rank, world
-                    ),
-                    "divided by N twice": ref.shards(mean, rank, 1 / world),
-                    "this rank's own gradient: nothing was reduced": ref.shards(own, rank),
-                    "this rank's own gradient, divided by N": ref.shards(own, rank, 1 / world),
-                },
-            )
+            likely = {
+                "the sum, N times the mean: the gradient is multiplied by N": ref.shards(
+                    mean, rank, world
+                ),
+                "divided by N twice": ref.shards(mean, rank, 1 / world),
+                "this rank's own gradient: nothing was reduced": ref.shards(own, rank),
+                "this rank's own gradient, divided by N": ref.shards(own, rank, 1 / world),
+            }
+            what = f"shard.grad, by unit ({world} ranks)"
+            run.close(found["gradients"][0], first, what, terms=world, likely=likely)
             both = [a + b for a, b in zip(first, later, strict=True)]
-            run.close(
-                found["gradients"][1],
-                both,
-                "shard.grad after two backwards, by unit",
-                rank=rank,
-                likely={
-                    "only the second one: add to `shard.grad`, do not replace it": later,
-                    "the first one is counted twice: a weight has kept its `grad`": [
-                        a + b for a, b in zip(first, both, strict=True)
-                    ],
-                    "only the first one: the second backward changed nothing": first,
-                },
-            )
+            likely = {
+                "only the second one: add to `shard.grad`, do not replace it": later,
+                "the first one is counted twice: a weight has kept its `grad`": [
+                    a + b for a, b in zip(first, both, strict=True)
+                ],
+                "only the first one: the second backward changed nothing": first,
+            }
+            what = "shard.grad after two backwards, by unit"
+            run.close(found["gradients"][1], both, what, likely=likely)
 
 
-@check(
-    "the weights after 3 steps with SGD and with AdamW, and an evaluation",
-    points=3,
-    code="E",
-    diagnosis="the optimizer changes the shards: the next forward must gather the new values",
-    in_part=True,
-)
+@check("the weights after 3 steps with SGD and with AdamW, and an evaluation", points=3, code="E")
+@diagnosis("the optimizer changes the shards: the next forward must gather the new values")
+@in_part
 def check_steps(run: Run) -> None:
     """E: an optimizer on the shards does what one on the whole weights does."""
     for world in (2, 3):
@@ -277,9 +256,9 @@ def check_steps(run: Run) -> None:
                         weight.grad = grad
                     stepper.step()
                 what = f"the shards after {STEPS} steps of {name}, by unit ({world} ranks)"
-                run.close(found[name], ref.shards(ref.weights, rank), what, rank=rank)
+                run.close(found[name], ref.shards(ref.weights, rank), what)
             output = ref.forward(ref.inputs[rank]["xs"][0]).detach()
-            run.close(found["output"], output, "the output of an evaluation", rank=rank)
+            run.close(found["output"], output, "the output of an evaluation")
 
 
 def _stack(run: Run) -> tuple[Any, int, int]:
@@ -294,92 +273,54 @@ def _stack(run: Run) -> tuple[Any, int, int]:
     return run(drive_stack, inputs, world=4), unit, share
 
 
-@check(
-    "3(N-1)/N·S bytes: two all-gathers and one reduce-scatter for each unit",
-    points=3,
-    code="B",
-    diagnosis="each unit gathers before forward and before backward, and reduce-scatters once",
-)
+@check("3(N-1)/N·S bytes: two all-gathers and one reduce-scatter for each unit", points=3, code="B")
+@diagnosis("each unit gathers before forward and before backward, and reduce-scatters once")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation and in all."""
     result, unit, _ = _stack(run)
     once = UNITS * unit * 3 // 4
-    run.bytes(
-        result,
-        2 * once,
-        op="all_gather",
-        what="bytes sent by all-gathers",
-        likely={
-            "the weights are not gathered again for the backward: were they ever freed?": once,
-            "one all-gather too many for each unit": 3 * once,
-            "nothing is gathered: every rank has all weights, as in DDP": 0,
-        },
-    )
-    run.bytes(
-        result,
-        once,
-        op="reduce_scatter",
-        what="bytes sent by reduce-scatters",
-        likely={
-            "no reduce-scatter: if the gradients were all-reduced, this is DDP in disguise": 0,
-            "one reduce-scatter too many for each unit": 2 * once,
-        },
-    )
+    likely = {
+        "the weights are not gathered again for the backward: were they ever freed?": once,
+        "one all-gather too many for each unit": 3 * once,
+        "nothing is gathered: every rank has all weights, as in DDP": 0,
+    }
+    run.bytes(result, 2 * once, op="all_gather", what="bytes sent by all-gathers", likely=likely)
+    known = {
+        "no reduce-scatter: if the gradients were all-reduced, this is DDP in disguise": 0,
+        "one reduce-scatter too many for each unit": 2 * once,
+    }
+    run.bytes(result, once, op="reduce_scatter", what="bytes sent by reduce-scatters", likely=known)
     run.bytes(result, 3 * once, what="bytes sent in all")
-    for rank, ledger in enumerate(result.ledgers):
-        run.equal(
-            len(ledger.calls()),
-            3 * UNITS,
-            "the number of collectives",
-            rank=rank,
-            likely={"one for each weight: send the unit's flat tensor instead": 9 * UNITS},
-        )
+    for ledger in run.each(result.ledgers):
+        likely = {"one for each weight: send the unit's flat tensor instead": 9 * UNITS}
+        run.equal(len(ledger.calls()), 3 * UNITS, "the number of collectives", likely=likely)
 
 
-@check(
-    "S/N bytes of weights are held between steps",
-    points=2,
-    code="M",
-    diagnosis="memory is freed by `untyped_storage().resize_(0)`, after both passes",
-)
+@check("S/N bytes of weights are held between steps", points=2, code="M")
+@diagnosis("memory is freed by `untyped_storage().resize_(0)`, after both passes")
 def check_persistent(run: Run) -> None:
     """M: what is held after construction and after a backward."""
     result, unit, share = _stack(run)
-    for rank, found in enumerate(result.outputs):
-        run.at_most(found["built"], share, "bytes held by new units", rank=rank, cause=NEVER)
-        run.at_most(
-            found["after"],
-            share,
-            "bytes held between two steps, without gradients",
-            rank=rank,
-            cause=NEVER,
-        )
+    for found in run.each(result.outputs):
+        run.at_most(found["built"], share, "bytes held by new units", cause=NEVER)
+        what = "bytes held between two steps, without gradients"
+        run.at_most(found["after"], share, what, cause=NEVER)
 
 
-@check(
-    "at most two units besides the shards, at any time",
-    points=2,
-    code="M",
-    diagnosis="free the weights before you make the flat gradient; drop each `grad` once it is "
-    "copied",
-)
+@check("at most two units besides the shards, at any time", points=2, code="M")
+@diagnosis("free the weights before you make the flat gradient; drop each `grad` once it is copied")
 def check_peak(run: Run) -> None:
     """M: the real peak of a stack of six units on 4 ranks."""
     result, unit, share = _stack(run)
     slack = unit // 4  # for the activations of one row
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         run.at_most(
             found["forward"],
             share + unit + slack,
-            rank=rank,
             cause=EARLIER,
             what=f"bytes at the peak of the forward ({UNITS} × {unit:,})",
         )
         most = 2 * share + 2 * unit + slack
-        run.at_most(
-            found["peak"],
-            most,
-            f"bytes at the peak of the backward ({UNITS} × {unit:,})",
-            rank=rank,
-            cause=COPIES if found["peak"] <= most + unit else LATER,
-        )
+        cause = COPIES if found["peak"] <= most + unit else LATER
+        what = f"bytes at the peak of the backward ({UNITS} × {unit:,})"
+        run.at_most(found["peak"], most, what, cause=cause)

@@ -9,12 +9,10 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
-    name="hsdp",
-    lesson="04_zero",
     title="Shards inside the node, replicas between nodes",
     core=False,
     minutes=25,
@@ -118,18 +116,14 @@ def _runs(run: Run) -> Iterator[tuple[str, int, int, dict[str, Any], list[dict[s
             for _ in range(nodes * shards)
         ]
         result = run(drive, inputs, world=nodes * shards)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             words = f"({nodes} × {shards} ranks)"
-            run.close(found["whole"], flat, f"what gather returns {words}", rank=rank)
+            run.close(found["whole"], flat, f"what gather returns {words}")
             yield words, shards, rank, found, inputs
 
 
-@check(
-    "the mean gradient of all ranks, on meshes of 2 × 2, 1 × 3 and 3 × 1",
-    points=3,
-    code="E",
-    diagnosis="which ranks' gradients are in the shard after each of the two reductions?",
-)
+@check("the mean gradient of all ranks, on meshes of 2 × 2, 1 × 3 and 3 × 1", points=3, code="E")
+@diagnosis("which ranks' gradients are in the shard after each of the two reductions?")
 def check_gradient(run: Run) -> None:
     """E: the shard, its gradient, a second one that adds; sizes that do not divide."""
     for words, shards, rank, found, inputs in _runs(run):
@@ -139,13 +133,9 @@ def check_gradient(run: Run) -> None:
         node = torch.stack(every[0][rank - index : rank - index + shards])
         rail = torch.stack(every[0][index::shards])
         world = len(inputs)
-        run.close(
-            found["shard"],
-            part(flat, shards, index),
-            f"the shard {words}",
-            rank=rank,
-            likely={"every rank keeps all weights": flat},
-        )
+        known = {"every rank keeps all weights": flat}
+        name = f"the shard {words}"
+        run.close(found["shard"], part(flat, shards, index), name, likely=known)
         likely = {
             "the mean of the node alone: the all-reduce over `replica` is missing":
                 part(node.mean(0), shards, index),
@@ -156,25 +146,19 @@ def check_gradient(run: Run) -> None:
             "the sum over all ranks, not the mean": means[0] * world,
             "divided by the number of ranks twice": means[0] / world,
         }  # fmt: skip
-        run.close(
-            found["first"], means[0], f"weights.grad {words}", rank=rank, terms=world, likely=likely
-        )
+        name = f"weights.grad {words}"
+        run.close(found["first"], means[0], name, terms=world, likely=likely)
         both, what = means[0] + means[1], f"weights.grad after two reductions {words}"
         late = {"only the second: `reduce` adds": means[1]}
-        run.close(found["second"], both, what, rank=rank, likely=late)
-        run.true(found["kept"], "reduce has changed the gradient that it got", rank=rank)
+        run.close(found["second"], both, what, likely=late)
+        run.true(found["kept"], "reduce has changed the gradient that it got")
 
 
-@check(
-    "the weights after 3 steps with SGD and with AdamW",
-    points=2,
-    code="E",
-    diagnosis="gather must send the shards as they are now, and all replicas must take the same "
-    "steps",
-)
+@check("the weights after 3 steps with SGD and with AdamW", points=2, code="E")
+@diagnosis("gather must send the shards as they are now, and all replicas must take the same steps")
 def check_steps(run: Run) -> None:
     """E: an optimizer on the shards does what one on all weights does."""
-    for words, _, rank, found, inputs in _runs(run):
+    for words, _, _, found, inputs in _runs(run):
         for name, (optimizer, options) in STEPPERS.items():
             row = inputs[0]["flat"].clone().requires_grad_()
             stepper = optimizer([row], **options)
@@ -183,7 +167,7 @@ def check_steps(run: Run) -> None:
                 row.grad = torch.stack(own).mean(0)
                 stepper.step()
             what = f"the weights after {STEPS} steps of {name} {words}"
-            run.close(found[name], row.detach(), what, rank=rank)
+            run.close(found[name], row.detach(), what)
 
 
 def _once(run: Run, nodes: int, shards: int) -> tuple[Any, int]:
@@ -196,12 +180,9 @@ def _once(run: Run, nodes: int, shards: int) -> tuple[Any, int]:
     return run(drive_once, inputs, world=nodes * shards), flat.nbytes
 
 
-@check(
-    "2(n-1)/n·S/g bytes between the replicas, 2(g-1)/g·S among the shards",
-    points=3,
-    code="B",
-    diagnosis="a gather and a reduce-scatter over `shard`; only one shard is all-reduced over "
-    "`replica`",
+@check("2(n-1)/n·S/g bytes between the replicas, 2(g-1)/g·S among the shards", points=3, code="B")
+@diagnosis(
+    "a gather and a reduce-scatter over `shard`; only one shard is all-reduced over `replica`"
 )
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, axis by axis."""
@@ -215,29 +196,20 @@ def check_bytes(run: Run) -> None:
             "the weights are gathered over `replica`, too": between * 3 // 2,
         })  # fmt: skip
         inside = (shards - 1) * size // shards
-        run.bytes(
-            result,
-            2 * inside,
-            axis="shard",
-            what="bytes sent over `shard`",
-            likely={
-                "the gradient is all-reduced, but the rank needs only its shard of it: "
-                "reduce-scatter": 3 * inside,
-                "half as many: one of gather and reduce-scatter sends nothing": inside,
-                "nothing is sharded: every rank has all weights": 0,
-            },
-        )
+        likely = {
+            "the gradient is all-reduced, but the rank needs only its shard of it: "
+            "reduce-scatter": 3 * inside,
+            "half as many: one of gather and reduce-scatter sends nothing": inside,
+            "nothing is sharded: every rank has all weights": 0,
+        }
+        run.bytes(result, 2 * inside, axis="shard", what="bytes sent over `shard`", likely=likely)
 
 
-@check(
-    "S/g bytes of weights on each rank",
-    points=1,
-    code="M",
-    diagnosis="a shard that is a view keeps all of `flat` alive: clone it",
-)
+@check("S/g bytes of weights on each rank", points=1, code="M")
+@diagnosis("a shard that is a view keeps all of `flat` alive: clone it")
 def check_memory(run: Run) -> None:
     """M: what is held once the weights are cut."""
     for nodes, shards in MESHES:
         result, size = _once(run, nodes, shards)
-        for rank, found in enumerate(result.outputs):
-            run.at_most(found["held"], size // shards, f"bytes held ({shards} shards)", rank=rank)
+        for found in run.each(result.outputs):
+            run.at_most(found["held"], size // shards, f"bytes held ({shards} shards)")

@@ -11,12 +11,10 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_gather, all_reduce
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace.memory import held_bytes
 
 EXERCISE = Exercise(
-    name="partition",
-    lesson="04_zero",
     title="Flat, padded, balanced",
     core=True,
     minutes=20,
@@ -156,12 +154,8 @@ def _found(run: Run, case: Case, found: dict[str, Any]) -> list[torch.Tensor]:
     run.equal(len(shards), parts, f"{what}: the number of shards")
     size = flat_row(case).numel() // parts
     sizes = [shard.numel() for shard in shards]
-    run.equal(
-        sizes,
-        [size] * parts,
-        f"{what}: the sizes of the shards",
-        likely={_cause(case, sizes): sizes},
-    )
+    likely = {_cause(case, sizes): sizes}
+    run.equal(sizes, [size] * parts, f"{what}: the sizes of the shards", likely=likely)
     for shard in shards:
         run.equal(list(shard.shape), [size], f"{what}: the shape of a shard")
     return shards
@@ -202,14 +196,8 @@ def _compare_restored(run: Run, cases: list[Case]) -> None:
     for case, found in zip(cases, result.outputs[0]["cases"], strict=True):
         expected = [case["tensors"][place] for place in case["order"]]
         zeros = [tensor * 0 for tensor in expected]
-        run.close(
-            found["tensors"],
-            expected,
-            f"{_name(case)}: what is restored",
-            likely={
-                "all zeros: the values must come from the shards, not from `like`": zeros,
-            },
-        )
+        likely = {"all zeros: the values must come from the shards, not from `like`": zeros}
+        run.close(found["tensors"], expected, f"{_name(case)}: what is restored", likely=likely)
         run.true(
             all(found["same"]),
             f"{_name(case)}: a tied weight is restored as two tensors",
@@ -222,20 +210,16 @@ def _compare_restored(run: Run, cases: list[Case]) -> None:
     "W shards of equal size; put together, they are the tensors one after another",
     points=3,
     code="E",
-    diagnosis="flatten, append zeros, cut",
 )
+@diagnosis("flatten, append zeros, cut")
 def check_row(run: Run) -> None:
     """E: sizes that divide and that do not, 1–7 shards."""
     for case, found in _results(run, _cases(run)):
         _compare(run, case, found)
 
 
-@check(
-    "restore returns the tensors, from the shards alone",
-    points=2,
-    code="E",
-    diagnosis="the row, without its padding, split by the number of elements, each in its shape",
-)
+@check("restore returns the tensors, from the shards alone", points=2, code="E")
+@diagnosis("the row, without its padding, split by the number of elements, each in its shape")
 def check_restored(run: Run) -> None:
     """E: from the right shards, whatever `partition` does."""
     _compare_restored(run, _cases(run))
@@ -257,18 +241,12 @@ def check_memory(run: Run) -> None:
     case = _cases(run)[5]
     ((_, found),) = _results(run, [case])
     size = _found(run, case, found)[0].nbytes
-    run.at_most(
-        max(found["alone"]),
-        size,
-        f"{_name(case)}: bytes that one shard keeps alive",
-        cause="a shard that is a view keeps the whole row alive: clone it",
-    )
+    cause = "a shard that is a view keeps the whole row alive: clone it"
+    what = f"{_name(case)}: bytes that one shard keeps alive"
+    run.at_most(max(found["alone"]), size, what, cause=cause)
     run.equal(found["together"], size * case["parts"], f"{_name(case)}: bytes of all shards")
-    run.true(
-        not found["needs gradient"],
-        "a shard needs a gradient",
-        cause="shards are plain memory: detach the tensors before they are put together",
-    )
+    cause = "shards are plain memory: detach the tensors before they are put together"
+    run.true(not found["needs gradient"], "a shard needs a gradient", cause=cause)
     for given, tensor in zip(found["given"], case["tensors"], strict=True):
         run.close(given, tensor, f"{_name(case)}: an input tensor")
 
@@ -296,18 +274,9 @@ def check_ranks(run: Run) -> None:
     ]
     result = run(drive_shared, {"tensors": tensors}, world=3)
     row = torch.cat([tensor.reshape(-1) for tensor in tensors])  # 20 elements: one of padding
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         counted = {
             "the padding is in the norm: it must be zeros": torch.cat([row, row[-1:]]).norm()
         }
-        run.close(
-            output["norm"],
-            row.norm(),
-            "the norm over all shards",
-            rank=rank,
-            likely=counted,
-            terms=20,
-        )
-        run.close(
-            output["tensors"], tensors, "the tensors restored from all ranks' shards", rank=rank
-        )
+        run.close(output["norm"], row.norm(), "the norm over all shards", likely=counted, terms=20)
+        run.close(output["tensors"], tensors, "the tensors restored from all ranks' shards")

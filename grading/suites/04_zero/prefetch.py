@@ -8,11 +8,9 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_gather
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="prefetch",
-    lesson="04_zero",
     title="Gather the next unit while this one computes",
     core=True,
     minutes=25,
@@ -192,21 +190,16 @@ def _in_words(names: str) -> str:
     return " ".join(names) or "none"
 
 
-@check(
-    "all units in order, each with its weights whole",
-    points=3,
-    code="E",
-    diagnosis="launch, wait and yield every unit of `order`, in turn",
-)
+@check("all units in order, each with its weights whole", points=3, code="E")
+@diagnosis("launch, wait and yield every unit of `order`, in turn")
 def check_values(run: Run) -> None:
     """E: what is computed from the weights, against one process."""
     result, shards, xs = _gone_through(run)
     for order, _, words, rank, number in _cases(run):
         book = result.outputs[rank]["books"][number]
         computed = "".join(entry[-1] for entry in book if entry.startswith("compute"))
-        run.equal(
-            _in_words(computed), _in_words(order), f"the order of computing {words}", rank=rank
-        )
+        what = f"the order of computing {words}"
+        run.equal(_in_words(computed), _in_words(order), what, rank=rank)
         for entry in book:
             why = entry[:-2]
             run.true(
@@ -218,17 +211,12 @@ def check_values(run: Run) -> None:
         expected = xs[rank]
         for name in order:
             expected = step(expected, torch.stack([own[name] for own in shards]))
-        run.close(
-            result.outputs[rank]["results"][number], expected, f"the result {words}", rank=rank
-        )
+        what = f"the result {words}"
+        run.close(result.outputs[rank]["results"][number], expected, what, rank=rank)
 
 
-@check(
-    "the next gathers are under way while a unit computes",
-    points=4,
-    code="O",
-    diagnosis="launch the next units before you yield",
-)
+@check("the next gathers are under way while a unit computes", points=4, code="O")
+@diagnosis("launch the next units before you yield")
 def check_overlap(run: Run) -> None:
     """O: launched before the computation begins, waited for only after it has ended."""
     result, _, _ = _gone_through(run)
@@ -239,13 +227,9 @@ def check_overlap(run: Run) -> None:
         pairs = zip(computing(book, "wait"), under_way(order, limit), strict=False)
         for (name, found), right in pairs:
             early = {EARLY: _in_words(found)} if len(found) < len(right) else {}
-            run.equal(
-                _in_words(found),
-                _in_words(right),
-                f"the gathers under way while {name} computes {words}",
-                rank=rank,
-                likely=early or {AGAIN: _in_words(found)},
-            )
+            likely = early or {AGAIN: _in_words(found)}
+            what = f"the gathers under way while {name} computes {words}"
+            run.equal(_in_words(found), _in_words(right), what, rank=rank, likely=likely)
 
 
 def _check_flight(run: Run, flight: str, right: str, what: str, rank: int) -> None:
@@ -269,12 +253,8 @@ def _check_flight(run: Run, flight: str, right: str, what: str, rank: int) -> No
     )
 
 
-@check(
-    "never more than `limit` units in flight, and none in the end",
-    points=3,
-    code="M",
-    diagnosis="free what has computed and is not wanted next; then launch",
-)
+@check("never more than `limit` units in flight, and none in the end", points=3, code="M")
+@diagnosis("free what has computed and is not wanted next; then launch")
 def check_limit(run: Run) -> None:
     """M: at every moment, also between two computations."""
     result, _, _ = _gone_through(run)
@@ -290,12 +270,8 @@ def check_limit(run: Run) -> None:
         run.equal(_in_words(left), "none", f"what is in flight in the end {words}", rank=rank)
 
 
-@check(
-    "no unit is gathered twice, and all in the order of need",
-    points=2,
-    code="B",
-    diagnosis="a unit that is in flight and wanted again stays; all ranks launch in the same order",
-)
+@check("no unit is gathered twice, and all in the order of need", points=2, code="B")
+@diagnosis("a unit that is in flight and wanted again stays; all ranks launch in the same order")
 def check_launches(run: Run) -> None:
     """B: exact, from the ledger, and the launches one by one."""
     result, _, _ = _gone_through(run)
@@ -304,8 +280,7 @@ def check_launches(run: Run) -> None:
         found = "".join(entry[-1] for entry in book if entry.startswith("launch"))
         right = launches(order, limit)
         likely = {AGAIN: _in_words(found)} if len(found) > len(right) else {}
-        run.equal(
-            _in_words(found), _in_words(right), f"the launches {words}", rank=rank, likely=likely
-        )
+        what = f"the launches {words}"
+        run.equal(_in_words(found), _in_words(right), what, rank=rank, likely=likely)
     count = sum(len(launches(*case)) for case in CASES)
     run.bytes(result, count * (WORLD - 1) * SIZE * 8, op="all_gather")

@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="sharded_clip_norm",
-    lesson="04_zero",
     title="One norm over all shards",
     core=True,
     minutes=15,
@@ -87,38 +85,25 @@ def _clip(
     common = {"replicated": replicated, "max_norm": norm * share}
     result = run(drive, [{"sharded": shards, **common} for shards in sharded], world=world)
     factor = norm * share / (norm + 1e-6)
-    for rank, found in enumerate(result.outputs):
-        run.close(
-            found["norm"],
-            norm,
-            f"the norm on {world} ranks",
-            rank=rank,
-            likely=known(sharded, replicated, rank),
-        )
-        run.true(
-            found["stayed"],
-            "a gradient's memory was replaced",
-            rank=rank,
-            cause="the optimizer looks at the old tensor: change it in place",
-        )
+    for rank, found in enumerate(run.each(result.outputs)):
+        wrong: dict[str, Any] = known(sharded, replicated, rank)
+        run.close(found["norm"], norm, f"the norm on {world} ranks", likely=wrong)
+        cause = "the optimizer looks at the old tensor: change it in place"
+        run.true(found["stayed"], "a gradient's memory was replaced", cause=cause)
         for kind, given in (("sharded", sharded[rank]), ("replicated", replicated)):
             likely = {"not clipped at all": given}
             wanted = [(g.double() * factor).to(g.dtype) for g in given] if share < 1 else given
             what = f"a {kind} gradient after clipping"
             if share < 1:
-                run.close(found[kind], wanted, what, rank=rank, likely=likely, terms=terms)
+                run.close(found[kind], wanted, what, likely=likely, terms=terms)
             else:
-                run.equal(
-                    found[kind],
-                    wanted,
-                    "a gradient whose norm is below the limit",
-                    rank=rank,
-                    likely={
-                        "scaled up to the limit: only larger norms are scaled": [
-                            g * (norm * share / (norm + 1e-6)) for g in given
-                        ]
-                    },
-                )
+                wrong = {
+                    "scaled up to the limit: only larger norms are scaled": [
+                        g * (norm * share / (norm + 1e-6)) for g in given
+                    ]
+                }
+                name = "a gradient whose norm is below the limit"
+                run.equal(found[kind], wanted, name, likely=wrong)
     return result
 
 
@@ -133,12 +118,8 @@ def _gradients(
     return sharded, [run.random(6).to(dtype) * 3, run.random((2, 2)).to(dtype)]
 
 
-@check(
-    "the norm and the clipped gradients on 1–4 ranks",
-    points=4,
-    code="E",
-    diagnosis="squares of shards are added over the ranks, those of replicated gradients are not",
-)
+@check("the norm and the clipped gradients on 1–4 ranks", points=4, code="E")
+@diagnosis("squares of shards are added over the ranks, those of replicated gradients are not")
 def check_norm(run: Run) -> None:
     """E: shards of different sizes; with and without replicated gradients."""
     for world in (1, 2, 3, 4):
@@ -152,13 +133,9 @@ def check_below(run: Run) -> None:
     _clip(run, *_gradients(run, 2), share=1.5)
 
 
-@check(
-    "float32 and bfloat16: squares that are too large for them",
-    points=2,
-    code="E",
-    diagnosis="add the squares in float64; the gradients keep their dtype",
-    in_part=True,
-)
+@check("float32 and bfloat16: squares that are too large for them", points=2, code="E")
+@diagnosis("add the squares in float64; the gradients keep their dtype")
+@in_part
 def check_dtypes(run: Run) -> None:
     """E: values of 1e25, whose squares overflow float32."""
     for dtype in (torch.float32, torch.bfloat16):
@@ -183,26 +160,16 @@ def check_infinite(run: Run) -> None:
     sharded[1][0][0, 0] = math.inf
     common = {"replicated": replicated, "max_norm": 1.0}
     result = run(drive, [{"sharded": shards, **common} for shards in sharded], world=2)
-    for rank, norm in enumerate(result.column("norm")):
-        run.equal(norm, math.inf, "the norm, if rank 1 has infinity,", rank=rank)
+    for norm in run.each(result.column("norm")):
+        run.equal(norm, math.inf, "the norm, if rank 1 has infinity,")
 
 
-@check(
-    "one all-reduce of one number",
-    points=2,
-    code="B",
-    diagnosis="add up the squares on the rank first, in one scalar",
-)
+@check("one all-reduce of one number", points=2, code="B")
+@diagnosis("add up the squares on the rank first, in one scalar")
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     result = _clip(run, *_gradients(run, 4), share=0.25)
-    run.forbid_bypass(result)
-    for rank, ledger in enumerate(result.ledgers):
-        run.equal(len(ledger.calls()), 1, "the number of collectives", rank=rank)
-        run.at_most(
-            ledger.sent(),
-            16,
-            "bytes sent",
-            rank=rank,
-            cause="more than one number is sent: the norm needs only the sum of the squares",
-        )
+    for ledger in run.each(result.ledgers):
+        run.equal(len(ledger.calls()), 1, "the number of collectives")
+        cause = "more than one number is sent: the norm needs only the sum of the squares"
+        run.at_most(ledger.sent(), 16, "bytes sent", cause=cause)

@@ -12,13 +12,11 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory, held_bytes
 
 EXERCISE = Exercise(
-    name="zero1",
-    lesson="04_zero",
     title="Optimizer state in shards",
     core=True,
     minutes=25,
@@ -208,18 +206,13 @@ def _train(
     expected = one_process(**reference)
     likely = {why: one_process(**reference, slip=slip) for slip, why in LIKELY.items()}
     likely["no parameter has changed: the shard must share memory with `flat`"] = weights
-    for rank, found in enumerate(result.column("weights")):
+    for found in run.each(result.column("weights")):
         what = f"the weights after 4 steps of {optimizer['name']} on {world} ranks"
-        run.close(found, expected, what, rank=rank, likely=likely, terms=12)
+        run.close(found, expected, what, likely=likely, terms=12)
 
 
-@check(
-    "SGD with momentum on 1–4 ranks: the weights of one process",
-    points=4,
-    code="E",
-    diagnosis="reduce-scatter the mean gradients, update this rank's shard, all-gather the "
-    "parameters",
-)
+@check("SGD with momentum on 1–4 ranks: the weights of one process", points=4, code="E")
+@diagnosis("reduce-scatter the mean gradients, update this rank's shard, all-gather the parameters")
 def check_sgd(run: Run) -> None:
     """E: float64, hidden sizes that do not divide, fewer elements than ranks."""
     for world in (1, 2, 3, 4):
@@ -230,44 +223,39 @@ def check_sgd(run: Run) -> None:
     "AdamW with groups: a schedule, accumulated gradients, a group that is added later",
     points=3,
     code="E",
-    diagnosis="each group has its own entries; `self.inner` holds one group for each, in order",
 )
+@diagnosis("each group has its own entries; `self.inner` holds one group for each, in order")
 def check_groups(run: Run) -> None:
     """E: what public wrappers get wrong."""
     _train(run, 3, ADAMW, micro=2, rates=[0.02, 0.1, 0.001, 0.05])
     _train(run, 3, ADAMW, late=True)
 
 
-@check("a parameter without a gradient on some ranks", points=2, code="E", in_part=True)
+@check("a parameter without a gradient on some ranks", points=2, code="E")
+@in_part
 def check_unused(run: Run) -> None:
     """E, H: in each step another rank alone has a gradient; the others take part with zeros."""
     _train(run, 3, SGD, gated=False)
 
 
-@check(
-    "optimizer state: 1/N on each rank",
-    points=4,
-    code="M",
-    diagnosis="`self.inner` must get this rank's shard, and nothing else",
-)
+@check("optimizer state: 1/N on each rank", points=4, code="M")
+@diagnosis("`self.inner` must get this rank's shard, and nothing else")
 def check_memory(run: Run) -> None:
     """M: bytes of AdamW's state, and all bytes that are held after a step."""
     world, size = 4, 4002
     result = run(drive_memory, {"size": size}, world=world)
     shard = -(-size // world) * 8
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         run.at_most(
             found["state"],
             2 * shard,
             "bytes of the inner optimizer's state",
-            rank=rank,
             cause="the inner optimizer has all parameters: that is plain AdamW, "
             "with its whole state on every rank",
         )
         run.true(
             found["state"] >= 2 * (shard - 24),
             "bytes of the inner optimizer's state",
-            rank=rank,
             expected=f"two numbers an element: {2 * shard:,}",
             measured=f"{found['state']:,}",
             cause="some elements are updated on no rank",
@@ -275,25 +263,16 @@ def check_memory(run: Run) -> None:
         run.true(
             found["shared"],
             "the shard does not share memory with the parameters",
-            rank=rank,
             cause="the shard must be a view of `flat`: a clone takes another 1/N of memory, and "
             "does not see later changes of the parameters",
         )
-        run.at_most(
-            found["held"],
-            _most_held(size, world),
-            "bytes held between two steps",
-            rank=rank,
-            cause="the whole state, or whole gradients, are kept somewhere",
-        )
+        cause = "the whole state, or whole gradients, are kept somewhere"
+        what = "bytes held between two steps"
+        run.at_most(found["held"], _most_held(size, world), what, cause=cause)
 
 
-@check(
-    "2(N-1)/N·S bytes sent in a step",
-    points=3,
-    code="B",
-    diagnosis="one reduce-scatter of the gradients, one all-gather of the parameters",
-)
+@check("2(N-1)/N·S bytes sent in a step", points=3, code="B")
+@diagnosis("one reduce-scatter of the gradients, one all-gather of the parameters")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; the broadcast at the start belongs to `flatten`."""
     world, size = 4, 4002

@@ -13,13 +13,11 @@ from typing import Any, cast
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
-    name="zero2",
-    lesson="04_zero",
     title="Gradients in shards, while backward goes on",
     core=True,
     minutes=30,
@@ -204,7 +202,7 @@ def _train(
     result = run(drive, inputs, world=world)
     expected, first = one_process(weights, steps, gated=gated, **optimizer)
     right = total(first, [1.0] * micro)
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         wrong = {
             why: shards_of(weights, cap, grads, world, rank)
             for why, grads in known(first, world).items()
@@ -216,45 +214,32 @@ def _train(
                     mine,
                     shard,
                     f"the gradient of bucket {number}'s shard after {micro} backward(s)",
-                    rank=rank,
                     terms=12,
                     likely={why: other[number] for why, other in wrong.items()},
                 )
         what = f"the weights after 3 steps of {optimizer['name']} on {world} ranks"
-        run.close(found["weights"], expected, what, rank=rank, terms=12)
+        run.close(found["weights"], expected, what, terms=12)
 
 
-@check(
-    "SGD with momentum on 1–4 ranks: gradients and weights of one process",
-    points=4,
-    code="E",
-    diagnosis="each bucket's shard gets this rank's part of the mean gradient, before the step",
-)
+@check("SGD with momentum on 1–4 ranks: gradients and weights of one process", points=4, code="E")
+@diagnosis("each bucket's shard gets this rank's part of the mean gradient, before the step")
 def check_sgd(run: Run) -> None:
     """E: float64, hidden sizes that do not divide, a tied and a frozen weight."""
     for world in (1, 2, 3, 4):
         _train(run, world, SGD, cap=300)
 
 
-@check(
-    "several backwards before a step add up",
-    points=3,
-    code="E",
-    diagnosis="each backward reduces its own gradients, and adds the result to the shard's",
-)
+@check("several backwards before a step add up", points=3, code="E")
+@diagnosis("each backward reduces its own gradients, and adds the result to the shard's")
 def check_accumulated(run: Run) -> None:
     """E: three micro-batches a step, with AdamW; and buckets of one parameter."""
     _train(run, 3, ADAMW, cap=300, micro=3)
     _train(run, 2, SGD, cap=1, micro=2)
 
 
-@check(
-    "a parameter that no rank uses: its bucket is reduced in the step",
-    points=2,
-    code="H",
-    diagnosis="a bucket is complete when `missing` is empty; `step` reduces those that are not",
-    in_part=True,
-)
+@check("a parameter that no rank uses: its bucket is reduced in the step", points=2, code="H")
+@diagnosis("a bucket is complete when `missing` is empty; `step` reduces those that are not")
+@in_part
 def check_unused(run: Run) -> None:
     """E, H: an incomplete bucket, and one that stays empty."""
     plain = {"name": "SGD", "options": {"lr": 0.05}}
@@ -262,56 +247,37 @@ def check_unused(run: Run) -> None:
     _train(run, 2, plain, cap=1, gated=False)
 
 
-@check(
-    "gradients: at most S/N and two buckets, and S/N after a backward",
-    points=4,
-    code="M",
-    diagnosis="free `param.grad` at once, and `bucket.full` when it is reduced",
-)
+@check("gradients: at most S/N and two buckets, and S/N after a backward", points=4, code="M")
+@diagnosis("free `param.grad` at once, and `bucket.full` when it is reduced")
 def check_memory(run: Run) -> None:
     """M: measured during two backwards; the ring's receive buffers are allowed for."""
     world = 4
     layer, small = LAYER * ITEM, 4096
     shard, bucket = LAYERS * layer // world, 2 * layer
-    for rank, found in enumerate(run(drive_memory, {}, world=world).outputs):
+    for found in run.each(run(drive_memory, {}, world=world).outputs):
         peak, held = found["peak"], found["held"]
-        run.equal(
-            found["left"],
-            0,
-            "the number of parameters with a `.grad` after a backward",
-            rank=rank,
-            likely={
-                "the gradients also stay where they were: set `.grad` to None when a gradient has "
-                "been copied": found["left"]
-            },
-        )
+        likely = {
+            "the gradients also stay where they were: set `.grad` to None when a gradient has "
+            "been copied": found["left"]
+        }
+        what = "the number of parameters with a `.grad` after a backward"
+        run.equal(found["left"], 0, what, likely=likely)
         cause = "the part that ring_reduce_scatter returns is a view of all of it: clone it, and "
         cause += "free `bucket.full`"
         if found["reduced"] == 0:
             cause = "no bucket was reduced before the step: reduce it in the hook that completes it"
-        run.at_most(
-            held,
-            shard + small,
-            "bytes of gradients held after the backwards",
-            rank=rank,
-            cause=cause,
-        )
+        run.at_most(held, shard + small, "bytes of gradients held after the backwards", cause=cause)
         run.at_most(
             peak,
             shard + 2 * bucket + bucket // 2 + small,
             "peak bytes of gradients",
-            rank=rank,
             cause="the full gradients of all parameters are there at the same time: reduce each "
             "bucket when it is complete",
         )
 
 
-@check(
-    "a reduce-scatter for each bucket and backward: (N-1)/N·S bytes",
-    points=3,
-    code="B",
-    diagnosis="one reduce-scatter of `bucket.full`, no all-reduce",
-)
+@check("a reduce-scatter for each bucket and backward: (N-1)/N·S bytes", points=3, code="B")
+@diagnosis("one reduce-scatter of `bucket.full`, no all-reduce")
 def check_bytes(run: Run) -> None:
     """B: the number of calls, and exact bytes, from the ledger."""
     world, count = 4, LAYERS // 2
@@ -321,52 +287,40 @@ def check_bytes(run: Run) -> None:
     def sent(op: str) -> list[int]:
         return [count * wire_bytes(op, payload, world, rank, ITEM)[0] for rank in range(world)]
 
-    for rank, found in enumerate(result.outputs):
-        run.equal(
-            found["reduced"],
-            2 * count,
-            "the number of collectives in two backwards",
-            rank=rank,
-            likely={
-                "one for each parameter: send a bucket when it is complete": 2 * LAYERS,
-                "no collective: reduce a bucket in the hook that completes it": 0,
-                "in the second backward buckets are sent before they are complete: "
-                "`missing` must hold all parameters again": count + LAYERS,
-            },
-        )
+    for found in run.each(result.outputs):
+        likely: dict[str, Any] = {
+            "one for each parameter: send a bucket when it is complete": 2 * LAYERS,
+            "no collective: reduce a bucket in the hook that completes it": 0,
+            "in the second backward buckets are sent before they are complete: "
+            "`missing` must hold all parameters again": count + LAYERS,
+        }
+        what = "the number of collectives in two backwards"
+        run.equal(found["reduced"], 2 * count, what, likely=likely)
     start = [b + g for b, g in zip(sent("broadcast"), sent("all_gather"), strict=True)]
     once, whole = sent("reduce_scatter"), sent("all_reduce")
-    run.bytes(
-        result,
-        [s + 2 * o for s, o in zip(start, once, strict=True)],
-        likely={
-            "an all-reduce sends twice as much: this rank needs only its part": [
-                s + 2 * w for s, w in zip(start, whole, strict=True)
-            ],
-            "three times for two backwards: what was already reduced is reduced again in `step`": [
-                s + 3 * o for s, o in zip(start, once, strict=True)
-            ],
-        },
-    )
+    likely = {
+        "an all-reduce sends twice as much: this rank needs only its part": [
+            s + 2 * w for s, w in zip(start, whole, strict=True)
+        ],
+        "three times for two backwards: what was already reduced is reduced again in `step`": [
+            s + 3 * o for s, o in zip(start, once, strict=True)
+        ],
+    }
+    run.bytes(result, [s + 2 * o for s, o in zip(start, once, strict=True)], likely=likely)
 
 
-@check(
-    "buckets are sent while backward goes on",
-    points=2,
-    code="O",
-    diagnosis="reduce a bucket in the hook that completes it, not after the backward",
-)
+@check("buckets are sent while backward goes on", points=2, code="O")
+@diagnosis("reduce a bucket in the hook that completes it, not after the backward")
 def check_order(run: Run) -> None:
     """O: the first reduce-scatter begins before the last gradient of its backward is ready."""
-    for rank, ledger in enumerate(run(drive_memory, {}, world=4).ledgers):
+    for ledger in run.each(run(drive_memory, {}, world=4).ledgers):
         calls = ledger.calls("reduce_scatter")
-        run.true(bool(calls), "no reduce-scatter was made", rank=rank)
+        run.true(bool(calls), "no reduce-scatter was made")
         ready = [span.begin for span in ledger.spans if span.name.startswith("ready")]
         early = sum(begin < calls[0].begin for begin in ready[:LAYERS])
         run.true(
             early < LAYERS,
             "the first reduce-scatter comes after the last gradient",
-            rank=rank,
             expected="after 2 gradients, which fill a bucket",
             measured=f"after {early} of {LAYERS}",
             cause="it is made after the backward: start it in the hook",
@@ -374,7 +328,6 @@ def check_order(run: Run) -> None:
         run.true(
             early >= 2,
             "the first reduce-scatter comes before its bucket is complete",
-            rank=rank,
             expected="after 2 gradients",
             measured=f"after {early}",
             cause="the bucket is sent when its first gradient arrives",

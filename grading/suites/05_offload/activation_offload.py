@@ -6,12 +6,10 @@ from typing import Any, cast
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.offload.small_device import Link
 
 EXERCISE = Exercise(
-    name="activation_offload",
-    lesson="05_offload",
     title="Activations wait on the host",
     core=False,
     minutes=20,
@@ -95,12 +93,8 @@ def _travelling(given: dict[str, Any], number: int) -> list[int]:
     return found
 
 
-@check(
-    "the gradients of the same model without offload",
-    points=3,
-    code="E",
-    diagnosis="`unpack` must return what `pack` got: values, dtype, on the device",
-)
+@check("the gradients of the same model without offload", points=3, code="E")
+@diagnosis("`unpack` must return what `pack` got: values, dtype, on the device")
 def check_gradients(run: Run) -> None:
     """E: two graphs at a time, and a backward that comes twice."""
     given = _inputs(run)
@@ -111,19 +105,12 @@ def check_gradients(run: Run) -> None:
             loss = model(given["xs"][number], own)
             loss.backward()
             run.close(output["values"][number], loss.detach(), f"the loss of forward {number + 1}")
-            run.close(
-                output["gradients"][place],
-                [w.grad for w in own],
-                f"the gradients of backward {place + 1}",
-            )
+            what = f"the gradients of backward {place + 1}"
+            run.close(output["gradients"][place], [w.grad for w in own], what)
 
 
-@check(
-    "after forward and after backward, no activation is on the device",
-    points=3,
-    code="M",
-    diagnosis="keep only the copy on the host; a closure or a list keeps tensors alive too",
-)
+@check("after forward and after backward, no activation is on the device", points=3, code="M")
+@diagnosis("keep only the copy on the host; a closure or a list keeps tensors alive too")
 def check_memory(run: Run) -> None:
     """M: the device's bytes beyond weights and inputs."""
     result = run(drive, _inputs(run), world=2)
@@ -136,12 +123,8 @@ def check_memory(run: Run) -> None:
         run.at_most(output["left"], 0, "what the backwards left on the device", cause=kept)
 
 
-@check(
-    "activations are copied to the host, weights and small tensors are not",
-    points=2,
-    code="B",
-    diagnosis="recognise a weight by its memory, so that its views are recognised too",
-)
+@check("activations are copied to the host, weights and small tensors are not", points=2, code="B")
+@diagnosis("recognise a weight by its memory, so that its views are recognised too")
 def check_bytes(run: Run) -> None:
     """B: the link's count."""
     given = _inputs(run)
@@ -150,12 +133,8 @@ def check_bytes(run: Run) -> None:
         sizes = [_travelling(given, number) for number in range(2)]
         down, up = output["moved"]
         most = sum(map(sum, sizes))
-        run.at_most(
-            down,
-            most,
-            "bytes that went down in two forwards",
-            cause="weights, their views, or small tensors are copied as well",
-        )
+        cause = "weights, their views, or small tensors are copied as well"
+        run.at_most(down, most, "bytes that went down in two forwards", cause=cause)
         run.true(
             down >= most // 2 - 8 * SMALLEST,
             "hardly anything went down",
@@ -164,9 +143,5 @@ def check_bytes(run: Run) -> None:
         )
         run.equal(up, 0, "bytes that came up during the forwards")
         again = 2 * sum(sizes[0]) + sum(sizes[1])
-        run.at_most(
-            output["up"],
-            again,
-            "bytes that came up in backward",
-            cause="copy each tensor up once in a backward",
-        )
+        cause = "copy each tensor up once in a backward"
+        run.at_most(output["up"], again, "bytes that came up in backward", cause=cause)

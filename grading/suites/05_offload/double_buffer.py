@@ -7,12 +7,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.offload.prefetch_clock import Layer, Pool
 
 EXERCISE = Exercise(
-    name="double_buffer",
-    lesson="05_offload",
     title="Two buffers: one computes, one arrives",
     core=True,
     minutes=25,
@@ -185,12 +183,9 @@ def _refuse_poison(run: Run, value: Any, what: str) -> None:
         )
 
 
-@check(
-    "forward, backward and three steps give the same as in one place",
-    points=4,
-    code="E",
-    diagnosis="yield the layers in order, each once and complete, and keep each until the body is "
-    "done",
+@check("forward, backward and three steps give the same as in one place", points=4, code="E")
+@diagnosis(
+    "yield the layers in order, each once and complete, and keep each until the body is done"
 )
 def check_training(run: Run) -> None:
     """E: float64; poison in every buffer before its copy has ended and after it is freed."""
@@ -217,12 +212,8 @@ def _forward_runs(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]], list[
     return given, runs, counts * 2
 
 
-@check(
-    "while one layer computes, the next is being copied",
-    points=4,
-    code="O",
-    diagnosis="fetch layer i+1 before you yield layer i, and wait for it after that",
-)
+@check("while one layer computes, the next is being copied", points=4, code="O")
+@diagnosis("fetch layer i+1 before you yield layer i, and wait for it after that")
 def check_overlap(run: Run) -> None:
     """O: the clock's last tick is that of two buffers."""
     given, runs, counts = _forward_runs(run)
@@ -237,12 +228,8 @@ def check_overlap(run: Run) -> None:
         })  # fmt: skip
 
 
-@check(
-    "one layer, two, or none; nothing is left on the device",
-    points=2,
-    code="E",
-    diagnosis="the first and the last layer are easily forgotten",
-)
+@check("one layer, two, or none; nothing is left on the device", points=2, code="E")
+@diagnosis("the first and the last layer are easily forgotten")
 def check_lengths(run: Run) -> None:
     """E: short lists."""
     given, runs, counts = _forward_runs(run)
@@ -266,12 +253,8 @@ def _check_left(run: Run, found: dict[str, Any], when: str) -> None:
     run.equal(found["left"], [], f"layers left on the device {when}")
 
 
-@check(
-    "breaking out of the loop leaves nothing on the device",
-    points=3,
-    code="M",
-    diagnosis="put a `finally` around the loop: wait for what is under way, and free what is there",
-)
+@check("breaking out of the loop leaves nothing on the device", points=3, code="M")
+@diagnosis("put a `finally` around the loop: wait for what is under way, and free what is there")
 def check_break(run: Run) -> None:
     """M: the body breaks at each layer in turn."""
     given = _inputs(run)

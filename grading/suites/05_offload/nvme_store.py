@@ -10,12 +10,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.offload.executor_log import Reader
 
 EXERCISE = Exercise(
-    name="nvme_store",
-    lesson="05_offload",
     title="State in files that cannot be torn",
     core=True,
     minutes=40,
@@ -187,22 +185,12 @@ def drive_stream(learner: Any, group: Any, tensors: list[torch.Tensor]) -> dict[
 # --- what it must bring back ---------------------------------------------------------------------
 def _same_bits(run: Run, actual: Any, expected: torch.Tensor, what: str) -> None:
     other = expected.t().contiguous().view(expected.shape) if expected.dim() == 2 else None
-    run.equal(
-        actual,
-        expected,
-        what,
-        likely={
-            "its values came back in a different order: make it contiguous first": other,
-        },
-    )
+    likely = {"its values came back in a different order: make it contiguous first": other}
+    run.equal(actual, expected, what, likely=likely)
 
 
-@check(
-    "the same bits, dtype and shape",
-    points=3,
-    code="E",
-    diagnosis="the header must keep dtype and shape; the data are the bytes of a contiguous copy",
-)
+@check("the same bits, dtype and shape", points=3, code="E")
+@diagnosis("the header must keep dtype and shape; the data are the bytes of a contiguous copy")
 def check_bits(run: Run) -> None:
     """E: many dtypes, a scalar, an empty tensor, one that needs a gradient, a name used twice."""
     size = run.number(3, 9)
@@ -233,12 +221,8 @@ def check_bits(run: Run) -> None:
         )
 
 
-@check(
-    "a torn file is refused, with its name",
-    points=4,
-    code="E",
-    diagnosis="check size and checksum of all bytes before you trust anything in the header",
-)
+@check("a torn file is refused, with its name", points=4, code="E")
+@diagnosis("check size and checksum of all bytes before you trust anything in the header")
 def check_torn(run: Run) -> None:
     """E: cut short, made longer, exchanged, one bit changed anywhere."""
     tensors = [run.random((7, 5)), run.random((7, 5))]
@@ -269,12 +253,8 @@ def check_torn(run: Run) -> None:
                 )
 
 
-@check(
-    "a crash while writing leaves the old tensor",
-    points=3,
-    code="E",
-    diagnosis="write to another name, sync, then replace",
-)
+@check("a crash while writing leaves the old tensor", points=3, code="E")
+@diagnosis("write to another name, sync, then replace")
 def check_crash(run: Run) -> None:
     """E: death at the sync and at the replacement; the order of the two."""
     old, new = run.random((9, 4)), run.random((11, 4))
@@ -305,54 +285,37 @@ def check_crash(run: Run) -> None:
         run.equal(output["value"], new, "the tensor after a write to the end")
 
 
-@check(
-    "the next one is being read while one is in use",
-    points=3,
-    code="O",
-    diagnosis="start the next read before the yield, and wait for it after that",
-)
+@check("the next one is being read while one is in use", points=3, code="O")
+@diagnosis("start the next read before the yield, and wait for it after that")
 def check_stream(run: Run) -> None:
     """O: reads started and reads waited for, at each turn."""
     tensors = [run.random(run.number(2, 9)) for _ in NAMES]
     result = run(drive_stream, {"tensors": tensors}, world=2)
     for output in result.outputs:
         for found, count in zip(output["runs"], (len(NAMES), 1, 0), strict=True):
-            run.equal(
-                [pair[0] for pair in found["pairs"]], NAMES[:count], f"the names, {count} asked"
-            )
+            what = f"the names, {count} asked"
+            run.equal([pair[0] for pair in found["pairs"]], NAMES[:count], what)
             for place, (_, tensor) in enumerate(found["pairs"]):
                 after = {"this is the next one's": tensors[(place + 1) % len(NAMES)]}
                 run.equal(tensor, tensors[place], f"the tensor of turn {place + 1}", likely=after)
                 started, waited = found["turns"][place]
                 when = f"by turn {place + 1}"
-                run.equal(
-                    started,
-                    min(place + 2, count),
-                    f"reads started {when}",
-                    likely={
-                        "nothing is read ahead: submit the next read before the yield": place + 1,
-                        "the reads do not go through the executor": 0,
-                        "everything is read at once, which needs memory for everything": count,
-                        "two are read ahead: one is enough, and needs less memory": min(
-                            place + 3, count
-                        ),
-                    },
-                )
+                likely = {
+                    "nothing is read ahead: submit the next read before the yield": place + 1,
+                    "the reads do not go through the executor": 0,
+                    "everything is read at once, which needs memory for everything": count,
+                    "two are read ahead: one is enough, and needs less memory": min(
+                        place + 3, count
+                    ),
+                }
+                run.equal(started, min(place + 2, count), f"reads started {when}", likely=likely)
                 early = "the next read is waited for before this tensor is yielded"
-                run.equal(
-                    waited,
-                    place + 1,
-                    f"reads waited for {when}",
-                    likely={early: min(place + 2, count)},
-                )
+                likely = {early: min(place + 2, count)}
+                run.equal(waited, place + 1, f"reads waited for {when}", likely=likely)
 
 
-@check(
-    "leaving the loop leaves no read behind",
-    points=2,
-    code="H",
-    diagnosis="put a `finally` around the loop that waits for the read under way",
-)
+@check("leaving the loop leaves no read behind", points=2, code="H")
+@diagnosis("put a `finally` around the loop that waits for the read under way")
 def check_left(run: Run) -> None:
     """H: the generator is closed while a slow read is under way."""
     tensors = [run.random(run.number(2, 9)) for _ in NAMES]

@@ -12,8 +12,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="offload_plan",
-    lesson="05_offload",
     title="Open: keep, move or compute again",
     core=False,
     minutes=60,
@@ -61,7 +59,7 @@ def _case(draw: plans.Draw) -> Case:
 
 
 def _time(run: Run, case: Case, choices: Any) -> float:
-    """How long the step takes, if the choices are valid."""
+    """How long the step takes, in times of all passes, if the choices are valid."""
     run.true(
         isinstance(choices, (list, tuple)) and len(choices) == len(case.sizes),
         "this is not a list with one choice for each layer",
@@ -78,7 +76,7 @@ def _time(run: Run, case: Case, choices: Any) -> float:
         )
     time, peak = _on_paper(case, choices)
     run.at_most(peak, case.budget, "the number of bytes on the device at one time")
-    return time
+    return time / sum(case.forward + case.backward)
 
 
 def _on_paper(case: Case, choices: list[Any]) -> tuple[float, int]:
@@ -123,16 +121,10 @@ def check_plan(run: Run) -> None:
     cases = [_case(draw) for _ in range(4)]
     cases += [Case([5, 6, 7], [9, 9, 9], [40, 50, 60], 60, 10), Case([4], [8], [7], 7, 1)]
     cases += [Case([5, 6], [9, 9], [40, 50], 90, 10)]
-    for case, choices in zip(cases, plans.ask(run, drive, cases), strict=True):
-        _time(run, case, choices)
+    plans.values(run, drive, cases, _time)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
 def check_time(run: Run) -> None:
     """S: the mean of the step's time."""
-    cases = [_case(plans.fixed(f"offload_plan {n}")) for n in range(plans.CASES)]
-    found = plans.ask(run, drive, cases)
-    run.figure = plans.mean([
-        _time(run, case, choices) / sum(case.forward + case.backward)
-        for case, choices in zip(cases, found, strict=True)
-    ])  # fmt: skip
+    run.figure = plans.figure(run, drive, "offload_plan", _case, _time)

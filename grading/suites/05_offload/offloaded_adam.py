@@ -6,12 +6,10 @@ from typing import Any, cast
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.offload.small_device import Link
 
 EXERCISE = Exercise(
-    name="offloaded_adam",
-    lesson="05_offload",
     title="Adam on the host",
     core=True,
     minutes=25,
@@ -166,25 +164,16 @@ def _compare(run: Run, given: dict[str, Any]) -> Any:
     expected = Reference(values, options).trained(slopes)
     names = ("the matrix", "the transposed matrix", "the frozen vector",
              "the vector that is unused in steps 2 and 3", "the scalar")  # fmt: skip
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         for place, name in enumerate(names):
             likely = {why: value[place] for why, value in known.items()}
-            run.close(
-                output["values"][place],
-                expected[place],
-                f"{name} after 4 steps",
-                rank=rank,
-                likely=likely,
-            )
+            what = f"{name} after 4 steps"
+            run.close(output["values"][place], expected[place], what, likely=likely)
     return result
 
 
-@check(
-    "the weights of plain AdamW after four steps, in float64",
-    points=4,
-    code="E",
-    diagnosis="each step: gradients down, the update on the host, parameters up",
-)
+@check("the weights of plain AdamW after four steps, in float64", points=4, code="E")
+@diagnosis("each step: gradients down, the update on the host, parameters up")
 def check_weights(run: Run) -> None:
     """E: two backwards a step, a schedule, a frozen parameter, one that is not always used."""
     result = _compare(run, _inputs(run, torch.float64))
@@ -192,12 +181,8 @@ def check_weights(run: Run) -> None:
         run.equal(left, [False] * 5, "gradients that are left after `zero_grad`")
 
 
-@check(
-    "updates too small for bfloat16 are kept in the master",
-    points=3,
-    code="E",
-    diagnosis="the optimizer updates float32 masters; the device gets them rounded",
-)
+@check("updates too small for bfloat16 are kept in the master", points=3, code="E")
+@diagnosis("the optimizer updates float32 masters; the device gets them rounded")
 def check_master(run: Run) -> None:
     """E: bfloat16 parameters, bit for bit what float32 masters round to."""
     given = _inputs(run, torch.bfloat16)
@@ -229,13 +214,8 @@ def _sizes(given: dict[str, Any], step: int) -> int:
     return sum(v.nbytes for v in used)
 
 
-@check(
-    "a step moves the gradients down and the parameters up, once each",
-    points=3,
-    code="B",
-    diagnosis="copy in the dtype that the device has, and nothing for a parameter without a "
-    "gradient",
-)
+@check("a step moves the gradients down and the parameters up, once each", points=3, code="B")
+@diagnosis("copy in the dtype that the device has, and nothing for a parameter without a gradient")
 def check_bytes(run: Run) -> None:
     """B: the link's count, for each step."""
     given = _inputs(run, torch.bfloat16)
@@ -255,55 +235,32 @@ def check_bytes(run: Run) -> None:
             size, trained = _sizes(given, step), _sizes(given, 0)
             for place, name in enumerate(("down", "up")):
                 moved, what = after[place] - before[place], f"bytes that went {name}"
-                run.equal(
-                    moved,
-                    size,
-                    f"{what} in step {step + 1}",
-                    likely={
-                        "nothing is copied: the update is made on the device": 0,
-                        TWICE[place]: 2 * size,
-                        "the optimizer's state is copied too: it stays on the host": 3 * size,
-                        "a parameter without a gradient is copied": trained,
-                    },
-                )
+                likely = {
+                    "nothing is copied: the update is made on the device": 0,
+                    TWICE[place]: 2 * size,
+                    "the optimizer's state is copied too: it stays on the host": 3 * size,
+                    "a parameter without a gradient is copied": trained,
+                }
+                run.equal(moved, size, f"{what} in step {step + 1}", likely=likely)
 
 
-@check(
-    "the device holds no optimizer state and no masters",
-    points=3,
-    code="M",
-    diagnosis="make every tensor of the optimizer from host tensors",
-)
+@check("the device holds no optimizer state and no masters", points=3, code="M")
+@diagnosis("make every tensor of the optimizer from host tensors")
 def check_memory(run: Run) -> None:
     """M: the device's bytes after the optimizer was made, around each step, and at the end."""
     given = _inputs(run, torch.float64)
     result = run(drive, given, world=2)
     for output in result.outputs:
         largest = max(v.nbytes for v in given["values"])
-        run.at_most(
-            output["made"][2],
-            0,
-            "bytes on the device for the new optimizer",
-            cause="the masters are made on the device: use link.down",
-        )
+        cause = "the masters are made on the device: use link.down"
+        run.at_most(output["made"][2], 0, "bytes on the device for the new optimizer", cause=cause)
         for step in range(len(RATES)):
             before, after = output["notes"][2 * step], output["notes"][2 * step + 1]
-            run.at_most(
-                after[2] - before[2],
-                0,
-                f"bytes that step {step + 1} left on the device",
-                cause="the optimizer's state is on the device",
-            )
+            cause = "the optimizer's state is on the device"
+            what = f"bytes that step {step + 1} left on the device"
+            run.at_most(after[2] - before[2], 0, what, cause=cause)
             most = after[3] - before[2]
-            run.at_most(
-                most,
-                largest,
-                f"extra bytes at the peak of step {step + 1}",
-                cause="copy straight into the parameter: link.up(host, p)",
-            )
-        run.at_most(
-            output["held"],
-            0,
-            "bytes left on the device at the end",
-            cause="a tensor of the optimizer is still on the device",
-        )
+            cause = "copy straight into the parameter: link.up(host, p)"
+            run.at_most(most, largest, f"extra bytes at the peak of step {step + 1}", cause=cause)
+        cause = "a tensor of the optimizer is still on the device"
+        run.at_most(output["held"], 0, "bytes left on the device at the end", cause=cause)

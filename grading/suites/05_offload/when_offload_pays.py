@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="when_offload_pays",
-    lesson="05_offload",
     title="When offload pays",
     core=False,
     minutes=20,
@@ -126,12 +124,8 @@ def _inputs(run: Run) -> dict[str, Any]:
     return {"cases": cases, "shares": [1e-7, 0.1, 0.5, 0.9, 0.995]}
 
 
-@check(
-    "seconds of a step with the state on the device, the host and the disk",
-    points=4,
-    code="S",
-    diagnosis="draw the bars of a step: what runs at the same time is a max, what follows is a sum",
-)
+@check("seconds of a step with the state on the device, the host and the disk", points=4, code="S")
+@diagnosis("draw the bars of a step: what runs at the same time is a max, what follows is a sum")
 def check_seconds(run: Run) -> None:
     """S: hidden machines, among them such in which one part outweighs all others."""
     given = _inputs(run)
@@ -156,12 +150,8 @@ def check_seconds(run: Run) -> None:
                 )
 
 
-@check(
-    "the fewest tokens for an efficiency",
-    points=3,
-    code="S",
-    diagnosis="the share grows with the tokens: search, and return the first that is enough",
-)
+@check("the fewest tokens for an efficiency", points=3, code="S")
+@diagnosis("the share grows with the tokens: search, and return the first that is enough")
 def check_tokens(run: Run) -> None:
     """S: the answer is enough, and one token less is not."""
     given = _inputs(run)

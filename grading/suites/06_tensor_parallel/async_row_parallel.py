@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import linear
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="async_row_parallel",
-    lesson="06_tensor_parallel",
     title="A product in pieces that hides its messages",
     core=False,
     minutes=25,
@@ -110,75 +108,52 @@ def _cases(run: Run) -> Iterator[Case]:
             yield Case(result, inputs, total, pieces, words)
 
 
-@check(
-    "the result is the sum of all ranks' products",
-    points=3,
-    code="E",
-    diagnosis="each rank has one summand; put the pieces together after they have been summed",
-)
+@check("the result is the sum of all ranks' products", points=3, code="E")
+@diagnosis("each rank has one summand; put the pieces together after they have been summed")
 def check_result(run: Run) -> None:
     """E: on 2 and 3 ranks, in 1 and 4 pieces."""
     for case in _cases(run):
-        for rank, found in enumerate(case.result.outputs):
+        for rank, found in enumerate(run.each(case.result.outputs)):
             own = case.inputs[rank]["x"] @ case.inputs[rank]["weight"].T
             size = len(case.inputs)
-            run.close(
-                found["out"],
-                case.total,
-                f"the result {case.words}",
-                rank=rank,
-                terms=6 * size,
-                likely={
-                    "this is the rank's own summand: the sum over the ranks is missing": own,
-                    "this is the mean over the ranks: it is a sum": case.total / size,
-                },
-            )
+            likely = {
+                "this is the rank's own summand: the sum over the ranks is missing": own,
+                "this is the mean over the ranks: it is a sum": case.total / size,
+            }
+            what = f"the result {case.words}"
+            run.close(found["out"], case.total, what, terms=6 * size, likely=likely)
 
 
-@check(
-    "gradients of this rank's inputs and weight; nothing is sent for them",
-    points=3,
-    code="E",
-    diagnosis="the gradient of a sum is the gradient of each summand, on every rank",
-)
+@check("gradients of this rank's inputs and weight; nothing is sent for them", points=3, code="E")
+@diagnosis("the gradient of a sum is the gradient of each summand, on every rank")
 def check_gradients(run: Run) -> None:
     """E: beside one process; the tensors that were given stay as they are."""
     for case in _cases(run):
-        for rank, (found, given) in enumerate(zip(case.result.outputs, case.inputs, strict=True)):
+        for found, given in run.each(zip(case.result.outputs, case.inputs, strict=True)):
             slope, size = given["slope"], len(case.inputs)
             exact = {"x": slope @ given["weight"], "weight": slope.T @ given["x"]}
             for name, value in exact.items():
-                run.close(
-                    found[name],
-                    value,
-                    f"the gradient of {name} {case.words}",
-                    rank=rank,
-                    terms=24,
-                    likely={
-                        "N times too large: every rank has the whole gradient, with no sum": size
-                        * value
-                    },
-                )
+                likely = {
+                    "N times too large: every rank has the whole gradient, with no sum": size
+                    * value
+                }
+                what = f"the gradient of {name} {case.words}"
+                run.close(found[name], value, what, terms=24, likely=likely)
             kept = [given["x"], given["weight"], slope]
             for name, after, before in zip(
                 ("x", "weight", "the gradient"), found["given"], kept, strict=True
             ):
-                run.equal(after, before, f"{name} after the call {case.words}", rank=rank)
-            run.equal(
-                found["back"],
-                0,
-                f"the number of calls in backward {case.words}",
-                rank=rank,
-                likely={"g's backward passes the gradient on": 1},
-            )
+                run.equal(after, before, f"{name} after the call {case.words}")
+            what = f"the number of calls in backward {case.words}"
+            run.equal(found["back"], 0, what, likely={"g's backward passes the gradient on": 1})
 
 
 @check(
     "each all-reduce begins before the next product, and is waited for after the last",
     points=4,
     code="O",
-    diagnosis="compute a product, start its all-reduce, compute the next; wait in a second loop",
 )
+@diagnosis("compute a product, start its all-reduce, compute the next; wait in a second loop")
 def check_order(run: Run) -> None:
     """O: how many calls had begun, and how many were waited for, when each product began."""
     for case in _cases(run):
@@ -190,16 +165,11 @@ def _compare_order(run: Run, case: Case, rank: int, found: dict[str, Any]) -> No
     x, pieces = case.inputs[rank]["x"], case.pieces
     tokens, begun, waited = ([row[column] for row in found["products"]] for column in range(3))
     sizes = [len(part) for part in x.tensor_split(pieces)]
-    run.equal(
-        tokens,
-        sizes,
-        f"the tokens of the products {case.words}",
-        rank=rank,
-        likely={
-            "the product is not cut": [len(x)],
-            "torch.chunk cuts differently": [len(part) for part in x.chunk(pieces)],
-        },
-    )
+    known = {
+        "the product is not cut": [len(x)],
+        "torch.chunk cuts differently": [len(part) for part in x.chunk(pieces)],
+    }
+    run.equal(tokens, sizes, f"the tokens of the products {case.words}", rank=rank, likely=known)
     what = f"each product begins {case.words}"
     counted, none = list(range(pieces)), [0] * pieces
     late = "all begin after the last product, with nothing left to hide behind"
@@ -211,12 +181,8 @@ def _compare_order(run: Run, case: Case, rank: int, found: dict[str, Any]) -> No
     run.equal(found["never"], 0, f"the all-reduces never waited for {case.words}", rank=rank)
 
 
-@check(
-    "as many all-reduces as pieces, with the bytes of one",
-    points=2,
-    code="B",
-    diagnosis="2(N-1)/N·S in all: each piece of the result is sent once",
-)
+@check("as many all-reduces as pieces, with the bytes of one", points=2, code="B")
+@diagnosis("2(N-1)/N·S in all: each piece of the result is sent once")
 def check_bytes(run: Run) -> None:
     """B: from the ledger."""
     for case in _cases(run):
@@ -226,16 +192,12 @@ def check_bytes(run: Run) -> None:
             sum(wire_bytes("all_reduce", size, world, rank, 8)[0] for size in sizes)
             for rank in range(world)
         ]
-        run.bytes(
-            case.result,
-            right,
-            what=f"bytes sent {case.words}",
-            likely={
-                "the whole result is sent for each piece": [
-                    case.pieces * wire_bytes("all_reduce", sum(sizes), world, r, 8)[0]
-                    for r in range(world)
-                ]
-            },
-        )
-        for rank, found in enumerate(case.result.outputs):
-            run.equal(found["count"], case.pieces, f"the number of calls {case.words}", rank=rank)
+        likely = {
+            "the whole result is sent for each piece": [
+                case.pieces * wire_bytes("all_reduce", sum(sizes), world, r, 8)[0]
+                for r in range(world)
+            ]
+        }
+        run.bytes(case.result, right, what=f"bytes sent {case.words}", likely=likely)
+        for found in run.each(case.result.outputs):
+            run.equal(found["count"], case.pieces, f"the number of calls {case.words}")

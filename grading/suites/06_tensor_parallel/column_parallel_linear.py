@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.data_parallel.training import explained
 from grading.references.tensor_parallel import cut_layers
 from grading.references.tensor_parallel.cut_layers import Case, Layer, one_process, part
+from grading.references.tensor_parallel.layer_drivers import drive_build, drive_layers
 
 EXERCISE = Exercise(
-    name="column_parallel_linear",
-    lesson="06_tensor_parallel",
     title="A linear layer cut along its outputs",
     core=True,
     minutes=20,
@@ -40,38 +39,6 @@ SKIPPED = (
 )
 
 
-# --- what runs on the ranks ----------------------------------------------------------------------
-def drive_build(
-    learner: Any, group: Any, layers: list[Layer], parts: cut_layers.Parts
-) -> dict[str, Any]:
-    """Builds each layer."""
-    mine = cut_layers.group_of(group, parts)
-    return {
-        "cases": [
-            cut_layers.built(lambda full: learner.ColumnParallelLinear(full, mine), layer)
-            for layer in layers
-        ]
-    }
-
-
-def drive(
-    learner: Any,
-    group: Any,
-    layers: list[Layer],
-    xs: list[torch.Tensor],
-    slopes: list[torch.Tensor],
-    parts: cut_layers.Parts,
-) -> dict[str, Any]:
-    """Builds each layer, and makes one forward and backward with it."""
-    mine, events, found = cut_layers.group_of(group, parts), group.ledger.events, []
-    for (weight, bias), x, slope in zip(layers, xs, slopes, strict=True):
-        full, begin = cut_layers.full_layer(weight, bias), len(events)
-        layer = learner.ColumnParallelLinear(full, mine)
-        said = cut_layers.step(layer, layer, x, slope, events)
-        found.append({**said, "marks": [begin, *said["marks"]]})
-    return {"cases": found}
-
-
 # --- what they must bring back -------------------------------------------------------------------
 def _drawn(run: Run) -> tuple[list[Layer], list[torch.Tensor], list[torch.Tensor]]:
     """Layers, inputs and the gradients of whole outputs.
@@ -95,6 +62,7 @@ def _cases(run: Run, world: int) -> tuple[Any, list[Case]]:
     places = cut_layers.places(world, WORLDS[world])
     inputs = [
         {
+            "name": "ColumnParallelLinear",
             "layers": layers,
             "xs": xs,
             "parts": WORLDS[world],
@@ -102,14 +70,15 @@ def _cases(run: Run, world: int) -> tuple[Any, list[Case]]:
         }
         for place in places
     ]
-    result = explained(run, drive, inputs, world, SKIPPED)
+    result = explained(run, drive_layers, inputs, world, SKIPPED)
     return result, cut_layers.cases(result, layers, xs, slopes, places)
 
 
 def _built(run: Run) -> list[Case]:
     """The same layers, only built: in a group of one and one of three."""
     layers, xs, slopes = _drawn(run)
-    result = run(drive_build, {"layers": layers, "parts": cut_layers.ALONE}, world=4)
+    given = {"name": "ColumnParallelLinear", "layers": layers, "parts": cut_layers.ALONE}
+    result = run(drive_build, given, world=4)
     return cut_layers.cases(result, layers, xs, slopes, cut_layers.places(4, cut_layers.ALONE))
 
 
@@ -126,12 +95,10 @@ def _all(run: Run) -> Iterator[tuple[Any, Case]]:
         yield from ((result, case) for case in cases)
 
 
-@check(
-    "weight and bias: this rank's slices of the full layer's, as parameters",
-    points=3,
-    code="E",
-    diagnosis="rank r has part r of `tensor_split` along the outputs, with the numbers of `full`. "
-    "A new layer would have random numbers, different on each rank",
+@check("weight and bias: this rank's slices of the full layer's, as parameters", points=3, code="E")
+@diagnosis(
+    "rank r has part r of `tensor_split` along the outputs, with the numbers of `full`. A new "
+    "layer would have random numbers, different on each rank"
 )
 def check_slices(run: Run) -> None:
     """E: sizes that do not divide, a rank without rows, a group that is not the world."""
@@ -140,9 +107,7 @@ def check_slices(run: Run) -> None:
             run,
             case,
             _own(case),
-            {
-                "these are the rows of another rank: count by group.index": _by_rank(case),
-            },
+            {"these are the rows of another rank: count by group.index": _by_rank(case)},
         )
 
 
@@ -153,39 +118,31 @@ def _by_rank(case: Case) -> dict[str, torch.Tensor]:
     return {name: part(tensor, 0, case.size, place) for name, tensor in named.items()}
 
 
-@check(
-    "the output is this rank's slice of the full layer's",
-    points=2,
-    code="E",
-    diagnosis="a rank returns the outputs of its own rows; it needs nothing from the others",
-    in_part=True,
-)
+@check("the output is this rank's slice of the full layer's", points=2, code="E")
+@diagnosis("a rank returns the outputs of its own rows; it needs nothing from the others")
+@in_part
 def check_output(run: Run) -> None:
     """E: inputs with one, two and three dims, one of them not contiguous."""
     for _, case in _all(run):
         y, _ = one_process(case.full, case.x, case.slope)
         plain, _ = one_process((case.full[0], None), case.x, case.slope)
         summed, _ = one_process(case.full, case.x * case.size, case.slope)
-        run.close(
-            case.found["y"],
-            case.cut(y, -1),
-            f"the output {case.what}",
-            rank=case.rank,
-            likely={
-                "the bias is missing": case.cut(plain, -1),
-                "the input was summed over the ranks: forward takes it as it is": case.cut(
-                    summed, -1
-                ),
-            },
-        )
+        likely = {
+            "the bias is missing": case.cut(plain, -1),
+            "the input was summed over the ranks: forward takes it as it is": case.cut(summed, -1),
+        }
+        what = f"the output {case.what}"
+        run.close(case.found["y"], case.cut(y, -1), what, rank=case.rank, likely=likely)
 
 
 @check(
     "the gradients: the whole one of the input, this rank's slices of weight and bias",
     points=4,
     code="E",
-    diagnosis="every rank has used the input for different outputs, so its gradient is the sum "
-    "over the ranks; weight and bias belong to one rank alone",
+)
+@diagnosis(
+    "every rank has used the input for different outputs, so its gradient is the sum over the "
+    "ranks; weight and bias belong to one rank alone"
 )
 def check_gradients(run: Run) -> None:
     """E: before any step."""
@@ -204,32 +161,17 @@ def check_gradients(run: Run) -> None:
             **{n: case.cut(grads[n], 0) for n in grads if n != "x"},
         }.items():
             what = f"{'the input' if name == 'x' else name}.grad {case.what}"
-            run.true(
-                found[name] is not None,
-                f"{what} is None",
-                rank=case.rank,
-                cause="the output does not depend on it in the autograd graph",
-            )
-            run.close(
-                found[name],
-                value,
-                what,
-                rank=case.rank,
-                terms=8,
-                likely=likely if name == "x" else None,
-            )
+            cause = "the output does not depend on it in the autograd graph"
+            run.true(found[name] is not None, f"{what} is None", rank=case.rank, cause=cause)
+            known = likely if name == "x" else None
+            run.close(found[name], value, what, rank=case.rank, terms=8, likely=known)
 
 
-@check(
-    "nothing is sent except one all-reduce of the input's gradient",
-    points=3,
-    code="B",
-    diagnosis="the slices, the forward and the gradients of weight and bias need no other rank",
-)
+@check("nothing is sent except one all-reduce of the input's gradient", points=3, code="B")
+@diagnosis("the slices, the forward and the gradients of weight and bias need no other rank")
 def check_bytes(run: Run) -> None:
     """B: from the ledger, for each stretch: building, forward and backward."""
     for result, case in _all(run):
-        run.forbid_bypass(result)
         if case.size > 1:
             _compare_sends(run, result, case)
 
@@ -238,48 +180,29 @@ def _compare_sends(run: Run, result: Any, case: Case) -> None:
     building, forward, backward = cut_layers.stretches(result, case.rank, case.found["marks"])
     once = cut_layers.one_all_reduce(case.x.numel(), case.size, case.index)
     half = cut_layers.one_all_reduce(case.x.numel(), case.size, case.index, item=4)
-    run.equal(
-        building,
-        [],
-        f"what building sends {case.what}",
-        rank=case.rank,
-        likely={"the full layer is the same on all ranks already": building},
-    )
-    run.equal(
-        forward,
-        [],
-        f"what the forward sends {case.what}",
-        rank=case.rank,
-        likely={
-            "an all-reduce belongs in the backward alone": once,
-            "the outputs were gathered: leave each rank its slice": [
-                each for each in forward if each.startswith("all_gather")
-            ]
-            or None,
-        },
-    )
-    run.equal(
-        backward,
-        once,
-        f"what the backward sends {case.what}",
-        rank=case.rank,
-        likely={
-            "the gradient of the input is not summed over the ranks": [],
-            "it was sent as float32": half,
-            "one all-reduce is enough": once * 2,
-            "more than the input's gradient: weight and bias belong to this rank alone": backward
-            if once[0] in backward and len(backward) > 1
-            else None,
-        },
-    )
+    likely: dict[str, Any] = {"the full layer is the same on all ranks already": building}
+    run.equal(building, [], f"what building sends {case.what}", rank=case.rank, likely=likely)
+    likely = {
+        "an all-reduce belongs in the backward alone": once,
+        "the outputs were gathered: leave each rank its slice": [
+            each for each in forward if each.startswith("all_gather")
+        ]
+        or None,
+    }
+    run.equal(forward, [], f"what the forward sends {case.what}", rank=case.rank, likely=likely)
+    likely = {
+        "the gradient of the input is not summed over the ranks": [],
+        "it was sent as float32": half,
+        "one all-reduce is enough": once * 2,
+        "more than the input's gradient: weight and bias belong to this rank alone": backward
+        if once[0] in backward and len(backward) > 1
+        else None,
+    }
+    run.equal(backward, once, f"what the backward sends {case.what}", rank=case.rank, likely=likely)
 
 
-@check(
-    "a rank holds its slice and nothing else",
-    points=2,
-    code="M",
-    diagnosis="look at what stays alive when the full layer is gone: see `clone`",
-)
+@check("a rank holds its slice and nothing else", points=2, code="M")
+@diagnosis("look at what stays alive when the full layer is gone: see `clone`")
 def check_memory(run: Run) -> None:
     """M: bytes of all storages that are alive after the layer was built."""
     for case in _built(run):

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.tensor_parallel import types_by_value as by_value
 from grading.references.tensor_parallel.types_by_value import Line, Program
 
 EXERCISE = Exercise(
-    name="propagate_types",
-    lesson="06_tensor_parallel",
     title="Types of distributed tensors, line by line",
     core=True,
     minutes=35,
@@ -141,46 +139,30 @@ def _cause(operation: str, read: Iterable[str], lost: bool) -> str:
     return next(why for (name, x), why in LOSSES.items() if name == operation and x in letters)
 
 
-@check(
-    "the type of a result, for each operation",
-    points=5,
-    code="E",
-    diagnosis="write down what each rank has, and what one process would have",
-)
+@check("the type of a result, for each operation", points=5, code="E")
+@diagnosis("write down what each rank has, and what one process would have")
 def check_types(run: Run) -> None:
     """E: every operation on R, S(0), S(1), P, where the true value is kept."""
     singles = by_value.single_lines(run)
     _compare(run, [p for p in singles if not p.lost and "V" not in p.given.values()])
 
 
-@check(
-    "Lost where a sum or a gather is missing, or there is one too many",
-    points=5,
-    code="E",
-    diagnosis="raise Lost with the name of the line's result",
-)
+@check("Lost where a sum or a gather is missing, or there is one too many", points=5, code="E")
+@diagnosis("raise Lost with the name of the line's result")
 def check_losses(run: Run) -> None:
     """E: every operation on every type that loses it."""
     _compare(run, [p for p in by_value.single_lines(run) if p.lost])
 
 
-@check(
-    "V stays V until a collective",
-    points=2,
-    code="E",
-    diagnosis="what is computed from a V is V; but a collective's result is known on every rank",
-)
+@check("V stays V until a collective", points=2, code="E")
+@diagnosis("what is computed from a V is V; but a collective's result is known on every rank")
 def check_varying(run: Run) -> None:
     """E: every operation with a V among its arguments."""
     _compare(run, [p for p in by_value.single_lines(run) if "V" in p.given.values()])
 
 
-@check(
-    "this lesson's feed-forward, with and without its sums",
-    points=2,
-    code="E",
-    diagnosis="the first line that loses the true value is the one to name",
-)
+@check("this lesson's feed-forward, with and without its sums", points=2, code="E")
+@diagnosis("the first line that loses the true value is the one to name")
 def check_block(run: Run) -> None:
     """E: columns then rows; without the sum; with sequence parallelism; a name used again."""
     kinds = {"x": "R", "a": "S(1)", "b": "S(0)", "s": "S(0)"}
@@ -202,12 +184,8 @@ def check_block(run: Run) -> None:
     _compare(run, [program for program in programs if program is not None])
 
 
-@check(
-    "programs of random lines",
-    points=2,
-    code="E",
-    diagnosis="types pass from line to line, and a line may give an existing name to a new tensor",
-)
+@check("programs of random lines", points=2, code="E")
+@diagnosis("types pass from line to line, and a line may give an existing name to a new tensor")
 def check_programs(run: Run) -> None:
     """E: hidden programs, checked with values; `given` is as it was."""
     for step, found in _compare(run, by_value.at_random(run, 25)):

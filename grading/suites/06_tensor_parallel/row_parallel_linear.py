@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch.nn.functional import gelu, linear
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.data_parallel.training import explained
 from grading.references.tensor_parallel import cut_layers
 from grading.references.tensor_parallel.cut_layers import Case, Layer, one_process, part
+from grading.references.tensor_parallel.layer_drivers import drive_build, drive_layers
 
 EXERCISE = Exercise(
-    name="row_parallel_linear",
-    lesson="06_tensor_parallel",
     title="A linear layer cut along its inputs",
     core=True,
     minutes=20,
@@ -42,37 +41,6 @@ SKIPPED = (
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
-def drive_build(
-    learner: Any, group: Any, layers: list[Layer], parts: cut_layers.Parts
-) -> dict[str, Any]:
-    """Builds each layer."""
-    mine = cut_layers.group_of(group, parts)
-    return {
-        "cases": [
-            cut_layers.built(lambda full: learner.RowParallelLinear(full, mine), layer)
-            for layer in layers
-        ]
-    }
-
-
-def drive(
-    learner: Any,
-    group: Any,
-    layers: list[Layer],
-    xs: list[torch.Tensor],
-    slopes: list[torch.Tensor],
-    parts: cut_layers.Parts,
-) -> dict[str, Any]:
-    """Builds each layer, and makes one forward and backward with it."""
-    mine, events, found = cut_layers.group_of(group, parts), group.ledger.events, []
-    for (weight, bias), x, slope in zip(layers, xs, slopes, strict=True):
-        full, begin = cut_layers.full_layer(weight, bias), len(events)
-        layer = learner.RowParallelLinear(full, mine)
-        said = cut_layers.step(layer, layer, x, slope, events)
-        found.append({**said, "marks": [begin, *said["marks"]]})
-    return {"cases": found}
-
-
 def drive_pair(
     learner: Any, group: Any, first: Layer, second: Layer, x: torch.Tensor, slope: torch.Tensor
 ) -> dict[str, Any]:
@@ -107,6 +75,7 @@ def _cases(run: Run, world: int) -> list[Case]:
     places = cut_layers.places(world, WORLDS[world])
     inputs = [
         {
+            "name": "RowParallelLinear",
             "layers": layers,
             "slopes": slopes,
             "parts": WORLDS[world],
@@ -114,14 +83,15 @@ def _cases(run: Run, world: int) -> list[Case]:
         }
         for place in places
     ]
-    result = explained(run, drive, inputs, world, SKIPPED)
+    result = explained(run, drive_layers, inputs, world, SKIPPED)
     return cut_layers.cases(result, layers, xs, slopes, places)
 
 
 def _built(run: Run) -> list[Case]:
     """The same layers, only built: in a group of one and one of three."""
     layers, xs, slopes = _drawn(run)
-    result = run(drive_build, {"layers": layers, "parts": cut_layers.ALONE}, world=4)
+    given = {"name": "RowParallelLinear", "layers": layers, "parts": cut_layers.ALONE}
+    result = run(drive_build, given, world=4)
     return cut_layers.cases(result, layers, xs, slopes, cut_layers.places(4, cut_layers.ALONE))
 
 
@@ -143,8 +113,10 @@ def _plus(y: torch.Tensor, bias: torch.Tensor | None, times: float) -> torch.Ten
     "weight: this rank's slice along the inputs; bias: the whole bias; both are parameters",
     points=2,
     code="E",
-    diagnosis="rank r has part r of `tensor_split` along the inputs (dim 1), with the numbers of "
-    "`full`. A new layer would have random numbers, different on each rank",
+)
+@diagnosis(
+    "rank r has part r of `tensor_split` along the inputs (dim 1), with the numbers of `full`. A "
+    "new layer would have random numbers, different on each rank"
 )
 def check_slices(run: Run) -> None:
     """E: sizes that do not divide, a rank without columns, a group that is not the world."""
@@ -162,45 +134,33 @@ def check_slices(run: Run) -> None:
         )
 
 
-@check(
-    "the output: whole on every rank, with the bias added once",
-    points=3,
-    code="E",
-    diagnosis="the ranks' products are the summands of one product; the bias comes after the sum",
-    in_part=True,
-)
+@check("the output: whole on every rank, with the bias added once", points=3, code="E")
+@diagnosis("the ranks' products are the summands of one product; the bias comes after the sum")
+@in_part
 def check_output(run: Run) -> None:
     """E: inputs with one, two and three dims, one of them not contiguous."""
     for case in _all(run):
         weight, bias = case.full
         y, _ = one_process((weight, None), case.x, case.slope)
         own, _ = one_process((case.cut(weight, 1), None), case.cut(case.x, -1), case.slope)
-        run.close(
-            case.found["y"],
-            _plus(y, bias, 1),
-            f"the output {case.what}",
-            rank=case.rank,
-            likely={
-                "the bias is added N times: every rank adds it before the sum": _plus(
-                    y, bias, case.size
-                ),
-                "the bias is missing": y,
-                "this rank's product alone: the sum over the ranks is missing": _plus(own, bias, 1),
-                "the mean of the ranks' products: it must be their sum": _plus(
-                    y / case.size, bias, 1
-                ),
-                "divided by N": _plus(y / case.size, bias, 1 / case.size),
-                "the bias divided by N is added": _plus(y, bias, 1 / case.size),
-            },
-        )
+        likely = {
+            "the bias is added N times: every rank adds it before the sum": _plus(
+                y, bias, case.size
+            ),
+            "the bias is missing": y,
+            "this rank's product alone: the sum over the ranks is missing": _plus(own, bias, 1),
+            "the mean of the ranks' products: it must be their sum": _plus(y / case.size, bias, 1),
+            "divided by N": _plus(y / case.size, bias, 1 / case.size),
+            "the bias divided by N is added": _plus(y, bias, 1 / case.size),
+        }
+        what = f"the output {case.what}"
+        run.close(case.found["y"], _plus(y, bias, 1), what, rank=case.rank, likely=likely)
 
 
 @check(
-    "the gradients of the input's slice, the weight's slice and the whole bias",
-    points=3,
-    code="E",
-    diagnosis="the gradient of the output is whole on every rank, and so is that of each summand",
+    "the gradients of the input's slice, the weight's slice and the whole bias", points=3, code="E"
 )
+@diagnosis("the gradient of the output is whole on every rank, and so is that of each summand")
 def check_gradients(run: Run) -> None:
     """E: before any step."""
     for case in _all(run):
@@ -257,83 +217,55 @@ def _pair(run: Run) -> tuple[Any, dict[str, Any], list[dict[str, torch.Tensor]]]
     return result, given, wanted
 
 
-@check(
-    "after a column-parallel layer and gelu: equal to one process",
-    points=3,
-    code="E",
-    diagnosis="the input is the slice that the column-parallel layer returns on this rank",
-)
+@check("after a column-parallel layer and gelu: equal to one process", points=3, code="E")
+@diagnosis("the input is the slice that the column-parallel layer returns on this rank")
 def check_pair(run: Run) -> None:
     """E: output and gradients of both layers, with a hidden size that does not divide."""
     result, _, wanted = _pair(run)
-    for rank, (found, right) in enumerate(zip(result.outputs, wanted, strict=True)):
+    for found, right in run.each(zip(result.outputs, wanted, strict=True)):
         for name, value in right.items():
             actual = found["y"] if name == "y" else found["grads"][name]
             what = "the output" if name == "y" else f"the gradient of {name}"
-            run.close(
-                actual,
-                value,
-                f"{what} (column, gelu, row)",
-                rank=rank,
-                terms=8,
-                likely={
-                    "N times what it should be: a backward sums what is whole already": value
-                    * len(wanted)
-                },
-            )
+            likely = {
+                "N times what it should be: a backward sums what is whole already": value
+                * len(wanted)
+            }
+            run.close(actual, value, f"{what} (column, gelu, row)", terms=8, likely=likely)
 
 
 @check(
-    "the pair sends one all-reduce forward, one backward, nothing in between",
-    points=3,
-    code="B",
-    diagnosis="f belongs to the column-parallel layer, and its all-reduce is in the backward; g "
-    "is yours",
+    "the pair sends one all-reduce forward, one backward, nothing in between", points=3, code="B"
+)
+@diagnosis(
+    "f belongs to the column-parallel layer, and its all-reduce is in the backward; g is yours"
 )
 def check_bytes(run: Run) -> None:
     """B: from the ledger, for each stretch: building, forward and backward."""
     result, given, _ = _pair(run)
-    run.forbid_bypass(result)
-    for rank in range(result.world):
-        building, forward, backward = cut_layers.stretches(
-            result, rank, result.outputs[rank]["marks"]
-        )
+    for rank, found in enumerate(run.each(result.outputs)):
+        building, forward, backward = cut_layers.stretches(result, rank, found["marks"])
         once = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank)
         half = cut_layers.one_all_reduce(given["slope"].numel(), result.world, rank, item=4)
-        run.equal(
-            building,
-            [],
-            "what building the layer sends",
-            rank=rank,
-            likely={"the full layer is the same on all ranks already": building},
-        )
-        run.equal(
-            forward,
-            once,
-            "what the forward of the pair sends",
-            rank=rank,
-            likely={
-                "the summands are not added up": [],
-                "it was sent as float32": half,
-                "something is gathered between the two layers: the slice that arrives is the "
-                "slice that is needed": forward
-                if any(e.startswith("all_gather") for e in forward)
-                else None,
-            },
-        )
+        likely: dict[str, Any] = {"the full layer is the same on all ranks already": building}
+        run.equal(building, [], "what building the layer sends", likely=likely)
+        likely = {
+            "the summands are not added up": [],
+            "it was sent as float32": half,
+            "something is gathered between the two layers: the slice that arrives is the "
+            "slice that is needed": forward
+            if any(e.startswith("all_gather") for e in forward)
+            else None,
+        }
+        run.equal(forward, once, "what the forward of the pair sends", likely=likely)
         run.equal(backward, cut_layers.one_all_reduce(given["x"].numel(), result.world, rank),
-                  "what the backward of the pair sends", rank=rank, likely={
+                  "what the backward of the pair sends", likely={
             "an all-reduce in this layer's backward as well: the incoming gradient is whole":
                 backward if len(backward) > 1 else None,
         })  # fmt: skip
 
 
-@check(
-    "a rank holds its slice, the bias and nothing else",
-    points=2,
-    code="M",
-    diagnosis="look at what stays alive when the full layer is gone: see `clone`",
-)
+@check("a rank holds its slice, the bias and nothing else", points=2, code="M")
+@diagnosis("look at what stays alive when the full layer is gone: see `clone`")
 def check_memory(run: Run) -> None:
     """M: bytes of all storages that are alive after the layer was built."""
     for case in _built(run):

@@ -8,14 +8,12 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import held_bytes
 from grading.references.attention.per_head import PARTS, Whole
 
 EXERCISE = Exercise(
-    name="tensor_parallel_attention",
-    lesson="06_tensor_parallel",
     title="Attention cut by heads, with shared key-value heads",
     core=True,
     minutes=40,
@@ -37,11 +35,7 @@ EXERCISE = Exercise(
 
 # By world: size of the tensor-parallel groups, query heads, key-value heads.
 CUTS = {2: [(2, 8, 4)], 4: [(4, 8, 2)]}  # whose parts are looked at
-SHAPES = {
-    1: [(1, 4, 2)],
-    3: [(3, 6, 3), (3, 3, 1)],
-    4: [(4, 8, 2), (4, 4, 4), (2, 8, 4)],
-}
+SHAPES = {1: [(1, 4, 2)], 3: [(3, 6, 3), (3, 3, 1)], 4: [(4, 8, 2), (4, 4, 4), (2, 8, 4)]}
 
 
 # --- what runs on the ranks ----------------------------------------------------------------------
@@ -136,23 +130,20 @@ def _found(run: Run, drive: Any, shapes: dict[int, Any]) -> Iterator[tuple[Whole
     for world, every in shapes.items():
         cases = [_case(run, *shape) for shape in every]
         result = run(drive, {"cases": cases}, world=world)
-        run.forbid_bypass(result)
         for number, case in enumerate(cases):
             whole = Whole(case)
-            for rank, found in enumerate(result.column("cases")):
+            for rank, found in enumerate(run.each(result.column("cases"))):
                 yield whole, rank, rank % whole.size, found[number]
 
 
 @check(
-    "each rank's heads: query, key, value and output, each in its own memory",
-    points=3,
-    code="E",
-    diagnosis="split the fused weight into Q, K and V first; then cut each of the three by heads",
+    "each rank's heads: query, key, value and output, each in its own memory", points=3, code="E"
 )
+@diagnosis("split the fused weight into Q, K and V first; then cut each of the three by heads")
 def check_parts(run: Run) -> None:
     """E: slices of the whole weights, before anything is computed."""
-    for whole, rank, index, found in _found(run, drive_parts, CUTS):
-        run.equal(found["names"], sorted(PARTS), "the list of the module's parameters", rank=rank)
+    for whole, _, index, found in _found(run, drive_parts, CUTS):
+        run.equal(found["names"], sorted(PARTS), "the list of the module's parameters")
         for name in PARTS:
             part, what = whole.cut(name, whole.weights[name], index), f"`{name}` {whole.name}"
             part = part.detach()
@@ -161,7 +152,6 @@ def check_parts(run: Run) -> None:
                 list(found["parts"][name].shape),
                 list(part.shape),
                 f"the shape of {what}",
-                rank=rank,
                 likely={
                     "all of it: each rank keeps its own heads": [rows, columns],
                     "`output` is cut along dim 1: heads are its columns, not its rows": [
@@ -172,14 +162,12 @@ def check_parts(run: Run) -> None:
                     else None,
                 },
             )
-            run.close(
-                found["parts"][name], part, what, rank=rank, likely=_wrong_rows(whole, name, index)
-            )
+            likely = _wrong_rows(whole, name, index)
+            run.close(found["parts"][name], part, what, likely=likely)
             run.at_most(
                 found["held"][name],
                 part.nbytes,
                 f"the memory under {what}, in bytes,",
-                rank=rank,
                 cause="a view keeps the whole weight alive: clone",
             )
 
@@ -203,58 +191,45 @@ def _wrong_rows(whole: Whole, name: str, index: int) -> dict[str, torch.Tensor]:
     return likely
 
 
-@check(
-    "the output on 1, 3 and 4 ranks, also in groups of 2",
-    points=3,
-    code="E",
-    diagnosis="this rank's heads attend, their results are multiplied by its columns of `output`, "
-    "and one g sums them up",
+@check("the output on 1, 3 and 4 ranks, also in groups of 2", points=3, code="E")
+@diagnosis(
+    "this rank's heads attend, their results are multiplied by its columns of `output`, and one g "
+    "sums them up"
 )
 def check_outputs(run: Run) -> None:
     """E: whole on every rank."""
-    for whole, rank, index, found in _found(run, drive, SHAPES):
+    for whole, _, index, found in _found(run, drive, SHAPES):
         x, y = whole.case["xs"][0], whole.output(0)
-        run.close(
-            found[0]["y"],
-            y,
-            f"the output {whole.name}",
-            rank=rank,
-            likely={
-                "this rank's heads alone: add up the parts of all ranks": whole.part(
-                    x, x, index
-                ).detach(),
-                "this is the mean of the parts: it must be their sum": y / whole.size,
-                "the causal mask is missing: a token sees later ones": whole.output(
-                    0, causal=False
-                ),
-                "scaled by the full width H·C: use a head's width C": whole.output(
-                    0, scale=(whole.heads * whole.width) ** -0.5
-                ),
-                "scaled by the hidden width D: use a head's width C": whole.output(
-                    0, scale=x.shape[2] ** -0.5
-                ),
-                "the scores are not scaled": whole.output(0, scale=1.0),
-                "the query heads take the KV heads in turns: head h belongs to KV head h // "
-                "(H/K), so neighbours share one (repeat_interleave, not repeat)": whole.output(
-                    0, turned=True
-                ),
-            },
-        )
+        likely = {
+            "this rank's heads alone: add up the parts of all ranks": whole.part(
+                x, x, index
+            ).detach(),
+            "this is the mean of the parts: it must be their sum": y / whole.size,
+            "the causal mask is missing: a token sees later ones": whole.output(0, causal=False),
+            "scaled by the full width H·C: use a head's width C": whole.output(
+                0, scale=(whole.heads * whole.width) ** -0.5
+            ),
+            "scaled by the hidden width D: use a head's width C": whole.output(
+                0, scale=x.shape[2] ** -0.5
+            ),
+            "the scores are not scaled": whole.output(0, scale=1.0),
+            "the query heads take the KV heads in turns: head h belongs to KV head h // "
+            "(H/K), so neighbours share one (repeat_interleave, not repeat)": whole.output(
+                0, turned=True
+            ),
+        }
+        run.close(found[0]["y"], y, f"the output {whole.name}", likely=likely)
 
 
-@check(
-    "gradients of x, and of the heads that are on one rank only",
-    points=4,
-    code="E",
-    diagnosis="every rank uses x in a different way, so its gradient is a sum over them: that is f",
-)
+@check("gradients of x, and of the heads that are on one rank only", points=4, code="E")
+@diagnosis("every rank uses x in a different way, so its gradient is a sum over them: that is f")
 def check_gradients(run: Run) -> None:
     """E: x whole, query and output sliced; key and value where no rank shares them."""
-    for whole, rank, index, found in _found(run, drive, SHAPES):
+    for whole, _, index, found in _found(run, drive, SHAPES):
         summands, grads = whole.summands(0), found[0]
         ways = [sum(own[name] for own in summands) for name in ("x", "x_kv")]
         own = summands[index]["x"] + summands[index]["x_kv"]
-        run.close(grads["x"], ways[0] + ways[1], f"x.grad {whole.name}", rank=rank, likely={
+        run.close(grads["x"], ways[0] + ways[1], f"x.grad {whole.name}", likely={
             "this rank's summand: the backward of f sums over the ranks": own,
             "N times too large: summed twice": (ways[0] + ways[1]) * whole.size,
             "the mean of the ranks' summands": (ways[0] + ways[1]) / whole.size,
@@ -263,16 +238,12 @@ def check_gradients(run: Run) -> None:
         })  # fmt: skip
         for name in PARTS if whole.shared == 1 else ("query", "output"):
             total = cast(torch.Tensor, sum(own[name] for own in summands))
-            run.close(
-                grads["parts"][name],
-                whole.cut(name, total, index),
-                f"{name}.grad {whole.name}",
-                rank=rank,
-                likely={
-                    "N times too large: g's backward is the identity": whole.cut(name, total, index)
-                    * whole.size,
-                },
-            )
+            likely = {
+                "N times too large: g's backward is the identity": whole.cut(name, total, index)
+                * whole.size
+            }
+            what = f"{name}.grad {whole.name}"
+            run.close(grads["parts"][name], whole.cut(name, total, index), what, likely=likely)
 
 
 def _shared(whole: Whole, name: str, number: int) -> list[torch.Tensor]:
@@ -281,41 +252,32 @@ def _shared(whole: Whole, name: str, number: int) -> list[torch.Tensor]:
     return [whole.cut(name, own[name], index) for index, own in enumerate(summands)]
 
 
-@check(
-    "gradients of shared heads: the sum over the ranks that share them",
-    points=4,
-    code="E",
-    diagnosis="each sharer has seen different query heads: sum the gradients of key and value "
-    "over them",
+@check("gradients of shared heads: the sum over the ranks that share them", points=4, code="E")
+@diagnosis(
+    "each sharer has seen different query heads: sum the gradients of key and value over them"
 )
 def check_shared(run: Run) -> None:
     """E: key and value where K is smaller than N; the same, whole, on all sharers."""
-    for whole, rank, index, found in _found(run, drive, SHAPES):
+    for whole, _, index, found in _found(run, drive, SHAPES):
         for name in ("key", "value") if whole.shared > 1 else ():
             own, first = _shared(whole, name, 0), index - index % whole.shared
             total = torch.stack(own[first : first + whole.shared]).sum(0)
-            run.close(
-                found[0]["parts"][name],
-                total,
-                f"{name}.grad {whole.name}",
-                rank=rank,
-                likely={
-                    "this rank's own summand: sum it over the ranks that share the head": own[
-                        index
-                    ],
-                    "this is the mean over the sharers: it must be their sum": total / whole.shared,
-                    "summed over all ranks, not only over those that share the head": torch.stack(
-                        own
-                    ).sum(0),
-                    "summed twice over the sharers": total * whole.shared,
-                },
-            )
+            likely = {
+                "this rank's own summand: sum it over the ranks that share the head": own[index],
+                "this is the mean over the sharers: it must be their sum": total / whole.shared,
+                "summed over all ranks, not only over those that share the head": torch.stack(
+                    own
+                ).sum(0),
+                "summed twice over the sharers": total * whole.shared,
+            }
+            what = f"{name}.grad {whole.name}"
+            run.close(found[0]["parts"][name], total, what, likely=likely)
 
 
 @check("a second backward adds to the gradients", points=2, code="E")
 def check_twice(run: Run) -> None:
     """E: nothing that was summed before is summed again."""
-    for whole, rank, index, found in _found(run, drive, SHAPES):
+    for whole, _, index, found in _found(run, drive, SHAPES):
         for name in PARTS:
             first, second = (
                 sum(whole.cut(name, own[name], index) for own in whole.summands(n)) for n in (0, 1)
@@ -324,24 +286,17 @@ def check_twice(run: Run) -> None:
                 "the first backward's gradients were summed over the sharers again: sum only "
                 "what is new"
             )
-            run.close(
-                found[1]["parts"][name],
-                first + second,
-                f"{name}.grad after two backwards {whole.name}",
-                rank=rank,
-                likely={
-                    "only the second backward's: gradients must add up": second,
-                    again: first * whole.shared + second,
-                },
-            )
+            likely = {
+                "only the second backward's: gradients must add up": second,
+                again: first * whole.shared + second,
+            }
+            what = f"{name}.grad after two backwards {whole.name}"
+            run.close(found[1]["parts"][name], first + second, what, likely=likely)
 
 
-@check(
-    "2(N-1)/N·S bytes forward, the same backward, 2(s-1)/s of a shared head",
-    points=3,
-    code="B",
-    diagnosis="one all-reduce forward and one backward; that of the sharers is as large as `key` "
-    "and `value`",
+@check("2(N-1)/N·S bytes forward, the same backward, 2(s-1)/s of a shared head", points=3, code="B")
+@diagnosis(
+    "one all-reduce forward and one backward; that of the sharers is as large as `key` and `value`"
 )
 def check_bytes(run: Run) -> None:
     """B: exact, by direction and by group."""
@@ -350,25 +305,17 @@ def check_bytes(run: Run) -> None:
         small = sum(_small(whole, name, rank) for name in ("key", "value"))
         start, between, end = found[0]["sent"]
         ahead, back = between[0] - start[0], end[0] - between[0]
-        run.equal(
-            ahead,
-            once,
-            f"the number of bytes sent in forward {whole.name}",
-            rank=rank,
-            likely={"two all-reduces: one after `output` is enough": 2 * once},
-        )
-        run.equal(
-            back,
-            once,
-            f"the number of bytes sent in backward {whole.name}",
-            rank=rank,
-            likely={
-                "three all-reduces: apply f to x once, before q, k and v are computed": 3 * once,
-                "no all-reduce: the summands of x.grad are not summed": 0,
-            },
-        )
+        likely = {"two all-reduces: one after `output` is enough": 2 * once}
+        what = f"the number of bytes sent in forward {whole.name}"
+        run.equal(ahead, once, what, likely=likely)
+        likely = {
+            "three all-reduces: apply f to x once, before q, k and v are computed": 3 * once,
+            "no all-reduce: the summands of x.grad are not summed": 0,
+        }
+        what = f"the number of bytes sent in backward {whole.name}"
+        run.equal(back, once, what, likely=likely)
         kv = end[1] - start[1]
-        run.equal(kv, small, f"the number of bytes sent to the sharers {whole.name}", rank=rank)
+        run.equal(kv, small, f"the number of bytes sent to the sharers {whole.name}")
 
 
 def _small(whole: Whole, name: str, rank: int) -> int:

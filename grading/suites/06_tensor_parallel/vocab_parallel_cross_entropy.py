@@ -9,14 +9,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
-    name="vocab_parallel_cross_entropy",
-    lesson="06_tensor_parallel",
     title="Cross-entropy without the full logits",
     core=True,
     minutes=30,
@@ -220,33 +218,21 @@ class Case:
         }  # fmt: skip
 
 
-@check(
-    "the loss of each token on 1–4 ranks, uneven slices",
-    points=3,
-    code="E",
-    diagnosis="compare the three reduced numbers of one token with those of one process",
-)
+@check("the loss of each token on 1–4 ranks, uneven slices", points=3, code="E")
+@diagnosis("compare the three reduced numbers of one token with those of one process")
 def check_loss(run: Run) -> None:
     """E: targets at the ends of all slices, logits that are no contiguous tensor."""
     for world in WORLDS:
         case = Case(run, world)
         for rank, found in case.ranks():
-            run.close(
-                found["loss"],
-                case.loss(),
-                f"the loss {case.name}",
-                rank=rank,
-                likely=case.likely_losses(rank),
-                terms=case.count,
-            )
+            likely = case.likely_losses(rank)
+            what = f"the loss {case.name}"
+            run.close(found["loss"], case.loss(), what, rank=rank, likely=likely, terms=case.count)
 
 
-@check(
-    "the gradient of each slice",
-    points=4,
-    code="E",
-    diagnosis="softmax over all ranks, minus one at the target if it is yours, times the incoming "
-    "gradient",
+@check("the gradient of each slice", points=4, code="E")
+@diagnosis(
+    "softmax over all ranks, minus one at the target if it is yours, times the incoming gradient"
 )
 def check_gradient(run: Run) -> None:
     """E: another gradient from above for each token; inputs stay as they are."""
@@ -254,14 +240,9 @@ def check_gradient(run: Run) -> None:
         case = Case(run, world)
         for rank, found in case.ranks():
             right = case.part(case.gradient(), rank).contiguous()
-            run.close(
-                found["grad"],
-                right,
-                f"the gradient of the slice {case.name}",
-                rank=rank,
-                likely=case.likely_gradients(rank),
-                terms=case.count,
-            )
+            likely = case.likely_gradients(rank)
+            what = f"the gradient of the slice {case.name}"
+            run.close(found["grad"], right, what, rank=rank, likely=likely, terms=case.count)
             run.true(
                 found["same"],
                 "the logits or the targets were changed in place",
@@ -270,13 +251,9 @@ def check_gradient(run: Run) -> None:
             )
 
 
-@check(
-    "logits of ±10 000",
-    points=3,
-    code="E",
-    diagnosis="the largest logit of all ranks is subtracted before the exponential",
-    in_part=True,
-)
+@check("logits of ±10 000", points=3, code="E")
+@diagnosis("the largest logit of all ranks is subtracted before the exponential")
+@in_part
 def check_large(run: Run) -> None:
     """E: in each token another slice is far above the rest; only rank 0 owns targets."""
     overflow = (
@@ -293,14 +270,9 @@ def check_large(run: Run) -> None:
                     rank=rank,
                     cause=overflow,
                 )
-            run.close(
-                found["loss"],
-                case.loss(),
-                f"the loss {case.name}",
-                rank=rank,
-                likely=case.likely_losses(rank),
-                terms=case.count,
-            )
+            likely = case.likely_losses(rank)
+            what = f"the loss {case.name}"
+            run.close(found["loss"], case.loss(), what, rank=rank, likely=likely, terms=case.count)
             right = case.part(case.gradient(), rank).contiguous()
             run.close(found["grad"], right, f"the gradient of the slice {case.name}", rank=rank)
 
@@ -314,64 +286,49 @@ def _measured(run: Run) -> Any:
     return explained(run, drive_bytes, inputs, 4, REASON)
 
 
-@check(
-    "three reductions of B·T numbers forward, nothing backward",
-    points=2,
-    code="B",
-    diagnosis="the largest logit, the target's logit, the sum of exponentials: B·T numbers each",
-)
+@check("three reductions of B·T numbers forward, nothing backward", points=2, code="B")
+@diagnosis("the largest logit, the target's logit, the sum of exponentials: B·T numbers each")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger; two of the three may travel together."""
     result, size = _measured(run), ROWS * TIMES * 8
-    run.forbid_bypass(result)
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         ops = {op for op, _ in found["forward"]}
         whole = 4 * PART * size
         run.true(
             ["all_gather", whole] not in found["forward"]
             and ["all_reduce", whole] not in found["forward"],
             "the full logits were gathered",
-            rank=rank,
             expected=f"three reductions of {size} bytes",
             measured=str(found["forward"]),
             cause="the loss needs three numbers for each token, not all its logits",
         )
-        run.equal(sorted(ops), ["all_reduce"], "the list of operations in forward", rank=rank)
+        run.equal(sorted(ops), ["all_reduce"], "the list of operations in forward")
         run.true(
             not found["backward"],
             "something is sent in backward",
-            rank=rank,
             measured=str(found["backward"]),
             expected="no call",
             cause="each rank has all that the gradient of its slice needs",
         )
     once = [wire_bytes("all_reduce", size, 4, rank, 8)[0] for rank in range(4)]
-    run.bytes(
-        result,
-        [3 * sent for sent in once],
-        likely={
-            "one reduction too many": [4 * sent for sent in once],
-            "one reduction is missing": [2 * sent for sent in once],
-            "two reductions are missing": once,
-        },
-    )
+    likely = {
+        "one reduction too many": [4 * sent for sent in once],
+        "one reduction is missing": [2 * sent for sent in once],
+        "two reductions are missing": once,
+    }
+    run.bytes(result, [3 * sent for sent in once], likely=likely)
 
 
-@check(
-    "no full logits",
-    points=1,
-    code="M",
-    diagnosis="each rank works on its slice; a few tensors of that size are enough",
-)
+@check("no full logits", points=1, code="M")
+@diagnosis("each rank works on its slice; a few tensors of that size are enough")
 def check_memory(run: Run) -> None:
     """M: besides the logits themselves, at the peak, and between forward and backward."""
     part, numbers = ROWS * TIMES * PART * 8, ROWS * TIMES * 8
-    for rank, found in enumerate(_measured(run).outputs):
+    for found in run.each(_measured(run).outputs):
         run.at_most(
             found["peak"],
             6 * part,
             f"bytes at the peak (a slice has {part:,})",
-            rank=rank,
             cause="the logits of all ranks are on this rank: from the others, the loss needs only "
             "three numbers for each token",
         )
@@ -379,6 +336,5 @@ def check_memory(run: Run) -> None:
             found["kept"],
             part + part // 8 + 6 * numbers,  # with a mask of the slice
             f"bytes kept for the backward (a slice has {part:,})",
-            rank=rank,
             cause="one tensor of the slice's size is enough: exp(logit - peak) / sum",
         )

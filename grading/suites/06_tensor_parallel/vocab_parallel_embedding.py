@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import LiveMemory
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
-    name="vocab_parallel_embedding",
-    lesson="06_tensor_parallel",
     title="An embedding cut along the vocabulary",
     core=True,
     minutes=20,
@@ -188,21 +186,12 @@ def _rows(run: Run, case: Case) -> None:
             if rank < case.size
             else {}
         )
-        run.equal(
-            found["weight"],
-            case.part(case.values, index),
-            f"weight {case.name}",
-            rank=rank,
-            likely=known,
-        )
+        what = f"weight {case.name}"
+        run.equal(found["weight"], case.part(case.values, index), what, rank=rank, likely=known)
     for rank, index, tokens, found in case.ranks():
-        run.close(
-            found["rows"],
-            case.values[tokens],
-            f"the output {case.name}",
-            rank=rank,
-            likely=case.likely(case.values, tokens, index),
-        )
+        likely = case.likely(case.values, tokens, index)
+        what = f"the output {case.name}"
+        run.close(found["rows"], case.values[tokens], what, rank=rank, likely=likely)
         run.true(
             torch.equal(found["tokens"], tokens),
             "the tokens were changed in place",
@@ -211,24 +200,16 @@ def _rows(run: Run, case: Case) -> None:
         )
         later = case.values - 1
         for name, shown in (("flat", tokens[0]), ("transposed", tokens.t())):
-            run.close(
-                found[name],
-                later[shown],
-                f"the output for {name} tokens, after a step",
-                rank=rank,
-                likely={
-                    **case.likely(later, shown, index),
-                    "the rows are those before the step: look up in `weight`": case.values[shown],
-                },
-            )
+            likely = {
+                **case.likely(later, shown, index),
+                "the rows are those before the step: look up in `weight`": case.values[shown],
+            }
+            what = f"the output for {name} tokens, after a step"
+            run.close(found[name], later[shown], what, rank=rank, likely=likely)
 
 
-@check(
-    "the tokens' rows on 1–4 ranks, vocabularies that do not divide",
-    points=4,
-    code="E",
-    diagnosis="a token's place in the slice is `tokens - first`; `first` counts the rows before it",
-)
+@check("the tokens' rows on 1–4 ranks, vocabularies that do not divide", points=4, code="E")
+@diagnosis("a token's place in the slice is `tokens - first`; `first` counts the rows before it")
 def check_rows(run: Run) -> None:
     """E: the ends of all slices, repeated tokens, one and two dims; groups that are no world."""
     for world in (1, 2, 3, 4):
@@ -236,13 +217,9 @@ def check_rows(run: Run) -> None:
     _rows(run, Case(run, 4, parts=PAIRS))
 
 
-@check(
-    "the gradient of each slice",
-    points=3,
-    code="E",
-    diagnosis="every rank has the whole gradient of the output, and uses the part for its own rows",
-    in_part=True,
-)
+@check("the gradient of each slice", points=3, code="E")
+@diagnosis("every rank has the whole gradient of the output, and uses the part for its own rows")
+@in_part
 def check_gradient(run: Run) -> None:
     """E: the rows of one process's gradient."""
     for world, parts in ((1, ()), (2, ()), (3, ()), (4, ()), (4, PAIRS)):
@@ -258,12 +235,8 @@ def check_gradient(run: Run) -> None:
             })  # fmt: skip
 
 
-@check(
-    "a vocabulary of two on 3 and 4 ranks",
-    points=2,
-    code="E",
-    diagnosis="a slice without rows has nothing to look up, not even row 0",
-)
+@check("a vocabulary of two on 3 and 4 ranks", points=2, code="E")
+@diagnosis("a slice without rows has nothing to look up, not even row 0")
 def check_few(run: Run) -> None:
     """E: fewer rows than ranks."""
     for world in (3, 4):
@@ -279,64 +252,40 @@ def _measured(run: Run) -> Any:
     return explained(run, drive_bytes, inputs, 4, REASON)
 
 
-@check(
-    "one all-reduce of the output forward, nothing backward",
-    points=2,
-    code="B",
-    diagnosis="send the rows of the tokens, never the rows of the embedding",
-)
+@check("one all-reduce of the output forward, nothing backward", points=2, code="B")
+@diagnosis("send the rows of the tokens, never the rows of the embedding")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     result, size = _measured(run), TOKENS * WIDTH * 8
-    run.forbid_bypass(result)
-    for rank, found in enumerate(result.outputs):
-        run.equal(
-            found["forward"],
-            [["all_reduce", size]],
-            "the list of calls in forward",
-            rank=rank,
-            likely={
-                "the whole embedding is gathered: send the tokens' rows instead": [
-                    ["all_gather", BIG * WIDTH * 8]
-                ],
-                "every rank's rows are gathered and added up here: all-reduce sends less": [
-                    ["all_gather", 4 * size]
-                ],
-            },
-        )
-        run.equal(
-            found["backward"],
-            [],
-            "the list of calls in backward",
-            rank=rank,
-            likely={"the gradient is already whole on every rank": [["all_reduce", size]]},
-        )
+    for found in run.each(result.outputs):
+        likely = {
+            "the whole embedding is gathered: send the tokens' rows instead": [
+                ["all_gather", BIG * WIDTH * 8]
+            ],
+            "every rank's rows are gathered and added up here: all-reduce sends less": [
+                ["all_gather", 4 * size]
+            ],
+        }
+        what = "the list of calls in forward"
+        run.equal(found["forward"], [["all_reduce", size]], what, likely=likely)
+        likely = {"the gradient is already whole on every rank": [["all_reduce", size]]}
+        run.equal(found["backward"], [], "the list of calls in backward", likely=likely)
     run.bytes(result, [wire_bytes("all_reduce", size, 4, rank, 8)[0] for rank in range(4)])
 
 
-@check(
-    "only the slice is kept",
-    points=2,
-    code="M",
-    diagnosis="a rank must not keep the rows of other ranks",
-)
+@check("only the slice is kept", points=2, code="M")
+@diagnosis("a rank must not keep the rows of other ranks")
 def check_memory(run: Run) -> None:
     """M: what lives once `full` is gone, and the peak of a forward and backward."""
     share, slack = BIG * WIDTH * 8 // 4, 12 * TOKENS * WIDTH * 8
     most = share + share // 8  # a list of one's own row numbers is all right
-    for rank, found in enumerate(_measured(run).outputs):
+    for found in run.each(_measured(run).outputs):
         run.at_most(
             found["held"],
             most,
             "bytes held by the module",
-            rank=rank,
             cause="the whole embedding is still alive: a slice is a view of it until it is "
             "cloned, and `full` must not be kept",
         )
-        run.at_most(
-            found["peak"],
-            3 * share + slack,
-            "bytes at the peak of a step",
-            rank=rank,
-            cause="the whole embedding is there again: was it gathered?",
-        )
+        cause = "the whole embedding is there again: was it gathered?"
+        run.at_most(found["peak"], 3 * share + slack, "bytes at the peak of a step", cause=cause)

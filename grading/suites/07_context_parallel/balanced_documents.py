@@ -13,8 +13,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="balanced_documents",
-    lesson="07_context_parallel",
     title="Open: packed documents over ranks",
     core=False,
     minutes=60,
@@ -73,9 +71,8 @@ def _check_pieces(run: Run, case: Case, held: Any) -> None:
                 f"document {document} has no tokens from {start} up to {end}",
                 rank=rank,
             )
-        run.at_most(
-            sum(end - start for _, start, end in mine), case.most, "the number of tokens", rank=rank
-        )
+        what = "the number of tokens"
+        run.at_most(sum(end - start for _, start, end in mine), case.most, what, rank=rank)
     for document, length in enumerate(case.lengths):
         spans = sorted((s, e) for mine in held for other, s, e in mine if other == document)
         ends = [0, *(end for _, end in spans)]
@@ -95,8 +92,9 @@ def _time(case: Case, mine: list[tuple[int, int, int]]) -> int:
     return time + case.key * (sum(upto) - sum(own))
 
 
-def _slowest(case: Case, held: list[list[tuple[int, int, int]]]) -> float:
+def _slowest(run: Run, case: Case, held: list[list[tuple[int, int, int]]]) -> float:
     """The slowest rank's time over the mean one without keys."""
+    _check_pieces(run, case, held)
     pairs = sum(length * (length + 1) // 2 for length in case.lengths)
     return max(_time(case, mine) for mine in held) * case.ranks / pairs
 
@@ -108,15 +106,10 @@ def check_pieces(run: Run) -> None:
     cases = [_case(draw) for _ in range(4)]
     cases += [Case([4000], 4, 1100, 100), Case([5, 3], 1, 9, 1), Case([80] * 6, 6, 88, 10)]
     cases += [Case([1, 200, 1, 1], 2, 112, 20)]
-    for case, held in zip(cases, plans.ask(run, drive, cases), strict=True):
-        _check_pieces(run, case, held)
+    plans.values(run, drive, cases, _slowest)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
 def check_time(run: Run) -> None:
     """S: the mean of the slowest rank's time."""
-    cases = [_case(plans.fixed(f"balanced_documents {n}")) for n in range(plans.CASES)]
-    found = plans.ask(run, drive, cases)
-    for case, held in zip(cases, found, strict=True):
-        _check_pieces(run, case, held)
-    run.figure = plans.mean(list(map(_slowest, cases, found)))
+    run.figure = plans.figure(run, drive, "balanced_documents", _case, _slowest)

@@ -9,14 +9,12 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.attention import causal
 from grading.references.attention.causal import EXTREME, USUAL, Case, attend, part_of
 from grading.references.attention.message_buffers import BufferWatch, only_neighbours, peak_stays
 
 EXERCISE = Exercise(
-    name="ring_attention_forward",
-    lesson="07_context_parallel",
     title="Ring attention, forward",
     core=True,
     minutes=35,
@@ -179,46 +177,31 @@ def _large(run: Run, world: int, limit: int = 0) -> tuple[Any, Case]:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "out is that of full causal attention, on 1–4 ranks",
-    points=4,
-    code="E",
-    diagnosis="follow one block: which rank's block is it in hop h, and which queries may see it?",
-)
+@check("out is that of full causal attention, on 1–4 ranks", points=4, code="E")
+@diagnosis("follow one block: which rank's block is it in hop h, and which queries may see it?")
 def check_out(run: Run) -> None:
     """E: hidden sizes, one token a rank, float32, memory in another order."""
     _compare(run, ["out"], USUAL)
 
 
-@check(
-    "lse is the logarithm of the whole sum of exponentials",
-    points=2,
-    code="E",
-    diagnosis="lse = maximum + log(sum of exp(scores - maximum)), over all visible keys",
-)
+@check("lse is the logarithm of the whole sum of exponentials", points=2, code="E")
+@diagnosis("lse = maximum + log(sum of exp(scores - maximum)), over all visible keys")
 def check_lse(run: Run) -> None:
     """E: the backward pass needs it."""
     _compare(run, ["lse"], USUAL)
 
 
-@check(
-    "scores of several thousand, and of minus several thousand",
-    points=2,
-    code="E",
-    diagnosis="take the exponential only of differences: exp(scores - lse); begin at -infinity, "
-    "not at 0",
+@check("scores of several thousand, and of minus several thousand", points=2, code="E")
+@diagnosis(
+    "take the exponential only of differences: exp(scores - lse); begin at -infinity, not at 0"
 )
 def check_extremes(run: Run) -> None:
     """E: exp(1000) is infinite, and exp(-1000) is 0."""
     _compare(run, NAMES, EXTREME)
 
 
-@check(
-    "the same in a group of ranks 0 and 2, or 1 and 3",
-    points=1,
-    code="E",
-    diagnosis="peers and blocks are counted by index in the group, not by rank",
-)
+@check("the same in a group of ranks 0 and 2, or 1 and 3", points=1, code="E")
+@diagnosis("peers and blocks are counted by index in the group, not by rank")
 def check_pairs(run: Run) -> None:
     """E: a rank is not its index."""
     ((_, result, cases),) = _runs(run, [4])
@@ -235,41 +218,30 @@ def check_pairs(run: Run) -> None:
         )
 
 
-@check(
-    "(N-1)·(K+V) bytes sent by each rank",
-    points=2,
-    code="B",
-    diagnosis="each of N-1 hops sends one block: the k and the v of one rank",
-    in_part=True,
-)
+@check("(N-1)·(K+V) bytes sent by each rank", points=2, code="B")
+@diagnosis("each of N-1 hops sends one block: the k and the v of one rank")
+@in_part
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     for world, result, cases in _runs(run):
         once = sum(2 * case["k"].nbytes for case in cases[:-1]) // world
         items = {torch.float64: 2, torch.float32: 1}
         halved = sum(case["k"].nbytes // items[case["k"].dtype] * 2 for case in cases[:-1]) // world
-        run.bytes(
-            result,
-            (world - 1) * once,
-            axis="world",
-            likely={
-                "N hops: in the last one each block returns, and nobody needs it there": world
-                * once,
-                "one hop is missing": (world - 2) * once,
-                "q travels as well: queries stay where they are": (world - 1) * once * 3 // 2,
-                "k alone, or v alone, travels": (world - 1) * once // 2,
-                "it was sent as float32": (world - 1) * halved,
-                "nothing is sent: later queries need the keys of other ranks": 0,
-            },
-        )
+        likely = {
+            "N hops: in the last one each block returns, and nobody needs it there": world * once,
+            "one hop is missing": (world - 2) * once,
+            "q travels as well: queries stay where they are": (world - 1) * once * 3 // 2,
+            "k alone, or v alone, travels": (world - 1) * once // 2,
+            "it was sent as float32": (world - 1) * halved,
+            "nothing is sent: later queries need the keys of other ranks": 0,
+        }
+        run.bytes(result, (world - 1) * once, axis="world", likely=likely)
 
 
 @check(
-    "only messages, all to one neighbour; no memory is in two messages at once",
-    points=2,
-    code="X",
-    diagnosis="each hop: `irecv` from one neighbour, `isend` to the other, and `wait` for both",
+    "only messages, all to one neighbour; no memory is in two messages at once", points=2, code="X"
 )
+@diagnosis("each hop: `irecv` from one neighbour, `isend` to the other, and `wait` for both")
 def check_messages(run: Run) -> None:
     """X: no collective; a ring; two buffers in turn; everything is waited for."""
     for _, result, _ in _runs(run, [3, 4]):
@@ -280,12 +252,13 @@ def check_messages(run: Run) -> None:
 def check_inputs(run: Run) -> None:
     """E: the backward pass needs them."""
     for _, result, _ in _runs(run):
-        for rank, output in enumerate(result.outputs):
+        for output in run.each(result.outputs):
             changed = [name for answer in output["answers"] for name in answer["changed"]]
-            run.equal(changed, [], "the list of inputs that were changed", rank=rank)
+            run.equal(changed, [], "the list of inputs that were changed")
 
 
-@check("large blocks end", points=2, code="H", in_part=True)
+@check("large blocks end", points=2, code="H")
+@in_part
 def check_large(run: Run) -> None:
     """H: blocks of 512 KiB, so that a send cannot hide in a buffer."""
     result, case = _large(run, 3)
@@ -293,12 +266,8 @@ def check_large(run: Run) -> None:
     _close(run, "out", Reference(case, 3), found)
 
 
-@check(
-    "memory does not grow with N: two blocks, and the scores of one",
-    points=2,
-    code="M",
-    diagnosis="hold the block in use and the one that is arriving; release it when it is used",
-)
+@check("memory does not grow with N: two blocks, and the scores of one", points=2, code="M")
+@diagnosis("hold the block in use and the one that is arriving; release it when it is used")
 def check_memory(run: Run) -> None:
     """M: with t positions a rank, the peak on 4 ranks is that on 3."""
     peak_stays(run, lambda *asked: _large(*asked)[0], 2 * 8 * LARGE["t"] * LARGE["width"])

@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from course_lib.trace.memory import held_bytes
 from grading.references.tensor_parallel.residual_block import EPS, Tensors, Whole
 
 EXERCISE = Exercise(
-    name="sequence_parallel_block",
-    lesson="07_context_parallel",
     title="A feed-forward block whose activations are cut along the sequence",
     core=True,
     minutes=30,
@@ -137,82 +135,59 @@ def _found(run: Run, worlds: tuple[int, ...] = WORLDS) -> Iterator[tuple[Whole, 
         inputs = _inputs(run, world)  # drawn for all, so that every check has the same
         if world in worlds:
             result = run(drive, inputs, world=world)
-            run.forbid_bypass(result)
-            for rank, passes in enumerate(result.column("passes")):
+            for rank, passes in enumerate(run.each(result.column("passes"))):
                 yield Whole(inputs), rank, passes
 
 
 @check(
-    "each rank's parts: up by rows, down by columns, F uneven; the rest whole",
-    points=2,
-    code="E",
-    diagnosis="`weight.tensor_split(N)[index]`, along dim 1 for `down`, each in its own memory",
-    in_part=True,
+    "each rank's parts: up by rows, down by columns, F uneven; the rest whole", points=2, code="E"
 )
+@diagnosis("`weight.tensor_split(N)[index]`, along dim 1 for `down`, each in its own memory")
+@in_part
 def check_parts(run: Run) -> None:
     """E: before anything is computed; no other parameters."""
     for world in (2, 4):
         inputs = _inputs(run, world)
         result = run(drive_parts, {"weights": inputs[0]["weights"]}, world=world)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             whole = Whole(inputs)
             names = {name: source for name, source in NAMES.items() if source in whole.weights}
-            run.equal(
-                sorted(found["parts"]),
-                sorted(names),
-                "the list of the block's parameters",
-                rank=rank,
-            )
+            run.equal(sorted(found["parts"]), sorted(names), "the list of the block's parameters")
             for name, source in names.items():
                 weight = whole.weights[source].detach()
                 part, what = whole.cut(name, weight, rank), f"`{name}` {whole.name}"
                 shape = list(found["parts"][name].shape)
-                run.equal(
-                    shape,
-                    list(part.shape),
-                    f"the shape of {what}",
-                    rank=rank,
-                    likely={"this is all of it: keep only this rank's part": list(weight.shape)},
-                )
-                run.close(found["parts"][name], part, what, rank=rank)
+                likely = {"this is all of it: keep only this rank's part": list(weight.shape)}
+                run.equal(shape, list(part.shape), f"the shape of {what}", likely=likely)
+                run.close(found["parts"][name], part, what)
                 run.at_most(
                     found["held"][name],
                     part.nbytes,
                     f"the memory under {what}, in bytes,",
-                    rank=rank,
                     cause="a view keeps the whole weight alive: clone",
                 )
 
 
-@check(
-    "the output on 1, 3 and 4 ranks: this rank's tokens",
-    points=3,
-    code="E",
-    diagnosis="gather along the sequence before `up`, reduce-scatter along it after `down`",
-    in_part=True,
-)
+@check("the output on 1, 3 and 4 ranks: this rank's tokens", points=3, code="E")
+@diagnosis("gather along the sequence before `up`, reduce-scatter along it after `down`")
+@in_part
 def check_outputs(run: Run) -> None:
     """E: with and without a bias."""
     for whole, rank, passes in _found(run):
         y = whole.output(rank)
         batch, length, hidden = y.shape
         shape, what = list(passes[0]["y"].shape), f"the shape of the output {whole.name}"
-        run.equal(
-            shape,
-            [batch, length, hidden],
-            what,
-            rank=rank,
-            likely={
-                "every rank has the whole sequence: reduce-scatter after `down`": [
-                    batch,
-                    length * whole.world,
-                    hidden,
-                ],
-            },
-        )
+        likely = {
+            "every rank has the whole sequence: reduce-scatter after `down`": [
+                batch,
+                length * whole.world,
+                hidden,
+            ]
+        }
+        run.equal(shape, [batch, length, hidden], what, likely=likely)
         tokens = whole.joined("xs", 0)
         other = whole.own(whole.inner(whole.norm(tokens), rank), rank)
-        run.close(passes[0]["y"], y, f"the output {whole.name}", rank=rank, likely={
+        run.close(passes[0]["y"], y, f"the output {whole.name}", likely={
             "`bias` was added on every rank before the sum, N times: add it once, after":
                 whole.output(rank, bias=whole.world),
             "`bias` is missing here: every rank adds it to its own tokens":
@@ -226,18 +201,16 @@ def check_outputs(run: Run) -> None:
         })  # fmt: skip
 
 
-@check(
-    "gradients of x, up and down",
-    points=4,
-    code="E",
-    diagnosis="each rank uses the gathered tensor in a different way: backward must add up the "
-    "summands of its gradient",
+@check("gradients of x, up and down", points=4, code="E")
+@diagnosis(
+    "each rank uses the gathered tensor in a different way: backward must add up the summands of "
+    "its gradient"
 )
 def check_gradients(run: Run) -> None:
     """E: of the sum of all ranks' losses."""
     for whole, rank, passes in _found(run):
         x = whole.own(whole.gradients(0)["x"], rank)
-        run.close(passes[0]["x"], x, f"x.grad {whole.name}", rank=rank, likely={
+        run.close(passes[0]["x"], x, f"x.grad {whole.name}", likely={
             "the gather's backward only cuts, so the gradients through the other ranks' parts of "
             "F are lost": whole.only_cut(rank),
             "N times too large": x * whole.world,
@@ -247,7 +220,7 @@ def check_gradients(run: Run) -> None:
                 whole.cut(name, whole.gradients(0, tokens)[name], rank) for tokens in (None, rank)
             )
             what = f"{name}.grad {whole.name}"
-            run.close(passes[0]["grads"][name], grad, what, rank=rank, likely={
+            run.close(passes[0]["grads"][name], grad, what, likely={
                 "of this rank's tokens alone: it needs the gradients of all tokens' outputs": alone,
                 "N times too large: it was whole already": grad * whole.world,
                 "summed over the ranks, but each has its own part of F": _mixed(whole, name),
@@ -262,11 +235,11 @@ def _mixed(whole: Whole, name: str) -> torch.Tensor | None:
 
 
 @check(
-    "gradients of norm and bias: summed over the ranks; a second backward adds",
-    points=4,
-    code="E",
-    diagnosis="each rank has seen only its own tokens: sum the gradients of replicated parameters "
-    "over the ranks",
+    "gradients of norm and bias: summed over the ranks; a second backward adds", points=4, code="E"
+)
+@diagnosis(
+    "each rank has seen only its own tokens: sum the gradients of replicated parameters over the "
+    "ranks"
 )
 def check_replicated(run: Run) -> None:
     """E: whole, and the same on every rank."""
@@ -276,23 +249,18 @@ def check_replicated(run: Run) -> None:
             if source not in whole.weights:
                 continue
             first, second = (whole.gradients(number)[source] for number in (0, 1))
-            run.close(
-                passes[0]["grads"][name],
-                first,
-                f"{name}.grad {whole.name}",
-                rank=rank,
-                likely={
-                    "of this rank's tokens alone: sum it over the ranks": whole.gradients(0, rank)[
-                        source
-                    ],
-                    "this is the mean over the ranks: it must be their sum": first / whole.world,
-                    "N times too large: it was whole before it was summed": first * whole.world,
-                },
-            )
+            likely = {
+                "of this rank's tokens alone: sum it over the ranks": whole.gradients(0, rank)[
+                    source
+                ],
+                "this is the mean over the ranks: it must be their sum": first / whole.world,
+                "N times too large: it was whole before it was summed": first * whole.world,
+            }
+            what = f"{name}.grad {whole.name}"
+            run.close(passes[0]["grads"][name], first, what, likely=likely)
             run.close(
                 passes[1]["grads"][name],
                 first + second,
-                rank=rank,
                 what=f"{name}.grad after two backwards {whole.name}",
                 likely={
                     "the first backward's gradient was summed over the ranks again": first
@@ -303,12 +271,8 @@ def check_replicated(run: Run) -> None:
             )
 
 
-@check(
-    "the bytes of tensor parallelism: 2(N-1)/N·S forward, the same backward",
-    points=3,
-    code="B",
-    diagnosis="one all-gather and one reduce-scatter each way, and the sums of the small gradients",
-)
+@check("the bytes of tensor parallelism: 2(N-1)/N·S forward, the same backward", points=3, code="B")
+@diagnosis("one all-gather and one reduce-scatter each way, and the sums of the small gradients")
 def check_bytes(run: Run) -> None:
     """B: exact, on 4 ranks, beside what two all-reduces would send."""
     for whole, rank, passes in _found(run, (MEASURED,)):
@@ -319,22 +283,17 @@ def check_bytes(run: Run) -> None:
         small = sum(_sent("all_reduce", weight.nbytes, rank) for weight in copies)
         ahead, back = passes[0]["sent"]
         beside = f"(tensor parallelism's all-reduce: {theirs:,})"
-        run.equal(
-            ahead,
-            both,
-            f"the number of bytes sent in forward {beside}",
-            rank=rank,
-            likely={
-                "an all-reduce whose result is then cut: a reduce-scatter sends half as much": both
-                * 3
-                // 2,
-                "both an all-reduce and a reduce-scatter: the second makes the sum": both * 2,
-            },
-        )
+        likely = {
+            "an all-reduce whose result is then cut: a reduce-scatter sends half as much": both
+            * 3
+            // 2,
+            "both an all-reduce and a reduce-scatter: the second makes the sum": both * 2,
+        }
+        what = f"the number of bytes sent in forward {beside}"
+        run.equal(ahead, both, what, likely=likely)
         run.equal(
             back,
             both + small,
-            rank=rank,
             likely={
                 "the sums of the gradients of norm and bias are missing": both,
                 "an all-reduce in the place of a reduce-scatter": both * 3 // 2 + small,
@@ -351,12 +310,8 @@ def _sent(op: str, size: int, rank: int) -> int:
     return wire_bytes(op, size, MEASURED, rank, 8)[0]
 
 
-@check(
-    "what is kept for the backward of the norm is 1/N",
-    points=2,
-    code="M",
-    diagnosis="norm, residual and bias work on the shard; only `up` and `down` see all tokens",
-)
+@check("what is kept for the backward of the norm is 1/N", points=2, code="M")
+@diagnosis("norm, residual and bias work on the shard; only `up` and `down` see all tokens")
 def check_kept(run: Run) -> None:
     """M: the tensors that autograd saved in forward, without the parameters; on 4 ranks."""
     for whole, rank, passes in _found(run, (MEASURED,)):
@@ -368,7 +323,6 @@ def check_kept(run: Run) -> None:
         run.at_most(
             passes[0]["kept"],
             norm + rest + x.nbytes // 8,
-            rank=rank,
             what=f"the bytes kept for backward (norm {norm:,}, matrices {rest:,})",
             cause="norm works on all tokens: call it before the gather",
         )

@@ -7,13 +7,11 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.attention.per_head import Tensors, attend
 
 EXERCISE = Exercise(
-    name="ulysses_all_to_all",
-    lesson="07_context_parallel",
     title="Attention by swapping the cut of the sequence for one of the heads",
     core=False,
     minutes=30,
@@ -85,18 +83,13 @@ def _found(run: Run) -> Iterator[tuple[list[dict[str, Any]], int, dict[str, Any]
     for world in WORLDS:
         inputs = _inputs(run, world)
         result = run(drive, inputs, world=world)
-        run.forbid_bypass(result)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             yield inputs, rank, found
 
 
-@check(
-    "the output on 1, 3 and 4 ranks: this rank's tokens, all heads in order",
-    points=3,
-    code="E",
-    diagnosis="rank i sends its part of the sequence; on the way back, its part of the heads",
-    in_part=True,
-)
+@check("the output on 1, 3 and 4 ranks: this rank's tokens, all heads in order", points=3, code="E")
+@diagnosis("rank i sends its part of the sequence; on the way back, its part of the heads")
+@in_part
 def check_outputs(run: Run) -> None:
     """E: causal over the whole sequence."""
     for inputs, rank, found in _found(run):
@@ -105,21 +98,17 @@ def check_outputs(run: Run) -> None:
         batch, length, heads, width = y.shape
         turned = y.reshape(batch, length, world, heads // world, width).transpose(2, 3)
         what = f"the output ({world} ranks)"
-        run.equal(
-            list(found["y"].shape),
-            list(y.shape),
-            f"the shape of {what}",
-            rank=rank,
-            likely={
-                "this is the whole sequence of some heads: a last all-to-all must return it": [
-                    batch,
-                    length * world,
-                    heads // world,
-                    width,
-                ],
-            },
-        )
-        run.close(found["y"], y, what, rank=rank, likely={
+        likely = {
+            "this is the whole sequence of some heads: a last all-to-all must return it": [
+                batch,
+                length * world,
+                heads // world,
+                width,
+            ]
+        }
+        name = f"the shape of {what}"
+        run.equal(list(found["y"].shape), list(y.shape), name, likely=likely)
+        run.close(found["y"], y, what, likely={
             "heads in the wrong order: those of rank 0 come first, then those of rank 1":
                 turned.reshape(y.shape),
             "each rank's tokens attend only to themselves: q, k and v must be exchanged":
@@ -139,12 +128,8 @@ def _shuffled(inputs: list[dict[str, Any]], rank: int) -> torch.Tensor:
     return one_process(turns)["y"][:, rank :: len(inputs)]
 
 
-@check(
-    "gradients of q, k and v",
-    points=3,
-    code="E",
-    diagnosis="`exchange_in_group` sends the gradients back; a plain all_to_all stops them",
-)
+@check("gradients of q, k and v", points=3, code="E")
+@diagnosis("`exchange_in_group` sends the gradients back; a plain all_to_all stops them")
 def check_gradients(run: Run) -> None:
     """E: of the sum of all ranks' losses."""
     for inputs, rank, found in _found(run):
@@ -154,63 +139,46 @@ def check_gradients(run: Run) -> None:
         for name in INPUTS:
             grad = wanted[name].chunk(world, 1)[rank]
             what = f"{name}.grad ({world} ranks)"
-            run.close(
-                found["grads"][name],
-                grad,
-                what,
-                rank=rank,
-                likely={
-                    "N times too large": grad * world,
-                    "of this rank's tokens alone: those of other ranks attend to them, too": alone[
-                        name
-                    ],
-                },
-            )
+            likely = {
+                "N times too large": grad * world,
+                "of this rank's tokens alone: those of other ranks attend to them, too": alone[
+                    name
+                ],
+            }
+            run.close(found["grads"][name], grad, what, likely=likely)
 
 
 @check(
-    "only all-to-alls, (N-1)/N of a tensor each: four forward, four backward",
-    points=3,
-    code="B",
-    diagnosis="exchange q, k and v, then the result; backward does the same with their gradients",
+    "only all-to-alls, (N-1)/N of a tensor each: four forward, four backward", points=3, code="B"
 )
+@diagnosis("exchange q, k and v, then the result; backward does the same with their gradients")
 def check_bytes(run: Run) -> None:
     """B and X: exact bytes by direction, and no other operation in the ledger."""
     for world in WORLDS:
         inputs = _inputs(run, world)
         result = run(drive, inputs, world=world)
-        run.forbid_bypass(result)
         size = inputs[0]["q"].nbytes
-        for rank, ledger in enumerate(result.ledgers):
+        for rank, ledger in enumerate(run.each(result.ledgers)):
             others = sorted({event.op for event in ledger.calls()} - {"all_to_all"})
-            run.equal(
-                others,
-                [],
-                "the list of operations besides all_to_all",
-                rank=rank,
-                likely={
-                    "every rank gets all of k and v: an all-to-all brings only the heads that it "
-                    "needs": ["all_gather"],
-                    "every rank gets all of k and v, and their gradients are summed": [
-                        "all_gather",
-                        "reduce_scatter",
-                    ],
-                },
-            )
+            likely: dict[str, Any] = {
+                "every rank gets all of k and v: an all-to-all brings only the heads that it "
+                "needs": ["all_gather"],
+                "every rank gets all of k and v, and their gradients are summed": [
+                    "all_gather",
+                    "reduce_scatter",
+                ],
+            }
+            run.equal(others, [], "the list of operations besides all_to_all", likely=likely)
             one = wire_bytes("all_to_all", size, world, rank, 8)[0]
             for way, sent in zip(
                 ("forward", "backward"), result.outputs[rank]["sent"], strict=True
             ):
-                run.equal(
-                    sent,
-                    4 * one,
-                    f"the number of bytes sent in {way} ({world} ranks)",
-                    rank=rank,
-                    likely={
-                        "one all-to-all is missing": 3 * one,
-                        "the whole tensor is sent to every rank: send each its part only": 4
-                        * one
-                        * world,
-                        "nothing is sent: gradients do not flow": 0,
-                    },
-                )
+                likely = {
+                    "one all-to-all is missing": 3 * one,
+                    "the whole tensor is sent to every rank: send each its part only": 4
+                    * one
+                    * world,
+                    "nothing is sent: gradients do not flow": 0,
+                }
+                what = f"the number of bytes sent in {way} ({world} ranks)"
+                run.equal(sent, 4 * one, what, likely=likely)

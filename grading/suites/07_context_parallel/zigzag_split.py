@@ -7,12 +7,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.attention import causal
 
 EXERCISE = Exercise(
-    name="zigzag_split",
-    lesson="07_context_parallel",
     title="A fair cut of a causal sequence",
     core=True,
     minutes=20,
@@ -207,12 +205,8 @@ def _check_joined(run: Run, case: Case, found: dict[str, Any]) -> None:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "rank i has chunks i and 2n-1-i",
-    points=3,
-    code="E",
-    diagnosis="cut x into 2n chunks, and concatenate two of them, the early one first",
-)
+@check("rank i has chunks i and 2n-1-i", points=3, code="E")
+@diagnosis("cut x into 2n chunks, and concatenate two of them, the early one first")
 def check_shards(run: Run) -> None:
     """E: 1–4 ranks, lengths that divide."""
     cases = _even(run)
@@ -220,12 +214,8 @@ def check_shards(run: Run) -> None:
         _check_shards(run, case, found)
 
 
-@check(
-    "positions are places in the whole sequence",
-    points=3,
-    code="E",
-    diagnosis="cut torch.arange(T) as x is cut",
-)
+@check("positions are places in the whole sequence", points=3, code="E")
+@diagnosis("cut torch.arange(T) as x is cut")
 def check_positions(run: Run) -> None:
     """E: the same cases."""
     cases = _even(run)
@@ -233,12 +223,8 @@ def check_positions(run: Run) -> None:
         _check_places(run, case, found)
 
 
-@check(
-    "zigzag_join restores the sequence from the shards",
-    points=3,
-    code="E",
-    diagnosis="early chunks in order, then late chunks from the last rank to the first",
-)
+@check("zigzag_join restores the sequence from the shards", points=3, code="E")
+@diagnosis("early chunks in order, then late chunks from the last rank to the first")
 def check_joined(run: Run) -> None:
     """E: from right shards, whatever zigzag_split does."""
     cases = _even(run)
@@ -246,12 +232,8 @@ def check_joined(run: Run) -> None:
         _check_joined(run, case, found)
 
 
-@check(
-    "lengths that 2n does not divide",
-    points=3,
-    code="E",
-    diagnosis="take the chunks of torch.tensor_split, in both functions",
-)
+@check("lengths that 2n does not divide", points=3, code="E")
+@diagnosis("take the chunks of torch.tensor_split, in both functions")
 def check_uneven(run: Run) -> None:
     """E: every function, also with fewer positions than chunks."""
     cases = _uneven(run)
@@ -272,12 +254,8 @@ def check_forms(run: Run) -> None:
         run.true(found["same"], f"x was changed {_title(case)}")
 
 
-@check(
-    "gradients flow through both functions",
-    points=1,
-    code="E",
-    diagnosis="detach nothing, and make no new tensor from values",
-)
+@check("gradients flow through both functions", points=1, code="E")
+@diagnosis("detach nothing, and make no new tensor from values")
 def check_gradient(run: Run) -> None:
     """E: a sequence that was cut, doubled and joined."""
     x, slopes = run.random((2, 14, 2)), run.random((2, 14, 2))
@@ -285,12 +263,8 @@ def check_gradient(run: Run) -> None:
     run.close(found["gradient"], 2 * slopes, "the gradient of x")
 
 
-@check(
-    "even work: at most one tile of difference between two ranks",
-    points=3,
-    code="S",
-    diagnosis="a query at position p sees p+1 keys: an early chunk and the opposite late one",
-)
+@check("even work: at most one tile of difference between two ranks", points=3, code="S")
+@diagnosis("a query at position p sees p+1 keys: an early chunk and the opposite late one")
 def check_work(run: Run) -> None:
     """S: visible pairs of query and key, counted from the positions; in all, and in each hop."""
     sizes = [(2, 0), (3, run.number(1, 6)), (4, 0), (8, run.number(1, 16))]
@@ -298,11 +272,8 @@ def check_work(run: Run) -> None:
     for case, found in zip(cases, _found(run, cases), strict=True):
         n, length = case["n"], case["x"].shape[1]
         shards = [causal.results(run, shard, NAMES, 0)["positions"] for shard in found["shards"]]
-        run.equal(
-            torch.cat(shards).sort()[0].tolist(),
-            list(range(length)),
-            "the list of all ranks' positions, sorted",
-        )
+        what = "the list of all ranks' positions, sorted"
+        run.equal(torch.cat(shards).sort()[0].tolist(), list(range(length)), what)
         row = torch.arange(length).tensor_split(n)
         _even_work(run, f"n = {n}, {length} positions", work(shards), work(row))
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.schedule import Action, Costs
 from grading.references.pipeline import schedule_texts
 from grading.references.pipeline.schedule_texts import Plan, Sizes
 
 EXERCISE = Exercise(
-    name="dualpipe_v",
-    lesson="08_pipeline",
     title="A pipeline that fills from both ends",
     core=False,
     minutes=40,
@@ -73,11 +71,9 @@ def beside(line: Sequence[Action]) -> int:
 
 
 @check(
-    "each micro-batch goes through each of the 2p stages forward and backward",
-    points=2,
-    code="S",
-    diagnosis="count each chunk's forwards and backwards over the phases: there are m of each",
+    "each micro-batch goes through each of the 2p stages forward and backward", points=2, code="S"
 )
+@diagnosis("count each chunk's forwards and backwards over the phases: there are m of each")
 def check_complete(run: Run) -> None:
     """S: one to six ranks."""
     _plans(run)
@@ -106,12 +102,8 @@ def check_memory(run: Run) -> None:
         plan.holds([2 * p + 1] * p, "2p+1", "chunks", _why(plan))
 
 
-@check(
-    "forwards of one chunk next to backwards of the other",
-    points=2,
-    code="O",
-    diagnosis="the middle is F0 B1 F1 B0: a forward, then a backward of the other chunk",
-)
+@check("forwards of one chunk next to backwards of the other", points=2, code="O")
+@diagnosis("the middle is F0 B1 F1 B0: a forward, then a backward of the other chunk")
 def check_beside(run: Run) -> None:
     """O: two pairs in each round of the middle phase."""
     for plan in _plans(run):

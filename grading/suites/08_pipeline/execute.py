@@ -6,25 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.pipeline import one_process, stage_log
 from grading.references.pipeline.one_process import Whole
 
 EXERCISE = Exercise(
-    name="execute",
-    lesson="08_pipeline",
     title="A runtime that runs any schedule",
     core=True,
     minutes=35,
     order=4,
-    library=(
-        "comm.Group",
-        "comm.Work",
-        "comm.send",
-        "comm.recv",
-        "comm.isend",
-        "comm.irecv",
-    ),
+    library=("comm.Group", "comm.Work", "comm.send", "comm.recv", "comm.isend", "comm.irecv"),
     hints=(
         "Take the two loop bodies of `gpipe_step`, and put them into the two branches of one loop "
         "over the actions. A forward must find its micro-batch in the list by its number, and a "
@@ -109,8 +100,8 @@ def _check_order(run: Run, lists: list[Lists], outputs: list[Any]) -> None:
     "one process's gradients on 1, 3 and 4 ranks: GPipe, 1F1B, a random schedule",
     points=4,
     code="E",
-    diagnosis="follow one micro-batch: its activations, its loss over m, its gradient back",
 )
+@diagnosis("follow one micro-batch: its activations, its loss over m, its gradient back")
 def check_gradients(run: Run) -> None:
     """E: the gradient of the mean, added to what was there."""
     for p in (3, 1, 4):
@@ -118,12 +109,8 @@ def check_gradients(run: Run) -> None:
         one_process.compare(run, whole, result.outputs, range(p))
 
 
-@check(
-    "two pipelines of two ranks in a job of four",
-    points=2,
-    code="E",
-    diagnosis="as in check 1; if only here: stages and peers are indices in the group, not ranks",
-)
+@check("two pipelines of two ranks in a job of four", points=2, code="E")
+@diagnosis("as in check 1; if only here: stages and peers are indices in the group, not ranks")
 def check_parts(run: Run) -> None:
     """E: groups whose order is not that of the ranks."""
     lists = _lists(run, 2)
@@ -135,13 +122,9 @@ def check_parts(run: Run) -> None:
         one_process.compare(run, whole, [result.outputs[rank] for rank in part], part)
 
 
-@check(
-    "the losses are returned on the last rank",
-    points=1,
-    code="E",
-    diagnosis="return the mean of each micro-batch, in order, detached and not divided",
-    in_part=True,
-)
+@check("the losses are returned on the last rank", points=1, code="E")
+@diagnosis("return the mean of each micro-batch, in order, detached and not divided")
+@in_part
 def check_losses(run: Run) -> None:
     """E: what is returned."""
     for p in (3, 1):
@@ -149,12 +132,8 @@ def check_losses(run: Run) -> None:
         one_process.check_losses(run, whole, result.outputs, range(p))
 
 
-@check(
-    "each rank runs exactly the actions of its list",
-    points=4,
-    code="S",
-    diagnosis="one loop over the actions; nothing runs before its turn",
-)
+@check("each rank runs exactly the actions of its list", points=4, code="S")
+@diagnosis("one loop over the actions; nothing runs before its turn")
 def check_order(run: Run) -> None:
     """S: what each stage really ran, in order."""
     for p in (3, 4):
@@ -162,12 +141,10 @@ def check_order(run: Run) -> None:
         _check_order(run, lists, result.outputs)
 
 
-@check(
-    "a backward frees its micro-batch's memory",
-    points=3,
-    code="M",
-    diagnosis="a backward takes what its forward has kept (`pop`); keep and send nothing else "
-    "that has a graph",
+@check("a backward frees its micro-batch's memory", points=3, code="M")
+@diagnosis(
+    "a backward takes what its forward has kept (`pop`); keep and send nothing else that has a "
+    "graph"
 )
 def check_memory(run: Run) -> None:
     """M: micro-batches whose activations live, at every forward, by weak references."""
@@ -175,21 +152,19 @@ def check_memory(run: Run) -> None:
         _, lists, result = _run(run, p)
         for stage, line, found in _cases(lists, result.outputs):
             limit = one_process.in_flight(line) + stage_log.LOCAL
-            run.at_most(
-                found["most"],
-                limit,
-                f"stage {stage}'s number of micro-batches alive at once ({len(line) // 2} in all)",
-                rank=stage,
-                cause="something that a forward has kept outlives its backward",
+            cause = "something that a forward has kept outlives its backward"
+            what = (
+                f"stage {stage}'s number of micro-batches alive at once ({len(line) // 2} in all)"
             )
+            run.at_most(found["most"], limit, what, rank=stage, cause=cause)
 
 
 @check(
     "one message in each direction for each micro-batch and border, and no collective",
     points=2,
     code="B",
-    diagnosis="m activations to the next rank, m gradients to the one before",
 )
+@diagnosis("m activations to the next rank, m gradients to the one before")
 def check_messages(run: Run) -> None:
     """B: exact bytes and number, messages alone."""
     for p in (3, 4):

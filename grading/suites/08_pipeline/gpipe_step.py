@@ -5,25 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.pipeline import one_process, stage_log
 from grading.references.pipeline.one_process import Whole
 
 EXERCISE = Exercise(
-    name="gpipe_step",
-    lesson="08_pipeline",
     title="GPipe: all forwards, then all backwards",
     core=True,
     minutes=30,
     order=2,
-    library=(
-        "comm.Group",
-        "comm.Work",
-        "comm.send",
-        "comm.recv",
-        "comm.isend",
-        "comm.irecv",
-    ),
+    library=("comm.Group", "comm.Work", "comm.send", "comm.recv", "comm.isend", "comm.irecv"),
     hints=(
         "Write the forwards first, for three kinds of rank: the first takes inputs from the list, "
         "the others receive them; the last computes a loss, the others send their output. What "
@@ -65,12 +56,8 @@ def _run(run: Run, p: int) -> tuple[Whole, Any]:
     return whole, one_process.explained(run, drive, inputs, DEADLOCK)
 
 
-@check(
-    "one process's gradients on 1, 3 and 4 ranks, m above and below p",
-    points=4,
-    code="E",
-    diagnosis="follow one micro-batch: its activations, its loss over m, its gradient back",
-)
+@check("one process's gradients on 1, 3 and 4 ranks, m above and below p", points=4, code="E")
+@diagnosis("follow one micro-batch: its activations, its loss over m, its gradient back")
 def check_gradients(run: Run) -> None:
     """E: the gradient of the mean, added to what was there."""
     for p in (3, 1, 4):
@@ -78,12 +65,8 @@ def check_gradients(run: Run) -> None:
         one_process.compare(run, whole, result.outputs, range(p))
 
 
-@check(
-    "two pipelines of two ranks in a job of four",
-    points=2,
-    code="E",
-    diagnosis="as in check 1; if only here: stages and peers are indices in the group, not ranks",
-)
+@check("two pipelines of two ranks in a job of four", points=2, code="E")
+@diagnosis("as in check 1; if only here: stages and peers are indices in the group, not ranks")
 def check_parts(run: Run) -> None:
     """E: groups whose order is not that of the ranks."""
     whole = Whole(run, 2, _counts(2))
@@ -94,13 +77,9 @@ def check_parts(run: Run) -> None:
         one_process.compare(run, whole, [result.outputs[rank] for rank in part], part)
 
 
-@check(
-    "the losses are returned on the last rank",
-    points=1,
-    code="E",
-    diagnosis="return the mean of each micro-batch, in order, detached and not divided",
-    in_part=True,
-)
+@check("the losses are returned on the last rank", points=1, code="E")
+@diagnosis("return the mean of each micro-batch, in order, detached and not divided")
+@in_part
 def check_losses(run: Run) -> None:
     """E: what is returned."""
     for p in (3, 1):
@@ -108,36 +87,27 @@ def check_losses(run: Run) -> None:
         one_process.check_losses(run, whole, result.outputs, range(p))
 
 
-@check(
-    "all forwards, then all backwards; m micro-batches in flight",
-    points=3,
-    code="S",
-    diagnosis="two loops: the first runs every forward, the second every backward",
-)
+@check("all forwards, then all backwards; m micro-batches in flight", points=3, code="S")
+@diagnosis("two loops: the first runs every forward, the second every backward")
 def check_order(run: Run) -> None:
     """S: what each stage really ran, in order."""
     for p in (3, 4):
         whole, result = _run(run, p)
-        for stage, output in enumerate(result.outputs):
+        for stage, output in enumerate(run.each(result.outputs)):
             for m, found in zip(whole.counts, output, strict=True):
                 ahead = [f"F{k}" for k in range(m)]
                 back = [f"B{k}" for k in range(m)]
                 if found["order"] not in (ahead + back, ahead + back[::-1]):
                     run.fail(
                         f"stage {stage} did not run {m} forwards and then {m} backwards",
-                        rank=stage,
                         expected=" ".join(ahead + back),
                         measured=" ".join(found["order"]),
                         cause=one_process.order_fault(found["order"]),
                     )
 
 
-@check(
-    "one message in each direction for each micro-batch and border",
-    points=2,
-    code="B",
-    diagnosis="m activations to the next rank, m gradients to the one before",
-)
+@check("one message in each direction for each micro-batch and border", points=2, code="B")
+@diagnosis("m activations to the next rank, m gradients to the one before")
 def check_messages(run: Run) -> None:
     """B: exact bytes and number."""
     for p in (3, 4):
@@ -145,12 +115,8 @@ def check_messages(run: Run) -> None:
         one_process.check_messages(run, whole, result)
 
 
-@check(
-    "messages alone",
-    points=1,
-    code="X",
-    diagnosis="send, recv, isend and irecv between neighbours are enough",
-)
+@check("messages alone", points=1, code="X")
+@diagnosis("send, recv, isend and irecv between neighbours are enough")
 def check_alone(run: Run) -> None:
     """X: no collective of torch or of comm."""
     run.forbid_collectives(_run(run, 3)[1])

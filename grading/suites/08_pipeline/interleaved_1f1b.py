@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.schedule import Costs
 from grading.references.pipeline import schedule_texts
 from grading.references.pipeline.schedule_texts import Plan, Sizes
 
 EXERCISE = Exercise(
-    name="interleaved_1f1b",
-    lesson="08_pipeline",
     title="Several chunks on each rank",
     core=False,
     minutes=40,
@@ -76,8 +74,8 @@ def _why(plan: Plan) -> str:
     "each micro-batch goes through each of the v·p stages once forward and once backward",
     points=2,
     code="S",
-    diagnosis="each rank runs m·v forwards: every micro-batch in each of its chunks",
 )
+@diagnosis("each rank runs m·v forwards: every micro-batch in each of its chunks")
 def check_complete(run: Run) -> None:
     """S: one to five ranks, one to four chunks."""
     _plans(run)

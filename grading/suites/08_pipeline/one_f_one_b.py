@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.schedule import Costs
 from grading.references.pipeline import schedule_texts
 from grading.references.pipeline.schedule_texts import Plan, Sizes
 
 EXERCISE = Exercise(
-    name="one_f_one_b",
-    lesson="08_pipeline",
     title="One forward, one backward",
     core=True,
     minutes=20,
@@ -87,11 +85,9 @@ def _check_memory(plan: Plan) -> None:
 
 
 @check(
-    "each micro-batch goes through each stage once forward and once backward",
-    points=2,
-    code="S",
-    diagnosis="a forward, and later a backward, for every micro-batch from 0 to m-1",
+    "each micro-batch goes through each stage once forward and once backward", points=2, code="S"
 )
+@diagnosis("a forward, and later a backward, for every micro-batch from 0 to m-1")
 def check_complete(run: Run) -> None:
     """S: one to seven ranks."""
     _plans(run, _cases(run))
@@ -118,12 +114,8 @@ def check_memory(run: Run) -> None:
         _check_memory(plan)
 
 
-@check(
-    "the same with fewer micro-batches than ranks",
-    points=2,
-    code="S",
-    diagnosis="the warm-up has p-1-rank forwards, or m if there are no more",
-)
+@check("the same with fewer micro-batches than ranks", points=2, code="S")
+@diagnosis("the warm-up has p-1-rank forwards, or m if there are no more")
 def check_few(run: Run) -> None:
     """S: m < p."""
     for plan in _plans(run, FEW):

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from course_lib.grade.suite import Exercise, Run, check, describe
-from course_lib.schedule import Action, Costs, Schedule, ScheduleError, Simulation, simulate
+from course_lib.schedule import Action, Costs, Schedule, ScheduleError, simulate
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="schedule_under_memory",
-    lesson="08_pipeline",
     title="Open: uneven stages under a limit",
     core=False,
     minutes=60,
@@ -62,8 +60,8 @@ def _case(draw: plans.Draw) -> Case:
     return Case(forward, back, weight, draw(0, 6, 1)[0], limits, micro_batches)
 
 
-def _run_on_paper(run: Run, case: Case, lines: Any) -> Simulation:
-    """The plan in time, if it is valid."""
+def _length(run: Run, case: Case, lines: Any) -> float:
+    """The schedule's length, in bounds, if it is valid."""
     ranks = len(case.forward)
     run.true(
         isinstance(lines, (list, tuple))
@@ -88,7 +86,7 @@ def _run_on_paper(run: Run, case: Case, lines: Any) -> Simulation:
     for rank, limit in enumerate(case.limits):
         what = "the number of micro-batches whose activations are held"
         run.at_most(found.in_flight(rank), limit, what, rank=rank)
-    return found
+    return found.makespan / _bound(case)
 
 
 def _bound(case: Case) -> int:
@@ -117,16 +115,10 @@ def check_schedule(run: Run) -> None:
         Case([3, 4, 3], [2, 4, 2], [1, 1, 1], 1, [3, 2, 1], 1),
     ]
     cases += [Case([5, 6], [5, 7], [4, 4], 2, [1, 1], 5)]
-    for case, lines in zip(cases, plans.ask(run, drive, cases), strict=True):
-        _run_on_paper(run, case, lines)
+    plans.values(run, drive, cases, _length)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
 def check_length(run: Run) -> None:
     """S: the mean of the schedule's length."""
-    cases = [_case(plans.fixed(f"schedule_under_memory {n}")) for n in range(plans.CASES)]
-    found = plans.ask(run, drive, cases)
-    run.figure = plans.mean([
-        _run_on_paper(run, case, lines).makespan / _bound(case)
-        for case, lines in zip(cases, found, strict=True)
-    ])  # fmt: skip
+    run.figure = plans.figure(run, drive, "schedule_under_memory", _case, _length)

@@ -8,11 +8,9 @@ import torch
 from torch.nn.functional import linear
 from torch.utils.flop_counter import FlopCounterMode
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="split_backward",
-    lesson="08_pipeline",
     title="The backward in two halves",
     core=False,
     minutes=25,
@@ -110,30 +108,19 @@ def _answer(run: Run, given: dict[str, Any]) -> dict[str, Any]:
 def _check_weights(run: Run, given: dict[str, Any], output: dict[str, Any]) -> None:
     """The weights' gradients after the queue."""
     *_, grads = reference(given["weights"], given["xs"], given["dys"])
-    run.equal(
-        output["count"],
-        2 * len(given["xs"]),
-        "the number of functions in the queue",
-        likely={"the queue is empty: append a function to `later` in backward": 0},
-    )
-    run.true(
-        output["callable"],
-        "what is in the queue cannot be called",
-        cause="append the function itself, not what it returns",
-    )
+    known = {"the queue is empty: append a function to `later` in backward": 0}
+    what = "the number of functions in the queue"
+    run.equal(output["count"], 2 * len(given["xs"]), what, likely=known)
+    cause = "append the function itself, not what it returns"
+    run.true(output["callable"], "what is in the queue cannot be called", cause=cause)
     for place, name in enumerate(NAMES):
         each = [grad[place] for grad in grads]
         likely = {"a micro-batch has replaced what the other had added": each[0],
                   "one micro-batch is in it twice, or the last one replaced the others": each[1],
                   "it is there twice: autograd and the queue both add it": 2 * (each[0] + each[1]),
                   }  # fmt: skip
-        run.close(
-            output["late"][place],
-            each[0] + each[1],
-            f"the gradient of {name}",
-            likely=likely,
-            terms=12,
-        )
+        what = f"the gradient of {name}"
+        run.close(output["late"][place], each[0] + each[1], what, likely=likely, terms=12)
 
 
 @check("y and the gradient of x are those of an ordinary linear layer", points=2, code="E")
@@ -146,12 +133,8 @@ def check_input(run: Run) -> None:
     run.close(output["dxs"], dxs, "the gradient of x", terms=12)
 
 
-@check(
-    "the gradients of the weights, after the queue was called",
-    points=3,
-    code="E",
-    diagnosis="dW is dyᵀ·x over all rows, db the sum of dy's rows; they add up over micro-batches",
-)
+@check("the gradients of the weights, after the queue was called", points=3, code="E")
+@diagnosis("dW is dyᵀ·x over all rows, db the sum of dy's rows; they add up over micro-batches")
 def check_weights(run: Run) -> None:
     """E: called last one first; one layer has no bias."""
     given = _inputs(run)
@@ -172,12 +155,8 @@ def check_order(run: Run) -> None:
     sizes = [weight.numel() for weight in given["weights"] if weight.dim() == 2]
     rows = sum(x.shape[:-1].numel() for x in given["xs"])
     half = 2 * rows * sum(sizes)  # of dx, and of dW as well: both multiply every weight with a row
-    run.at_most(
-        output["flops"][0],
-        half,
-        "operations of the products in backward",
-        cause="the product for the weights is computed there too; only adding it is delayed",
-    )
+    cause = "the product for the weights is computed there too; only adding it is delayed"
+    run.at_most(output["flops"][0], half, "operations of the products in backward", cause=cause)
     run.true(
         output["flops"][1] >= half,
         "the queue computes no products for the weights",
@@ -186,21 +165,14 @@ def check_order(run: Run) -> None:
     )
 
 
-@check(
-    "the first stage: x needs no gradient, the weights do",
-    points=2,
-    code="E",
-    diagnosis="the same, but backward returns None for x as well",
-)
+@check("the first stage: x needs no gradient, the weights do", points=2, code="E")
+@diagnosis("the same, but backward returns None for x as well")
 def check_first(run: Run) -> None:
     """E: and dx is not computed for nobody."""
     given = _inputs(run, first=True)
     output = _answer(run, given)
     _check_weights(run, given, output)
     rows = sum(x.shape[:-1].numel() for x in given["xs"])
-    run.at_most(
-        output["flops"][0],
-        2 * rows * given["weights"][2].numel(),
-        "operations of the products in backward",
-        cause="nobody needs the gradient of x: check ctx.needs_input_grad[0]",
-    )
+    cause = "nobody needs the gradient of x: check ctx.needs_input_grad[0]"
+    what = "operations of the products in backward"
+    run.at_most(output["flops"][0], 2 * rows * given["weights"][2].numel(), what, cause=cause)

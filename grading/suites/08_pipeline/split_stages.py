@@ -8,11 +8,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="split_stages",
-    lesson="08_pipeline",
     title="Stages of equal cost",
     core=True,
     minutes=30,
@@ -154,12 +152,8 @@ def _check_form(run: Run, case: Case, stages: Any) -> None:
         cause="a stage is a range with step 1",
     )
     empty = next((stage for stage, (a, b, _) in enumerate(stages) if a >= b), None)
-    run.true(
-        empty is None,
-        f"{what}: stage {empty} is empty",
-        measured=shown,
-        cause="each stage needs at least one layer, even if the layers before are expensive",
-    )
+    cause = "each stage needs at least one layer, even if the layers before are expensive"
+    run.true(empty is None, f"{what}: stage {empty} is empty", measured=shown, cause=cause)
     begins, ends = [0, *(b for _, b, _ in stages)], [*(a for a, _, _ in stages), n]
     run.true(
         begins == ends,
@@ -186,11 +180,9 @@ def _check_best(run: Run, case: Case, stages: list[tuple[int, int]], best: float
 
 
 @check(
-    "p stages that follow one another, with all layers, and none of them empty",
-    points=3,
-    code="E",
-    diagnosis="one range for each stage",
+    "p stages that follow one another, with all layers, and none of them empty", points=3, code="E"
 )
+@diagnosis("one range for each stage")
 def check_cut(run: Run) -> None:
     """E: 3 to 12 layers on 1 to 5 stages; also as many layers as stages."""
     _cut(run, _cases(run))
@@ -203,12 +195,8 @@ def check_best(run: Run) -> None:
         _check_best(run, case, stages, cheapest(case["costs"], case["p"]))
 
 
-@check(
-    "100 layers on 16 stages",
-    points=1,
-    code="E",
-    diagnosis="remember results: there are only n·p different calls",
-)
+@check("100 layers on 16 stages", points=1, code="E")
+@diagnosis("remember results: there are only n·p different calls")
 def check_many(run: Run) -> None:
     """E: too many cuts to try; two sizes."""
     cases = [{"costs": _costs(run, 100), "p": 16}, {"costs": [1.0] * 81 + [5.5], "p": 12}]
@@ -216,12 +204,8 @@ def check_many(run: Run) -> None:
         _check_best(run, case, stages, cheapest_of_many(case["costs"], case["p"]))
 
 
-@check(
-    "fewer layers than stages is a ValueError that names both numbers",
-    points=2,
-    code="E",
-    diagnosis="check it first: `if len(costs) < p: raise ValueError(...)`",
-)
+@check("fewer layers than stages is a ValueError that names both numbers", points=2, code="E")
+@diagnosis("check it first: `if len(costs) < p: raise ValueError(...)`")
 def check_few(run: Run) -> None:
     """E: two sizes, one of them of a single layer."""
     cases: list[Case] = [{"costs": _costs(run, 11), "p": 12}, {"costs": [2.5], "p": 3}]
@@ -253,13 +237,8 @@ def _tied(run: Run, grads: list[torch.Tensor | None], weight: torch.Tensor, worl
                 "it is still this rank's own gradient: nothing was added": own,
                 "this rank's own gradient is in it twice": total + own,
             } | likely
-        run.close(
-            result.outputs[rank]["grad"],
-            total,
-            "the gradient of the tied weight",
-            rank=rank,
-            likely=likely,
-        )
+        what = "the gradient of the tied weight"
+        run.close(result.outputs[rank]["grad"], total, what, rank=rank, likely=likely)
         run.true(
             torch.equal(result.outputs[rank]["weight"], weight),
             "the weight was changed",
@@ -278,12 +257,8 @@ def check_tied(run: Run) -> None:
     _tied(run, [first], weight, 1)
 
 
-@check(
-    "a rank without a gradient counts as zeros",
-    points=2,
-    code="H",
-    diagnosis="the other rank waits for this one: use zeros, and take part in the sum",
-)
+@check("a rank without a gradient counts as zeros", points=2, code="H")
+@diagnosis("the other rank waits for this one: use zeros, and take part in the sum")
 def check_none(run: Run) -> None:
     """H: the first, then the last rank has none."""
     weight, grad = run.random(SHAPE), run.random(SHAPE)
@@ -296,14 +271,11 @@ def check_bytes(run: Run) -> None:
     """B: S bytes, exact."""
     weight, first, last = run.random(SHAPE), run.random(SHAPE), run.random(SHAPE)
     size = weight.nbytes
-    run.bytes(
-        _tied(run, [first, last], weight, 3),
-        [size, 0, size],
-        likely={
-            "twice as much: is it both gathered and summed, or is the weight sent as well?": [
-                2 * size,
-                0,
-                2 * size,
-            ],
-        },
-    )
+    likely = {
+        "twice as much: is it both gathered and summed, or is the weight sent as well?": [
+            2 * size,
+            0,
+            2 * size,
+        ]
+    }
+    run.bytes(_tied(run, [first, last], weight, 3), [size, 0, size], likely=likely)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.schedule import Costs
 from grading.references.pipeline import schedule_texts
 from grading.references.pipeline.schedule_texts import Plan, Sizes
 
 EXERCISE = Exercise(
-    name="zero_bubble",
-    lesson="08_pipeline",
     title="Weights' gradients where a rank would wait",
     core=False,
     minutes=30,
@@ -68,12 +66,8 @@ def _why(plan: Plan) -> str:
     return "the beginning is right; after it, alternate a forward, an I and a W"
 
 
-@check(
-    "each micro-batch goes through each stage with one F, one I and one W",
-    points=2,
-    code="S",
-    diagnosis="m of each letter on every rank; a W comes after its I",
-)
+@check("each micro-batch goes through each stage with one F, one I and one W", points=2, code="S")
+@diagnosis("m of each letter on every rank; a W comes after its I")
 def check_complete(run: Run) -> None:
     """S: one to seven ranks."""
     _plans(run, _cases(run))

@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe, diagnosis
 
 EXERCISE = Exercise(
-    name="blockwise_scaling",
-    lesson="09_mixed_precision",
     title="One scale for each block",
     core=False,
     minutes=30,
@@ -193,83 +191,54 @@ def _compare(run: Run, names: list[str]) -> None:
             terms=2,
             likely={why: other[1].float() / scale.float() for why, other in wrong.items()},
         )
-        run.close(
-            got["data"].float(),
-            data.float(),
-            f"the data ({name})",
-            likely={
-                "cast without a scale": x.float().to(E4M3).float(),
-                **{why: other[0].float() for why, other in wrong.items()},
-                "the scales are right, but the numbers were divided by different ones": got[
-                    "data"
-                ].float(),
-            },
-        )
+        likely = {
+            "cast without a scale": x.float().to(E4M3).float(),
+            **{why: other[0].float() for why, other in wrong.items()},
+            "the scales are right, but the numbers were divided by different ones": got[
+                "data"
+            ].float(),
+        }
+        run.close(got["data"].float(), data.float(), f"the data ({name})", likely=likely)
 
 
-@check(
-    "1×128: a scale for each 128 neighbours in a row",
-    points=3,
-    code="P",
-    diagnosis="the largest magnitude of the 128, divided by 448",
-)
+@check("1×128: a scale for each 128 neighbours in a row", points=3, code="P")
+@diagnosis("the largest magnitude of the 128, divided by 448")
 def check_runs(run: Run) -> None:
     """P: scale and data; runs that are cut off, bf16, not contiguous."""
     _compare(run, ["1×128", "1×128, bf16"])
 
 
-@check(
-    "128×128: a scale for each square",
-    points=3,
-    code="P",
-    diagnosis="the largest magnitude of each square, divided by 448",
-)
+@check("128×128: a scale for each square", points=3, code="P")
+@diagnosis("the largest magnitude of each square, divided by 448")
 def check_squares(run: Run) -> None:
     """P: scale and data; squares that are cut off, and one that is all there is."""
     _compare(run, ["128×128", "128×128, small"])
 
 
-@check(
-    "MX: a power of two for each 32 in a row",
-    points=4,
-    code="P",
-    diagnosis="2^(e-8), with 2^e the largest power of two not above the block",
-)
+@check("MX: a power of two for each 32 in a row", points=4, code="P")
+@diagnosis("2^(e-8), with 2^e the largest power of two not above the block")
 def check_mx(run: Run) -> None:
     """P: scale and data, with largest magnitudes at a power of two, just below it, and at 448."""
     _compare(run, ["MX", "MX, bf16"])
 
 
-@check(
-    "dequantize: data times its block's scale",
-    points=2,
-    code="E",
-    diagnosis="repeat each scale over the rows and columns of its block, and cut",
-)
+@check("dequantize: data times its block's scale", points=2, code="E")
+@diagnosis("repeat each scale over the rows and columns of its block, and cut")
 def check_dequantize(run: Run) -> None:
     """E: bit for bit, from the learner's own data and scales."""
     for name, got in _found(run).items():
         wanted = decoded(got["data"], got["scale"], got["block"])
-        run.close(
-            got["whole"],
-            wanted,
-            f"what dequantize gives ({name})",
-            terms=1,
-            likely={
-                "divided by the scale: number = data · scale": decoded(
-                    got["data"], 1 / got["scale"].float(), got["block"]
-                ),
-                "the scale is forgotten": got["data"].float(),
-            },
-        )
+        likely = {
+            "divided by the scale: number = data · scale": decoded(
+                got["data"], 1 / got["scale"].float(), got["block"]
+            ),
+            "the scale is forgotten": got["data"].float(),
+        }
+        run.close(got["whole"], wanted, f"what dequantize gives ({name})", terms=1, likely=likely)
 
 
-@check(
-    "an outlier spoils only its own block",
-    points=3,
-    code="E",
-    diagnosis="a number's scale depends on its own block alone",
-)
+@check("an outlier spoils only its own block", points=3, code="E")
+@diagnosis("a number's scale depends on its own block alone")
 def check_outlier(run: Run) -> None:
     """E: all numbers outside the outlier's block are what they were without it."""
     found = _found(run)
@@ -288,12 +257,8 @@ def check_outlier(run: Run) -> None:
         )
 
 
-@check(
-    "blocks of zeros",
-    points=2,
-    code="E",
-    diagnosis="0/0 is NaN: such a block needs a scale that is not 0, for instance 1",
-)
+@check("blocks of zeros", points=2, code="E")
+@diagnosis("0/0 is NaN: such a block needs a scale that is not 0, for instance 1")
 def check_zeros(run: Run) -> None:
     """E: nothing becomes NaN."""
     found = _found(run)

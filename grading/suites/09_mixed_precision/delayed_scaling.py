@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="delayed_scaling",
-    lesson="09_mixed_precision",
     title="Scales of the steps before",
     core=False,
     minutes=25,
@@ -155,7 +153,7 @@ def _batch(run: Run, peak: float, tensor: int) -> torch.Tensor:
 
 def compare_scales(run: Run, peaks: Peaks, result: Any) -> None:
     """Each call's scale, on each rank."""
-    for rank, output in enumerate(result.outputs):
+    for rank, output in enumerate(run.each(result.outputs)):
         right = scales(peaks, rank)
         for step, tensors in enumerate(output["scales"]):
             for name, wanted, found in zip(NAMES, right[step], tensors, strict=True):
@@ -163,7 +161,6 @@ def compare_scales(run: Run, peaks: Peaks, result: Any) -> None:
                     if not math.isclose(value, wanted, rel_tol=1e-6):
                         run.fail(
                             f"the scale of {name!r} in step {step}",
-                            rank=rank,
                             expected=f"{wanted:.6g}",
                             measured=f"{value:.6g}",
                             cause=cause(peaks, rank, output["scales"]),
@@ -184,12 +181,8 @@ def cause(peaks: Peaks, rank: int, found: list[list[list[float]]]) -> str:
     return max(explained, key=lambda why: explained[why])
 
 
-@check(
-    "the scale comes from the previous steps and is the same on every rank",
-    points=5,
-    code="E",
-    diagnosis="the largest amax of the history, over all ranks, divided by 448",
-)
+@check("the scale comes from the previous steps and is the same on every rank", points=5, code="E")
+@diagnosis("the largest amax of the history, over all ranks, divided by 448")
 def check_scale(run: Run) -> None:
     """E: eleven steps of three tensors, two of them used twice a step; 3 ranks and 1."""
     for world in (3, 1):
@@ -197,12 +190,8 @@ def check_scale(run: Run) -> None:
         compare_scales(run, peaks, result)
 
 
-@check(
-    "divided by the scale, clipped, in e4m3",
-    points=3,
-    code="E",
-    diagnosis="divide in float32, clip to ±448, cast",
-)
+@check("divided by the scale, clipped, in e4m3", points=3, code="E")
+@diagnosis("divide in float32, clip to ±448, cast")
 def check_data(run: Run) -> None:
     """E: bit for bit, where the scale is a power of two; tensors that have grown are clipped."""
     for world in (3, 1):
@@ -225,60 +214,38 @@ def _compare_data(
     run: Run, x: torch.Tensor, scale: float, found: torch.Tensor, what: str, rank: int
 ) -> None:
     """One call's FP8 numbers, with the scale that was returned."""
-    run.equal(
-        found,
-        _fp8(x.float() / scale),
-        f"the FP8 numbers of {what}",
-        rank=rank,
-        likely={
-            "multiplied by the scale, not divided": _fp8(x.float() * scale),
-            "not scaled": _fp8(x.float()),
-        },
-    )
+    likely = {
+        "multiplied by the scale, not divided": _fp8(x.float() * scale),
+        "not scaled": _fp8(x.float()),
+    }
+    name = f"the FP8 numbers of {what}"
+    run.equal(found, _fp8(x.float() / scale), name, rank=rank, likely=likely)
 
 
 def _fp8(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn).float()
 
 
-@check(
-    "infinity, NaN, and ranks that did not use a tensor",
-    points=4,
-    code="E",
-    diagnosis="every rank sends a number for every tensor, and NaN must not get lost",
-)
+@check("infinity, NaN, and ranks that did not use a tensor", points=4, code="E")
+@diagnosis("every rank sends a number for every tensor, and NaN must not get lost")
 def check_rough(run: Run) -> None:
     """E: an overflow on one rank leaves the histories of all as they are."""
     peaks, _, result = make(run, 3, rough=True)
     compare_scales(run, peaks, result)
 
 
-@check(
-    "`step` makes one all-reduce of 4 bytes per tensor",
-    points=3,
-    code="B",
-    diagnosis="all amaxes in one tensor; `quantize` sends nothing",
-)
+@check("`step` makes one all-reduce of 4 bytes per tensor", points=3, code="B")
+@diagnosis("all amaxes in one tensor; `quantize` sends nothing")
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     _, _, result = make(run, 3)
-    run.forbid_bypass(result)
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         for sent in output["sent"]:
-            run.equal(
-                len(sent),
-                1,
-                "the number of collectives in a step",
-                rank=rank,
-                likely={
-                    "one for each tensor: put all amaxes into one": len(NAMES),
-                    "one for each call: `quantize` sends nothing": 5,
-                },
-            )
-            run.equal(
-                sent[0],
-                4 * len(NAMES),
-                "the bytes of the all-reduce's tensor",
-                rank=rank,
-                likely={"float64: float32 is enough": 8 * len(NAMES)},
-            )
+            likely = {
+                "one for each tensor: put all amaxes into one": len(NAMES),
+                "one for each call: `quantize` sends nothing": 5,
+            }
+            run.equal(len(sent), 1, "the number of collectives in a step", likely=likely)
+            likely = {"float64: float32 is enough": 8 * len(NAMES)}
+            what = "the bytes of the all-reduce's tensor"
+            run.equal(sent[0], 4 * len(NAMES), what, likely=likely)

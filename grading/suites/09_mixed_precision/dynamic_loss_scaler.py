@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="dynamic_loss_scaler",
-    lesson="09_mixed_precision",
     title="A loss scale for all ranks",
     core=True,
     minutes=25,
@@ -195,53 +193,37 @@ def make_and_run(run: Run, world: int, train: bool, **more: Any) -> tuple[Case, 
     return case, run(drive, [{**common, "gradients": g} for g in case.gradients], world=world)
 
 
-@check(
-    "unscale turns the gradients into those of the true loss, in place",
-    points=3,
-    code="E",
-    diagnosis="`scale_loss` multiplies by the scale, `unscale` divides by it",
-)
+@check("unscale turns the gradients into those of the true loss, in place", points=3, code="E")
+@diagnosis("`scale_loss` multiplies by the scale, `unscale` divides by it")
 def check_unscale(run: Run) -> None:
     """E: gradients after `unscale`, at every scale that comes up; 3 ranks and 1."""
     for world in (3, 1):
         case, result = make_and_run(run, world, train=False)
         for number in (n for n in range(UPDATES) if not case.bad[n]):
             scale = [case.first, *scales(case.first, Slips(case.bad))][number]
-            for rank, found in enumerate(result.outputs):
+            for rank, found in enumerate(run.each(result.outputs)):
                 given = [g for g in case.gradients[rank][number] if g is not None]
                 rows = [[g for g in row[number] if g is not None] for row in case.gradients]
                 total = [sum(column) for column in zip(*rows, strict=True)]
-                run.close(
-                    found[number]["gradients"],
-                    given,
-                    "the gradients after unscale()",
-                    rank=rank,
-                    likely={
-                        "still scaled": [g * scale for g in given],
-                        "divided by the scale twice, or the loss was never multiplied": [
-                            g / scale for g in given
-                        ],
-                        "multiplied by the scale again": [g * scale**2 for g in given],
-                        "summed over the ranks: each rank keeps its own gradients": total,
-                        "averaged over the ranks: each rank keeps its own gradients": [
-                            g / world for g in total
-                        ],
-                    },
-                )
-                run.true(
-                    found[number]["stayed"],
-                    "a gradient's memory was replaced",
-                    rank=rank,
-                    cause="the bucket still holds the old numbers: divide in place",
-                )
+                likely = {
+                    "still scaled": [g * scale for g in given],
+                    "divided by the scale twice, or the loss was never multiplied": [
+                        g / scale for g in given
+                    ],
+                    "multiplied by the scale again": [g * scale**2 for g in given],
+                    "summed over the ranks: each rank keeps its own gradients": total,
+                    "averaged over the ranks: each rank keeps its own gradients": [
+                        g / world for g in total
+                    ],
+                }
+                what = "the gradients after unscale()"
+                run.close(found[number]["gradients"], given, what, likely=likely)
+                cause = "the bucket still holds the old numbers: divide in place"
+                run.true(found[number]["stayed"], "a gradient's memory was replaced", cause=cause)
 
 
-@check(
-    "infinity or NaN on one rank: all ranks skip",
-    points=4,
-    code="E",
-    diagnosis="one verdict for all ranks, from an all-reduce of the flags (max)",
-)
+@check("infinity or NaN on one rank: all ranks skip", points=4, code="E")
+@diagnosis("one verdict for all ranks, from an all-reduce of the flags (max)")
 def check_skip(run: Run) -> None:
     """E: what `step` returns, and how often it calls the optimizer."""
     for world in (3, 1):
@@ -250,21 +232,12 @@ def check_skip(run: Run) -> None:
             value = OVERFLOWS.get(number, (0, 0, 0.0))[2]
             what = f"update {number}" + (f", {value} on one rank" if case.bad[number] else "")
             steps = [found[number]["steps"] for found in result.outputs]
-            for rank, found in enumerate(result.outputs):
+            for rank, found in enumerate(run.each(result.outputs)):
                 likely = {_why(case, number, rank, steps): steps[rank]}
-                run.equal(
-                    steps[rank],
-                    int(not case.bad[number]),
-                    f"how often the optimizer was called in {what},",
-                    rank=rank,
-                    likely=likely,
-                )
-                run.equal(
-                    found[number]["made"],
-                    not case.bad[number],
-                    f"what step() returns in {what},",
-                    rank=rank,
-                )
+                name = f"how often the optimizer was called in {what},"
+                run.equal(steps[rank], int(not case.bad[number]), name, likely=likely)
+                name = f"what step() returns in {what},"
+                run.equal(found[number]["made"], not case.bad[number], name)
 
     _check_near(run)
 
@@ -277,11 +250,10 @@ def _check_near(run: Run) -> None:
         inputs = {"start": [torch.zeros(1, 2, dtype=dtype), torch.zeros(1, dtype=dtype)],
                   "gradients": given, "settings": settings, "optimizer": "SGD",
                   "train": False}  # fmt: skip
-        for rank, found in enumerate(run(drive, inputs, world=2).outputs):
+        for found in run.each(run(drive, inputs, world=2).outputs):
             run.true(
                 found[0]["made"] is True and found[0]["scale"] == 512.0,
                 f"an update was skipped in which a {dtype} gradient is {512 * large:g}",
-                rank=rank,
                 expected="the step, and the scale as it was",
                 cause="that is large but finite: use `isfinite` for each number, not a limit and "
                 "not the norm, whose squares overflow",
@@ -297,21 +269,17 @@ def _why(case: Case, number: int, rank: int, steps: list[int]) -> str:
     return f"{OVERFLOWS[number][2]} in a gradient led no rank to skip"
 
 
-@check(
-    "the scale falls after an overflow and grows after good updates",
-    points=4,
-    code="E",
-    diagnosis="`update` uses the verdict of all ranks, and counts good updates",
-    in_part=True,
-)
+@check("the scale falls after an overflow and grows after good updates", points=4, code="E")
+@diagnosis("`update` uses the verdict of all ranks, and counts good updates")
+@in_part
 def check_scale(run: Run) -> None:
     """E: the scale after each of twelve updates, on every rank."""
     for world in (3, 1):
         case, result = make_and_run(run, world, train=False)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             slip, first = Slips(case.bad), case.first
             run.equal([float(update["scale"]) for update in found], scales(first, slip),
-                      "the scale after each update", rank=rank, likely={
+                      "the scale after each update", likely={
                 "the count of good updates continues after an overflow: they must be in a row":
                     scales(first, slip._replace(keep=True)),
                 "one good update too late": scales(first, slip._replace(late=1)),
@@ -324,15 +292,15 @@ def check_scale(run: Run) -> None:
             })  # fmt: skip
 
 
-@check("train_update: weights of one process, SGD and AdamW", points=5, code="E",
-       diagnosis="zero_grad, backward, unscale, clip, step, update")  # fmt: skip
+@check("train_update: weights of one process, SGD and AdamW", points=5, code="E")
+@diagnosis("zero_grad, backward, unscale, clip, step, update")
 def check_train(run: Run) -> None:
     """E: after each update; the norm of most gradients is above the limit."""
     for optimizer in ("SGD", "AdamW"):
         case, result = make_and_run(run, 2, train=True, optimizer=optimizer)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             run.close([update["weights"] for update in found], trained(case, rank),
-                      f"the weights with {optimizer} after update", rank=rank, likely={
+                      f"the weights with {optimizer} after update", likely={
                 why: trained(case, rank, how) for why, how in {
                     "clipped before they were unscaled: the limit is for true gradients": "clipped",
                     "clipped and used while they are scaled": "scaled",
@@ -341,56 +309,33 @@ def check_train(run: Run) -> None:
                     "anyway": "zeros",
                     "gradients of the last update are still there: zero them first": "kept",
                 }.items()})  # fmt: skip
-            run.equal(
-                [update["made"] for update in found],
-                [not bad for bad in case.bad],
-                "what train_update returns",
-                rank=rank,
-            )
+            what = "what train_update returns"
+            run.equal([update["made"] for update in found], [not bad for bad in case.bad], what)
             run.close(
                 [float(update["scale"]) for update in found],
                 scales(case.first, Slips(case.bad)),
                 "the scale after each update",
-                rank=rank,
                 likely={"the scale never changes: update() is missing": [case.first] * UPDATES},
             )
 
 
-@check(
-    "a rank without gradients takes part",
-    points=2,
-    code="H",
-    diagnosis="every rank calls the all-reduce, whatever it has found",
-)
+@check("a rank without gradients takes part", points=2, code="H")
+@diagnosis("every rank calls the all-reduce, whatever it has found")
 def check_empty(run: Run) -> None:
     """H: rank 1 of 3 has no gradient in any update."""
     case, result = make_and_run(run, 3, train=True, empty=1)
-    for rank, found in enumerate(result.outputs):
-        run.equal(
-            [update["made"] for update in found],
-            [not bad for bad in case.bad],
-            "which updates are made if rank 1 has no gradient",
-            rank=rank,
-        )
+    for found in run.each(result.outputs):
+        what = "which updates are made if rank 1 has no gradient"
+        run.equal([update["made"] for update in found], [not bad for bad in case.bad], what)
 
 
-@check(
-    "one small all-reduce per update",
-    points=2,
-    code="B",
-    diagnosis="one number for all parameters, in unscale() and nowhere else",
-)
+@check("one small all-reduce per update", points=2, code="B")
+@diagnosis("one number for all parameters, in unscale() and nowhere else")
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger; nothing past comm."""
     _, result = make_and_run(run, 3, train=False)
-    run.forbid_bypass(result)
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         for update in found:
-            run.equal(len(update["sent"]), 1, "the number of collectives in an update", rank=rank)
-            run.at_most(
-                sum(update["sent"]),
-                8,
-                "an all-reduce's tensor, in bytes,",
-                rank=rank,
-                cause="gradients were sent: a flag is enough",
-            )
+            run.equal(len(update["sent"]), 1, "the number of collectives in an update")
+            cause = "gradients were sent: a flag is enough"
+            run.at_most(sum(update["sent"]), 8, "an all-reduce's tensor, in bytes,", cause=cause)

@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe, diagnosis, in_part
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="fp8_all_gather",
-    lesson="09_mixed_precision",
     title="A weight gathered in one byte per number",
     core=False,
     minutes=20,
@@ -103,7 +101,7 @@ def _each(run: Run, names: list[str]) -> Iterator[tuple[str, list[torch.Tensor],
     for world in WORLDS:
         seen, result = _found(run, world)
         for name in names:
-            for rank, found in enumerate(result.outputs):
+            for rank, found in enumerate(run.each(result.outputs)):
                 what, got = f"{name}, {world} ranks", found[name]
                 shape = torch.cat(seen[name]).shape
                 _formed(run, got["data"], E4M3, shape, f"the data ({what})", rank)
@@ -134,24 +132,17 @@ def _compare(run: Run, names: list[str]) -> None:
         own = [scale_of(part) for part in parts]
         whole = torch.cat(parts)
         scale, whole_bits = scale_of(whole), coded(whole, scale_of(whole))
-        run.close(
-            got["scale"],
-            scale,
-            f"the scale ({what})",
-            rank=rank,
-            terms=2,
-            likely={
-                "this rank's own scale: the largest of all ranks is needed": own[rank],
-                "the scale is inverted: largest magnitude / 448": 1 / scale,
-                "the largest number was taken, not the largest magnitude": whole.max().float()
-                / 448,
-                "magnitudes were summed: agree on the largest": torch.stack(own).sum(),
-                "magnitudes were averaged: agree on the largest": torch.stack(own).mean(),
-                "57344 is the largest number of e5m2: e4m3's is 448": scale_of(whole, E5M2),
-            },
-        )
+        likely = {
+            "this rank's own scale: the largest of all ranks is needed": own[rank],
+            "the scale is inverted: largest magnitude / 448": 1 / scale,
+            "the largest number was taken, not the largest magnitude": whole.max().float() / 448,
+            "magnitudes were summed: agree on the largest": torch.stack(own).sum(),
+            "magnitudes were averaged: agree on the largest": torch.stack(own).mean(),
+            "57344 is the largest number of e5m2: e4m3's is 448": scale_of(whole, E5M2),
+        }
+        run.close(got["scale"], scale, f"the scale ({what})", terms=2, likely=likely)
         data = got["data"].float()
-        run.close(data, whole_bits, f"the data ({what})", rank=rank, likely={
+        run.close(data, whole_bits, f"the data ({what})", likely={
             "each part was divided by its own scale: divide all by the one that is returned":
                 torch.cat([coded(part, by) for part, by in zip(parts, own, strict=True)]),
             "multiplied by the scale: number = data · scale": coded(whole, 1 / scale),
@@ -159,59 +150,38 @@ def _compare(run: Run, names: list[str]) -> None:
             "the parts are in the wrong order": torch.cat(
                 [coded(part, scale) for part in parts[::-1]]),
         })  # fmt: skip
-        run.true(got["kept"], f"the shard was changed ({what})", rank=rank)
-        run.true(
-            not got["watched"],
-            f"the scale requires a gradient ({what})",
-            rank=rank,
-            cause="no gradient flows through: begin with `shard.detach()`",
-        )
+        run.true(got["kept"], f"the shard was changed ({what})")
+        cause = "no gradient flows through: begin with `shard.detach()`"
+        run.true(not got["watched"], f"the scale requires a gradient ({what})", cause=cause)
 
 
-@check(
-    "the 8-bit whole and its scale, on 1, 3 and 4 ranks",
-    points=5,
-    code="E",
-    diagnosis="the scale is the largest magnitude on any rank divided by 448; all ranks use it",
-)
+@check("the 8-bit whole and its scale, on 1, 3 and 4 ranks", points=5, code="E")
+@diagnosis("the scale is the largest magnitude on any rank divided by 448; all ranks use it")
 def check_whole(run: Run) -> None:
     """E: bit for bit; a matrix, a flat piece in bf16; parameters that are not contiguous."""
     _compare(run, FULL)
 
 
-@check(
-    "the same bits on every rank",
-    points=2,
-    code="E",
-    diagnosis="agree on one scale before anything is quantized",
-    in_part=True,
-)
+@check("the same bits on every rank", points=2, code="E")
+@diagnosis("agree on one scale before anything is quantized")
+@in_part
 def check_same(run: Run) -> None:
     """E: data and scale are rank 0's on all ranks, whatever they are."""
     first: dict[str, Any] = {}
     for what, _, rank, got in _each(run, FULL):
         first = got if rank == 0 else first
-        run.equal(
-            got["scale"], first["scale"], f"the scale ({what}), compared with rank 0's,", rank=rank
-        )
-        run.equal(
-            got["data"].view(torch.uint8),
-            first["data"].view(torch.uint8),
-            f"the bytes of the data ({what}), compared with rank 0's,",
-            rank=rank,
-        )
+        name = f"the scale ({what}), compared with rank 0's,"
+        run.equal(got["scale"], first["scale"], name)
+        name = f"the bytes of the data ({what}), compared with rank 0's,"
+        run.equal(got["data"].view(torch.uint8), first["data"].view(torch.uint8), name)
 
 
-@check(
-    "parts of zeros, and nothing but zeros",
-    points=3,
-    code="E",
-    diagnosis="0/0 is NaN: the scale of a weight of zeros is 1",
-)
+@check("parts of zeros, and nothing but zeros", points=3, code="E")
+@diagnosis("0/0 is NaN: the scale of a weight of zeros is 1")
 def check_zeros(run: Run) -> None:
     """E: one rank's part is zeros; then all are. Every rank takes part in both collectives."""
     names = [HALF, ZEROS]
-    for what, _, rank, got in _each(run, names):
+    for what, _, _, got in _each(run, names):
         bad = sum(
             int(got[part].float().isfinite().logical_not().sum())
             for part in got
@@ -220,7 +190,6 @@ def check_zeros(run: Run) -> None:
         run.true(
             not bad,
             f"{bad} numbers are NaN or infinite ({what})",
-            rank=rank,
             expected="none",
             measured=str(bad),
             cause="zeros were divided by 0",
@@ -228,12 +197,8 @@ def check_zeros(run: Run) -> None:
     _compare(run, names)
 
 
-@check(
-    "one byte per number, and 4 bytes to agree",
-    points=4,
-    code="B",
-    diagnosis="quantize before the all-gather; all-reduce one float32",
-)
+@check("one byte per number, and 4 bytes to agree", points=4, code="B")
+@diagnosis("quantize before the all-gather; all-reduce one float32")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, by operation; calls too."""
     for world in WORLDS[1:]:
@@ -242,28 +207,18 @@ def check_bytes(run: Run) -> None:
         agree = [wire_bytes("all_reduce", 4, world, rank, 4)[0] for rank in range(world)]
         agree = [sent * len(seen) for sent in agree]
         whole = sum(parts[0].nbytes for parts in seen.values()) * (world - 1)
-        run.bytes(
-            result,
-            count,
-            op="all_gather",
-            what="bytes sent by all-gathers",
-            likely={
-                "float32 is gathered, four bytes per number: quantize first": 4 * count,
-                "16 bits are gathered, two bytes per number: quantize first": 2 * count,
-                "the weights are gathered as they are: quantize first": whole,
-                "scales are gathered too: agree on one by an all-reduce": count
-                + 4 * len(seen) * (world - 1),
-            },
-        )
-        run.bytes(
-            result,
-            agree,
-            op="all_reduce",
-            what="bytes sent by all-reduces",
-            likely={
-                "the ranks do not agree: each has its own scale": 0,
-                "8 bytes: one float32 is enough": [2 * sent for sent in agree],
-            },
-        )
+        likely: dict[str, Any] = {
+            "float32 is gathered, four bytes per number: quantize first": 4 * count,
+            "16 bits are gathered, two bytes per number: quantize first": 2 * count,
+            "the weights are gathered as they are: quantize first": whole,
+            "scales are gathered too: agree on one by an all-reduce": count
+            + 4 * len(seen) * (world - 1),
+        }
+        run.bytes(result, count, op="all_gather", what="bytes sent by all-gathers", likely=likely)
+        likely = {
+            "the ranks do not agree: each has its own scale": 0,
+            "8 bytes: one float32 is enough": [2 * sent for sent in agree],
+        }
+        run.bytes(result, agree, op="all_reduce", what="bytes sent by all-reduces", likely=likely)
         total = [count + sent for sent in agree]
         run.bytes(result, total, what="bytes sent in all")

@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe, diagnosis
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
-    name="fp8_linear",
-    lesson="09_mixed_precision",
     title="A linear layer with 8-bit products",
     core=True,
     minutes=35,
@@ -204,21 +202,12 @@ def _compare(run: Run, name: str, what: str) -> None:
         if name in wanted:
             actual = found.get(name)
             terms = 64 if wanted[name].dtype == torch.float32 else 2
-            run.close(
-                actual,
-                wanted[name],
-                f"{what} ({form})",
-                terms=terms,
-                likely=likely(case, name, actual, wanted[name]),
-            )
+            known = likely(case, name, actual, wanted[name])
+            run.close(actual, wanted[name], f"{what} ({form})", terms=terms, likely=known)
 
 
-@check(
-    "quantize: 8-bit numbers, and the scale that they were divided by",
-    points=4,
-    code="P",
-    diagnosis="number ≈ data · scale; scale = largest magnitude / largest number",
-)
+@check("quantize: 8-bit numbers, and the scale that they were divided by", points=4, code="P")
+@diagnosis("number ≈ data · scale; scale = largest magnitude / largest number")
 def check_quantize(run: Run) -> None:
     """P: bit for bit; both formats, large and tiny numbers, bf16, not contiguous."""
     cases = []
@@ -233,22 +222,15 @@ def check_quantize(run: Run) -> None:
         _formed(run, got["data"], "quantize's data", dtype, x.t().shape)
         _formed(run, got["scale"], "quantize's scale", torch.float32, torch.Size())
         scale, most = scale_of(x, dtype), torch.finfo(dtype).max
-        run.close(
-            got["scale"],
-            scale,
-            f"the scale of numbers up to {x.abs().max():.3g}",
-            likely={
-                "the scale is inverted: largest magnitude / largest number": 1 / scale,
-                "the largest number was taken, not the largest magnitude": x.max().float() / most,
-                "448 is the largest number of e4m3: this is e5m2, use the dtype's": scale_of(
-                    x, E4M3
-                ),
-                "57344 is the largest number of e5m2: this is e4m3, use the dtype's": scale_of(
-                    x, E5M2
-                ),
-                "it is always 1, whatever the numbers are": torch.ones(()),
-            },
-        )
+        known = {
+            "the scale is inverted: largest magnitude / largest number": 1 / scale,
+            "the largest number was taken, not the largest magnitude": x.max().float() / most,
+            "448 is the largest number of e4m3: this is e5m2, use the dtype's": scale_of(x, E4M3),
+            "57344 is the largest number of e5m2: this is e4m3, use the dtype's": scale_of(x, E5M2),
+            "it is always 1, whatever the numbers are": torch.ones(()),
+        }
+        what = f"the scale of numbers up to {x.abs().max():.3g}"
+        run.close(got["scale"], scale, what, likely=known)
         run.close(got["data"].float(), (x.t().float() / scale).to(dtype).float(),
                   f"the data in {str(dtype)[6:]} of numbers up to {x.abs().max():.3g}", likely={
             "multiplied by the scale: divide, so that the largest becomes the format's largest":
@@ -271,45 +253,29 @@ def _formed(run: Run, value: Any, what: str, dtype: torch.dtype, shape: torch.Si
     )
 
 
-@check(
-    "the output: x in 8 bits times W in 8 bits, plus the bias",
-    points=3,
-    code="E",
-    diagnosis="y = dequantized x · dequantized Wᵀ + b in float32",
-)
+@check("the output: x in 8 bits times W in 8 bits, plus the bias", points=3, code="E")
+@diagnosis("y = dequantized x · dequantized Wᵀ + b in float32")
 def check_output(run: Run) -> None:
     """E: tokens in one and two dims, with and without bias, float32 and bf16, not contiguous."""
     _compare(run, "y", "the output")
 
 
-@check(
-    "the gradient of x: dy in e5m2 times W in 8 bits",
-    points=3,
-    code="E",
-    diagnosis="dx = dequantized dy · dequantized W",
-)
+@check("the gradient of x: dy in e5m2 times W in 8 bits", points=3, code="E")
+@diagnosis("dx = dequantized dy · dequantized W")
 def check_input_gradient(run: Run) -> None:
     """E: of the same layers."""
     _compare(run, "x", "the gradient of x")
 
 
-@check(
-    "the gradient of W: the same dy times x in 8 bits",
-    points=3,
-    code="E",
-    diagnosis="dW = dequantized dyᵀ · dequantized x, over all tokens",
-)
+@check("the gradient of W: the same dy times x in 8 bits", points=3, code="E")
+@diagnosis("dW = dequantized dyᵀ · dequantized x, over all tokens")
 def check_weight_gradient(run: Run) -> None:
     """E: of the same layers."""
     _compare(run, "W", "the gradient of W")
 
 
-@check(
-    "the gradient of the bias: the sum of dy itself",
-    points=2,
-    code="E",
-    diagnosis="the bias takes part in no product: sum dy over all tokens",
-)
+@check("the gradient of the bias: the sum of dy itself", points=2, code="E")
+@diagnosis("the bias takes part in no product: sum dy over all tokens")
 def check_bias_gradient(run: Run) -> None:
     """E: of the same layers."""
     for form, case, found in _layers(run):
@@ -326,7 +292,8 @@ def check_bias_gradient(run: Run) -> None:
             })  # fmt: skip
 
 
-@check("tensors of zeros", points=2, code="E", diagnosis="0/0: the scale of a tensor of zeros is 1")
+@check("tensors of zeros", points=2, code="E")
+@diagnosis("0/0: the scale of a tensor of zeros is 1")
 def check_zeros(run: Run) -> None:
     """E: x, then W, then the gradient of y is all zeros; nothing becomes NaN."""
     plain = _cases(run)["B×T×K"]
@@ -346,12 +313,8 @@ def check_zeros(run: Run) -> None:
             )
 
 
-@check(
-    "one byte for each number of x and of W until backward",
-    points=2,
-    code="M",
-    diagnosis="save what `quantize` gave, not what it was given",
-)
+@check("one byte for each number of x and of W until backward", points=2, code="M")
+@diagnosis("save what `quantize` gave, not what it was given")
 def check_memory(run: Run) -> None:
     """M: every byte that is alive after forward, but x, W and y."""
     x, weight = (

@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="master_weight_adam",
-    lesson="09_mixed_precision",
     title="AdamW over float32 masters",
     core=True,
     minutes=20,
@@ -123,12 +121,8 @@ def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], list[dict[str, Any]]
     return start, rows, result.outputs[0]
 
 
-@check(
-    "AdamW in float32: masters, means and squares",
-    points=6,
-    code="E",
-    diagnosis="the formulas of the task, on float32 numbers",
-)
+@check("AdamW in float32: masters, means and squares", points=6, code="E")
+@diagnosis("the formulas of the task, on float32 numbers")
 def check_masters(run: Run) -> None:
     """E: eight updates; bf16 and fp16; a parameter that has no gradient in some of them."""
     start, rows, found = _case(run)
@@ -154,73 +148,45 @@ def check_masters(run: Run) -> None:
         )
 
 
-@check(
-    "the weights are the rounded masters",
-    points=3,
-    code="E",
-    diagnosis="`p.copy_(master)` at the end, in place",
-)
+@check("the weights are the rounded masters", points=3, code="E")
+@diagnosis("`p.copy_(master)` at the end, in place")
 def check_weights(run: Run) -> None:
     """E: bit for bit, in the dtype and the memory that they had."""
     start, _, found = _case(run)
     for number, update in enumerate(found):
         rounded = [m.to(w.dtype) for m, w in zip(update["masters"], start, strict=True)]
-        run.equal(
-            update["weights"],
-            rounded,
-            f"the weights after update {number}",
-            likely={"the weights never changed": start},
-        )
-        run.true(
-            update["stayed"],
-            "a parameter's memory was replaced",
-            cause="the model computes with the old tensor: write into it",
-        )
+        likely = {"the weights never changed": start}
+        run.equal(update["weights"], rounded, f"the weights after update {number}", likely=likely)
+        cause = "the model computes with the old tensor: write into it"
+        run.true(update["stayed"], "a parameter's memory was replaced", cause=cause)
 
 
-@check(
-    "updates below one bf16 step survive",
-    points=3,
-    code="E",
-    diagnosis="the master keeps what the weight cannot represent yet",
-)
+@check("updates below one bf16 step survive", points=3, code="E")
+@diagnosis("the master keeps what the weight cannot represent yet")
 def check_small(run: Run) -> None:
     """E: 40 updates of 0.0002 from 1.0, where bf16 has steps of 0.004."""
     start = [torch.ones(3, dtype=torch.bfloat16)]
     rows: list[Row] = [[torch.ones(3, dtype=torch.bfloat16)] for _ in range(40)]
     found = run(drive, {"start": start, "rows": rows, "options": SMALL}).outputs[0]
     wanted = updated(start, rows, SMALL)[-1]["masters"][0].to(torch.bfloat16)
-    run.equal(
-        found[-1]["weights"][0],
-        wanted,
-        "a weight of 1.0 after 40 updates of 0.0002",
-        likely={"every update was rounded away": start[0]},
-    )
+    likely = {"every update was rounded away": start[0]}
+    what = "a weight of 1.0 after 40 updates of 0.0002"
+    run.equal(found[-1]["weights"][0], wanted, what, likely=likely)
 
 
-@check(
-    "16 bytes per parameter: 12 for the optimizer, and gradients are freed",
-    points=3,
-    code="M",
-    diagnosis="keep a master, a mean and a square of 4 bytes each, and no gradient",
-)
+@check("16 bytes per parameter: 12 for the optimizer, and gradients are freed", points=3, code="M")
+@diagnosis("keep a master, a mean and a square of 4 bytes each, and no gradient")
 def check_bytes(run: Run) -> None:
     """M: all tensors that the optimizer holds after a step, but the parameters."""
     start, _, found = _case(run)
     count = sum(w.numel() for w in start)
     for update in found:
-        run.equal(
-            update["kept"],
-            12 * count,
-            f"what is kept for {count} parameters, in bytes,",
-            likely={
-                "float32 gradients are kept between steps": 16 * count,
-                "copies of 16 bits are kept: the model has the weights": 14 * count,
-                "means and squares are in 16 bits": 8 * count,
-            },
-        )
-        run.true(
-            update["freed"],
-            "a gradient is still there after step()",
-            cause="set `p.grad` to None: it takes two bytes per parameter",
-        )
+        likely = {
+            "float32 gradients are kept between steps": 16 * count,
+            "copies of 16 bits are kept: the model has the weights": 14 * count,
+            "means and squares are in 16 bits": 8 * count,
+        }
+        what = f"what is kept for {count} parameters, in bytes,"
+        run.equal(update["kept"], 12 * count, what, likely=likely)
+        cause = "set `p.grad` to None: it takes two bytes per parameter"
+        run.true(update["freed"], "a gradient is still there after step()", cause=cause)

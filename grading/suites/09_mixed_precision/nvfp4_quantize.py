@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe, diagnosis
 
 EXERCISE = Exercise(
-    name="nvfp4_quantize",
-    lesson="09_mixed_precision",
     title="NVFP4: four bits, two scales",
     core=False,
     minutes=35,
@@ -159,35 +157,23 @@ def _form(value: Any) -> str:
 PLAIN = ("a matrix", "bf16", "blocks that are tiny compared with the largest")
 
 
-@check(
-    "the outer scale",
-    points=2,
-    code="E",
-    diagnosis="amax / (448·6): the largest block's scale is then 448",
-)
+@check("the outer scale", points=2, code="E")
+@diagnosis("amax / (448·6): the largest block's scale is then 448")
 def check_outer(run: Run) -> None:
     """E: float32, from the largest magnitude of all."""
     for name in PLAIN:
         got = _found(run)[name]
         outer = coded(got["x"])[2]
-        run.close(
-            got["outer"],
-            outer,
-            f"the outer scale ({name})",
-            likely={
-                "amax / 6: the blocks' scales share E4M3's range of 448": outer * 448,
-                "amax / 448: the numbers reach 6": outer * 6,
-                "inverted: number = code · scale · outer": 1 / outer,
-            },
-        )
+        likely = {
+            "amax / 6: the blocks' scales share E4M3's range of 448": outer * 448,
+            "amax / 448: the numbers reach 6": outer * 6,
+            "inverted: number = code · scale · outer": 1 / outer,
+        }
+        run.close(got["outer"], outer, f"the outer scale ({name})", likely=likely)
 
 
-@check(
-    "a scale for each block of 16",
-    points=4,
-    code="E",
-    diagnosis="the block's largest magnitude / 6 / outer, rounded to E4M3",
-)
+@check("a scale for each block of 16", points=4, code="E")
+@diagnosis("the block's largest magnitude / 6 / outer, rounded to E4M3")
 def check_scales(run: Run) -> None:
     """E: bit for bit, tiny blocks too."""
     for name in PLAIN:
@@ -208,12 +194,9 @@ def check_scales(run: Run) -> None:
         )  # fmt: skip
 
 
-@check(
-    "codes: the nearest of eight magnitudes, two in a byte",
-    points=5,
-    code="E",
-    diagnosis="the sign is bit 3, the magnitude's index is below it, and the first number is in "
-    "the low half",
+@check("codes: the nearest of eight magnitudes, two in a byte", points=5, code="E")
+@diagnosis(
+    "the sign is bit 3, the magnitude's index is below it, and the first number is in the low half"
 )
 def check_codes(run: Run) -> None:
     """E: byte for byte, with the scales that must be returned."""
@@ -252,42 +235,27 @@ def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
     return torch.equal(pairs[0][~zero], pairs[1][~zero])
 
 
-@check(
-    "dequantize: number = magnitude · scale · outer",
-    points=3,
-    code="E",
-    diagnosis="unpack the byte, look up the magnitude, and repeat each scale 16 times",
-)
+@check("dequantize: number = magnitude · scale · outer", points=3, code="E")
+@diagnosis("unpack the byte, look up the magnitude, and repeat each scale 16 times")
 def check_dequantize(run: Run) -> None:
     """E: from the learner's own codes and scales."""
     for name in (*PLAIN, "numbers half-way between two"):
         got = _found(run)[name]
         parts = (got["codes"], got["scale"], got["outer"])
         wanted = decoded(*parts)
-        run.close(
-            got["whole"],
-            wanted,
-            f"what dequantize gives ({name})",
-            terms=2,
-            likely={
-                "the outer scale is forgotten": wanted / got["outer"],
-                "the blocks' scales are forgotten": decoded(
-                    parts[0], torch.ones_like(parts[1].float()), parts[2]
-                ),
-                "the sign is lost": wanted.abs(),
-                "the halves of the byte are swapped": wanted.unflatten(1, (-1, 2))
-                .flip(-1)
-                .flatten(1),
-            },
-        )
+        likely = {
+            "the outer scale is forgotten": wanted / got["outer"],
+            "the blocks' scales are forgotten": decoded(
+                parts[0], torch.ones_like(parts[1].float()), parts[2]
+            ),
+            "the sign is lost": wanted.abs(),
+            "the halves of the byte are swapped": wanted.unflatten(1, (-1, 2)).flip(-1).flatten(1),
+        }
+        run.close(got["whole"], wanted, f"what dequantize gives ({name})", terms=2, likely=likely)
 
 
-@check(
-    "zeros stay zeros",
-    points=2,
-    code="E",
-    diagnosis="0/0 is NaN: neither scale may be 0",
-)
+@check("zeros stay zeros", points=2, code="E")
+@diagnosis("0/0 is NaN: neither scale may be 0")
 def check_zeros(run: Run) -> None:
     """E: a block of zeros, and nothing but zeros."""
     for name in ("a block of zeros", "all zeros"):

@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe, diagnosis, in_part
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="reduce_dtype",
-    lesson="09_mixed_precision",
     title="The dtype that gradients are summed in",
     core=True,
     minutes=25,
@@ -137,13 +135,8 @@ def same_form(run: Run, found: Any, like: torch.Tensor, what: str, rank: int) ->
         cause=nothing,
     )
     run.equal(tuple(found.shape), tuple(like.shape), f"the shape of {what}", rank=rank)
-    run.equal(
-        str(found.dtype),
-        str(like.dtype),
-        f"the dtype of {what}",
-        rank=rank,
-        likely={"left in the reduce dtype: cast it back": str(found.dtype)},
-    )
+    likely = {"left in the reduce dtype: cast it back": str(found.dtype)}
+    run.equal(str(found.dtype), str(like.dtype), f"the dtype of {what}", rank=rank, likely=likely)
 
 
 def compare_means(
@@ -205,44 +198,26 @@ def mixed(run: Run, world: int) -> tuple[Any, list[Row], list[torch.dtype]]:
     return go(run, columns, dtypes)
 
 
-@check(
-    "the mean in the gradient's dtype, on 1 and 3 ranks",
-    points=3,
-    code="E",
-    diagnosis="cast, divide, reduce, cast back",
-)
+@check("the mean in the gradient's dtype, on 1 and 3 ranks", points=3, code="E")
+@diagnosis("cast, divide, reduce, cast back")
 def check_mean(run: Run) -> None:
     """E: seven pairs of dtypes; the gradient that was given is left alone."""
     for world in (3, 1):
         result, columns, dtypes = mixed(run, world)
         compare_means(run, result, columns, dtypes)
-        for rank, output in enumerate(result.outputs):
+        for rank, output in enumerate(run.each(result.outputs)):
             given = [rows[rank] for rows in columns]
-            run.equal(
-                output["after"],
-                given,
-                "the gradient that was given, afterwards,",
-                rank=rank,
-                likely={
-                    "it was changed: where all dtypes are the same, `to` makes no copy": output[
-                        "after"
-                    ]
-                },
-            )
-            run.true(
-                all(output["apart"]),
-                "the mean lies in the gradient's own memory",
-                rank=rank,
-                cause="`to` returns the tensor itself if the dtype is the same",
-            )
+            likely = {
+                "it was changed: where all dtypes are the same, `to` makes no copy": output["after"]
+            }
+            what = "the gradient that was given, afterwards,"
+            run.equal(output["after"], given, what, likely=likely)
+            why = "`to` returns the tensor itself if the dtype is the same"
+            run.true(all(output["apart"]), "the mean lies in the gradient's own memory", cause=why)
 
 
-@check(
-    "2(N-1)/N·S bytes, S in the reduce dtype",
-    points=3,
-    code="B",
-    diagnosis="what is given to the collective must already be in the reduce dtype",
-)
+@check("2(N-1)/N·S bytes, S in the reduce dtype", points=3, code="B")
+@diagnosis("what is given to the collective must already be in the reduce dtype")
 def check_bytes(run: Run) -> None:
     """B: fewer bytes for float32 gradients, more for bf16 ones; exact, from the ledger."""
     count = 48
@@ -278,24 +253,16 @@ def large(run: Run) -> tuple[Any, list[Row], list[torch.dtype]]:
     return go(run, [near, alone, halves, once], [F16, F16, F16, F32])
 
 
-@check(
-    "divided before the sum, in the wide dtype",
-    points=3,
-    code="E",
-    diagnosis="the sum must never be larger than the mean's terms allow",
-    in_part=True,
-)
+@check("divided before the sum, in the wide dtype", points=3, code="E")
+@diagnosis("the sum must never be larger than the mean's terms allow")
+@in_part
 def check_large(run: Run) -> None:
     """E: fp16, where the sum of all ranks, or one gradient alone, is too large for it."""
     compare_means(run, *large(run), slice(3))
 
 
-@check(
-    "bf16 gradients summed in float32: rounded once",
-    points=2,
-    code="E",
-    diagnosis="nothing may be rounded to bf16 before the end",
-)
+@check("bf16 gradients summed in float32: rounded once", points=2, code="E")
+@diagnosis("nothing may be rounded to bf16 before the end")
 def check_once(run: Run) -> None:
     """E: at most half a spacing of bf16 from the exact mean; a sum in bf16 is further off."""
     compare_means(run, *large(run), slice(3, None))
@@ -337,12 +304,8 @@ def why_bound(found: torch.Tensor, rows: Row, dtype: torch.dtype) -> str:
     return next((why for why, of in known.items() if torch.allclose(found, of, 4e-2, 1e-12)), "")
 
 
-@check(
-    "the bound holds for real reductions, and is not too loose",
-    points=5,
-    code="E",
-    diagnosis="N roundings of each term, relative to the terms' magnitudes",
-)
+@check("the bound holds for real reductions, and is not too loose", points=5, code="E")
+@diagnosis("N roundings of each term, relative to the terms' magnitudes")
 def check_bound(run: Run) -> None:
     """E: the errors of the reader's own reductions on 2–4 ranks, below the reader's bound."""
     for world in (3, 2, 4):

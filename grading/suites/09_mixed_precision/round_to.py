@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe, diagnosis
 
 EXERCISE = Exercise(
-    name="round_to",
-    lesson="09_mixed_precision",
     title="Round to bf16, fp16 and fp8",
     core=True,
     minutes=25,
@@ -242,34 +240,22 @@ def slips(x: torch.Tensor, form: Format) -> dict[str, torch.Tensor]:
     }  # fmt: skip
 
 
-@check(
-    "the nearest number, at full precision",
-    points=4,
-    code="P",
-    diagnosis="between 2^e and 2^(e+1) the numbers are 2^(e-m) apart",
-)
+@check("the nearest number, at full precision", points=4, code="P")
+@diagnosis("between 2^e and 2^(e+1) the numbers are 2^(e-m) apart")
 def check_nearest(run: Run) -> None:
     """P: everything between the smallest normal number and the largest, but half-way points."""
     _compare(run, lambda x, form: normal(x, form) & ~in_middle(x, form), "numbers", slips)
 
 
-@check(
-    "half-way points go to the even neighbour",
-    points=3,
-    code="P",
-    diagnosis="torch.round on x counted in spacings does it",
-)
+@check("half-way points go to the even neighbour", points=3, code="P")
+@diagnosis("torch.round on x counted in spacings does it")
 def check_ties(run: Run) -> None:
     """P: exactly half-way between two numbers, subnormal ones too."""
     _compare(run, in_middle, "half-way points", slips)
 
 
-@check(
-    "subnormals: evenly spaced down to zero",
-    points=3,
-    code="P",
-    diagnosis="below 2^(1-bias) the spacing stays 2^(1-bias-m)",
-)
+@check("subnormals: evenly spaced down to zero", points=3, code="P")
+@diagnosis("below 2^(1-bias) the spacing stays 2^(1-bias-m)")
 def check_subnormal(run: Run) -> None:
     """P: everything below the smallest normal number, but zero."""
     _compare(
@@ -311,12 +297,8 @@ def overflows(x: torch.Tensor, form: Format) -> dict[str, torch.Tensor]:
     }  # fmt: skip
 
 
-@check(
-    "too large: infinity, or the largest number",
-    points=3,
-    code="P",
-    diagnosis="round first, then compare with `largest`",
-)
+@check("too large: infinity, or the largest number", points=3, code="P")
+@diagnosis("round first, then compare with `largest`")
 def check_overflow(run: Run) -> None:
     """P: everything above the largest number, infinity included."""
     _compare(run, lambda x, form: x.abs() > form.largest, "numbers above the largest", overflows)
@@ -339,12 +321,8 @@ def check_special(run: Run) -> None:
     )
 
 
-@check(
-    "formats that torch has no dtype for",
-    points=2,
-    code="E",
-    diagnosis="only the four numbers may decide",
-)
+@check("formats that torch has no dtype for", points=2, code="E")
+@diagnosis("only the four numbers may decide")
 def check_six_bits(run: Run) -> None:
     """E: e3m2 and e2m3 of six bits, against a table of all their numbers."""
     _compare(run, lambda x, form: ~x.isnan(), "numbers", slips, SIX_BITS)

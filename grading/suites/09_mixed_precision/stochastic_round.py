@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe, diagnosis
 
 EXERCISE = Exercise(
-    name="stochastic_round",
-    lesson="09_mixed_precision",
     title="Stochastic rounding: right on average",
     core=False,
     minutes=20,
@@ -199,12 +197,8 @@ def _finer(x: torch.Tensor, rounded: torch.Tensor, form: Format) -> bool:
     return bool(((rounded == low) | (rounded == high)).all())
 
 
-@check(
-    "full precision: one of the two neighbours",
-    points=3,
-    code="E",
-    diagnosis="between 2^e and 2^(e+1) the numbers are 2^(e-m) apart",
-)
+@check("full precision: one of the two neighbours", points=3, code="E")
+@diagnosis("between 2^e and 2^(e+1) the numbers are 2^(e-m) apart")
 def check_neighbours(run: Run) -> None:
     """E: between the smallest normal number and the largest."""
     _only_neighbours(run, "normal", {
@@ -215,24 +209,15 @@ def check_neighbours(run: Run) -> None:
     })  # fmt: skip
 
 
-@check(
-    "the average is the number itself",
-    points=5,
-    code="E",
-    diagnosis="up with probability p, the fraction of the way from the lower to the upper "
-    "neighbour",
-)
+@check("the average is the number itself", points=5, code="E")
+@diagnosis("up with probability p, the fraction of the way from the lower to the upper neighbour")
 def check_mean(run: Run) -> None:
     """E: a thousand evenly spread values of the noise for each number."""
     _right_mean(run, "normal")
 
 
-@check(
-    "subnormals: the spacing stays, and the average is right",
-    points=3,
-    code="E",
-    diagnosis="below 2^(1-bias) the spacing stays 2^(1-bias-m)",
-)
+@check("subnormals: the spacing stays, and the average is right", points=3, code="E")
+@diagnosis("below 2^(1-bias) the spacing stays 2^(1-bias-m)")
 def check_subnormal(run: Run) -> None:
     """E: below the smallest normal number."""
     _only_neighbours(run, "subnormal", {
@@ -258,12 +243,8 @@ def check_exact(run: Run) -> None:
             )
 
 
-@check(
-    "too large: the largest number",
-    points=2,
-    code="E",
-    diagnosis="clamp to ±largest; there is no neighbour above it",
-)
+@check("too large: the largest number", points=2, code="E")
+@diagnosis("clamp to ±largest; there is no neighbour above it")
 def check_overflow(run: Run) -> None:
     """E: beyond the largest number, infinity included."""
     for name in FORMATS:

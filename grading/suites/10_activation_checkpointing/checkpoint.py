@@ -7,12 +7,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check, describe
+from course_lib.grade.suite import Exercise, Run, check, describe, diagnosis
 from course_lib.trace.memory import LiveMemory
 
 EXERCISE = Exercise(
-    name="checkpoint",
-    lesson="10_activation_checkpointing",
     title="A block that computes its activations twice",
     core=True,
     minutes=35,
@@ -179,12 +177,10 @@ def _there(run: Run, grads: list[Any], what: str, cause: str) -> None:
         )
 
 
-@check(
-    "output and gradients as without checkpointing",
-    points=6,
-    code="E",
-    diagnosis="the second run must repeat the first, and be differentiated with the output's "
-    "gradient; each input's gradient belongs in its own place",
+@check("output and gradients as without checkpointing", points=6, code="E")
+@diagnosis(
+    "the second run must repeat the first, and be differentiated with the output's gradient; each "
+    "input's gradient belongs in its own place"
 )
 def check_gradients(run: Run) -> None:
     """E: dropout, a block used twice, data without a gradient, and two backwards."""
@@ -202,29 +198,17 @@ def check_gradients(run: Run) -> None:
     params = "gradients of the second block's parameters"
     run.close(found["second"], wanted["second"], params)
     crossed = "it is the gradient of another input: keep their order"
-    run.close(
-        found["input"],
-        wanted["input"],
-        "the gradient of the second block's `other`",
-        likely={crossed: wanted["x"]},
-    )
-    run.close(
-        found["x"],
-        wanted["x"],
-        "the gradient of the second block's `x`",
-        likely={crossed: wanted["input"]},
-    )
+    what = "the gradient of the second block's `other`"
+    run.close(found["input"], wanted["input"], what, likely={crossed: wanted["x"]})
+    likely = {crossed: wanted["input"]}
+    run.close(found["x"], wanted["x"], "the gradient of the second block's `x`", likely=likely)
     run.close(found["first"], wanted["first"], "gradients of the first block's parameters")
     run.close(found["again"], wanted["again"], "all gradients, after a second backward")
     run.equal(found["watched"], False, "whether the output under `no_grad` requires a gradient")
 
 
-@check(
-    "the second run draws the same numbers, and none are drawn outside",
-    points=4,
-    code="E",
-    diagnosis="note the random state in forward; in backward set it, run, and set it back",
-)
+@check("the second run draws the same numbers, and none are drawn outside", points=4, code="E")
+@diagnosis("note the random state in forward; in backward set it, run, and set it back")
 def check_random(run: Run) -> None:
     """E: what each run draws, and what is drawn between, after forward and after backward."""
     given = _given(run)
@@ -251,34 +235,23 @@ def check_random(run: Run) -> None:
     )
 
 
-@check(
-    "one run in forward, one in backward",
-    points=2,
-    code="B",
-    diagnosis="`fn` is called once for all its gradients",
-)
+@check("one run in forward, one in backward", points=2, code="B")
+@diagnosis("`fn` is called once for all its gradients")
 def check_calls(run: Run) -> None:
     """B: calls of each block's function until the end of the first backward."""
     given = _given(run)
     found = run(drive, {"given": given}).outputs[0]
     counts = [len(drawn) for drawn in found["runs"]]
-    run.equal(
-        counts,
-        [4, 2],
-        "how often two blocks run, of which the first is used twice",
-        likely={
-            "each block is recomputed more than once": [6, 3],
-            "nothing is recomputed: the first run's graph was kept": [2, 1],
-        },
-    )
+    likely = {
+        "each block is recomputed more than once": [6, 3],
+        "nothing is recomputed: the first run's graph was kept": [2, 1],
+    }
+    what = "how often two blocks run, of which the first is used twice"
+    run.equal(counts, [4, 2], what, likely=likely)
 
 
-@check(
-    "a stack holds its inputs and one block's activations",
-    points=4,
-    code="M",
-    diagnosis="keep only the inputs of the first run, and nothing of the second",
-)
+@check("a stack holds its inputs and one block's activations", points=4, code="M")
+@diagnosis("keep only the inputs of the first run, and nothing of the second")
 def check_memory(run: Run) -> None:
     """M: every byte that is alive, after forward, in backward and after it."""
     found = run(drive_memory, {"x": run.random(COUNT)}).outputs[0]
@@ -290,27 +263,17 @@ def check_memory(run: Run) -> None:
         cause="activations of the first run are kept: autograd must not record it, and nothing "
         "with a graph may be kept",
     )
-    run.at_most(
-        found["left"],
-        2 * size + STATE,
-        "bytes that a backward leaves behind",
-        cause="the second run's tensors stay in memory, on `ctx` or in a reference cycle",
-    )
+    cause = "the second run's tensors stay in memory, on `ctx` or in a reference cycle"
+    run.at_most(found["left"], 2 * size + STATE, "bytes that a backward leaves behind", cause=cause)
     peak = (BLOCKS + 1 + 2 * DEPTH + 6) * size + states + STATE
-    run.at_most(
-        found["peak"],
-        peak,
-        "bytes at the peak of backward",
-        cause="the activations of more than one block are in memory at a time",
-    )
+    cause = "the activations of more than one block are in memory at a time"
+    run.at_most(found["peak"], peak, "bytes at the peak of backward", cause=cause)
 
 
-@check(
-    "the second run computes in the precision of the first",
-    points=2,
-    code="E",
-    diagnosis="note autocast's settings in forward, and run again inside `torch.autocast(...)` "
-    "with the same settings",
+@check("the second run computes in the precision of the first", points=2, code="E")
+@diagnosis(
+    "note autocast's settings in forward, and run again inside `torch.autocast(...)` with the "
+    "same settings"
 )
 def check_autocast(run: Run) -> None:
     """E: a block under autocast with its backward outside, and the other way round."""

@@ -13,8 +13,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="recompute_plan",
-    lesson="10_activation_checkpointing",
     title="Open: a graph of tensors under a budget",
     core=False,
     minutes=60,
@@ -92,8 +90,8 @@ def _steps(run: Run, plan: Any) -> list[tuple[str, int]]:
     return [(text[0], int(text[1:])) for text in listed]
 
 
-def _cost(run: Run, case: Case, plan: Any) -> int:
-    """What a plan's Fs cost in all, if it is valid."""
+def _share(run: Run, case: Case, plan: Any) -> float:
+    """The share of what is made for the first time, if the plan is valid."""
     there, cost, left = set[int](), 0, [*range(len(case.costs))]
     for number, (what, node) in enumerate(_steps(run, plan)):
         said = f"step {number}, {what}{node}"
@@ -112,7 +110,7 @@ def _cost(run: Run, case: Case, plan: Any) -> int:
         size = sum(case.sizes[each] for each in there)
         run.at_most(size, case.budget, f"{said}: the number of bytes in memory")
     run.equal(left, [], "the list of nodes without a backward")
-    return cost
+    return sum(case.costs) / cost
 
 
 @check("each text has what it needs, and memory stays within the budget", points=3, code="M")
@@ -121,15 +119,10 @@ def check_plan(run: Run) -> None:
     draw = plans.hidden(run)
     cases = [_case(draw) for _ in range(3)] + [_graph(draw, 0), _graph(draw, 100)]
     cases.append(Case([3], [7], [[]], 7))
-    for case, plan in zip(cases, plans.ask(run, drive, cases), strict=True):
-        _cost(run, case, plan)
+    plans.values(run, drive, cases, _share)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
 def check_cost(run: Run) -> None:
     """S: the mean share of what is made for the first time."""
-    cases = [_case(plans.fixed(f"recompute_plan {n}")) for n in range(plans.CASES)]
-    found = plans.ask(run, drive, cases)
-    run.figure = plans.mean(
-        [sum(case.costs) / _cost(run, case, plan) for case, plan in zip(cases, found, strict=True)]
-    )
+    run.figure = plans.figure(run, drive, "recompute_plan", _case, _share)

@@ -9,15 +9,13 @@ import torch
 from torch.utils.checkpoint import checkpoint as recompute_all
 
 from course_lib.comm import reduce_from_group
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.data_parallel.training import explained
 from grading.references.recompute import block_runs
 from grading.references.tensor_parallel import block_stack
 from grading.references.tensor_parallel.cut_layers import one_all_reduce, stretches
 
 EXERCISE = Exercise(
-    name="recompute_under_parallelism",
-    lesson="10_activation_checkpointing",
     title="Recomputing blocks that communicate",
     core=False,
     minutes=35,
@@ -188,12 +186,10 @@ def _stack(run: Run, given: block_stack.Given, way: str) -> Any:
     return explained(run, drive_stack, inputs, WORLD, ALIKE if way == "agreed" else AGAIN)
 
 
-@check(
-    "one count for all ranks, the smallest that is enough for each",
-    points=3,
-    code="E",
-    diagnosis="the first k blocks hold k·kept, the others whole[k] + ... + whole[n-1]; the largest "
-    "need of all ranks is the count",
+@check("one count for all ranks, the smallest that is enough for each", points=3, code="E")
+@diagnosis(
+    "the first k blocks hold k·kept, the others whole[k] + ... + whole[n-1]; the largest need of "
+    "all ranks is the count"
 )
 def check_counts(run: Run) -> None:
     """E: hidden budgets and sizes; a budget that is just enough; nothing and all to recompute."""
@@ -218,49 +214,34 @@ def check_counts(run: Run) -> None:
         run.equal(counts, [max(needs)] * WORLD, what, likely=wrong)
 
 
-@check(
-    "it costs one all-reduce of 8 bytes",
-    points=2,
-    code="B",
-    diagnosis="a rank's need is one number, and so is the largest of them",
-)
+@check("it costs one all-reduce of 8 bytes", points=2, code="B")
+@diagnosis("a rank's need is one number, and so is the largest of them")
 def check_question(run: Run) -> None:
     """B: what is sent for each count, from the ledger."""
     result, cases = _counted(run)
-    run.forbid_bypass(result)
-    for rank in range(WORLD):
+    for rank, found in enumerate(run.each(result.outputs)):
         once = one_all_reduce(1, WORLD, rank)
-        for sent in stretches(result, rank, result.outputs[rank]["marks"]):
-            run.equal(
-                sent,
-                once,
-                "what agreed_count sends",
-                rank=rank,
-                likely={
-                    "no rank asks the others": [],
-                    "one all-reduce is enough": once * 2,
-                    "one number is enough": one_all_reduce(WORLD, WORLD, rank),
-                },
-            )
+        for sent in stretches(result, rank, found["marks"]):
+            likely = {
+                "no rank asks the others": [],
+                "one all-reduce is enough": once * 2,
+                "one number is enough": one_all_reduce(WORLD, WORLD, rank),
+            }
+            run.equal(sent, once, "what agreed_count sends", likely=likely)
 
 
-@check(
-    "too little memory on one rank: all ranks say so",
-    points=2,
-    code="H",
-    diagnosis="say it with a number in the all-reduce, and raise after it",
-)
+@check("too little memory on one rank: all ranks say so", points=2, code="H")
+@diagnosis("say it with a number in the all-reduce, and raise after it")
 def check_refusal(run: Run) -> None:
     """H: what is not enough for rank 1, although it would be for the others."""
     plan: dict[str, Any] = {"kept": run.number(5, 20), "whole": run.integers(40, 60, 4).tolist()}
     budgets = (1000, 4 * plan["kept"] - 1)
     inputs = [{"cases": [plan | {"budget": budget}]} for budget in budgets]
     result = explained(run, drive_counts, inputs, 2, ASK)
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         run.equal(
             output["counts"],
             ["MemoryError"],
-            rank=rank,
             what="the answer where rank 1 has too little memory for 4 recomputed blocks",
             likely={
                 "the rank goes on, but rank 1 cannot: all raise": [5],
@@ -273,49 +254,37 @@ def check_refusal(run: Run) -> None:
     "the agreed count: blocks recomputed with their sums, gradients as in one process",
     points=3,
     code="H",
-    diagnosis="all ranks must recompute the same blocks: look at the first check",
 )
+@diagnosis("all ranks must recompute the same blocks: look at the first check")
 def check_agreed(run: Run) -> None:
     """H: torch's checkpoint, for as many blocks as agreed_count says to ranks that differ."""
     given = block_stack.given_of(run)
     _check_values(run, given, _stack(run, given, "agreed"))
 
 
-@check(
-    "kept sums: nothing is sent again",
-    points=3,
-    code="B",
-    diagnosis="backward sends f's sums of gradients; what forward has received is kept",
-)
+@check("kept sums: nothing is sent again", points=3, code="B")
+@diagnosis("backward sends f's sums of gradients; what forward has received is kept")
 def check_sent(run: Run) -> None:
     """B: what a stack of recomputed blocks sends in forward and backward."""
     given = block_stack.given_of(run)
     result = _stack(run, given, "all")
-    run.forbid_bypass(result)
-    for rank in range(WORLD):
+    for rank, found in enumerate(run.each(result.outputs)):
         each = one_all_reduce(given.x.numel(), WORLD, rank)
         once = each * 2 * len(block_stack.ORDER)
-        passes = stretches(result, rank, result.outputs[rank]["marks"])
+        passes = stretches(result, rank, found["marks"])
         for way, sent in zip(("forward", "backward"), passes, strict=True):
-            run.equal(
-                len(sent),
-                len(once),
-                f"the all-reduces in {way} of 4 blocks",
-                rank=rank,
-                likely={
-                    "the second runs send the sums of forward again, or the backward of "
-                    "a sum sends its gradient": 2 * len(once)
-                },
-            )
-            run.equal(sent, once, f"what is sent in {way} of 4 blocks", rank=rank)
+            likely = {
+                "the second runs send the sums of forward again, or the backward of "
+                "a sum sends its gradient": 2 * len(once)
+            }
+            run.equal(len(sent), len(once), f"the all-reduces in {way} of 4 blocks", likely=likely)
+            run.equal(sent, once, f"what is sent in {way} of 4 blocks")
 
 
-@check(
-    "kept sums: each rank recomputes what it likes",
-    points=4,
-    code="H",
-    diagnosis="the n-th sum of a second run is the n-th of its own first run; the gradient of a "
-    "part is the gradient of the sum",
+@check("kept sums: each rank recomputes what it likes", points=4, code="H")
+@diagnosis(
+    "the n-th sum of a second run is the n-th of its own first run; the gradient of a part is the "
+    "gradient of the sum"
 )
 def check_kept(run: Run) -> None:
     """H: all blocks on all ranks, then 1, 4 and 2 of them; the sums that each run sees."""
@@ -332,22 +301,17 @@ def check_kept(run: Run) -> None:
 def _check_values(run: Run, given: block_stack.Given, result: Any) -> None:
     """Output and gradients on all ranks, against one process."""
     wanted = block_stack.one_process(given)
-    for rank, output in enumerate(result.outputs):
+    for rank, output in enumerate(run.each(result.outputs)):
         run.close(
             output["found"],
             block_stack.cut(wanted, rank),
-            rank=rank,
             terms=20,
             what="of the stack, output or gradient",
         )
 
 
-@check(
-    "between forward and backward: inputs and sums",
-    points=3,
-    code="M",
-    diagnosis="`checkpoint` holds the input; hold nothing but the sums, and those for their call",
-)
+@check("between forward and backward: inputs and sums", points=3, code="M")
+@diagnosis("`checkpoint` holds the input; hold nothing but the sums, and those for their call")
 def check_memory(run: Run) -> None:
     """M: every byte that is alive after forward, after backward, and without a backward."""
     result = _stack(run, block_stack.given_of(run), "all")

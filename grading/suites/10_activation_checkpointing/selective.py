@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.recompute import block_runs
 
 EXERCISE = Exercise(
-    name="selective",
-    lesson="10_activation_checkpointing",
     title="Keep the products, compute the rest again",
     core=True,
     minutes=40,
@@ -126,32 +124,20 @@ def _check_counts(
     """Kept operations run in forward alone, the others once more; nothing twice in forward."""
     for op in kept + others:
         once, what = plain["forward"][op], f"how often {op} is run {words}"
-        run.equal(
-            found["forward"].get(op, 0),
-            once,
-            f"{what}, in forward,",
-            likely={"an operation is run once there": 2 * once},
-        )
+        likely = {"an operation is run once there": 2 * once}
+        run.equal(found["forward"].get(op, 0), once, f"{what}, in forward,", likely=likely)
         right, wrong = (0, once) if op in kept else (once, 0)
-        run.equal(
-            _again(found, plain, op),
-            right,
-            f"{what}, for a second time,",
-            likely={
-                "it is kept, so the second run takes the kept result": None if right else wrong,
-                "it must not be kept, so it must run again: is anything recomputed?": wrong
-                if right
-                else None,
-            },
-        )
+        likely = {
+            "it is kept, so the second run takes the kept result": None if right else wrong,
+            "it must not be kept, so it must run again: is anything recomputed?": wrong
+            if right
+            else None,
+        }
+        run.equal(_again(found, plain, op), right, f"{what}, for a second time,", likely=likely)
 
 
-@check(
-    "kept operations run once, all others twice",
-    points=3,
-    code="B",
-    diagnosis="ask `policy(func)` in both runs; only where it says no does the second run compute",
-)
+@check("kept operations run once, all others twice", points=3, code="B")
+@diagnosis("ask `policy(func)` in both runs; only where it says no does the second run compute")
 def check_counts(run: Run) -> None:
     """B: what is really run, under four policies, seen by a dispatch mode below the learner's."""
     every, plain = _chains(run)
@@ -162,12 +148,8 @@ def check_counts(run: Run) -> None:
         )
 
 
-@check(
-    "each kept result comes back in its own place",
-    points=3,
-    code="O",
-    diagnosis="the n-th kept operation of a call's second run is the n-th of its first",
-)
+@check("each kept result comes back in its own place", points=3, code="O")
+@diagnosis("the n-th kept operation of a call's second run is the n-th of its first")
 def check_order(run: Run) -> None:
     """O: the products that each run sees, equal in shape; two calls of one block."""
     every, _ = _chains(run)
@@ -175,12 +157,8 @@ def check_order(run: Run) -> None:
         block_runs.runs_agree(run, found["runs"], 3, 3, f" (kept: {name})")
 
 
-@check(
-    "gradients as without checkpointing",
-    points=3,
-    code="E",
-    diagnosis="a second run must compute what the first did: look at the checks above first",
-)
+@check("gradients as without checkpointing", points=3, code="E")
+@diagnosis("a second run must compute what the first did: look at the checks above first")
 def check_gradients(run: Run) -> None:
     """E: four policies on chains of products, and the learner's on transformer blocks."""
     every, plain = _chains(run)
@@ -190,42 +168,27 @@ def check_gradients(run: Run) -> None:
     run.close(found["grads"], plain["grads"], "the gradient of transformer block")
 
 
-@check(
-    "dropout, and a kept result that the block changes in place",
-    points=3,
-    code="E",
-    diagnosis="random numbers are restored by `checkpoint`; keep a copy of what `func` returned",
-)
+@check("dropout, and a kept result that the block changes in place", points=3, code="E")
+@diagnosis("random numbers are restored by `checkpoint`; keep a copy of what `func` returned")
 def check_same(run: Run) -> None:
     """E: what each run draws, and its wide activations before and after `relu_`."""
     found, plain = _layers(run)
     firsts, seconds = found["runs"][:2], found["runs"][2:][::-1]
-    run.equal(
-        len(seconds),
-        2,
-        "the number of second runs of two transformer blocks",
-        likely={"nothing is recomputed": 0},
-    )
+    likely = {"nothing is recomputed": 0}
+    run.equal(len(seconds), 2, "the number of second runs of two transformer blocks", likely=likely)
     run.close(firsts, plain["runs"], "the numbers that the blocks draw in the first run, entry")
     for (drawn, before, after), again in zip(firsts, seconds, strict=True):
         run.equal(again[0], drawn, "the numbers that the second run draws", likely={
             "the second run draws different random numbers from the first: let `checkpoint` "
             "restore their state": again[0]})  # fmt: skip
         what = "a kept result, before the block's `relu_` in the second run,"
-        run.close(
-            again[1],
-            before,
-            what,
-            likely={"the block has changed it in place since: keep a copy": after},
-        )
+        likely = {"the block has changed it in place since: keep a copy": after}
+        run.close(again[1], before, what, likely=likely)
 
 
-@check(
-    "products with weights are kept, attention is not",
-    points=2,
-    code="B",
-    diagnosis="linear layers are `aten.mm.default` and `aten.addmm.default`; attention's products "
-    "are batched",
+@check("products with weights are kept, attention is not", points=2, code="B")
+@diagnosis(
+    "linear layers are `aten.mm.default` and `aten.addmm.default`; attention's products are batched"
 )
 def check_policy(run: Run) -> None:
     """B: the learner's policy, asked directly, and by transformer blocks."""
@@ -247,12 +210,8 @@ def check_policy(run: Run) -> None:
     _check_counts(run, found, plain, ("mm", "addmm"), TWICE, "in transformer blocks")
 
 
-@check(
-    "between forward and backward: inputs and kept results",
-    points=3,
-    code="M",
-    diagnosis="keep what the policy asks for, in a queue that belongs to a single call",
-)
+@check("between forward and backward: inputs and kept results", points=3, code="M")
+@diagnosis("keep what the policy asks for, in a queue that belongs to a single call")
 def check_memory(run: Run) -> None:
     """M: every byte that is alive after forward; and after backward, beside the output."""
     x, weight = run.random((ROWS, WIDTH)), run.random((WIDTH, WIDTH))
@@ -260,13 +219,8 @@ def check_memory(run: Run) -> None:
     block_runs.live_bytes_are(run, found, x.nbytes)
 
 
-@check(
-    "the overhead counts what second runs really compute",
-    points=3,
-    code="B",
-    diagnosis="count in `again` only what the second run computes, not what it takes from the "
-    "queue",
-)
+@check("the overhead counts what second runs really compute", points=3, code="B")
+@diagnosis("count in `again` only what the second run computes, not what it takes from the queue")
 def check_overhead(run: Run) -> None:
     """B: operations of products, by the learner's count and by the suite's own."""
     every, plain = _chains(run)
@@ -278,17 +232,13 @@ def check_overhead(run: Run) -> None:
 def _check_overhead(run: Run, found: dict[str, Any], plain: dict[str, Any], words: str) -> None:
     forward, backward = plain["flops"]
     again = found["flops"][1] - backward
-    run.close(
-        found["overhead"],
-        again / forward,
-        f"the overhead {words}",
-        likely={
-            "kept products are counted as if they were computed again": 1.0,
-            "the products of backward itself are counted too": (again + backward) / forward,
-            "this is relative to forward and backward: divide by the forward alone": again
-            / (forward + backward),
-            "this is relative to both runs: divide by the forward alone": again
-            / (forward + backward + again),
-            "products that were computed again are not counted": 0.0,
-        },
-    )
+    likely = {
+        "kept products are counted as if they were computed again": 1.0,
+        "the products of backward itself are counted too": (again + backward) / forward,
+        "this is relative to forward and backward: divide by the forward alone": again
+        / (forward + backward),
+        "this is relative to both runs: divide by the forward alone": again
+        / (forward + backward + again),
+        "products that were computed again are not counted": 0.0,
+    }
+    run.close(found["overhead"], again / forward, f"the overhead {words}", likely=likely)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="sqrt_n_plan",
-    lesson="10_activation_checkpointing",
     title="Which blocks to recompute",
     core=True,
     minutes=35,
@@ -150,12 +148,8 @@ def _cases(run: Run, n: int, budgets: list[float]) -> list[dict[str, Any]]:
     ]
 
 
-@check(
-    "equal blocks: the least peak",
-    points=5,
-    code="S",
-    diagnosis="the peak is the number of segments and `memory` times the longest one's length",
-)
+@check("equal blocks: the least peak", points=5, code="S")
+@diagnosis("the peak is the number of segments and `memory` times the longest one's length")
 def check_equal(run: Run) -> None:
     """S: no blocks, one, squares and numbers between, activations larger than the input."""
     cases = [*EQUAL, (run.number(40, 90), run.number(2, 40))]
@@ -170,12 +164,8 @@ def check_equal(run: Run) -> None:
         run.at_most(peak, least, f"the peak of {what}, cut into {[*map(len, plan)]},", cause=cut)
 
 
-@check(
-    "under a budget: the least time, as in all plans",
-    points=6,
-    code="S",
-    diagnosis="compare by hand with all plans of three blocks",
-)
+@check("under a budget: the least time, as in all plans", points=6, code="S")
+@diagnosis("compare by hand with all plans of three blocks")
 def check_small(run: Run) -> None:
     """S: small cases, some of them hidden, against every plan that there is."""
     cases = [
@@ -191,12 +181,8 @@ def check_small(run: Run) -> None:
         _check_plan(run, case, plan, least_time(case, one_by_one=True))
 
 
-@check(
-    "under a budget: a model of 36 blocks",
-    points=4,
-    code="S",
-    diagnosis="trying all plans never ends: remember one plan for each amount that can be held",
-)
+@check("under a budget: a model of 36 blocks", points=4, code="S")
+@diagnosis("trying all plans never ends: remember one plan for each amount that can be held")
 def check_large(run: Run) -> None:
     """S: so many blocks that all plans cannot be tried."""
     cases = _cases(run, LARGE, [0.15, 0.3, 0.6])

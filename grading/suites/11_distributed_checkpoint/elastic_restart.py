@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis, in_part
 from grading.references.checkpoint.resumed_training import (
     PARTS,
     WIDTH,
@@ -24,8 +24,6 @@ from grading.references.checkpoint.resumed_training import (
 )
 
 EXERCISE = Exercise(
-    name="elastic_restart",
-    lesson="11_distributed_checkpoint",
     title="Killed, and started again",
     core=False,
     minutes=30,
@@ -196,13 +194,12 @@ def kill(run: Run, case: Case, rank: int, dies: tuple[str, int], died: int = 0) 
 
 def begins(run: Run, result: Any, died: int) -> None:
     """A job that was started again goes on from a step that is not too early."""
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         first = found["step"] - len(found["log"])
         run.at_most(
             died - first,
             INTERVAL,
             f"the work lost by a kill in step {died}, in steps,",
-            rank=rank,
             cause=f"it went on from step {first}, and not from the newest "
             "checkpoint that is complete",
         )
@@ -210,63 +207,38 @@ def begins(run: Run, result: Any, died: int) -> None:
 
 def went_on(run: Run, case: Case, result: Any, when: str) -> None:
     """The restarted job ended as if nothing had been."""
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         first = found["step"] - len(found["log"])
-        run.equal(
-            [step["step"] for step in found["log"]],
-            list(range(first + 1, STEPS + 1)),
-            f"the list of steps made after a kill {when}",
-            rank=rank,
-        )
+        what = f"the list of steps made after a kill {when}"
+        run.equal([step["step"] for step in found["log"]], list(range(first + 1, STEPS + 1)), what)
         run.close(
             [step["loss"] for step in found["log"]],
             [step["losses"][rank] for step in case.steps[first:]],
             f"the losses after a kill {when}",
-            rank=rank,
         )
-        run.close(
-            found["weights"],
-            case.weights,
-            f"the weights at the end, after a kill {when},",
-            rank=rank,
-        )
+        run.close(found["weights"], case.weights, f"the weights at the end, after a kill {when},")
 
 
-@check(
-    "without a kill: every step once, a save at each interval",
-    points=3,
-    code="E",
-    diagnosis="a loop of steps, and a save if job.step % interval is 0",
-)
+@check("without a kill: every step once, a save at each interval", points=3, code="E")
+@diagnosis("a loop of steps, and a save if job.step % interval is 0")
 def check_alone(run: Run) -> None:
     """E: weights of one process; which steps are saved."""
     case = case_of(run)
     due = list(range(INTERVAL, STEPS + 1, INTERVAL))
-    for rank, found in enumerate(start(run, case).outputs):
-        run.equal(found["step"], STEPS, "job.step at the end", rank=rank)
-        run.close(found["weights"], case.weights, "the weights at the end", rank=rank)
-        run.equal(
-            found["saved"],
-            due,
-            "the list of steps that are saved",
-            rank=rank,
-            likely={
-                "saved after every step: that costs more than it is worth": list(
-                    range(1, STEPS + 1)
-                ),
-                "saved too seldom, at every second interval": due[1::2],
-                "saved too seldom, at the end alone": [STEPS],
-                "never saved: a kill costs everything": [],
-            },
-        )
+    for found in run.each(start(run, case).outputs):
+        run.equal(found["step"], STEPS, "job.step at the end")
+        run.close(found["weights"], case.weights, "the weights at the end")
+        likely = {
+            "saved after every step: that costs more than it is worth": list(range(1, STEPS + 1)),
+            "saved too seldom, at every second interval": due[1::2],
+            "saved too seldom, at the end alone": [STEPS],
+            "never saved: a kill costs everything": [],
+        }
+        run.equal(found["saved"], due, "the list of steps that are saved", likely=likely)
 
 
-@check(
-    "a rank killed in a step: at most an interval is lost",
-    points=5,
-    code="E",
-    diagnosis="go on from the newest complete checkpoint",
-)
+@check("a rank killed in a step: at most an interval is lost", points=5, code="E")
+@diagnosis("go on from the newest complete checkpoint")
 def check_killed(run: Run) -> None:
     """E: killed twice in one job, with one and with two digits in the newest step."""
     case = case_of(run)
@@ -275,12 +247,8 @@ def check_killed(run: Run) -> None:
     went_on(run, case, start(run, case, died=13), "in a step")
 
 
-@check(
-    "a rank killed in a save: the torn checkpoint is not loaded",
-    points=5,
-    code="E",
-    diagnosis="a checkpoint counts once all ranks have written their part",
-)
+@check("a rank killed in a save: the torn checkpoint is not loaded", points=5, code="E")
+@diagnosis("a checkpoint counts once all ranks have written their part")
 def check_torn(run: Run) -> None:
     """E: the others have written their part of step 6, or of step 9, and wait."""
     case = case_of(run)
@@ -289,13 +257,9 @@ def check_torn(run: Run) -> None:
     went_on(run, case, start(run, case, died=9), "in a save")
 
 
-@check(
-    "the job goes on with another number of ranks",
-    points=4,
-    code="E",
-    diagnosis="the state of the job is for all; a new rank has none of its own",
-    in_part=True,
-)
+@check("the job goes on with another number of ranks", points=4, code="E")
+@diagnosis("the state of the job is for all; a new rank has none of its own")
+@in_part
 def check_worlds(run: Run) -> None:
     """E: two ranks, then three, then one: weights, data, and each rank's random numbers."""
     case = case_of(run)
@@ -304,32 +268,21 @@ def check_worlds(run: Run) -> None:
     fewer = start(run, case, world=1)
     for result, begins in ((grown, 2 * INTERVAL), (fewer, 3 * INTERVAL)):
         what = f"on {len(result.outputs)} ranks, after other ranks' {begins} steps,"
-        for rank, found in enumerate(result.outputs):
+        for found in run.each(result.outputs):
             ends = begins + len(found["log"])
-            run.true(
-                found["begun"] is not None,
-                "job.restore() was not called",
-                rank=rank,
-                cause="each rank must load: all of them were made again",
-            )
+            cause = "each rank must load: all of them were made again"
+            run.true(found["begun"] is not None, "job.restore() was not called", cause=cause)
             run.equal(
                 [step["rows"] for step in found["log"]],
                 [step["rows"] for step in case.steps[begins:ends]],
                 f"the data {what}",
-                rank=rank,
             )
-    for rank, found in enumerate(grown.outputs):
+    for rank, found in enumerate(run.each(grown.outputs)):
         begun = dict(found["begun"])
-        run.equal(
-            begun.pop("own"), rank < 2, "whether restore() got a state of this rank", rank=rank
-        )
+        run.equal(begun.pop("own"), rank < 2, "whether restore() got a state of this rank")
         state = begun.pop("random")
         if rank < 2:
-            run.equal(
-                state,
-                case.streams[rank],
-                "the random state of a rank that was there",
-                rank=rank,
-                likely={"it is another rank's": case.streams[1 - rank]},
-            )
-        run.close(begun, case.halfway, "the weights after restore()", rank=rank)
+            likely = {"it is another rank's": case.streams[1 - rank]}
+            name = "the random state of a rank that was there"
+            run.equal(state, case.streams[rank], name, likely=likely)
+        run.close(begun, case.halfway, "the weights after restore()")

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.ranks.system.processes import PROCESSES
 from grading.references.checkpoint.saved_state import (
     Given,
@@ -22,8 +22,6 @@ from grading.references.checkpoint.saved_state import (
 )
 
 EXERCISE = Exercise(
-    name="load_resharded",
-    lesson="11_distributed_checkpoint",
     title="Loading into another layout",
     core=True,
     minutes=40,
@@ -154,12 +152,8 @@ def _likely(state: dict[str, torch.Tensor], about: Given, value: Any) -> dict[st
     return known
 
 
-@check(
-    "every box as it was saved, in another layout",
-    points=6,
-    code="E",
-    diagnosis="each saved box of that name gives what overlaps; from the place `at`, in its dtype",
-)
+@check("every box as it was saved, in another layout", points=6, code="E")
+@diagnosis("each saved box of that name gives what overlaps; from the place `at`, in its dtype")
 def check_values(run: Run) -> None:
     """E: 1 to 4, 4 to 2, 2 to 3 and 3 to 1 ranks; rows to columns and back, replicas, scalars."""
     layout = Layout(run)
@@ -172,18 +166,13 @@ def check_values(run: Run) -> None:
         for rank, mine in enumerate(wanted):
             for about, value in zip(mine, result.outputs[rank]["values"], strict=True):
                 what = f"{about[0]} at {about[2]}, {before} ranks to {after}"
-                run.equal(
-                    value, about[3], what, rank=rank, likely=_likely(layout.state, about, value)
-                )
+                likely = _likely(layout.state, about, value)
+                run.equal(value, about[3], what, rank=rank, likely=likely)
         run.equal(result.column("step"), [NEW] * after, "the steps that the ranks return")
 
 
-@check(
-    "ZeRO's padding is 0, and no data",
-    points=3,
-    code="E",
-    diagnosis="a piece that reaches over its tensor's end is 0 there: only the overlap is read",
-)
+@check("ZeRO's padding is 0, and no data", points=3, code="E")
+@diagnosis("a piece that reaches over its tensor's end is 0 there: only the overlap is read")
 def check_padding(run: Run) -> None:
     """E: flat vectors, padded for 4 ranks; other tensors lie behind them in the file."""
     world = 4
@@ -218,12 +207,8 @@ def check_padding(run: Run) -> None:
             )
 
 
-@check(
-    "a rank reads its own bytes, sends none, and needs no more memory",
-    points=4,
-    code="M",
-    diagnosis="only the overlap is looked at: mapped, or row by row with seeks",
-)
+@check("a rank reads its own bytes, sends none, and needs no more memory", points=4, code="M")
+@diagnosis("only the overlap is looked at: mapped, or row by row with seeks")
 def check_memory(run: Run) -> None:
     """M: on 4 ranks, each with a quarter of every row of what one rank has saved."""
     world = 4
@@ -235,40 +220,25 @@ def check_memory(run: Run) -> None:
         for index in range(world)
     ]
     result = run(drive_memory, inputs, world=world, folder=run.folder)
-    run.forbid_bypass(result)
     one = ROWS * COLUMNS * 8 // world
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         sent = result.timeline.sent()[rank]
-        run.at_most(
-            sent,
-            FEW,
-            "bytes sent",
-            rank=rank,
-            cause="values are sent: a rank read for others, which then needs memory for them",
-        )
-        run.at_most(
-            found["peak"],
-            3 * one + FEW * 2,
-            "bytes of memory beside the tensors",
-            rank=rank,
-            cause="a whole box or a whole file is in memory, of which a part is wanted",
-        )
+        cause = "values are sent: a rank read for others, which then needs memory for them"
+        run.at_most(sent, FEW, "bytes sent", cause=cause)
+        cause = "a whole box or a whole file is in memory, of which a part is wanted"
+        what = "bytes of memory beside the tensors"
+        run.at_most(found["peak"], 3 * one + FEW * 2, what, cause=cause)
         run.at_most(
             found["read"],
             MATRICES * one * 3 // 2 + FEW,
             "bytes read from the files",
-            rank=rank,
             cause="everything is read, and most of it thrown away: seek, and "
             "read the stretches of your own columns",
         )
 
 
-@check(
-    "the newest complete checkpoint, the same on every rank",
-    points=3,
-    code="E",
-    diagnosis="index 0 takes the largest of `complete_steps`, and broadcasts it",
-)
+@check("the newest complete checkpoint, the same on every rank", points=3, code="E")
+@diagnosis("index 0 takes the largest of `complete_steps`, and broadcasts it")
 def check_newest(run: Run) -> None:
     """E: ranks see different folders, as while a save ends; the newest one is torn."""
     world = 3
@@ -284,34 +254,25 @@ def check_newest(run: Run) -> None:
     wanted = [[cut("w", old["w"], 1, index, world)] for index in range(world)]
     inputs = [{"wanted": mine, "folder": f"seen-by-{rank}"} for rank, mine in enumerate(wanted)]
     result = run(drive, inputs, world=world, folder=run.folder)
-    run.equal(
-        result.column("step"),
-        [OLD] * world,
-        "the steps that the ranks return",
-        likely={
-            "each rank looked for itself: a newer one was complete when the others looked": [OLD]
-            + [NEW] * (world - 1),
-            "a torn checkpoint was loaded: without a manifest it does not count": [NEW + 1] * world,
-            "this is the oldest": [OLD - 1] * world,
-        },
-    )
+    likely = {
+        "each rank looked for itself: a newer one was complete when the others looked": [OLD]
+        + [NEW] * (world - 1),
+        "a torn checkpoint was loaded: without a manifest it does not count": [NEW + 1] * world,
+        "this is the oldest": [OLD - 1] * world,
+    }
+    what = "the steps that the ranks return"
+    run.equal(result.column("step"), [OLD] * world, what, likely=likely)
     for rank, mine in enumerate(wanted):
         newer = cut("w", new["w"], 1, rank, world)[3]
-        run.equal(
-            result.outputs[rank]["values"][0],
-            mine[0][3],
-            f"w of step {OLD}",
-            rank=rank,
-            likely={f"these are the values of step {NEW}": newer},
-        )
+        likely = {f"these are the values of step {NEW}": newer}
+        what = f"w of step {OLD}"
+        run.equal(result.outputs[rank]["values"][0], mine[0][3], what, rank=rank, likely=likely)
 
 
-@check(
-    "what does not fit is refused, by its name",
-    points=4,
-    code="E",
-    diagnosis="compare name, shape and dtype of all pieces before one is changed; sizes of files "
-    "before they are read",
+@check("what does not fit is refused, by its name", points=4, code="E")
+@diagnosis(
+    "compare name, shape and dtype of all pieces before one is changed; sizes of files before "
+    "they are read"
 )
 def check_refused(run: Run) -> None:
     """E: a missing name, another shape, another dtype, a truncated file, no checkpoint at all."""
@@ -333,14 +294,13 @@ def check_refused(run: Run) -> None:
     known = [[folder, [fine, bad]] for folder, bad in cases.values()]
     later = [*known[:-1], ["whole", known[-1][1]]]  # a rank that sees more than index 0
     result = run(drive_refused, [{"cases": known}, {"cases": later}], world=2, folder=run.folder)
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         for what, told, first in zip(cases, output["told"], output["first"], strict=True):
             name = "rank-1.bin" if "file" in what else cases[what][1][0]
             kinds = ("FileNotFoundError",) if "folder" in what else ("ValueError", "KeyError")
             run.true(
                 told.startswith(kinds),
                 f"{what}: how the load ends",
-                rank=rank,
                 expected=kinds[0],
                 measured=told,
                 cause=f"{what} was accepted" if told == "no exception" else "",
@@ -348,14 +308,9 @@ def check_refused(run: Run) -> None:
             run.true(
                 name in told or "folder" in what,
                 f"{what}: the message does not name it",
-                rank=rank,
                 expected=f"{name} in it",
                 measured=told,
             )
             unchanged = "tensor" not in what or bool((first == SENTINEL).all())
-            run.true(
-                unchanged,
-                f"{what}: another tensor was changed all the same",
-                rank=rank,
-                cause="check all pieces before the first one is written to",
-            )
+            cause = "check all pieces before the first one is written to"
+            run.true(unchanged, f"{what}: another tensor was changed all the same", cause=cause)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Opaque, Run, check
+from course_lib.grade.suite import Exercise, Opaque, Run, check, diagnosis
 from grading.references.checkpoint.resumed_training import (
     WIDTH,
     Stream,
@@ -20,8 +20,6 @@ from grading.references.checkpoint.resumed_training import (
 )
 
 EXERCISE = Exercise(
-    name="resume_exact",
-    lesson="11_distributed_checkpoint",
     title="10 steps = 5 + save + 5",
     core=True,
     minutes=25,
@@ -87,12 +85,11 @@ def inputs_of(run: Run) -> dict[str, Any]:
 def save(run: Run, given: dict[str, Any], world: int = 2) -> Any:
     """Runs the first half, and looks whether its states could be written to a disk."""
     result = run(first, given, world=world)
-    for rank, found in enumerate(result.outputs):
+    for found in run.each(result.outputs):
         states = found["at_once"]
         if not isinstance(states, tuple) or len(states) != 2:
             run.fail(
                 "capture() does not return two states",
-                rank=rank,
                 expected="a tuple: of the job, of this rank",
                 measured=repr(states)[:80],
                 cause="`return job, own`",
@@ -101,7 +98,6 @@ def save(run: Run, given: dict[str, Any], world: int = 2) -> Any:
         run.true(
             bad is None,
             "a state cannot be written to a disk",
-            rank=rank,
             expected="tensors, numbers, strings, None, lists, tuples, dicts",
             measured=repr(bad)[:80],
             cause="an object is in it: save what its state_dict() says",
@@ -188,38 +184,25 @@ CAUSES = {
 }
 
 
-@check(
-    "capture changes nothing",
-    points=2,
-    code="E",
-    diagnosis="look at everything, touch nothing: no draw, no step",
-)
+@check("capture changes nothing", points=2, code="E")
+@diagnosis("look at everything, touch nothing: no draw, no step")
 def check_quiet(run: Run) -> None:
     """E: ten steps with a capture in the middle are one process' ten steps."""
     given = inputs_of(run)
     steps, weights = expected(given)
-    for rank, found in enumerate(save(run, given).outputs):
-        run.true(
-            found["quiet"],
-            "capture() moves the random numbers on",
-            rank=rank,
-            cause="a number was drawn: the steps after a save are other ones",
-        )
+    for rank, found in enumerate(run.each(save(run, given).outputs)):
+        cause = "a number was drawn: the steps after a save are other ones"
+        run.true(found["quiet"], "capture() moves the random numbers on", cause=cause)
         run.close(
             [step["loss"] for step in found["steps"]],
             [step["losses"][rank] for step in steps],
             "the loss of step",
-            rank=rank,
         )
-        run.close(found["weights"], weights, "the weights after 10 steps", rank=rank)
+        run.close(found["weights"], weights, "the weights after 10 steps")
 
 
-@check(
-    "the data and the count of steps go on where they were",
-    points=3,
-    code="E",
-    diagnosis="the sampler's state and `step` belong to the job's state",
-)
+@check("the data and the count of steps go on where they were", points=3, code="E")
+@diagnosis("the sampler's state and `step` belong to the job's state")
 def check_data(run: Run) -> None:
     """E: the rows of each batch after the restart."""
     given = inputs_of(run)
@@ -230,29 +213,15 @@ def check_data(run: Run) -> None:
         "one batch is seen twice": expected(given, "one back")[0],
     }
     wrong = {why: [step["rows"] for step in steps[BEFORE:]] for why, steps in likely.items()}
-    for rank, found in enumerate(resume(run, given, save(run, given)).outputs):
-        run.equal(
-            [step["rows"] for step in found["steps"]],
-            right[BEFORE:],
-            "the data of the five steps after the restart",
-            rank=rank,
-            likely=wrong,
-        )
-        run.equal(
-            found["step"],
-            BEFORE,
-            "training.step after restore()",
-            rank=rank,
-            likely={"the count of steps begins again": 0},
-        )
+    for found in run.each(resume(run, given, save(run, given)).outputs):
+        what = "the data of the five steps after the restart"
+        run.equal([step["rows"] for step in found["steps"]], right[BEFORE:], what, likely=wrong)
+        known = {"the count of steps begins again": 0}
+        run.equal(found["step"], BEFORE, "training.step after restore()", likely=known)
 
 
-@check(
-    "the learning rate and the loss scale go on",
-    points=3,
-    code="E",
-    diagnosis="schedule, optimizer and scaler have a state_dict each",
-)
+@check("the learning rate and the loss scale go on", points=3, code="E")
+@diagnosis("schedule, optimizer and scaler have a state_dict each")
 def check_rates(run: Run) -> None:
     """E: both in each step after the restart."""
     given = inputs_of(run)
@@ -264,12 +233,11 @@ def check_rates(run: Run) -> None:
         )[0],
     }
     scales = expected(given, "scaler")[0][BEFORE:]
-    for rank, found in enumerate(resume(run, given, save(run, given)).outputs):
+    for found in run.each(resume(run, given, save(run, given)).outputs):
         run.close(
             torch.tensor([step["rate"] for step in found["steps"]]).double(),
             torch.tensor([step["rate"] for step in right]).double(),
             "the learning rate of the five steps after the restart",
-            rank=rank,
             likely={
                 why: torch.tensor([step["rate"] for step in steps[BEFORE:]]).double()
                 for why, steps in rates.items()
@@ -279,17 +247,12 @@ def check_rates(run: Run) -> None:
             [step["scale"] for step in found["steps"]],
             [step["scale"] for step in right],
             "the loss scale of the five steps after the restart",
-            rank=rank,
             likely={"the scaler is not restored": [step["scale"] for step in scales]},
         )
 
 
-@check(
-    "10 steps = 5 + save + 5, bit for bit",
-    points=5,
-    code="E",
-    diagnosis="something that a step reads has begun again",
-)
+@check("10 steps = 5 + save + 5, bit for bit", points=5, code="E")
+@diagnosis("something that a step reads has begun again")
 def check_exact(run: Run) -> None:
     """E: losses and weights on each rank; one process' numbers name the cause."""
     given = inputs_of(run)
@@ -301,16 +264,12 @@ def check_exact(run: Run) -> None:
     fine = all(map(torch.allclose, found_losses, right))
     wrong = {} if fine else {why: expected(given, how)[0] for why, how in CAUSES.items()}
     for rank, found in enumerate(resumed):
-        run.close(
-            found_losses[rank],
-            right[rank],
-            "the losses of the five steps after the restart",
-            rank=rank,
-            likely={
-                why: torch.stack([step["losses"][rank] for step in other[BEFORE:]])
-                for why, other in wrong.items()
-            },
-        )
+        likely = {
+            why: torch.stack([step["losses"][rank] for step in other[BEFORE:]])
+            for why, other in wrong.items()
+        }
+        what = "the losses of the five steps after the restart"
+        run.close(found_losses[rank], right[rank], what, rank=rank, likely=likely)
         run.close(found["weights"], weights, "the weights after 10 steps", rank=rank)
         went_on = saved.outputs[rank]
         same = [step["loss"] for step in went_on["steps"][BEFORE:]]
@@ -318,44 +277,27 @@ def check_exact(run: Run) -> None:
         run.equal(found["weights"], went_on["weights"], "the weights, bit for bit,", rank=rank)
 
 
-@check(
-    "a state stays what it was",
-    points=3,
-    code="E",
-    diagnosis="state_dict() hands out what training works on: copy.deepcopy",
-)
+@check("a state stays what it was", points=3, code="E")
+@diagnosis("state_dict() hands out what training works on: copy.deepcopy")
 def check_copies(run: Run) -> None:
     """E: neither the job that went on nor the one that was restored changes a state."""
     given = inputs_of(run)
     saved = save(run, given)
-    for rank, found in enumerate(saved.outputs):
+    for found in run.each(saved.outputs):
         for number, name in enumerate(("the job", "this rank")):
-            run.equal(
-                found["later"][number],
-                found["at_once"][number],
-                f"the state of {name}, five steps after capture(),",
-                rank=rank,
-                likely={
-                    "saved by reference: it changes while training goes on": found["later"][number]
-                },
-            )
-    for rank, found in enumerate(resume(run, given, saved).outputs):
+            likely = {
+                "saved by reference: it changes while training goes on": found["later"][number]
+            }
+            what = f"the state of {name}, five steps after capture(),"
+            run.equal(found["later"][number], found["at_once"][number], what, likely=likely)
+    for found in run.each(resume(run, given, saved).outputs):
         before, after = found["states"]
-        run.equal(
-            after,
-            before,
-            "the state, five steps after restore(),",
-            rank=rank,
-            likely={"restored by reference: training works on the state's own tensors": after},
-        )
+        likely = {"restored by reference: training works on the state's own tensors": after}
+        run.equal(after, before, "the state, five steps after restore(),", likely=likely)
 
 
-@check(
-    "another number of ranks goes on with the same weights and data",
-    points=3,
-    code="E",
-    diagnosis="the job's state is for any number of ranks; `own` may be None",
-)
+@check("another number of ranks goes on with the same weights and data", points=3, code="E")
+@diagnosis("the job's state is for any number of ranks; `own` may be None")
 def check_worlds(run: Run) -> None:
     """E: saved by 2, resumed by 3 and by 1; a new rank keeps its random numbers."""
     given = inputs_of(run)
@@ -366,38 +308,21 @@ def check_worlds(run: Run) -> None:
     play(training, streams, given["data"], BEFORE)
     streams.append(Stream(given["seed"] + 777 + 2))
     for world in (3, 1):
-        for rank, found in enumerate(resume(run, given, saved, world).outputs):
+        for rank, found in enumerate(run.each(resume(run, given, saved, world).outputs)):
             what = f"on {world} ranks instead of 2"
-            run.close(found["loaded"], training.weights(), f"the weights {what}", rank=rank)
-            run.equal(
-                [step["rows"] for step in found["steps"]],
-                right[BEFORE:],
-                f"the data {what}",
-                rank=rank,
-            )
+            run.close(found["loaded"], training.weights(), f"the weights {what}")
+            run.equal([step["rows"] for step in found["steps"]], right[BEFORE:], f"the data {what}")
             generator = torch.Generator()
             generator.set_state(streams[rank].torch)
-            run.equal(
-                found["drawn"],
-                torch.rand((), generator=generator),
-                f"the next random number {what}",
-                rank=rank,
-            )
+            name = f"the next random number {what}"
+            run.equal(found["drawn"], torch.rand((), generator=generator), name)
 
 
-@check(
-    "a rank saves little of its own",
-    points=1,
-    code="M",
-    diagnosis="what is the same on all ranks belongs to the job's state",
-)
+@check("a rank saves little of its own", points=1, code="M")
+@diagnosis("what is the same on all ranks belongs to the job's state")
 def check_small(run: Run) -> None:
     """M: bytes of each rank's own state."""
-    for rank, found in enumerate(save(run, inputs_of(run)).outputs):
-        run.at_most(
-            _size(found["at_once"][1]),
-            OWN_BYTES,
-            "the state of one rank, in bytes,",
-            rank=rank,
-            cause="weights or moments are in it, on every rank",
-        )
+    for found in run.each(save(run, inputs_of(run)).outputs):
+        cause = "weights or moments are in it, on every rank"
+        what = "the state of one rank, in bytes,"
+        run.at_most(_size(found["at_once"][1]), OWN_BYTES, what, cause=cause)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis, in_part
 from grading.references.checkpoint.fsync_watch import watched
 from grading.references.checkpoint.saved_state import (
     Given,
@@ -27,8 +27,6 @@ from grading.references.checkpoint.saved_state import (
 )
 
 EXERCISE = Exercise(
-    name="save_sharded",
-    lesson="11_distributed_checkpoint",
     title="A checkpoint that is complete, or not there at all",
     core=True,
     minutes=40,
@@ -156,37 +154,24 @@ def _given(state: dict[str, torch.Tensor], cuts: dict[str, Any], world: int) -> 
     return [pieces[index:] + pieces[:index] for index, pieces in enumerate(ranks)]
 
 
-@check(
-    "every element is on the disk once, bit for bit",
-    points=5,
-    code="E",
-    diagnosis="each box's bytes, from a contiguous tensor, and where they begin in which file",
-    in_part=True,
-)
+@check("every element is on the disk once, bit for bit", points=5, code="E")
+@diagnosis("each box's bytes, from a contiguous tensor, and where they begin in which file")
+@in_part
 def check_values(run: Run) -> None:
     """E: rows, columns, stretches, replicas, scalars, on 1, 3 and 4 ranks."""
     for world in (1, 3, 4):
         state, cuts = _state(run, world)
         inputs = [{"given": given, "place": f"on-{world}"} for given in _given(state, cuts, world)]
         result = run(drive, inputs, world=world, folder=run.folder)
-        for rank, again in enumerate(result.column("again")):
-            run.equal(
-                again,
-                "FileExistsError",
-                "how a second save of the same step ends",
-                rank=rank,
-                likely={TOUCHED: "no exception"},
-            )
+        for again in run.each(result.column("again")):
+            what = "how a second save of the same step ends"
+            run.equal(again, "FileExistsError", what, likely={TOUCHED: "no exception"})
         path = step_path(Path(run.folder) / f"on-{world}", 20)
         compare_parts(run, read_parts(run, path), state)
 
 
-@check(
-    "in each rank's own file, replicas shared out by their bytes",
-    points=3,
-    code="B",
-    diagnosis="each rank writes what it alone has; of the rest, each box goes to who has least",
-)
+@check("in each rank's own file, replicas shared out by their bytes", points=3, code="B")
+@diagnosis("each rank writes what it alone has; of the rest, each box goes to who has least")
 def check_files(run: Run) -> None:
     """B: bytes of each file; replicas of very different sizes."""
     world = 3
@@ -214,12 +199,8 @@ def check_files(run: Run) -> None:
     for part in read_parts(run, path):
         if part["name"] == "own":
             rank = part["offsets"][0]
-            run.equal(
-                part["file"],
-                f"rank-{rank}.bin",
-                "where a box lies that one rank alone has",
-                rank=rank,
-            )
+            what = "where a box lies that one rank alone has"
+            run.equal(part["file"], f"rank-{rank}.bin", what, rank=rank)
     limit = whole // world + size * 8
     run.at_most(
         max(sizes),
@@ -233,12 +214,8 @@ def check_files(run: Run) -> None:
     )
 
 
-@check(
-    "no values are sent, and copies of one piece at a time",
-    points=3,
-    code="M",
-    diagnosis="write each piece from where it is; tell the others names and offsets only",
-)
+@check("no values are sent, and copies of one piece at a time", points=3, code="M")
+@diagnosis("write each piece from where it is; tell the others names and offsets only")
 def check_memory(run: Run) -> None:
     """M: the peak of what is new, and bytes sent."""
     world = 3
@@ -247,25 +224,15 @@ def check_memory(run: Run) -> None:
     inputs = [{"given": given, "place": "wide"} for given in _given(state, cuts, world)]
     result = run(drive_memory, inputs, world=world, folder=run.folder)
     gathered = "values are sent: gathered on one rank, they need its memory and its disk"
-    for rank, sent in enumerate(result.timeline.sent()):
-        run.at_most(sent, FEW, "bytes sent in a save of some MB", rank=rank, cause=gathered)
-    run.forbid_bypass(result)
-    for rank, peak in enumerate(result.column("peak")):
-        run.at_most(
-            peak,
-            3 * BIG * 8 + 8 * FEW,
-            "bytes of memory beside the tensors",
-            rank=rank,
-            cause="copies of many pieces are in memory at once: write one after another",
-        )
+    for sent in run.each(result.timeline.sent()):
+        run.at_most(sent, FEW, "bytes sent in a save of some MB", cause=gathered)
+    for peak in run.each(result.column("peak")):
+        cause = "copies of many pieces are in memory at once: write one after another"
+        run.at_most(peak, 3 * BIG * 8 + 8 * FEW, "bytes of memory beside the tensors", cause=cause)
 
 
-@check(
-    "synced, then published, then all ranks return",
-    points=4,
-    code="O",
-    diagnosis="own file: flush, sync. All agree. Manifest: flush, sync, replace. All wait for it",
-)
+@check("synced, then published, then all ranks return", points=4, code="O")
+@diagnosis("own file: flush, sync. All agree. Manifest: flush, sync, replace. All wait for it")
 def check_order(run: Run) -> None:
     """O: on three ranks, of which the last is slow to sync; the rename is slow as well."""
     world = 3
@@ -275,7 +242,7 @@ def check_order(run: Run) -> None:
     moves = [event for event in result.outputs[0]["events"] if event[0] == "replace"]
     run.true(bool(moves), "index 0 never called os.replace", rank=0, cause=IN_PLACE)
     published = moves[-1][2]
-    for rank, output in enumerate(result.outputs):
+    for rank, output in enumerate(run.each(result.outputs)):
         synced = {tuple(which): at for what, which, at in output["events"] if what == "sync"}
         for name, which in output["files"].items():
             if name == "manifest.json" and rank:
@@ -284,7 +251,6 @@ def check_order(run: Run) -> None:
             run.true(
                 tuple(which) in synced,
                 f"{name} was not synced, or not all of it",
-                rank=rank,
                 expected=f"os.fsync of its {which[1]} bytes",
                 measured=f"syncs of it when it had {sizes} bytes" if sizes else "no sync",
                 cause="`flush` before the sync, or Python still holds a part of it"
@@ -294,23 +260,17 @@ def check_order(run: Run) -> None:
             run.true(
                 synced[tuple(which)] < published,
                 f"{name} was synced after the manifest had its name",
-                rank=rank,
                 cause=EARLY,
             )
         run.true(
             output["returned"] > published,
             "save_sharded returned before the checkpoint was complete",
-            rank=rank,
             cause="a barrier after the manifest's rename",
         )
 
 
-@check(
-    "a rank is killed while it saves: the old checkpoint is the newest",
-    points=5,
-    code="E",
-    diagnosis="nothing of an older step is touched, and the manifest comes last",
-)
+@check("a rank is killed while it saves: the old checkpoint is the newest", points=5, code="E")
+@diagnosis("nothing of an older step is touched, and the manifest comes last")
 def check_killed(run: Run) -> None:
     """E: one rank at the sync of its values, index 0 at that of the manifest."""
     world = 3

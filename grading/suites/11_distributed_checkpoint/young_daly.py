@@ -6,11 +6,9 @@ import math
 from collections import deque
 from typing import Any, NamedTuple
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="young_daly",
-    lesson="11_distributed_checkpoint",
     title="How often to save a checkpoint",
     core=False,
     minutes=25,
@@ -154,12 +152,8 @@ def likely_share(interval: float, cost: float, restart: float, mtbf: float) -> d
 def number(run: Run, found: Any, right: float, what: str, likely: dict[str, float]) -> None:
     """That a number is right, up to rounding, relatively."""
     real = isinstance(found, (int, float)) and not isinstance(found, bool)
-    run.true(
-        real,
-        f"{what} is not a number",
-        measured=repr(found),
-        cause="nothing is returned" if found is None else "",
-    )
+    cause = "nothing is returned" if found is None else ""
+    run.true(real, f"{what} is not a number", measured=repr(found), cause=cause)
     if not math.isclose(found, right, rel_tol=1e-9):
         near = (why for why, other in likely.items() if math.isclose(found, other, rel_tol=1e-6))
         run.fail(
@@ -186,12 +180,8 @@ def formulas(run: Run) -> tuple[dict[str, list[Any]], Any]:
     return given, run(drive, given).outputs[0]
 
 
-@check(
-    "the interval: Young's, Daly's, and a job's mtbf",
-    points=5,
-    code="E",
-    diagnosis="compare with the formula, term by term",
-)
+@check("the interval: Young's, Daly's, and a job's mtbf", points=5, code="E")
+@diagnosis("compare with the formula, term by term")
 def check_interval(run: Run) -> None:
     """E: Daly's own figures, Llama 3's failures, hidden numbers; costs above twice the mtbf."""
     given, found = formulas(run)
@@ -225,12 +215,8 @@ def check_interval(run: Run) -> None:
         )
 
 
-@check(
-    "the lost share",
-    points=4,
-    code="E",
-    diagnosis="1 - interval / time, the time with restarts and their failures",
-)
+@check("the lost share", points=4, code="E")
+@diagnosis("1 - interval / time, the time with restarts and their failures")
 def check_share(run: Run) -> None:
     """E: against the formula, at intervals that are too short, the best and too long."""
     given, found = formulas(run)
@@ -291,12 +277,8 @@ def replays(run: Run) -> tuple[list[Job], list[Job], list[Any]]:
     return by_hand, by_chance, found.outputs[0]["elapsed"]
 
 
-@check(
-    "a job's time with given failures",
-    points=5,
-    code="S",
-    diagnosis="go from attempt to attempt: restart, piece of work, checkpoint",
-)
+@check("a job's time with given failures", points=5, code="S")
+@diagnosis("go from attempt to attempt: restart, piece of work, checkpoint")
 def check_replay(run: Run) -> None:
     """S: failures while working, saving and restarting, and at the very end of each."""
     by_hand, _, found = replays(run)
@@ -319,12 +301,8 @@ def check_replay(run: Run) -> None:
         number(run, value, replay(job), what, {why: all_of[place] for why, all_of in wrong.items()})
 
 
-@check(
-    "random failures agree with the lost share",
-    points=2,
-    code="E",
-    diagnosis="the replay of random failures and the formula contradict each other",
-)
+@check("random failures agree with the lost share", points=2, code="E")
+@diagnosis("the replay of random failures and the formula contradict each other")
 def check_chance(run: Run) -> None:
     """E: thousands of random failures, replayed by the learner; their formula says what is lost."""
     _, by_chance, found = replays(run)

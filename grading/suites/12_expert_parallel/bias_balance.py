@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
 
 EXERCISE = Exercise(
-    name="bias_balance",
-    lesson="12_expert_parallel",
     title="Balanced by a bias, without a loss",
     core=False,
     minutes=15,
@@ -70,12 +68,8 @@ def moved(bias: torch.Tensor, load: torch.Tensor) -> torch.Tensor:
     return bias + RATE * (load.double().mean() - load).sign().to(bias.dtype)
 
 
-@check(
-    "chosen with the bias, weighed without it",
-    points=4,
-    code="E",
-    diagnosis="add the bias only for the choice",
-)
+@check("chosen with the bias, weighed without it", points=4, code="E")
+@diagnosis("add the bias only for the choice")
 def check_choice(run: Run) -> None:
     """E: float64; gradients reach the scores, and not the bias."""
     tokens, experts, top_k = run.number(6, 12), run.number(5, 9), 3
@@ -84,34 +78,23 @@ def check_choice(run: Run) -> None:
     found = run(drive_choice, {"scores": scores, "bias": bias, "toward": toward}).outputs[0]
     leaf, together = scores.clone().requires_grad_(), scores + bias
     chosen = together.topk(top_k).indices
-    run.equal(
-        found["chosen"],
-        chosen,
-        "the choice",
-        likely={
-            "the bias is missing": scores.topk(top_k).indices,
-            "the bias is subtracted": (scores - bias).topk(top_k).indices,
-            "these are the right ones in another order: best first": chosen.sort(-1).values,
-        },
-    )
+    likely = {
+        "the bias is missing": scores.topk(top_k).indices,
+        "the bias is subtracted": (scores - bias).topk(top_k).indices,
+        "these are the right ones in another order: best first": chosen.sort(-1).values,
+    }
+    run.equal(found["chosen"], chosen, "the choice", likely=likely)
     weights = weighed(leaf, chosen)
-    run.close(
-        found["weights"],
-        weights.detach(),
-        "the weights",
-        likely={
-            "they contain the bias, which is only for the choice": weighed(together, chosen),
-            "they are not divided by their sum": scores.gather(-1, chosen),
-            "divided by the sum of all scores, not of the chosen ones": scores.gather(-1, chosen)
-            / scores.sum(-1, keepdim=True),
-        },
-    )
+    likely = {
+        "they contain the bias, which is only for the choice": weighed(together, chosen),
+        "they are not divided by their sum": scores.gather(-1, chosen),
+        "divided by the sum of all scores, not of the chosen ones": scores.gather(-1, chosen)
+        / scores.sum(-1, keepdim=True),
+    }
+    run.close(found["weights"], weights.detach(), "the weights", likely=likely)
     (weights * toward).sum().backward()
-    run.true(
-        found["scores"] is not None,
-        "the scores have no gradient",
-        cause="it flows through the weights",
-    )
+    cause = "it flows through the weights"
+    run.true(found["scores"] is not None, "the scores have no gradient", cause=cause)
     run.close(found["scores"], leaf.grad, "the gradient of the scores")
     run.true(found["bias"] is None, "the bias has a gradient", cause="only loads change it")
 
@@ -130,68 +113,47 @@ def _moves(run: Run) -> tuple[torch.Tensor, list[list[torch.Tensor]], Any]:
     return bias, given, run(drive_moves, inputs, world=WORLD)
 
 
-@check(
-    "the bias moves by the loads of all ranks",
-    points=4,
-    code="E",
-    diagnosis="the sign of the mean load minus the expert's load, times the rate",
-)
+@check("the bias moves by the loads of all ranks", points=4, code="E")
+@diagnosis("the sign of the mean load minus the expert's load, times the rate")
 def check_moves(run: Run) -> None:
     """E: uneven loads, then even ones, then a rank without tokens."""
     bias, given, result = _moves(run)
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         right = bias
-        run.true(
-            found["stayed"],
-            "the bias has moved to other memory",
-            rank=rank,
-            cause="the module's buffer stays the same tensor: write into it",
-        )
+        cause = "the module's buffer stays the same tensor: write into it"
+        run.true(found["stayed"], "the bias has moved to other memory", cause=cause)
         for step, after in enumerate(found["biases"]):
             loads = [torch.bincount(mine[step].flatten(), minlength=len(bias)) for mine in given]
             load = torch.stack(loads).sum(0)
             missing = load.double().mean() - load
             before, right = right, moved(right, load)
-            run.close(
-                after,
-                right,
-                f"the bias after move {step + 1}",
-                rank=rank,
-                likely={
-                    "moved by this rank's own load: sum the loads over the ranks": moved(
-                        before, loads[rank]
-                    ),
-                    "the wrong direction: busy experts must become less attractive": 2 * before
-                    - right,
-                    "moved by the size of the error, not by its sign": before + RATE * missing,
-                    "moved by the error relative to the mean, not by its sign": before
-                    + RATE * missing / load.double().mean(),
-                    "it has not moved: change it in place": before,
-                    "at the mean load a bias must not change; here it went down": before
-                    + RATE * torch.where(missing > 0, 1.0, -1.0),
-                    "at the mean load a bias must not change; here it went up": before
-                    + RATE * torch.where(missing < 0, -1.0, 1.0),
-                },
-            )
+            likely = {
+                "moved by this rank's own load: sum the loads over the ranks": moved(
+                    before, loads[rank]
+                ),
+                "the wrong direction: busy experts must become less attractive": 2 * before - right,
+                "moved by the size of the error, not by its sign": before + RATE * missing,
+                "moved by the error relative to the mean, not by its sign": before
+                + RATE * missing / load.double().mean(),
+                "it has not moved: change it in place": before,
+                "at the mean load a bias must not change; here it went down": before
+                + RATE * torch.where(missing > 0, 1.0, -1.0),
+                "at the mean load a bias must not change; here it went up": before
+                + RATE * torch.where(missing < 0, -1.0, 1.0),
+            }
+            run.close(after, right, f"the bias after move {step + 1}", likely=likely)
 
 
-@check(
-    "one all-reduce of E int64",
-    points=2,
-    code="B",
-    diagnosis="count first, then sum the counts over the ranks",
-)
+@check("one all-reduce of E int64", points=2, code="B")
+@diagnosis("count first, then sum the counts over the ranks")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger."""
     bias, given, result = _moves(run)
     size, moves = 8 * len(bias), len(given[0])
     sent = [moves * wire_bytes("all_reduce", size, WORLD, rank, 8)[0] for rank in range(WORLD)]
-    run.bytes(
-        result,
-        sent,
-        likely={
-            "nothing is sent: the loads of the other ranks count too": 0,
-            "twice as many: one all-reduce is enough": [2 * each for each in sent],
-            "all ranks' counts are gathered: sum them": moves * size * (WORLD - 1),
-        },
-    )
+    likely: dict[str, Any] = {
+        "nothing is sent: the loads of the other ranks count too": 0,
+        "twice as many: one all-reduce is enough": [2 * each for each in sent],
+        "all ranks' counts are gathered: sum them": moves * size * (WORLD - 1),
+    }
+    run.bytes(result, sent, likely=likely)

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="capacity_and_drop",
-    lesson="12_expert_parallel",
     title="Expert capacity and dropped tokens",
     core=False,
     minutes=25,
@@ -123,57 +121,43 @@ def _rooms(run: Run, cases: dict[str, Case]) -> None:
     """The capacities."""
     for name, case, found in _each(run, cases):
         exact = case.factor * case.chosen.numel() / case.experts
-        run.equal(
-            found["room"],
-            capacity(case),
-            f"the capacity ({name})",
-            likely={
-                "rounded down": math.floor(exact),
-                "not an int": exact,
-                "rounded to the nearest": round(exact),
-                "k is missing: a token has k choices": math.ceil(
-                    case.factor * len(case.chosen) / case.experts
-                ),
-            },
-        )
+        likely = {
+            "rounded down": math.floor(exact),
+            "not an int": exact,
+            "rounded to the nearest": round(exact),
+            "k is missing: a token has k choices": math.ceil(
+                case.factor * len(case.chosen) / case.experts
+            ),
+        }
+        run.equal(found["room"], capacity(case), f"the capacity ({name})", likely=likely)
 
 
 def _seats(run: Run, cases: dict[str, Case]) -> None:
     """The choices."""
     for name, case, found in _each(run, cases):
-        run.close(
-            found["chosen"],
-            seated(case, in_turn(case), capacity(case)),
-            f"the choices ({name})",
-            likely=mistakes(case),
-        )
+        likely = mistakes(case)
+        what = f"the choices ({name})"
+        run.close(found["chosen"], seated(case, in_turn(case), capacity(case)), what, likely=likely)
         run.true(found["same"], f"chosen_TK was changed ({name})")
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check("the capacity, rounded up", points=2, code="E", diagnosis="factor · k · T / E, rounded up")
+@check("the capacity, rounded up", points=2, code="E")
+@diagnosis("factor · k · T / E, rounded up")
 def check_capacity(run: Run) -> None:
     """E: sizes that do not divide."""
     _rooms(run, _usual(run))
 
 
-@check(
-    "which choices get places and which are dropped",
-    points=5,
-    code="E",
-    diagnosis="column by column, each in the order of the tokens",
-)
+@check("which choices get places and which are dropped", points=5, code="E")
+@diagnosis("column by column, each in the order of the tokens")
 def check_dropped(run: Run) -> None:
     """E: one, two and three choices; experts that nobody and that everybody wants."""
     _seats(run, _usual(run))
 
 
-@check(
-    "no tokens, room for all, and one expert for all",
-    points=2,
-    code="E",
-    diagnosis="no choice, every choice, or the first ones get places",
-)
+@check("no tokens, room for all, and one expert for all", points=2, code="E")
+@diagnosis("no choice, every choice, or the first ones get places")
 def check_edges(run: Run) -> None:
     """E: both results."""
     _rooms(run, _edges(run))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="dispatch_combine",
-    lesson="12_expert_parallel",
     title="Tokens to their experts and back: two uneven all-to-alls",
     core=True,
     minutes=50,
@@ -170,16 +167,12 @@ def _empty(run: Run) -> list[list[Member]]:
 
 def _ran(run: Run, drive: Callable[..., Any], inputs: list[dict[str, Any]]) -> Any:
     """A run; where rows do not fit, with the likely reason."""
-    try:
+    cause = (
+        "the rows that come are not those that a rank expects: exchange the counts first, "
+        "and let every rank call every exchange"
+    )
+    with because(mismatch=cause):
         return run(drive, inputs, world=len(inputs))
-    except RunFault as broken:
-        if broken.fault.kind != "mismatch":
-            raise
-        cause = (
-            "the rows that come are not those that a rank expects: exchange the counts first, "
-            "and let every rank call every exchange"
-        )
-        raise RunFault(replace(broken.fault, cause=cause), broken.output) from None
 
 
 def _each(run: Run, teams: list[list[Member]]) -> Iterator[tuple[str, int, Any, list[Member], int]]:
@@ -188,52 +181,43 @@ def _each(run: Run, teams: list[list[Member]]) -> Iterator[tuple[str, int, Any, 
     inputs = [{"groups": groups, "member": member} for team in teams for member in team]
     result = _ran(run, drive, inputs)
     name = f"{groups} groups of {size}" if groups > 1 else f"{size} ranks" if size > 1 else "alone"
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         yield name, rank, found, teams[rank // size], rank % size
 
 
 def _sums(run: Run, teams: list[list[Member]]) -> None:
     """The sums on every rank."""
-    for name, rank, found, team, index in _each(run, teams):
-        run.close(
-            found["y"],
-            one_process(team)[index]["y"],
-            f"y ({name})",
-            rank=rank,
-            likely=wrong_sums(team, index),
-        )
+    for name, _, found, team, index in _each(run, teams):
+        likely = wrong_sums(team, index)
+        what = f"y ({name})"
+        run.close(found["y"], one_process(team)[index]["y"], what, likely=likely)
 
 
 def _gradients(run: Run, teams: list[list[Member]]) -> None:
     """Of every leaf on every rank."""
-    for name, rank, found, team, index in _each(run, teams):
+    for name, _, found, team, index in _each(run, teams):
         wanted = one_process(team)[index]["gradients"]
         for key in LEAVES:
             got, what = found["gradients"][key], f"the gradient of the {NAMES[key]} ({name})"
             run.true(
                 got is not None,
                 f"{what} is None",
-                rank=rank,
                 cause="all_to_all has no backward: send rows with exchange_in_group"
                 if key != "weights"
                 else "the weights were detached",
             )
-            run.close(got, wanted[key], what, rank=rank, terms=64)
+            run.close(got, wanted[key], what, terms=64)
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "dispatch: each expert has the rows of the tokens that chose it",
-    points=4,
-    code="E",
-    diagnosis="sort by expert, all-to-all, and sort by expert again",
-    in_part=True,
-)
+@check("dispatch: each expert has the rows of the tokens that chose it", points=4, code="E")
+@diagnosis("sort by expert, all-to-all, and sort by expert again")
+@in_part
 def check_dispatch(run: Run) -> None:
     """E: three ranks; loads, and the rows of each expert in any order."""
     (team,) = _usual(run, 1, 3)
     result = _ran(run, drive_dispatch, [{"member": member} for member in team])
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         first = sum(team[0]["sizes"][:rank])
         wanted, others = (
             [torch.cat(parts) for parts in arriving(team, rank, wrong)] for wrong in (False, True)
@@ -241,22 +225,16 @@ def check_dispatch(run: Run) -> None:
         by_sender = [torch.cat(parts) for parts in zip(*arriving(team, rank), strict=True)]
         mine = team[rank]["chosen"].flatten()
         counts = torch.bincount(mine, minlength=sum(team[0]["sizes"]))[first:][: len(wanted)]
-        run.equal(
-            found["loads"],
-            [len(rows) for rows in wanted],
-            "loads",
-            rank=rank,
-            likely={"this rank's own counts: all ranks have rows for its experts": counts.tolist()},
-        )
+        likely = {"this rank's own counts: all ranks have rows for its experts": counts.tolist()}
+        run.equal(found["loads"], [len(rows) for rows in wanted], "loads", likely=likely)
         whole = torch.cat(wanted)
         rows = found["rows"]
         zeros = rows * 0 if isinstance(rows, torch.Tensor) else rows
-        run.close(zeros, whole * 0, "rows (times 0, to begin with)", rank=rank)
+        run.close(zeros, whole * 0, "rows (times 0, to begin with)")
         run.close(
             by_column(rows, found["loads"]),
             by_column(whole, found["loads"]),
             "rows, sorted within each expert,",
-            rank=rank,
             likely={
                 "the rows arrive ordered by sender: sort them by expert once more": by_column(
                     torch.cat(by_sender), found["loads"]
@@ -266,7 +244,7 @@ def check_dispatch(run: Run) -> None:
                 ),
             },
         )
-        run.true(found["kept"], "the tokens or the choices were changed", rank=rank)
+        run.true(found["kept"], "the tokens or the choices were changed")
 
 
 def arriving(team: list[Member], index: int, wrong: bool = False) -> list[list[torch.Tensor]]:
@@ -288,48 +266,32 @@ def by_column(rows: torch.Tensor, loads: list[int]) -> torch.Tensor:
     return torch.cat([part[part[:, 0].argsort()] for part in rows.split(loads)])
 
 
-@check(
-    "combine: the weighted sums of a dense loop over experts",
-    points=5,
-    code="E",
-    diagnosis="undo both permutations, then weigh by token and choice",
-)
+@check("combine: the weighted sums of a dense loop over experts", points=5, code="E")
+@diagnosis("undo both permutations, then weigh by token and choice")
 def check_combine(run: Run) -> None:
     """E: on 1 and 3 ranks, and in two groups of 2 at once."""
     for groups, size in SHAPES:
         _sums(run, _usual(run, groups, size))
 
 
-@check(
-    "gradients of tokens, weights and experts",
-    points=4,
-    code="E",
-    diagnosis="whatever is sent forward must send its gradient back",
-)
+@check("gradients of tokens, weights and experts", points=4, code="E")
+@diagnosis("whatever is sent forward must send its gradient back")
 def check_gradients(run: Run) -> None:
     """E: before any step; an expert's are the sum over all ranks' tokens."""
     for groups, size in SHAPES:
         _gradients(run, _usual(run, groups, size))
 
 
-@check(
-    "a rank without tokens, a rank without rows, an expert without any",
-    points=3,
-    code="H",
-    diagnosis="every rank calls every collective, even with nothing to send",
-)
+@check("a rank without tokens, a rank without rows, an expert without any", points=3, code="H")
+@diagnosis("every rank calls every collective, even with nothing to send")
 def check_empty(run: Run) -> None:
     """H, E: values and gradients too."""
     _sums(run, _empty(run))
     _gradients(run, _empty(run))
 
 
-@check(
-    "bytes: rows there and back, forward and backward, and counts once",
-    points=4,
-    code="B",
-    diagnosis="k rows for each token with D numbers each, and the counts of the others' experts",
-)
+@check("bytes: rows there and back, forward and backward, and counts once", points=4, code="B")
+@diagnosis("k rows for each token with D numbers each, and the counts of the others' experts")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, for each rank."""
     for groups, size in SHAPES[1:]:
@@ -337,25 +299,21 @@ def check_bytes(run: Run) -> None:
         inputs = [{"groups": groups, "member": member} for team in teams for member in team]
         result = _ran(run, drive, inputs)
         flows = [flow(team, index) for team in teams for index in range(size)]
-        run.bytes(
-            result,
-            [bytes_sent(each) for each in flows],
-            likely={
-                "weights are sent too: they must stay at home": [
-                    bytes_sent(each) + 8 * (each["out"] + each["in"]) for each in flows
-                ],
-                "counts are gathered: a rank needs only those of its own experts": [
-                    bytes_sent(each) - 8 * each["others"] + 8 * each["gathered"] for each in flows
-                ],
-                "parts are padded to the longest": [
-                    8 * (each["others"] + 4 * each["padded"] * each["width"]) for each in flows
-                ],
-                "outputs are sent twice": [
-                    bytes_sent(each) + 8 * (each["out"] + each["in"]) * each["width"]
-                    for each in flows
-                ],
-            },
-        )
+        likely = {
+            "weights are sent too: they must stay at home": [
+                bytes_sent(each) + 8 * (each["out"] + each["in"]) for each in flows
+            ],
+            "counts are gathered: a rank needs only those of its own experts": [
+                bytes_sent(each) - 8 * each["others"] + 8 * each["gathered"] for each in flows
+            ],
+            "parts are padded to the longest": [
+                8 * (each["others"] + 4 * each["padded"] * each["width"]) for each in flows
+            ],
+            "outputs are sent twice": [
+                bytes_sent(each) + 8 * (each["out"] + each["in"]) * each["width"] for each in flows
+            ],
+        }
+        run.bytes(result, [bytes_sent(each) for each in flows], likely=likely)
 
 
 def flow(team: list[Member], index: int) -> dict[str, int]:

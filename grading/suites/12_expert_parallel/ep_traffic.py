@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="ep_traffic",
-    lesson="12_expert_parallel",
     title="Bytes between nodes, if a token goes to each node once",
     core=False,
     minutes=25,
@@ -228,55 +226,36 @@ def _compare(run: Run, cases: dict[str, Case], way: int) -> None:
     for name, case in cases.items():
         right = count(case, (plain, by_node)[way](case))
         likely = (plain_mistakes, node_mistakes)[way](case)
-        run.equal(
-            result.outputs[0][name][way],
-            list(right),
-            f"[inside, between] {said} ({name})",
-            likely={why: list(wrong) for why, wrong in likely.items()},
-        )
+        known = {why: list(wrong) for why, wrong in likely.items()}
+        what = f"[inside, between] {said} ({name})"
+        run.equal(result.outputs[0][name][way], list(right), what, likely=known)
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "bytes of the plain way",
-    points=2,
-    code="B",
-    diagnosis="a copy for each choice, unless it stays on its rank",
-)
+@check("bytes of the plain way", points=2, code="B")
+@diagnosis("a copy for each choice, unless it stays on its rank")
 def check_plain(run: Run) -> None:
     """B: message by message."""
     _compare(run, _usual(run), 0)
 
 
-@check(
-    "bytes if a token is sent to each node once",
-    points=4,
-    code="B",
-    diagnosis="use sets: the ranks with experts of a token, and their nodes",
-)
+@check("bytes if a token is sent to each node once", points=4, code="B")
+@diagnosis("use sets: the ranks with experts of a token, and their nodes")
 def check_by_node(run: Run) -> None:
     """B: message by message."""
     _compare(run, _usual(run), 1)
 
 
-@check(
-    "one node, one rank per node, no tokens, all dropped",
-    points=2,
-    code="B",
-    diagnosis="one node sends nothing between nodes, and one rank per node nothing inside",
-)
+@check("one node, one rank per node, no tokens, all dropped", points=2, code="B")
+@diagnosis("one node sends nothing between nodes, and one rank per node nothing inside")
 def check_edges(run: Run) -> None:
     """B: both ways."""
     for way in (0, 1):
         _compare(run, _edges(run), way)
 
 
-@check(
-    "the mean number of nodes that a token reaches",
-    points=3,
-    code="E",
-    diagnosis="M · (1 - C(M·e - e, k) / C(M·e, k)) · (n - 1) / n",
-)
+@check("the mean number of nodes that a token reaches", points=3, code="E")
+@diagnosis("M · (1 - C(M·e - e, k) / C(M·e, k)) · (n - 1) / n")
 def check_mean(run: Run) -> None:
     """E: exact, over all sets of nodes and of experts."""
     cases = [[4, 2, 3, 2], [3, 3, 2, 3], [5, 2, 4, 3], [2, 4, 3, 1], [1, 4, 2, 1]]
@@ -284,13 +263,8 @@ def check_mean(run: Run) -> None:
     for case, mean in zip(cases, means, strict=True):
         n, e, k, most = case
         what = f"the mean for n = {n}, e = {e}, k = {k}, M = {most}"
-        run.true(
-            isinstance(mean, list),
-            f"{what} is not exact",
-            measured=str(mean),
-            cause="return a Fraction; a quotient of integers is a float",
-        )
+        cause = "return a Fraction; a quotient of integers is a float"
+        run.true(isinstance(mean, list), f"{what} is not exact", measured=str(mean), cause=cause)
         likely = {why: _pair(wrong) for why, wrong in mean_mistakes(*case).items()}
-        run.equal(
-            mean, _pair(reached(*case)), f"numerator and denominator of {what}", likely=likely
-        )
+        name = f"numerator and denominator of {what}"
+        run.equal(mean, _pair(reached(*case)), name, likely=likely)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.data_parallel.training import explained
 from grading.references.mesh.expert_model import (
     OWN,
@@ -20,8 +20,6 @@ from grading.references.mesh.expert_model import (
 )
 
 EXERCISE = Exercise(
-    name="expert_grad_sync",
-    lesson="12_expert_parallel",
     title="Which ranks average the gradients of experts",
     core=True,
     minutes=20,
@@ -245,44 +243,31 @@ def _compare(run: Run, models: list[Model], result: Any, experts: bool) -> None:
                 continue
             run.true(gradient is not None, f"{what} is None", rank=rank, cause=SKIPPED)
             right = torch.stack([each[name] for each in grads]).mean(0)
-            run.close(
-                gradient, right, what, rank=rank, terms=50, likely=_known(model, index, name, grads)
-            )
+            likely = _known(model, index, name, grads)
+            run.close(gradient, right, what, rank=rank, terms=50, likely=likely)
 
 
 PLANS = (SQUARE, SPREAD, TWO)
 
 
-@check(
-    "experts' gradients before a step, on 2 × 2, 1 × 3 and 2 × 1 ranks",
-    points=4,
-    code="E",
-    diagnosis="sum over the replicas, then divide by the number of all ranks",
-)
+@check("experts' gradients before a step, on 2 × 2, 1 × 3 and 2 × 1 ranks", points=4, code="E")
+@diagnosis("sum over the replicas, then divide by the number of all ranks")
 def check_experts(run: Run) -> None:
     """E: float64, other token counts on every rank."""
     for parts in PLANS:
         _compare(run, *_train(run, parts), experts=True)
 
 
-@check(
-    "the gradients of the router and the rest",
-    points=3,
-    code="E",
-    diagnosis="average over all ranks what all ranks hold",
-)
+@check("the gradients of the router and the rest", points=3, code="E")
+@diagnosis("average over all ranks what all ranks hold")
 def check_others(run: Run) -> None:
     """E: the same runs."""
     for parts in PLANS:
         _compare(run, *_train(run, parts), experts=False)
 
 
-@check(
-    "weights after 3 steps of SGD",
-    points=3,
-    code="E",
-    diagnosis="replicas stay equal; SGD shows a wrong scale, AdamW hides it",
-)
+@check("weights after 3 steps of SGD", points=3, code="E")
+@diagnosis("replicas stay equal; SGD shows a wrong scale, AdamW hides it")
 def check_weights(run: Run) -> None:
     """E: equal to one process with all tokens; also where replicas are neighbours."""
     for parts in (SQUARE, SWAPPED, SPREAD):
@@ -293,12 +278,8 @@ def check_weights(run: Run) -> None:
             run.close(found["weights"], expected, f"the weights {words}", rank=rank, terms=200)
 
 
-@check(
-    "gradients that some ranks do not have",
-    points=3,
-    code="H",
-    diagnosis="None takes part as zeros, and has a gradient afterwards",
-)
+@check("gradients that some ranks do not have", points=3, code="H")
+@diagnosis("None takes part as zeros, and has a gradient afterwards")
 def check_missing(run: Run) -> None:
     """H: one replica's expert 0 has no token; one rank alone uses `extra`."""
     models, result = _train(run, SQUARE, gaps=True)
@@ -306,12 +287,8 @@ def check_missing(run: Run) -> None:
     _compare(run, models, result, experts=False)
 
 
-@check(
-    "experts' bytes among their replicas, all others over all ranks",
-    points=3,
-    code="B",
-    diagnosis="2(R-1)/R·S along `replica` for experts, 2(N-1)/N·P for the rest",
-)
+@check("experts' bytes among their replicas, all others over all ranks", points=3, code="B")
+@diagnosis("2(R-1)/R·S along `replica` for experts, 2(N-1)/N·P for the rest")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger, axis by axis."""
     for parts in (SQUARE, SPREAD):

@@ -13,8 +13,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="place_experts",
-    lesson="12_expert_parallel",
     title="Open: copies of hot experts",
     core=False,
     minutes=40,
@@ -74,8 +72,9 @@ def _check_placement(run: Run, case: Case, held: Any) -> None:
         run.true(any(expert in mine for mine in held), f"no GPU holds expert {expert}")
 
 
-def _fullest(case: Case, held: list[list[int]]) -> float:
+def _fullest(run: Run, case: Case, held: list[list[int]]) -> float:
     """The fullest GPU's load over the mean one, the mean over the steps."""
+    _check_placement(run, case, held)
     loads, gpus, _ = case
     counts = [sum(expert in mine for mine in held) for expert in range(len(loads[0]))]
     return plans.mean([
@@ -90,15 +89,10 @@ def check_placement(run: Run) -> None:
     draw = plans.hidden(run)
     cases = [_case(draw) for _ in range(3)]
     cases += [([[5, 9, 2, 40]], 2, 2), ([[3, 3]], 1, 4), ([[7, 1], [1, 7]], 3, 3)]
-    for case, held in zip(cases, plans.ask(run, drive, cases), strict=True):
-        _check_placement(run, case, held)
+    plans.values(run, drive, cases, _fullest)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
 def check_load(run: Run) -> None:
     """S: the mean of the fullest GPU's load."""
-    cases = [_case(plans.fixed(f"place_experts {n}")) for n in range(plans.CASES)]
-    found = plans.ask(run, drive, cases)
-    for case, held in zip(cases, found, strict=True):
-        _check_placement(run, case, held)
-    run.figure = plans.mean(list(map(_fullest, cases, found)))
+    run.figure = plans.figure(run, drive, "place_experts", _case, _fullest)

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="topk_router",
-    lesson="12_expert_parallel",
     title="The router: top-k experts, their weights, and two losses",
     core=True,
     minutes=30,
@@ -214,68 +212,43 @@ def _choices(run: Run, cases: dict[str, Case], terms: int = 4) -> None:
     """Experts and weights."""
     for name, case, found, right in _each(run, cases):
         wide = torch.promote_types(case.weight.dtype, torch.float32)
-        run.close(
-            found["chosen"],
-            right.chosen,
-            f"chosen ({name})",
-            likely={
-                "the order is wrong: best first": right.chosen.flip(-1),
-                "the lowest scores were chosen": routed(
-                    -case.x.double(), case.weight.double(), case.top_k
-                ).chosen,
-            },
-        )
-        run.close(
-            found["weights"],
-            right.weights.to(wide),
-            f"weights ({name})",
-            terms=terms,
-            likely=wrong_weights(case, right),
-        )
+        likely = {
+            "the order is wrong: best first": right.chosen.flip(-1),
+            "the lowest scores were chosen": routed(
+                -case.x.double(), case.weight.double(), case.top_k
+            ).chosen,
+        }
+        run.close(found["chosen"], right.chosen, f"chosen ({name})", likely=likely)
+        likely = wrong_weights(case, right)
+        what = f"weights ({name})"
+        run.close(found["weights"], right.weights.to(wide), what, terms=terms, likely=likely)
 
 
-@check(
-    "the k best experts of each token, and weights that add up to 1",
-    points=4,
-    code="E",
-    diagnosis="softmax over all E, the k highest, divided by their sum",
-)
+@check("the k best experts of each token, and weights that add up to 1", points=4, code="E")
+@diagnosis("softmax over all E, the k highest, divided by their sum")
 def check_choices(run: Run) -> None:
     """E: in float64, k between 1 and E, and k = E."""
     _choices(run, {name: case for name, case in _usual(run).items() if name != ONE})
 
 
-@check(
-    "k = 1: the weight is the score itself",
-    points=2,
-    code="E",
-    diagnosis="divide by the sum only if k > 1",
-)
+@check("k = 1: the weight is the score itself", points=2, code="E")
+@diagnosis("divide by the sum only if k > 1")
 def check_one(run: Run) -> None:
     """E: its gradient would be lost if it were always 1."""
     _choices(run, {ONE: _usual(run)[ONE]})
 
 
-@check(
-    "the load-balancing loss",
-    points=3,
-    code="E",
-    diagnosis="E · Σ f·P: f is the share of choices, P the mean score",
-)
+@check("the load-balancing loss", points=3, code="E")
+@diagnosis("E · Σ f·P: f is the share of choices, P the mean score")
 def check_balance(run: Run) -> None:
     """E: the value, for three k."""
     for name, case, found, right in _each(run, _usual(run)):
-        run.close(
-            found["balance"], right.balance, f"balance ({name})", likely=wrong_balance(case, right)
-        )
+        likely = wrong_balance(case, right)
+        run.close(found["balance"], right.balance, f"balance ({name})", likely=likely)
 
 
-@check(
-    "the z-loss, also of large logits",
-    points=3,
-    code="E",
-    diagnosis="the mean over tokens of logsumexp(logits)²",
-)
+@check("the z-loss, also of large logits", points=3, code="E")
+@diagnosis("the mean over tokens of logsumexp(logits)²")
 def check_z(run: Run) -> None:
     """E: the value; exp of the large ones is infinite."""
     for name, _, found, right in _each(run, _usual(run) | _large(run)):
@@ -287,17 +260,13 @@ def check_z(run: Run) -> None:
             | {
                 "exp(1000) overflows: logits.logsumexp(-1) does not": torch.tensor(
                     torch.inf
-                ).double(),
+                ).double()
             },
         )
 
 
-@check(
-    "gradients of weights and losses, to tokens and matrix",
-    points=4,
-    code="E",
-    diagnosis="only counts and choices have no gradient",
-)
+@check("gradients of weights and losses, to tokens and matrix", points=4, code="E")
+@diagnosis("only counts and choices have no gradient")
 def check_gradients(run: Run) -> None:
     """E: three k; of the weights, of balance and of z, one by one."""
     for name, case, found, _ in _each(run, _usual(run)):
@@ -315,21 +284,12 @@ def check_gradients(run: Run) -> None:
             run.true(got is not None, f"no gradient flows through {part} ({name})")
             for key, gradient in (wanted[part] or {}).items():
                 likely = {"f has a gradient: it is a count": (twice[part] or {}).get(key)}
-                run.close(
-                    got[key],
-                    gradient,
-                    f"the gradient of {part} for {key} ({name})",
-                    terms=len(case.x),
-                    likely=likely,
-                )
+                what = f"the gradient of {part} for {key} ({name})"
+                run.close(got[key], gradient, what, terms=len(case.x), likely=likely)
 
 
-@check(
-    "bf16 tokens are routed in float32",
-    points=2,
-    code="E",
-    diagnosis="convert token and matrix to float32 before they are multiplied",
-)
+@check("bf16 tokens are routed in float32", points=2, code="E")
+@diagnosis("convert token and matrix to float32 before they are multiplied")
 def check_dtype(run: Run) -> None:
     """E: logits that bf16 cannot tell apart; the matrix in float32, in bf16."""
     for dtype in (torch.float32, torch.bfloat16):
@@ -340,23 +300,15 @@ def check_dtype(run: Run) -> None:
             run.close(found["z"], right.z.float(), f"z ({name})", terms=200)
 
 
-@check(
-    "equal scores, and no tokens at all",
-    points=2,
-    code="E",
-    diagnosis="choose k different experts whatever the scores; divide by max(1, T)",
-)
+@check("equal scores, and no tokens at all", points=2, code="E")
+@diagnosis("choose k different experts whatever the scores; divide by max(1, T)")
 def check_edges(run: Run) -> None:
     """E: ties; T = 0, where both losses are 0 and their gradients zeros."""
     _ties(run)
     for name, _, found, right in _each(run, _none(run)):
         for part in PARTS:
-            run.close(
-                found[part],
-                getattr(right, part),
-                f"{part} ({name})",
-                likely={"0/0: divide by max(1, T)": torch.tensor(torch.nan).double()},
-            )
+            likely = {"0/0: divide by max(1, T)": torch.tensor(torch.nan).double()}
+            run.close(found[part], getattr(right, part), f"{part} ({name})", likely=likely)
             got = (found["gradients"][part] or {}).get("weight")
             run.true(
                 got is not None and not bool(got.any()),
@@ -369,17 +321,13 @@ def _ties(run: Run) -> None:
     """Any k of the best are right, but they must be k."""
     for name, case, found, right in _each(run, _tied(run)):
         chosen = found["chosen"] if isinstance(found["chosen"], torch.Tensor) else torch.empty(0)
-        run.close(
-            found["weights"], right.weights, f"weights ({name})", likely=wrong_weights(case, right)
-        )
+        likely = wrong_weights(case, right)
+        run.close(found["weights"], right.weights, f"weights ({name})", likely=likely)
         run.close(chosen * 0, right.chosen * 0, f"0 · chosen ({name})")
         known = set(range(len(case.weight)))
         distinct = all(len(known & set(row)) == case.top_k for row in chosen.tolist())
-        run.true(
-            distinct,
-            f"an expert is chosen twice by one token ({name})",
-            cause="equal scores: k different experts are needed",
-        )
+        cause = "equal scores: k different experts are needed"
+        run.true(distinct, f"an expert is chosen twice by one token ({name})", cause=cause)
         scores, best = (right.scores.gather(-1, kept) for kept in (chosen, right.chosen))
         run.close(scores, best, f"the scores of the chosen experts ({name})")
         share = counted(chosen, len(known)) / chosen.numel()

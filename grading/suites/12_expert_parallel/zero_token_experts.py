@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
-    name="zero_token_experts",
-    lesson="12_expert_parallel",
     title="Experts without a token",
     core=True,
     minutes=25,
@@ -193,12 +191,8 @@ def _compare_tokens(run: Run, found: Any, right: Values, rank: int, words: str) 
     run.true(found["graph"], f"the output {words} has no graph", rank=rank, cause=BACKWARD)
     for name, thing in (("x", "tokens"), ("weight", "weights")):
         said = f"the gradient of the {thing} {words}"
-        run.true(
-            found[name] is not None,
-            f"{said} is None",
-            rank=rank,
-            cause="no gradient flows through: send rows with exchange_in_group",
-        )
+        cause = "no gradient flows through: send rows with exchange_in_group"
+        run.true(found[name] is not None, f"{said} is None", rank=rank, cause=cause)
         run.close(found[name], right[name], said, rank=rank)
 
 
@@ -213,68 +207,44 @@ def _compare_experts(
                 run.true(gradient is None, f"{name}: a frozen parameter has one", rank=rank)
                 continue
             right = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            run.true(
-                gradient is not None,
-                f"{name} is None, not zeros",
-                rank=rank,
-                cause="no token came, and it was not run: run it on no rows",
-            )
+            cause = "no token came, and it was not run: run it on no rows"
+            run.true(gradient is not None, f"{name} is None, not zeros", rank=rank, cause=cause)
             run.close(gradient, right, name, rank=rank, terms=20)
 
 
-@check(
-    "tokens for every expert, and gradients that add up",
-    points=2,
-    code="E",
-    diagnosis="on the way back, undo each step: cat, by_expert, exchange, order",
-)
+@check("tokens for every expert, and gradients that add up", points=2, code="E")
+@diagnosis("on the way back, undo each step: cat, by_expert, exchange, order")
 def check_everybody(run: Run) -> None:
     """E: float64, 3 ranks, and 3 ranks of 4; gradients of later batches are added."""
     _compare(run, _case(run, [EVERYBODY, EMPTY, EVERYBODY]), "every expert has tokens at first")
     _compare(run, _case(run, [EVERYBODY], alone=True), "a group inside the world")
 
 
-@check(
-    "an expert without a token: zeros, not None",
-    points=3,
-    code="E",
-    diagnosis="the gradient is zeros because the expert ran on no rows",
-)
+@check("an expert without a token: zeros, not None", points=3, code="E")
+@diagnosis("the gradient is zeros because the expert ran on no rows")
 def check_empty(run: Run) -> None:
     """E: experts 1 and 4 have none, their neighbours on the same rank do."""
     _compare(run, _case(run, [EMPTY, EMPTY]), "experts 1 and 4 have no token")
 
 
-@check(
-    "a rank whose experts have no token: no rank hangs",
-    points=3,
-    code="H",
-    diagnosis="run every expert, even on no rows: an exchange needs a graph",
-    in_part=True,
-)
+@check("a rank whose experts have no token: no rank hangs", points=3, code="H")
+@diagnosis("run every expert, even on no rows: an exchange needs a graph")
+@in_part
 def check_idle(run: Run) -> None:
     """H: forward and backward end, and gradients are zeros."""
     _compare(run, _case(run, [IDLE]), "the experts of a rank have no token")
     _compare(run, _case(run, [ALONE]), "only one rank has tokens, for its own experts")
 
 
-@check(
-    "a rank that has no tokens; no rank has any",
-    points=3,
-    code="H",
-    diagnosis="all members call the exchanges, whatever they have",
-)
+@check("a rank that has no tokens; no rank has any", points=3, code="H")
+@diagnosis("all members call the exchanges, whatever they have")
 def check_nothing(run: Run) -> None:
     """H: T = 0 on one rank, then on all."""
     _compare(run, _case(run, [NOTHING, NOBODY]), "a rank has no tokens of its own")
 
 
-@check(
-    "sums of gradients that some ranks do not have",
-    points=3,
-    code="H",
-    diagnosis="None takes part as zeros, and has the sum afterwards",
-)
+@check("sums of gradients that some ranks do not have", points=3, code="H")
+@diagnosis("None takes part as zeros, and has the sum afterwards")
 def check_sums(run: Run) -> None:
     """H: 2, 1, 0 and 3 of 3 ranks have a gradient; one parameter is frozen."""
     have = ((1, 0, 0, 1), (1, 1, 0, 1), (0, 0, 0, 1))
@@ -282,38 +252,28 @@ def check_sums(run: Run) -> None:
     given = [[run.random(shape) if there else None for there in row] for row in have]
     inputs = [{"given": row, "frozen": run.random(4)} for row in given]
     result = explained(run, drive_sums, inputs, WORLD, SUMS)
-    run.forbid_bypass(result)
     for number in range(len(have[0])):
         mine = [row[number] for row in given]
         there = [each for each in mine if each is not None]
         total = torch.stack(there).sum(0) if there else torch.zeros(shape, dtype=torch.float64)
-        for rank, found in enumerate(result.outputs):
+        for rank, found in enumerate(run.each(result.outputs)):
             name = f"the sum of a gradient that {len(there)} of {WORLD} ranks have"
             gradient, own = found["gradients"][number], mine[rank]
-            run.true(gradient is not None, f"{name} is None", rank=rank, cause=SUMS)
-            run.close(
-                gradient,
-                total,
-                name,
-                rank=rank,
-                likely={
-                    "this is the mean over the group: return the sum": total / WORLD,
-                    "divided by the number of ranks that have one: return the sum": total
-                    / max(1, len(there)),
-                    "this is the rank's own gradient: it was left out": torch.zeros_like(total)
-                    if own is None
-                    else own,
-                },
-            )
-            run.true(found["frozen"] is None, "a frozen parameter has a gradient", rank=rank)
+            run.true(gradient is not None, f"{name} is None", cause=SUMS)
+            likely = {
+                "this is the mean over the group: return the sum": total / WORLD,
+                "divided by the number of ranks that have one: return the sum": total
+                / max(1, len(there)),
+                "this is the rank's own gradient: it was left out": torch.zeros_like(total)
+                if own is None
+                else own,
+            }
+            run.close(gradient, total, name, likely=likely)
+            run.true(found["frozen"] is None, "a frozen parameter has a gradient")
 
 
-@check(
-    "every row is sent to its expert and back, and nothing else",
-    points=3,
-    code="B",
-    diagnosis="send the counts, and only the rows that belong elsewhere",
-)
+@check("every row is sent to its expert and back, and nothing else", points=3, code="B")
+@diagnosis("send the counts, and only the rows that belong elsewhere")
 def check_bytes(run: Run) -> None:
     """B: exact, from the ledger: two exchanges forward, two backward, and the counts of `plan`."""
     for batches in ([EVERYBODY, EMPTY, EVERYBODY], [NOTHING, NOBODY]):
@@ -329,16 +289,13 @@ def check_bytes(run: Run) -> None:
         out = [sum(s == rank != to for s, to in pairs) for rank in range(WORLD)]
         back = [sum(to == rank != s for s, to in pairs) for rank in range(WORLD)]
         twice = [2 * 8 * width * (o + b) for o, b in zip(out, back, strict=True)]
-        run.bytes(
-            case.result,
-            [counts + rows for rows in twice],
-            likely={
-                "half of the rows: nothing is sent in backward": [counts + n // 2 for n in twice],
-                "the counts are sent twice": [2 * counts + rows for rows in twice],
-                "the rows are sent in float32": [counts + rows // 2 for rows in twice],
-            },
-        )
+        likely = {
+            "half of the rows: nothing is sent in backward": [counts + n // 2 for n in twice],
+            "the counts are sent twice": [2 * counts + rows for rows in twice],
+            "the rows are sent in float32": [counts + rows // 2 for rows in twice],
+        }
+        run.bytes(case.result, [counts + rows for rows in twice], likely=likely)
         calls = 5 * len(batches)
-        for rank, ledger in enumerate(case.result.ledgers):
+        for ledger in run.each(case.result.ledgers):
             found = [event.op for event in ledger.events if event.parent < 0]
-            run.equal(found.count("all_to_all"), calls, "the number of all-to-alls", rank=rank)
+            run.equal(found.count("all_to_all"), calls, "the number of all-to-alls")

@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from course_lib.comm import Group, all_reduce
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 from grading.references.mesh.coordinates import AXES, TWELVE, Grid, Sizes, Tables
 
 EXERCISE = Exercise(
-    name="build_mesh",
-    lesson="13_3d_parallelism",
     title="A mesh of five axes, and a group on each",
     core=True,
     minutes=30,
@@ -170,12 +167,8 @@ def _compare(
     )
 
 
-@check(
-    "coordinates of every rank, on thirteen meshes",
-    points=3,
-    code="E",
-    diagnosis="divide by the sizes, from tp to pp: each remainder is a coordinate",
-)
+@check("coordinates of every rank, on thirteen meshes", points=3, code="E")
+@diagnosis("divide by the sizes, from tp to pp: each remainder is a coordinate")
 def check_coordinates(run: Run) -> None:
     """E: a pure function, so it costs nothing to look at every rank."""
     for grid, said in _asked(run, drive_places):
@@ -183,24 +176,16 @@ def check_coordinates(run: Run) -> None:
         _compare(run, "coordinates", grid, said, right, grid.wrong_places)
 
 
-@check(
-    "the rank at every place",
-    points=2,
-    code="E",
-    diagnosis="from pp to tp: times the size, plus the coordinate",
-)
+@check("the rank at every place", points=2, code="E")
+@diagnosis("from pp to tp: times the size, plus the coordinate")
 def check_rank_of(run: Run) -> None:
     """E: the way back."""
     for grid, said in _asked(run, drive_ranks):
         _compare(run, "rank_of the place", grid, said, list(grid.ranks), grid.wrong_ranks)
 
 
-@check(
-    "axis_ranks: every rank's line on every axis",
-    points=3,
-    code="E",
-    diagnosis="the rank's coordinates, with that of one axis running from 0",
-)
+@check("axis_ranks: every rank's line on every axis", points=3, code="E")
+@diagnosis("the rank's coordinates, with that of one axis running from 0")
 def check_lines(run: Run) -> None:
     """E: five lines for each rank."""
     for grid, said in _asked(run, drive_lines):
@@ -220,19 +205,17 @@ def _made(run: Run) -> Iterator[tuple[Grid, int, str, Any]]:
     """For each mesh, rank and axis: the group that the rank got."""
     result = _explained(run, drive_meshes, {"meshes": list(REAL)}, 4, TOGETHER)
     for number, grid in enumerate(map(Grid, REAL)):
-        for rank, said in enumerate(result.column("said")):
+        for rank, said in enumerate(run.each(result.column("said"))):
             mesh, all_axes = said[number], sorted(AXES)
             run.true(
                 isinstance(mesh, dict),
                 "build_mesh does not return a dict",
-                rank=rank,
                 expected="a dict: axis to Group",
                 measured=str(mesh),
             )
             run.true(
                 list(mesh) == all_axes,
                 f"build_mesh of {grid} has the wrong axes",
-                rank=rank,
                 expected=", ".join(all_axes),
                 measured=", ".join(mesh),
                 cause="every one of the five axes has a group, including those of size 1, and "
@@ -242,7 +225,6 @@ def _made(run: Run) -> Iterator[tuple[Grid, int, str, Any]]:
                 run.true(
                     isinstance(mesh[axis], dict),
                     f"the {axis} group is not a Group",
-                    rank=rank,
                     measured=str(mesh[axis]),
                     cause="world.split returns one",
                 )
@@ -251,21 +233,12 @@ def _made(run: Run) -> Iterator[tuple[Grid, int, str, Any]]:
 
 def _explained(run: Run, drive: Any, inputs: Any, world: int, reason: str) -> Any:
     """The result, or the fault with a reason if ranks did not make the same groups."""
-    try:
+    with because(deadlock=reason, mismatch=reason, wall=reason, killed=reason):
         return run(drive, inputs, world=world)
-    except RunFault as error:
-        fault = error.fault
-        if fault.kind in ("deadlock", "mismatch", "wall", "killed"):
-            raise RunFault(replace(fault, cause=reason), error.output) from None
-        raise
 
 
-@check(
-    "groups of 4 ranks on three meshes",
-    points=4,
-    code="E",
-    diagnosis="split the world for each axis, with all of its lines",
-)
+@check("groups of 4 ranks on three meshes", points=4, code="E")
+@diagnosis("split the world for each axis, with all of its lines")
 def check_groups(run: Run) -> None:
     """E: what a group says of itself, and who takes part in a sum over it."""
     for grid, rank, axis, group in _made(run):
@@ -275,51 +248,31 @@ def check_groups(run: Run) -> None:
             for other in AXES
             if other != axis
         }
-        run.equal(
-            group["ranks"],
-            line,
-            f"the list of ranks {what}",
-            rank=rank,
-            likely={
-                "this is the world": list(grid.ranks),
-                **others,
-                "the ranks of a line must ascend: an index is a coordinate": line[::-1],
-                **{why: other.line(rank, axis) for why, other in grid.others().items()},
-            },
-        )
-        run.equal(
-            group["members"],
-            line,
-            f"the ranks that take part in a sum over the ranks {what}",
-            rank=rank,
-        )
-        run.equal(group["index"], grid.place(rank)[axis], f"the index {what}", rank=rank)
-        run.equal(group["axis"], axis, f"the axis {what}", rank=rank)
+        likely = {
+            "this is the world": list(grid.ranks),
+            **others,
+            "the ranks of a line must ascend: an index is a coordinate": line[::-1],
+            **{why: other.line(rank, axis) for why, other in grid.others().items()},
+        }
+        run.equal(group["ranks"], line, f"the list of ranks {what}", likely=likely)
+        name = f"the ranks that take part in a sum over the ranks {what}"
+        run.equal(group["members"], line, name)
+        run.equal(group["index"], grid.place(rank)[axis], f"the index {what}")
+        run.equal(group["axis"], axis, f"the axis {what}")
 
 
-@check(
-    "tp's ranks share a node",
-    points=2,
-    code="E",
-    diagnosis="tp is the innermost axis, so its ranks are neighbours",
-)
+@check("tp's ranks share a node", points=2, code="E")
+@diagnosis("tp is the innermost axis, so its ranks are neighbours")
 def check_nodes(run: Run) -> None:
     """E: measured on the groups: over how many nodes each goes."""
     for grid, rank, axis, group in _made(run):
         if axis == "tp":
             nodes = sorted({member // NODE for member in group["ranks"]})
-            run.equal(
-                nodes,
-                [rank // NODE],
-                f"with {NODE} ranks on each node, the list of nodes of the tp group of {grid}",
-                rank=rank,
-                likely={
-                    "tp goes across nodes: it communicates most, and must be the innermost axis": [
-                        0,
-                        1,
-                    ],
-                },
-            )
+            likely = {
+                "tp goes across nodes: it communicates most, and must be the innermost axis": [0, 1]
+            }
+            what = f"with {NODE} ranks on each node, the list of nodes of the tp group of {grid}"
+            run.equal(nodes, [rank // NODE], what, likely=likely)
 
 
 # Sizes, ranks per node, and what the message must say; on two ranks.
@@ -345,15 +298,12 @@ def _check_refused(
     result = _explained(run, drive_refusals, given, world, ALL_OR_NONE)
     for sizes, node, words in looked_at:
         mesh = f"a mesh of {Grid(sizes)} on {world} ranks, {node} on each node,"
-        for rank, said in enumerate(result.column("said")):
+        for said in run.each(result.column("said")):
             kind, text = said[cases.index((sizes, node, words))]
-            run.true(
-                kind != "", f"{mesh} was not refused", rank=rank, cause=why, expected="ValueError"
-            )
+            run.true(kind != "", f"{mesh} was not refused", cause=why, expected="ValueError")
             run.true(
                 kind == "ValueError",
                 f"{mesh} was refused with a different exception",
-                rank=rank,
                 expected="ValueError",
                 measured=f"{kind}: {text}"[:160],
             )
@@ -362,43 +312,30 @@ def _check_refused(
             run.true(
                 not missing,
                 f"the message does not say {' and '.join(missing)}",
-                rank=rank,
                 expected=f"a message that refuses {mesh.rstrip(',')}, with what was asked and "
                 "what is there",
                 measured=text[:160],
             )
 
 
-@check(
-    "sizes that do not fit the world are refused with a helpful message",
-    points=2,
-    code="E",
-    diagnosis="look at the names, the sizes and their product first",
-)
+@check("sizes that do not fit the world are refused with a helpful message", points=2, code="E")
+@diagnosis("look at the names, the sizes and their product first")
 def check_sizes_refused(run: Run) -> None:
     """E: before any group is made."""
     why = "such a mesh has no place for some ranks, or places for none"
     _check_refused(run, UNFIT, why, UNFIT + ACROSS, 2)
 
 
-@check(
-    "tp across nodes is refused",
-    points=2,
-    code="E",
-    diagnosis="the ranks of a tp line must be on one node",
-)
+@check("tp across nodes is refused", points=2, code="E")
+@diagnosis("the ranks of a tp line must be on one node")
 def check_across_refused(run: Run) -> None:
     """E: every tp line crosses."""
     why = "tp goes across nodes: it would communicate twice per block and pass over slow links"
     _check_refused(run, ACROSS, why, UNFIT + ACROSS, 2)
 
 
-@check(
-    "all ranks refuse, or none",
-    points=2,
-    code="H",
-    diagnosis="look at all tp lines, not at the rank's own",
-)
+@check("all ranks refuse, or none", points=2, code="H")
+@diagnosis("look at all tp lines, not at the rank's own")
 def check_together(run: Run) -> None:
     """H: of two tp lines one is on one node, and the other is not."""
     _check_refused(run, ONE_LINE, ALL_OR_NONE, ONE_LINE, 4)

@@ -11,14 +11,12 @@ import torch
 from torch import nn
 
 from course_lib.comm import AXES, Mesh
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import wire_bytes
 from grading.references.data_parallel.training import explained
 from grading.references.mesh.gradient_reductions import ENDS, Given, Reduction, Waits, lines, slips
 
 EXERCISE = Exercise(
-    name="finalize_grads",
-    lesson="13_3d_parallelism",
     title="Gradients on a mesh: sums over the right axes",
     core=True,
     minutes=30,
@@ -89,11 +87,7 @@ def _as_lists(plan: Any) -> list[Any]:
 
 
 def drive(
-    learner: Any,
-    group: Any,
-    sizes: dict[str, int],
-    sequence: bool,
-    held: list[dict[str, Any]],
+    learner: Any, group: Any, sizes: dict[str, int], sequence: bool, held: list[dict[str, Any]]
 ) -> dict[str, torch.Tensor | None]:
     """One backward, whose gradients are then finalised."""
     mesh = Mesh(group, sizes)
@@ -153,9 +147,8 @@ def _compare(run: Run, given: Given, rank: int, gradient: Any, what: str) -> Non
     right = given.truth(rank)
     same = isinstance(gradient, torch.Tensor) and gradient.shape == right.shape
     near = same and torch.allclose(gradient.double(), right, rtol=1e-10, atol=1e-12)
-    run.close(
-        gradient, right, what, rank=rank, terms=20, likely={} if near else _known(given, rank)
-    )
+    likely = {} if near else _known(given, rank)
+    run.close(gradient, right, what, rank=rank, terms=20, likely=likely)
 
 
 def _known(given: Given, rank: int) -> dict[str, torch.Tensor]:
@@ -182,40 +175,29 @@ def _said(plan: list[Reduction]) -> str:
     return f"[{', '.join(each)}]"
 
 
-@check(
-    "the rule for ordinary matrices, on twelve meshes of 8 ranks",
-    points=2,
-    code="E",
-    diagnosis="the mean over all ranks that have different tokens",
-)
+@check("the rule for ordinary matrices, on twelve meshes of 8 ranks", points=2, code="E")
+@diagnosis("the mean over all ranks that have different tokens")
 def check_other(run: Run) -> None:
     """E: every rank's gradient, when the plan is carried out in one process."""
     _check_plans(run, "other")
 
 
-@check(
-    "the rule for norms, with sequence parallelism and without",
-    points=3,
-    code="E",
-    diagnosis="with it, sum over tp; then take the mean, as for matrices",
-)
+@check("the rule for norms, with sequence parallelism and without", points=3, code="E")
+@diagnosis("with it, sum over tp; then take the mean, as for matrices")
 def check_norm(run: Run) -> None:
     """E: the same."""
     _check_plans(run, "norm")
 
 
-@check(
-    "the rule for tied weights",
-    points=3,
-    code="E",
-    diagnosis="sum both uses over the ends of pp; then take the mean",
-)
+@check("the rule for tied weights", points=3, code="E")
+@diagnosis("sum both uses over the ends of pp; then take the mean")
 def check_tied(run: Run) -> None:
     """E: the same; stages in the middle do not have the weight."""
     _check_plans(run, "tied")
 
 
-@check("the rule for experts", points=3, code="E", diagnosis="sum over dp × cp, and divide by D")
+@check("the rule for experts", points=3, code="E")
+@diagnosis("sum over dp × cp, and divide by D")
 def check_expert(run: Run) -> None:
     """E: the same."""
     _check_plans(run, "expert")
@@ -300,44 +282,27 @@ def _cases(run: Run) -> list[Case]:
     return [Case(run, LONG, False, {}), Case(run, CUT, True, {}), Case(run, SPREAD, False, gaps)]
 
 
-@check(
-    "gradients on pp 3 × dp 2 and on cp 2 × tp 2",
-    points=4,
-    code="E",
-    diagnosis="do what the plans say, on this rank's groups",
-)
+@check("gradients on pp 3 × dp 2 and on cp 2 × tp 2", points=4, code="E")
+@diagnosis("do what the plans say, on this rank's groups")
 def check_calls(run: Run) -> None:
     """E: float64, as one process has them before a step; the second with sequence parallelism."""
     for case in _cases(run)[:2]:
         case.compare()
 
 
-@check(
-    "gradients that some ranks do not have, on ep 2 × cp 2",
-    points=3,
-    code="H",
-    diagnosis="None takes part as zeros, and has a gradient afterwards",
-)
+@check("gradients that some ranks do not have, on ep 2 × cp 2", points=3, code="H")
+@diagnosis("None takes part as zeros, and has a gradient afterwards")
 def check_missing(run: Run) -> None:
     """H: every rank that has the parameter makes the call."""
     _cases(run)[2].compare()
 
 
-@check(
-    "each gradient is sent once for each reduction",
-    points=2,
-    code="B",
-    diagnosis="2(N-1)/N·S bytes for each reduction that a gradient needs",
-)
+@check("each gradient is sent once for each reduction", points=2, code="B")
+@diagnosis("2(N-1)/N·S bytes for each reduction that a gradient needs")
 def check_bytes(run: Run) -> None:
     """B: no more than the formula on any rank, from the ledger."""
     for case in _cases(run):
-        run.forbid_bypass(case.result)
-        for rank, sent in enumerate(case.result.timeline.sent()):
-            run.at_most(
-                sent,
-                case.most(rank),
-                f"the number of bytes sent on {_words(case.sizes)}",
-                rank=rank,
-                cause="something is sent twice, or to more ranks than necessary",
-            )
+        for rank, sent in enumerate(run.each(case.result.timeline.sent())):
+            cause = "something is sent twice, or to more ranks than necessary"
+            what = f"the number of bytes sent on {_words(case.sizes)}"
+            run.at_most(sent, case.most(rank), what, cause=cause)

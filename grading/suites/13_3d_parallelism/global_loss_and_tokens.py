@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import torch
 
 from course_lib.comm import AXES, Mesh, axis_lines, coordinates
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.data_parallel.training import explained
 
 EXERCISE = Exercise(
-    name="global_loss_and_tokens",
-    lesson="13_3d_parallelism",
     title="The loss of a whole batch, on every rank of a mesh",
     core=True,
     minutes=20,
@@ -163,7 +161,7 @@ class Case:
 
     def ranks(self) -> Iterator[tuple[int, bool, dict[str, Any]]]:
         """Every rank, whether it has the last stage, and what it returned."""
-        for rank, output in enumerate(self.result.outputs):
+        for rank, output in enumerate(self.run.each(self.result.outputs)):
             yield rank, self.places[rank]["pp"] == self.layout.last, output
 
     def over(self, rank: int, axes: Sequence[str]) -> tuple[float, int]:
@@ -257,12 +255,11 @@ def _check_tokens(run: Run, cases: list[Case]) -> None:
             run.true(
                 type(found) is int,
                 f"{what} is not an int",
-                rank=rank,
                 expected=str(right),
                 measured=repr(found),
                 cause="the second result is a Python int",
             )
-            run.equal(found, right, what, rank=rank, likely=case.wrong_tokens(rank))
+            run.equal(found, right, what, likely=case.wrong_tokens(rank))
 
 
 def _check_loss(run: Run, on_last: bool) -> None:
@@ -270,92 +267,57 @@ def _check_loss(run: Run, on_last: bool) -> None:
         for rank, last, output in case.ranks():
             if last == on_last:
                 what = f"the loss on the {'last' if last else 'other'} stage {case.layout}"
-                run.close(
-                    output["loss"],
-                    case.loss(),
-                    what,
-                    rank=rank,
-                    likely=case.wrong_losses(rank, output["tokens"]),
-                )
-                run.true(
-                    output["kept"],
-                    "the losses that were given have changed",
-                    rank=rank,
-                    cause="`all_reduce` and `+=` work in place: begin with a zero of your own",
-                )
+                likely = case.wrong_losses(rank, output["tokens"])
+                run.close(output["loss"], case.loss(), what, likely=likely)
+                cause = "`all_reduce` and `+=` work in place: begin with a zero of your own"
+                run.true(output["kept"], "the losses that were given have changed", cause=cause)
 
 
-@check(
-    "the number of tokens, on every rank",
-    points=3,
-    code="E",
-    diagnosis="summed over dp × ep × cp, and over nothing else",
-)
+@check("the number of tokens, on every rank", points=3, code="E")
+@diagnosis("summed over dp × ep × cp, and over nothing else")
 def check_tokens(run: Run) -> None:
     """E: meshes of four, on which every axis has its turn."""
     _check_tokens(run, _cases(run)[:3])
 
 
-@check(
-    "the loss, on ranks of the last stage",
-    points=4,
-    code="E",
-    diagnosis="all losses, divided by all tokens",
-)
+@check("the loss, on ranks of the last stage", points=4, code="E")
+@diagnosis("all losses, divided by all tokens")
 def check_loss(run: Run) -> None:
     """E: float64; some micro-batches have no token, some losses come in float32."""
     _check_loss(run, on_last=True)
 
 
-@check(
-    "the loss, on all other stages",
-    points=3,
-    code="H",
-    diagnosis="they take part in the sum with 0",
-)
+@check("the loss, on all other stages", points=3, code="H")
+@diagnosis("they take part in the sum with 0")
 def check_told(run: Run) -> None:
     """H: also where the last stage is on index 0 of pp."""
     _check_loss(run, on_last=False)
 
 
-@check(
-    "more tokens than float32 can count",
-    points=2,
-    code="E",
-    diagnosis="add up int64 numbers, or float64",
-)
+@check("more tokens than float32 can count", points=2, code="E")
+@diagnosis("add up int64 numbers, or float64")
 def check_many(run: Run) -> None:
     """E: exact."""
     _check_tokens(run, _cases(run)[3:])
 
 
-@check(
-    "a few bytes, and none of them over tp",
-    points=3,
-    code="B",
-    diagnosis="sum on the rank before you send",
-)
+@check("a few bytes, and none of them over tp", points=3, code="B")
+@diagnosis("sum on the rank before you send")
 def check_bytes(run: Run) -> None:
     """B: what each rank gives to its collectives, from the ledger."""
     for case in _cases(run):
         layout = case.layout
-        run.forbid_bypass(case.result)
-        for rank, ledger in enumerate(case.result.ledgers):
+        for ledger in run.each(case.result.ledgers):
             events = [event for event in ledger.events if len(event.group) > 1 and event.parent < 0]
             for event in events:
                 others = {case.places[member]["tp"] for member in event.group}
                 run.true(
                     len(others) == 1,
                     f"{event.label} over ranks that differ in tp {layout}",
-                    rank=rank,
                     expected='groups of the axes "pp", "dp", "ep" and "cp"',
                     measured=f"ranks {', '.join(map(str, event.group))}",
                     cause="ranks of tp have the same losses and tokens: leave tp out",
                 )
-            run.at_most(
-                sum(event.payload for event in events),
-                MOST,
-                f"the number of bytes that go into collectives {layout}",
-                rank=rank,
-                cause="add up over the micro-batches first, then over the ranks",
-            )
+            cause = "add up over the micro-batches first, then over the ranks"
+            what = f"the number of bytes that go into collectives {layout}"
+            run.at_most(sum(event.payload for event in events), MOST, what, cause=cause)

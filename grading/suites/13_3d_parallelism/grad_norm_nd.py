@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 from grading.references.mesh.gradient_norm import Layout, Whole, factor, scaled, wrong_factors
 
 EXERCISE = Exercise(
-    name="grad_norm_nd",
-    lesson="13_3d_parallelism",
     title="The norm of gradients on a mesh",
     core=True,
     minutes=25,
@@ -118,13 +115,8 @@ def _driven(
         }
         for rank in range(world)
     ]
-    try:
+    with because(deadlock=SKIPPED):
         result = run(drive, inputs, world=world)
-    except RunFault as error:
-        if error.fault.kind == "deadlock":
-            raise RunFault(replace(error.fault, cause=SKIPPED), error.output) from None
-        raise
-    run.forbid_bypass(result)
     for number, layout in enumerate(layouts):
         for rank in range(world):
             yield layout, rank, result.outputs[rank]["found"][number]
@@ -175,56 +167,36 @@ def _check_layouts(run: Run, name: str) -> None:
             _check_norm(run, layout, rank, found["norm"])
 
 
-@check(
-    "copies on tp and on dp count once",
-    points=3,
-    code="E",
-    diagnosis="with c copies each adds 1/c of its square, or one adds it all",
-)
+@check("copies on tp and on dp count once", points=3, code="E")
+@diagnosis("with c copies each adds 1/c of its square, or one adds it all")
 def check_copies(run: Run) -> None:
     """E: cut matrices and whole norms on tp 4, dp 4 and 2 × 2."""
     _check_layouts(run, "copies")
 
 
-@check(
-    "all stages count",
-    points=3,
-    code="E",
-    diagnosis="sum over pp as well: other stages have other parameters",
-)
+@check("all stages count", points=3, code="E")
+@diagnosis("sum over pp as well: other stages have other parameters")
 def check_stages(run: Run) -> None:
     """E: pp 4, and pp 2 with tp or dp."""
     _check_layouts(run, "stages")
 
 
-@check(
-    "ZeRO's shards are not copies",
-    points=2,
-    code="E",
-    diagnosis="`same_on` says along which axes there are copies; sum over dp as well",
-)
+@check("ZeRO's shards are not copies", points=2, code="E")
+@diagnosis("`same_on` says along which axes there are copies; sum over dp as well")
 def check_shards(run: Run) -> None:
     """E: cut over dp; a norm's shard is still on all ranks of tp."""
     _check_layouts(run, "shards")
 
 
-@check(
-    "tied ends count once",
-    points=2,
-    code="E",
-    diagnosis="both ends of pp have them: two ranks, or one if pp is 1",
-)
+@check("tied ends count once", points=2, code="E")
+@diagnosis("both ends of pp have them: two ranks, or one if pp is 1")
 def check_ends(run: Run) -> None:
     """E: on pp 2, 4 and 1, and with ZeRO."""
     _check_layouts(run, "ends")
 
 
-@check(
-    "gradients in half precision, squares in float64",
-    points=2,
-    code="E",
-    diagnosis="cast before you square",
-)
+@check("gradients in half precision, squares in float64", points=2, code="E")
+@diagnosis("cast before you square")
 def check_half(run: Run) -> None:
     """E: float16 of 300 and more, bfloat16, float32 on one model."""
     width = run.number(4, 7)
@@ -239,12 +211,8 @@ def check_half(run: Run) -> None:
         _check_clipped(run, layout, rank, found["clipped"][0], LIMITS[0])
 
 
-@check(
-    "ranks without gradients, or without parts",
-    points=3,
-    code="H",
-    diagnosis="take part with zero: all ranks make the same calls, whatever they have",
-)
+@check("ranks without gradients, or without parts", points=3, code="H")
+@diagnosis("take part with zero: all ranks make the same calls, whatever they have")
 def check_empty(run: Run) -> None:
     """H: pp 3 whose middle stage has nothing, or frozen parts only; and tp 3."""
     shape = (run.number(4, 7), 5)
@@ -292,12 +260,8 @@ def _check_clipped(run: Run, layout: Layout, rank: int, said: dict[str, Any], li
         )
 
 
-@check(
-    "pp 2 × dp 2 × tp 2: one factor clips all gradients",
-    points=3,
-    code="E",
-    diagnosis="min(1, max_norm / (norm + 1e-6)), with the norm of the whole model",
-)
+@check("pp 2 × dp 2 × tp 2: one factor clips all gradients", points=3, code="E")
+@diagnosis("min(1, max_norm / (norm + 1e-6)), with the norm of the whole model")
 def check_clipped(run: Run) -> None:
     """E: the gradients that a step would use, and the norm that was there before."""
     for layout, rank, found in _all_three(run):
@@ -308,12 +272,8 @@ def check_clipped(run: Run) -> None:
             _check_norm(run, layout, rank, said["norm"])
 
 
-@check(
-    "gradients below the limit do not change",
-    points=1,
-    code="E",
-    diagnosis="the factor is at most 1; and grad_norm_nd changes no gradient",
-)
+@check("gradients below the limit do not change", points=1, code="E")
+@diagnosis("the factor is at most 1; and grad_norm_nd changes no gradient")
 def check_short(run: Run) -> None:
     """E: below the limit, and after the norm alone."""
     for layout, rank, found in _all_three(run):
@@ -322,12 +282,8 @@ def check_short(run: Run) -> None:
         _check_clipped(run, layout, rank, found["clipped"][-1], LIMITS[-1])
 
 
-@check(
-    "at most three numbers are sent",
-    points=1,
-    code="B",
-    diagnosis="add up on the rank first: one number of 8 bytes",
-)
+@check("at most three numbers are sent", points=1, code="B")
+@diagnosis("add up on the rank first: one number of 8 bytes")
 def check_sent(run: Run) -> None:
     """B: calls and payloads of one norm, from the ledger."""
     for layout, rank, found in _all_three(run):
@@ -341,10 +297,6 @@ def check_sent(run: Run) -> None:
             measured=calls,
             cause="gradients need not be sent: sum their squares",
         )
-        run.at_most(
-            len(sent),
-            3,
-            f"the number of calls for {len(layout.pieces[rank])} parts",
-            rank=rank,
-            cause="one for each part: add up on the rank first",
-        )
+        cause = "one for each part: add up on the rank first"
+        what = f"the number of calls for {len(layout.pieces[rank])} parts"
+        run.at_most(len(sent), 3, what, rank=rank, cause=cause)

@@ -15,8 +15,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="place_ranks",
-    lesson="13_3d_parallelism",
     title="Open: a mesh on nodes with unequal links",
     core=False,
     minutes=45,
@@ -91,8 +89,9 @@ def _slowest(case: Case, home: list[int]) -> float:
     return max(size / rate for size, rate in zip(sent, case.rates, strict=True))
 
 
-def _share(case: Case, home: list[int]) -> float:
+def _share(run: Run, case: Case, home: list[int]) -> float:
     """The slowest node's time over that with ranks in order."""
+    _check_nodes(run, case, home)
     return _slowest(case, home) / _slowest(case, [r // case.per_node for r in range(len(home))])
 
 
@@ -103,15 +102,10 @@ def check_nodes(run: Run) -> None:
     cases = [_case(draw) for _ in range(4)]
     cases += [Case([2, 1, 3], [5, 7, 9], 3, [50, 60]), Case([4], [5], 4, [50])]
     cases += [Case([2, 2], [3, 4], 1, [50, 50, 50, 50])]
-    for case, home in zip(cases, plans.ask(run, drive, cases), strict=True):
-        _check_nodes(run, case, home)
+    plans.values(run, drive, cases, _share)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
 def check_time(run: Run) -> None:
     """S: the mean of the slowest node's time."""
-    cases = [_case(plans.fixed(f"place_ranks {n}")) for n in range(plans.CASES)]
-    found = plans.ask(run, drive, cases)
-    for case, home in zip(cases, found, strict=True):
-        _check_nodes(run, case, home)
-    run.figure = plans.mean(list(map(_share, cases, found)))
+    run.figure = plans.figure(run, drive, "place_ranks", _case, _share)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 from grading.references.data_parallel.wrapper import alike
 from grading.references.mesh.small_training import (
     CLIPPED,
@@ -26,8 +26,6 @@ from grading.references.mesh.small_training import (
 )
 
 EXERCISE = Exercise(
-    name="train_3d",
-    lesson="13_3d_parallelism",
     title="3D training put together",
     core=True,
     minutes=45,
@@ -141,7 +139,7 @@ def _each(run: Run) -> Iterator[tuple[Layout, int, dict[str, Any], str]]:
     """Every rank of every layout, with what it brought back."""
     for sizes in LAYOUTS:
         layout = Layout(run, sizes)
-        for rank, found in enumerate(_train(run, layout).outputs):
+        for rank, found in enumerate(run.each(_train(run, layout).outputs)):
             place = ", ".join(f"{axis} {index}" for axis, index in layout.place(rank).items())
             yield layout, rank, found, f"({layout.words}; at {place})"
 
@@ -170,12 +168,8 @@ def _compare(
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "each rank reads the rows of its place on dp, once per step",
-    points=2,
-    code="E",
-    diagnosis="read(step, dp.index, dp.size), with the mesh's group dp",
-)
+@check("each rank reads the rows of its place on dp, once per step", points=2, code="E")
+@diagnosis("read(step, dp.index, dp.size), with the mesh's group dp")
 def check_rows(run: Run) -> None:
     """E: ranks of one tp or pp line have the same rows."""
     for sizes in LAYOUTS:
@@ -210,12 +204,8 @@ def check_rows(run: Run) -> None:
             )
 
 
-@check(
-    "the gradients of the first step, not clipped",
-    points=5,
-    code="E",
-    diagnosis="weigh with 1/tokens of the whole batch, and sum over dp and nowhere else",
-)
+@check("the gradients of the first step, not clipped", points=5, code="E")
+@diagnosis("weigh with 1/tokens of the whole batch, and sum over dp and nowhere else")
 def check_gradients(run: Run) -> None:
     """E: as the optimizer sees them, before its first update."""
     for layout, rank, found, where in _each(run):
@@ -230,12 +220,8 @@ def check_gradients(run: Run) -> None:
         )
 
 
-@check(
-    "the gradients of later steps",
-    points=2,
-    code="E",
-    diagnosis="gradients are zeroed before each step",
-)
+@check("the gradients of later steps", points=2, code="E")
+@diagnosis("gradients are zeroed before each step")
 def check_later(run: Run) -> None:
     """E: with SGD; in the first rows no token counts."""
     for layout, rank, found, where in _each(run):
@@ -259,12 +245,8 @@ def check_later(run: Run) -> None:
             )
 
 
-@check(
-    "the gradients of the first step, clipped",
-    points=4,
-    code="E",
-    diagnosis="each part of the model counts once in the norm",
-)
+@check("the gradients of the first step, clipped", points=4, code="E")
+@diagnosis("each part of the model counts once in the norm")
 def check_clipped(run: Run) -> None:
     """E: to less than half of their norm."""
     for layout, rank, found, where in _each(run):
@@ -280,12 +262,8 @@ def check_clipped(run: Run) -> None:
         )
 
 
-@check(
-    "the loss of each step, the same on every rank",
-    points=3,
-    code="E",
-    diagnosis="sum over pp and dp, divided by the tokens of the whole batch",
-)
+@check("the loss of each step, the same on every rank", points=3, code="E")
+@diagnosis("sum over pp and dp, divided by the tokens of the whole batch")
 def check_losses(run: Run) -> None:
     """E: floats, of both trainings."""
     for layout, rank, found, where in _each(run):
@@ -293,25 +271,17 @@ def check_losses(run: Run) -> None:
             right = [step.loss for step in layout.trained[way]]
             losses, what = each["losses"], f"the loss with {way} {where}, by step"
             listed = isinstance(losses, list) and all(isinstance(v, float) for v in losses)
-            run.true(listed, f"{what}: not a list of floats", rank=rank, measured=repr(losses)[:80])
+            run.true(listed, f"{what}: not a list of floats", measured=repr(losses)[:80])
             near = [0 < abs(a - b) / b < 1e-6 for a, b in zip(losses, right, strict=False)]
             off = [abs(a - b) / b > 1e-9 for a, b in zip(losses, right, strict=False)]
-            run.true(
-                not any(off) or not all(near),
-                f"{what}, is only nearly right",
-                rank=rank,
-                cause="summed in float32: begin with a float64 zero",
-            )
+            cause = "summed in float32: begin with a float64 zero"
+            run.true(not any(off) or not all(near), f"{what}, is only nearly right", cause=cause)
             likely = layout.wrong_losses(right, rank) if any(off) else {}
-            run.close(losses, right, what, rank=rank, likely=likely)
+            run.close(losses, right, what, likely=likely)
 
 
-@check(
-    "the weights after the steps of SGD and of AdamW",
-    points=3,
-    code="E",
-    diagnosis="the optimizer has this rank's parameters, and steps last",
-)
+@check("the weights after the steps of SGD and of AdamW", points=3, code="E")
+@diagnosis("the optimizer has this rank's parameters, and steps last")
 def check_weights(run: Run) -> None:
     """E: each rank's part of what one process has."""
     for layout, rank, found, where in _each(run):
@@ -320,25 +290,15 @@ def check_weights(run: Run) -> None:
             _compare(run, found[way]["weights"], right, f"the weight with {way} {where}", rank)
 
 
-@check(
-    "this rank's gradients are reduced over dp once per step",
-    points=1,
-    code="B",
-    diagnosis="2(N-1)/N·S on the axis dp, S the bytes of this rank's gradients",
-)
+@check("this rank's gradients are reduced over dp once per step", points=1, code="B")
+@diagnosis("2(N-1)/N·S on the axis dp, S the bytes of this rank's gradients")
 def check_bytes(run: Run) -> None:
     """B: from the ledger; a few numbers may travel there, too."""
     layout = Layout(run, LAYOUTS[1])
     result = _train(run, layout)
-    run.forbid_bypass(result)
     cause = "one all-reduce of each gradient per step, after all micro-batches"
     size = sum(grad.nbytes for grad in layout.first.values())
     steps, ring = sum(STEPS.values()), 2 * (layout.dp - 1)
     for rank, sent in enumerate(result.timeline.sent(None, "dp")):
-        run.at_most(
-            sent,
-            steps * (ring * size // layout.dp + 500),
-            f"bytes on the axis dp in {steps} steps ({layout.words})",
-            rank=rank,
-            cause=cause,
-        )
+        what = f"bytes on the axis dp in {steps} steps ({layout.words})"
+        run.at_most(sent, steps * (ring * size // layout.dp + 500), what, rank=rank, cause=cause)

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="divergence_bisect",
-    lesson="14_profiling_and_debugging",
     title="The step and the layer where two runs diverge",
     core=False,
     minutes=25,
@@ -230,12 +228,8 @@ def _answers(run: Run, parted: bool) -> None:
             run.equal(answer, pair.answer, f"where {pair.what} part", likely=likely)
 
 
-@check(
-    "agree: relative to the norm, the dtype and the step",
-    points=3,
-    code="E",
-    diagnosis="compare with the formula of the task, both sides in float64",
-)
+@check("agree: relative to the norm, the dtype and the step", points=3, code="E")
+@diagnosis("compare with the formula of the task, both sides in float64")
 def check_agree(run: Run) -> None:
     """E: just within the tolerance and well outside of it."""
     cases, wanted, names = [], [], []
@@ -265,34 +259,22 @@ def check_agree(run: Run) -> None:
         run.equal(answer, agreed, f"agree for {what}", likely={cause: not agreed})
 
 
-@check(
-    "the first step, and its first layer in the order of execution",
-    points=4,
-    code="E",
-    diagnosis="a step that agrees moves the lower end past it, another the upper end to it",
-)
+@check("the first step, and its first layer in the order of execution", points=4, code="E")
+@diagnosis("a step that agrees moves the lower end past it, another the upper end to it")
 def check_first(run: Run) -> None:
     """E: many lengths, dtypes and sizes; the first and the last step; NaNs."""
     _answers(run, parted=True)
 
 
-@check(
-    "None for runs that only round differently",
-    points=2,
-    code="E",
-    diagnosis="rounding must pass at late steps as well, and the end of the search means: never",
-)
+@check("None for runs that only round differently", points=2, code="E")
+@diagnosis("rounding must pass at late steps as well, and the end of the search means: never")
 def check_never(run: Run) -> None:
     """E: runs that agree to the end."""
     _answers(run, parted=False)
 
 
-@check(
-    "at most ⌈log2(steps)⌉ + 1 replays of each run",
-    points=3,
-    code="B",
-    diagnosis="halve the range with every replay, and replay no step twice",
-)
+@check("at most ⌈log2(steps)⌉ + 1 replays of each run", points=3, code="B")
+@diagnosis("halve the range with every replay, and replay no step twice")
 def check_replays(run: Run) -> None:
     """B: the probes count."""
     result, pairs = _pairs(run)
@@ -302,9 +284,5 @@ def check_replays(run: Run) -> None:
         for name, count in zip(("reference", "suspect"), counts, strict=True):
             twice = "a step was replayed again: keep what you saw, or the answer that it gave"
             linear = "every step in turn: halve what is left instead"
-            run.at_most(
-                count,
-                most,
-                f"replays of the {name} for {pair.what}",
-                cause=linear if count > 2 * most + 2 else twice,
-            )
+            cause = linear if count > 2 * most + 2 else twice
+            run.at_most(count, most, f"replays of the {name} for {pair.what}", cause=cause)

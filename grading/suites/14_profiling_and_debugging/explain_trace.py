@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_reduce, isend, recv
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import Stretch, Timeline
 from grading.references.debugging.traces import (
     WRONG_STRAGGLERS,
@@ -30,8 +30,6 @@ from grading.references.debugging.traces import (
 )
 
 EXERCISE = Exercise(
-    name="explain_trace",
-    lesson="14_profiling_and_debugging",
     title="Exposed, hidden, idle; MFU and HFU; the straggler",
     core=True,
     minutes=35,
@@ -125,12 +123,8 @@ def _numbers(
     """All right up to rounding; else the cause that explains most of the wrong ones."""
     for place, value in enumerate(found):
         real = isinstance(value, (int, float)) and not isinstance(value, bool)
-        run.true(
-            real,
-            f"{what[place]} is not a number",
-            measured=repr(value),
-            cause="nothing is returned" if value is None else "",
-        )
+        why = "nothing is returned" if value is None else ""
+        run.true(real, f"{what[place]} is not a number", measured=repr(value), cause=why)
     bad = [place for place, value in enumerate(found) if not _near(value, right[place])]
     if bad:
         wrongs = {cause: [each[cause] for each in wrong] for cause in wrong[0]}
@@ -202,12 +196,8 @@ def _check_straggler(run: Run, cases: list[Given], found: list[Any]) -> None:
         )
 
 
-@check(
-    "seconds that intervals cover",
-    points=3,
-    code="E",
-    diagnosis="go through them by their beginnings, keeping how far they cover",
-)
+@check("seconds that intervals cover", points=3, code="E")
+@diagnosis("go through them by their beginnings, keeping how far they cover")
 def check_covered(run: Run) -> None:
     """E: none, one, inside each other, touching, with gaps, in any order, before 0 too."""
     cases: list[Spans] = [[], [(3.0, 5.0)], [(3.0, 5.0), (3.0, 5.0)], [(3.0, 9.0), (4.0, 5.0)],
@@ -247,24 +237,16 @@ def _last_end(case: Spans) -> float:
     return total
 
 
-@check(
-    "compute, exposed, hidden, copy and idle of every rank",
-    points=5,
-    code="E",
-    diagnosis="draw one rank's stretches: shares are differences of covered times",
-)
+@check("compute, exposed, hidden, copy and idle of every rank", points=5, code="E")
+@diagnosis("draw one rank's stretches: shares are differences of covered times")
 def check_shares(run: Run) -> None:
     """E: hidden traces; subgroups, messages, marks, ranks that did nothing."""
     cases = traces(run)
     _check_shares(run, cases, _ask(run, cases, "shares"))
 
 
-@check(
-    "the exposed share of the step",
-    points=1,
-    code="E",
-    diagnosis="exposed seconds, as a mean over all ranks, divided by the step's",
-)
+@check("the exposed share of the step", points=1, code="E")
+@diagnosis("exposed seconds, as a mean over all ranks, divided by the step's")
 def check_exposed(run: Run) -> None:
     """E: the same traces."""
     cases = traces(run)
@@ -300,24 +282,16 @@ def _check_rates(run: Run, cases: list[Given], found: list[Any]) -> None:
     )
 
 
-@check(
-    "MFU and HFU",
-    points=3,
-    code="E",
-    diagnosis="operations of all ranks in the step, by what all devices could do",
-)
+@check("MFU and HFU", points=3, code="E")
+@diagnosis("operations of all ranks in the step, by what all devices could do")
 def check_utilisation(run: Run) -> None:
     """E: with and without recomputation, any number of ranks."""
     cases = traces(run)
     _check_rates(run, cases, _ask(run, cases, "utilisation"))
 
 
-@check(
-    "the straggler",
-    points=4,
-    code="E",
-    diagnosis="charge the last of each call with what others lost until it came",
-)
+@check("the straggler", points=4, code="E")
+@diagnosis("charge the last of each call with what others lost until it came")
 def check_straggler(run: Run) -> None:
     """E: overlapping calls of several groups, messages beside them, and waits that are hidden."""
     cases = [*traces(run), *nobody_waits()]
@@ -346,12 +320,8 @@ def _recorded(timeline: Timeline) -> Given:
     return Given(rows, timeline.ranks)
 
 
-@check(
-    "a real step of three ranks, one of them late",
-    points=2,
-    code="E",
-    diagnosis="the functions above, applied to what a ledger recorded",
-)
+@check("a real step of three ranks, one of them late", points=2, code="E")
+@diagnosis("the functions above, applied to what a ledger recorded")
 def check_real(run: Run) -> None:
     """E: recorded on ranks, explained by one process; against the suite's own arithmetic."""
     case = _recorded(run(drive_real, {"late": 1}, world=3).timeline)

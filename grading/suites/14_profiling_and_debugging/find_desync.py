@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_reduce
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.trace import FlightLog, flight_log
 from grading.references.debugging.flight_logs import (
     DTYPES,
@@ -23,8 +23,6 @@ from grading.references.debugging.flight_logs import (
 )
 
 EXERCISE = Exercise(
-    name="find_desync",
-    lesson="14_profiling_and_debugging",
     title="Which call diverged, and on which rank",
     core=True,
     minutes=40,
@@ -163,12 +161,8 @@ def _calls(run: Run) -> list[dict[int, Any]]:
     return found
 
 
-@check(
-    "what differs in a call, and on which ranks",
-    points=4,
-    code="E",
-    diagnosis="feature by feature: which ranks are on which side?",
-)
+@check("what differs in a call, and on which ranks", points=4, code="E")
+@diagnosis("feature by feature: which ranks are on which side?")
 def check_difference(run: Run) -> None:
     """E: one to six ranks, ties, three sides, nothing."""
     calls = _calls(run)
@@ -185,12 +179,8 @@ def check_difference(run: Run) -> None:
     _judge(run, found, read(RIGHT), read, what)
 
 
-@check(
-    "who lacks a call",
-    points=1,
-    code="E",
-    diagnosis="ranks of the group whose count in `made` is at most the number",
-)
+@check("who lacks a call", points=1, code="E")
+@diagnosis("ranks of the group whose count in `made` is at most the number")
 def check_lacking(run: Run) -> None:
     """E: calls in logs, gone from them, and not yet made."""
     asked = [
@@ -212,12 +202,8 @@ def check_lacking(run: Run) -> None:
     _judge(run, found, read(RIGHT), read, what)
 
 
-@check(
-    "who never comes",
-    points=4,
-    code="E",
-    diagnosis="take out the ranks that can continue, until no more can",
-)
+@check("who never comes", points=4, code="E")
+@diagnosis("take out the ranks that can continue, until no more can")
 def check_never(run: Run) -> None:
     """E: slow ranks, chains of waiting, ends, circles."""
     cases = jobs(run)
@@ -240,34 +226,22 @@ def _check_find(run: Run, only: Callable[[Any], bool]) -> None:
     _judge(run, found, read(RIGHT), read, lambda n: f"the finding {_words(cases[n])},", only)
 
 
-@check(
-    "None is returned where nothing is wrong",
-    points=2,
-    code="E",
-    diagnosis="ranks that are behind and can still come are no fault",
-)
+@check("None is returned where nothing is wrong", points=2, code="E")
+@diagnosis("ranks that are behind and can still come are no fault")
 def check_healthy(run: Run) -> None:
     """E: slow ranks and logs that do not reach as far back."""
     _check_find(run, lambda answer: answer is None)
 
 
-@check(
-    "the first call that was made differently",
-    points=3,
-    code="E",
-    diagnosis="group by (group, seq); of the calls that differ take the earliest",
-)
+@check("the first call that was made differently", points=3, code="E")
+@diagnosis("group by (group, seq); of the calls that differ take the earliest")
 def check_mismatch(run: Run) -> None:
     """E: several groups, several faults, ring buffers."""
     _check_find(run, lambda answer: answer is not None and answer[0] in FEATURES)
 
 
-@check(
-    "the first call that some rank will never make",
-    points=3,
-    code="H",
-    diagnosis="lacking(...) & ended, then lacking(...) & never_coming(...)",
-)
+@check("the first call that some rank will never make", points=3, code="H")
+@diagnosis("lacking(...) & ended, then lacking(...) & never_coming(...)")
 def check_missing(run: Run) -> None:
     """H: ends, circles, victims."""
     _check_find(run, lambda answer: answer is not None and answer[0] == "missing")
@@ -293,11 +267,9 @@ def _converted(data: dict[str, Any]) -> Log:
 
 
 @check(
-    "logs of a real run: in step, a rank that gave up, a tensor that was turned",
-    points=2,
-    code="H",
-    diagnosis="three moments of three ranks, the last five calls each",
+    "logs of a real run: in step, a rank that gave up, a tensor that was turned", points=2, code="H"
 )
+@diagnosis("three moments of three ranks, the last five calls each")
 def check_real(run: Run) -> None:
     """H: recorded by the ledger; gloo sums a 4×6 and a 6×4 tensor without a word."""
     logs = run(drive_real, {"last": 5}, world=3).outputs

@@ -9,11 +9,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="gc_together",
-    lesson="14_profiling_and_debugging",
     title="Garbage collection on all ranks in one step",
     core=False,
     minutes=30,
@@ -146,17 +144,14 @@ def _own(begins: torch.Tensor, pauses: list[Any]) -> torch.Tensor:
     return own
 
 
-@check(
-    "what each call would gain without the collector",
-    points=4,
-    code="E",
-    diagnosis="the time at which the last rank came, minus the time at which the last one would "
-    "have come",
+@check("what each call would gain without the collector", points=4, code="E")
+@diagnosis(
+    "the time at which the last rank came, minus the time at which the last one would have come"
 )
 def check_saved(run: Run) -> None:
     """E: two to five ranks, several pauses before a call, pauses of early and of late ranks."""
     cases = _cases(run)
-    for rank, found in enumerate(run(drive_saved, {"cases": cases}, world=2).outputs):
+    for found in run.each(run(drive_saved, {"cases": cases}, world=2).outputs):
         for (begins, pauses), answer in zip(cases, found, strict=True):
             own = _own(begins, pauses)
             last = begins.argmax(0, keepdim=True)
@@ -165,7 +160,6 @@ def check_saved(run: Run) -> None:
                 answer,
                 begins.max(0).values - (begins - own).max(0).values,
                 f"the gain of each of 8 calls of {len(begins)} ranks",
-                rank=rank,
                 likely={
                     "the pauses of the rank that came last: another may come last without them":
                         own.gather(0, last)[0],
@@ -173,7 +167,7 @@ def check_saved(run: Run) -> None:
                         own.max(0).values,
                     "pauses before earlier calls have been paid for there":
                         begins.max(0).values - (begins - sums).max(0).values,
-                },
+                }
             )  # fmt: skip
 
 
@@ -187,28 +181,24 @@ def _steps(run: Run, held: list[list[int]], every: int, most: int, start: int) -
 
 def _judge(run: Run, result: Any, right: list[bool], start: int) -> None:
     steps = [start + place for place, yes in enumerate(right) if yes]
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         alone = sorted({number for where, number, _ in output["seen"] if where == "between"})
-        run.true(not alone, "the collector ran by itself between two steps", rank=rank,
+        run.true(not alone, "the collector ran by itself between two steps",
                  measured=f"in steps {alone}")  # fmt: skip
         inside = [(number, generation) for where, number, generation in output["seen"]
                   if where == "step"]  # fmt: skip
         run.equal(
             inside, [(number, 2) for number in steps],
-            "(step, generation) of the collections", rank=rank,
+            "(step, generation) of the collections",
             likely={"a collection of the young objects alone: circles grow old":
                     [(number, 0) for number in steps],
-                    "the same, of generation 1": [(number, 1) for number in steps]},
+                    "the same, of generation 1": [(number, 1) for number in steps]}
         )  # fmt: skip
-        run.equal(output["said"], right, "what `step` returned", rank=rank)
+        run.equal(output["said"], right, "what `step` returned")
 
 
-@check(
-    "every few steps, on all ranks in the same step, and at no other time",
-    points=3,
-    code="O",
-    diagnosis="the step's number decides, the same on all ranks; nothing runs by itself",
-)
+@check("every few steps, on all ranks in the same step, and at no other time", points=3, code="O")
+@diagnosis("the step's number decides, the same on all ranks; nothing runs by itself")
 def check_steps(run: Run) -> None:
     """O: three ranks that make different amounts of garbage, in a run that goes on."""
     every, start = run.number(3, 5), run.number(7, 12)
@@ -216,13 +206,9 @@ def check_steps(run: Run) -> None:
     _judge(run, result, [(start + n + 1) % every == 0 for n in range(9)], start)
 
 
-@check(
-    "one rank is full, and all collect",
-    points=3,
-    code="O",
-    diagnosis="ask with one all-reduce whether any rank holds more than `most`",
-    in_part=True,
-)
+@check("one rank is full, and all collect", points=3, code="O")
+@diagnosis("ask with one all-reduce whether any rank holds more than `most`")
+@in_part
 def check_full(run: Run) -> None:
     """O: a rank above the limit, one exactly at it, two at once."""
     held = [[5, 5, 10, 11, 5, 5, 99, 5], [5, 99, 5, 5, 10, 5, 5, 5], [10, 5, 5, 5, 5, 5, 11, 5]]
@@ -231,19 +217,14 @@ def check_full(run: Run) -> None:
     _judge(run, result, [yes or (n + 1) % 6 == 0 for n, yes in enumerate(full)], 0)
 
 
-@check(
-    "one number is asked about in a step, none where the step decides",
-    points=2,
-    code="B",
-    diagnosis="an all-reduce of one number in each step that is no multiple of `every`",
-)
+@check("one number is asked about in a step, none where the step decides", points=2, code="B")
+@diagnosis("an all-reduce of one number in each step that is no multiple of `every`")
 def check_calls(run: Run) -> None:
     """B: calls and their sizes over eight steps."""
     result = _steps(run, [[5] * 8, [5] * 8], 4, 10, 0)
-    run.forbid_bypass(result)
-    for rank, ledger in enumerate(result.ledgers):
+    for ledger in run.each(result.ledgers):
         calls = [(event.op, torch.Size(event.shape).numel()) for event in ledger.calls()]
-        run.equal(calls, [("all_reduce", 1)] * 6, "the calls of eight steps, every = 4", rank=rank,
+        run.equal(calls, [("all_reduce", 1)] * 6, "the calls of eight steps, every = 4",
                   likely={"in each step, although its number alone decides two of them":
                           [("all_reduce", 1)] * 8})  # fmt: skip
 
@@ -252,8 +233,8 @@ def check_calls(run: Run) -> None:
     "garbage from before goes at once, what lives is frozen, what is made inside is freed",
     points=3,
     code="M",
-    diagnosis="collect, then freeze, when it is entered; thaw when it is left",
 )
+@diagnosis("collect, then freeze, when it is entered; thaw when it is left")
 def check_life(run: Run) -> None:
     """M: circles of objects, told by weak references."""
     result = run(drive_life, {"enabled": True, "fails": False}, world=2)
@@ -269,26 +250,21 @@ def check_life(run: Run) -> None:
         "held, frozen": "what was there before is looked at in each collection",
         "held, thawed": "what was frozen stays frozen for the rest of the program",
     }
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         for name, lives in right.items():
-            run.equal(output["alive"].get(name), lives, f"whether a circle lives ({name})",
-                      rank=rank, likely={causes.get(name, ""): not lives})  # fmt: skip
+            likely = {causes.get(name, ""): not lives}
+            what = f"whether a circle lives ({name})"
+            run.equal(output["alive"].get(name), lives, what, likely=likely)
 
 
-@check(
-    "the collector is left as it was found, also by an exception",
-    points=2,
-    code="O",
-    diagnosis="remember gc.isenabled() before you disable it; __exit__ returns nothing",
-)
+@check("the collector is left as it was found, also by an exception", points=2, code="O")
+@diagnosis("remember gc.isenabled() before you disable it; __exit__ returns nothing")
 def check_left(run: Run) -> None:
     """O: it ran by itself or did not, and the loop ended well or did not."""
     for enabled in (True, False):
         for fails in (True, False):
             result = run(drive_life, {"enabled": enabled, "fails": fails}, world=2)
-            for rank, output in enumerate(result.outputs):
+            for output in run.each(result.outputs):
                 case = f"it did before: {enabled}, an exception: {fails}"
-                run.equal(output["by itself"], enabled, f"whether it runs by itself ({case})",
-                          rank=rank)  # fmt: skip
-                run.equal(output["caught"], fails, f"whether the exception came out ({case})",
-                          rank=rank)  # fmt: skip
+                run.equal(output["by itself"], enabled, f"whether it runs by itself ({case})")
+                run.equal(output["caught"], fails, f"whether the exception came out ({case})")

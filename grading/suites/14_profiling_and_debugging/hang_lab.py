@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.debugging.hang_lab import (
     DAMAGED,
     LOSSES,
@@ -21,8 +21,6 @@ from grading.references.debugging.hang_lab import (
 )
 
 EXERCISE = Exercise(
-    name="hang_lab",
-    lesson="14_profiling_and_debugging",
     title="Six hangs to repair",
     core=True,
     minutes=60,
@@ -104,13 +102,9 @@ def drive_train(
 
 
 # --- 1: a condition that differs -----------------------------------------------------------------
-@check(
-    "keep_best: the ranks agree which epoch is the best",
-    points=2,
-    code="H",
-    diagnosis="a rank's own loss decides whether it makes a call that all must make",
-    in_part=True,
-)
+@check("keep_best: the ranks agree which epoch is the best", points=2, code="H")
+@diagnosis("a rank's own loss decides whether it makes a call that all must make")
+@in_part
 def check_keep_best(run: Run) -> None:
     """H, E, B: losses that improve on some ranks and not on others."""
     world, width = 3, 6
@@ -121,55 +115,39 @@ def check_keep_best(run: Run) -> None:
     result = run(drive_best, inputs, world=world)
     mean = losses.mean(0)
     better = kept_epochs(mean.tolist())
-    for rank in range(world):
-        answer, place = result.outputs[rank], better[-1]
+    for rank, found in enumerate(run.each(result.outputs)):
+        answer, place = found, better[-1]
         own = kept_epochs(losses[rank].tolist())[-1]
-        run.close(
-            answer["best"],
-            mean[place],
-            "the best averaged loss",
-            rank=rank,
-            likely={
-                "the best epoch by this rank's own loss": mean[own],
-                "the smallest loss of any rank, not of the average": losses.min(),
-            },
-        )
-        run.close(
-            answer["kept"],
-            weights[:, place].mean(0),
-            "the weights kept",
-            rank=rank,
-            likely={
-                "these are this rank's own weights: average them": weights[rank, place],
-                "the sum over the ranks, not the average": weights[:, place].sum(0),
-                "the weights of the last epoch, not of the best": weights[:, -1].mean(0),
-            },
-        )
-        run.equal(answer["given"], list(inputs[rank].values()), "what was given", rank=rank)
+        likely: dict[str, Any] = {
+            "the best epoch by this rank's own loss": mean[own],
+            "the smallest loss of any rank, not of the average": losses.min(),
+        }
+        run.close(answer["best"], mean[place], "the best averaged loss", likely=likely)
+        likely = {
+            "these are this rank's own weights: average them": weights[rank, place],
+            "the sum over the ranks, not the average": weights[:, place].sum(0),
+            "the weights of the last epoch, not of the best": weights[:, -1].mean(0),
+        }
+        run.close(answer["kept"], weights[:, place].mean(0), "the weights kept", likely=likely)
+        run.equal(answer["given"], list(inputs[rank].values()), "what was given")
     small, large = reduced(1, world), reduced(width, world)
 
     def sent(epochs: int) -> list[int]:
         return [len(LOSSES) * s + epochs * w for s, w in zip(small, large, strict=True)]
 
-    run.bytes(
-        result,
-        sent(len(better)),
-        what="bytes sent by keep_best",
-        likely={
-            "the weights are averaged in every epoch, not only in better ones": sent(len(LOSSES)),
-            "the weights are averaged only once: those of the best epoch so far "
-            "must be kept at once": sent(1),
-        },
-    )
+    likely = {
+        "the weights are averaged in every epoch, not only in better ones": sent(len(LOSSES)),
+        "the weights are averaged only once: those of the best epoch so far "
+        "must be kept at once": sent(1),
+    }
+    run.bytes(result, sent(len(better)), what="bytes sent by keep_best", likely=likely)
 
 
 # --- 2: an order that differs --------------------------------------------------------------------
-@check(
-    "sync_gradients: the same order on all ranks",
-    points=2,
-    code="H",
-    diagnosis="the calls of two ranks of one group are made in another order, so that gradients "
-    "of different names are added up",
+@check("sync_gradients: the same order on all ranks", points=2, code="H")
+@diagnosis(
+    "the calls of two ranks of one group are made in another order, so that gradients of "
+    "different names are added up"
 )
 def check_sync_gradients(run: Run) -> None:
     """H, E, B: backward gives gradients in another order on two of four ranks."""
@@ -182,18 +160,14 @@ def check_sync_gradients(run: Run) -> None:
     result = run(drive_gradients, inputs, world=world)
     for name in names:
         tensors = [each[name] for each in given]
-        for rank in range(world):
-            run.close(
-                result.outputs[rank].get(name),
-                synced(tensors, name, rank),
-                f"the gradient of {name!r}",
-                rank=rank,
-                likely={
-                    "it was not synchronised": tensors[rank],
-                    "summed over dp, not averaged": 2 * synced(tensors, name, rank),
-                    "not added up over tp": synced(tensors, "", rank),
-                },
-            )
+        for rank, found in enumerate(run.each(result.outputs)):
+            likely = {
+                "it was not synchronised": tensors[rank],
+                "summed over dp, not averaged": 2 * synced(tensors, name, rank),
+                "not added up over tp": synced(tensors, "", rank),
+            }
+            what = f"the gradient of {name!r}"
+            run.close(found.get(name), synced(tensors, name, rank), what, likely=likely)
     norms = sum(name.endswith("norm") for name in names)
     run.bytes(result, len(names) * 8 * NUMBER, axis="dp", what="bytes sent over dp")
     run.bytes(result, norms * 8 * NUMBER, axis="tp", what="bytes sent over tp")
@@ -201,12 +175,10 @@ def check_sync_gradients(run: Run) -> None:
 
 
 # --- 3: the wrong group --------------------------------------------------------------------------
-@check(
-    "sync_tied: the two ends alone",
-    points=2,
-    code="H",
-    diagnosis="a collective ends when all members of its group have called it: take the group that "
-    "has just the ranks that do",
+@check("sync_tied: the two ends alone", points=2, code="H")
+@diagnosis(
+    "a collective ends when all members of its group have called it: take the group that has just "
+    "the ranks that do"
 )
 def check_sync_tied(run: Run) -> None:
     """H, E, B: four stages."""
@@ -215,41 +187,28 @@ def check_sync_tied(run: Run) -> None:
         drive_tied, [{"gradient": parts.get(rank)} for rank in range(STAGES)], world=STAGES
     )
     total = parts[0] + parts[STAGES - 1]
-    for rank in range(STAGES):
-        answer = result.outputs[rank]["gradient"]
+    for rank, found in enumerate(run.each(result.outputs)):
+        answer = found["gradient"]
         if rank not in parts:
-            run.equal(answer, None, "the gradient of a stage between", rank=rank)
+            run.equal(answer, None, "the gradient of a stage between")
             continue
-        run.close(
-            answer,
-            total,
-            "the tied gradient",
-            rank=rank,
-            likely={
-                "this is a rank's own part alone: the other end's must be added": parts[rank],
-                "the average; both parts belong to one weight, so they add up": total / 2,
-            },
-        )
+        likely: dict[str, Any] = {
+            "this is a rank's own part alone: the other end's must be added": parts[rank],
+            "the average; both parts belong to one weight, so they add up": total / 2,
+        }
+        run.close(answer, total, "the tied gradient", likely=likely)
     size = 20 * NUMBER
-    run.bytes(
-        result,
-        [size, 0, 0, size],
-        what="bytes sent by sync_tied",
-        likely={
-            "stages that have no part of the weight take part, with zeros": reduced(20, STAGES),
-        },
-    )
+    likely = {"stages that have no part of the weight take part, with zeros": reduced(20, STAGES)}
+    run.bytes(result, [size, 0, 0, size], what="bytes sent by sync_tied", likely=likely)
 
 
 # --- 4: shapes that differ -----------------------------------------------------------------------
-@check(
-    "gather_predictions: uneven rows",
-    points=2,
-    code="H",
-    diagnosis="the ranks gave tensors of different sizes: an all-gather takes the same number of "
-    "rows from each",
-    in_part=True,
+@check("gather_predictions: uneven rows", points=2, code="H")
+@diagnosis(
+    "the ranks gave tensors of different sizes: an all-gather takes the same number of rows from "
+    "each"
 )
+@in_part
 def check_gather_predictions(run: Run) -> None:
     """H, E, B: a rank without rows, and three that have different numbers."""
     width = 3
@@ -260,33 +219,27 @@ def check_gather_predictions(run: Run) -> None:
         if fault is not None and fault.kind == "mismatch":
             run.fail(fault.message, cause="the ranks gave tensors of different sizes")
         result = run(drive_predictions, inputs, world=len(rows))
-        for rank in range(len(rows)):
-            answer = result.outputs[rank]["rows"]
+        for found in run.each(result.outputs):
+            answer = found["rows"]
             for cause, wrong in misgathered(parts).items():
                 if isinstance(answer, torch.Tensor) and torch.equal(answer, wrong):
                     run.fail(
                         f"{sum(rows)} rows were to be collected",
-                        rank=rank,
                         cause=cause,
                         expected=f"{rows} rows of the ranks",
                         measured=f"{len(answer)} rows",
                     )
-            run.close(answer, torch.cat(parts), f"the predictions ({rows} rows)", rank=rank)
+            run.close(answer, torch.cat(parts), f"the predictions ({rows} rows)")
         limit = (len(rows) - 1) * NUMBER * (max(rows) * width + 1)
         cause = "a number of each rank, and once as many rows as the longest rank has"
-        for rank, sent in enumerate(result.timeline.sent()):
-            run.at_most(sent, limit, f"what is sent for {rows} rows", rank=rank, cause=cause)
-        run.forbid_bypass(result)
+        for sent in run.each(result.timeline.sent()):
+            run.at_most(sent, limit, f"what is sent for {rows} rows", cause=cause)
 
 
 # --- 5: a message that nobody takes --------------------------------------------------------------
-@check(
-    "ring_scores: blocks go round the ring",
-    points=2,
-    code="H",
-    diagnosis="a rank that waits for a message before it sends its own keeps the next one waiting",
-    in_part=True,
-)
+@check("ring_scores: blocks go round the ring", points=2, code="H")
+@diagnosis("a rank that waits for a message before it sends its own keeps the next one waiting")
+@in_part
 def check_ring_scores(run: Run) -> None:
     """H, E, B, X: three ranks, blocks of 32 KiB."""
     world, rows, width = 3, 64, 64
@@ -294,44 +247,28 @@ def check_ring_scores(run: Run) -> None:
     keys = [run.random((rows, width)) for _ in range(world)]
     inputs = [{"queries": queries[rank], "keys": keys[rank]} for rank in range(world)]
     result = run(drive_scores, inputs, world=world)
-    for rank in range(world):
-        answer, mine = result.outputs[rank], queries[rank].t()
+    for rank, found in enumerate(run.each(result.outputs)):
+        answer, mine = found, queries[rank].t()
         expected = torch.cat([block @ mine for block in keys])
         own = torch.cat([keys[rank] @ mine] * world)
         turned = torch.cat([keys[(2 * rank - i) % world] @ mine for i in range(world)])
-        run.close(
-            answer["scores"],
-            expected,
-            "the scores",
-            rank=rank,
-            terms=width,
-            likely={
-                "only this rank's own keys were used": own,
-                "the blocks stand in the wrong order: they came the other way round": turned,
-            },
-        )
-        run.equal(answer["keys"], keys[rank], "the keys that were given", rank=rank)
+        likely: dict[str, Any] = {
+            "only this rank's own keys were used": own,
+            "the blocks stand in the wrong order: they came the other way round": turned,
+        }
+        run.close(answer["scores"], expected, "the scores", terms=width, likely=likely)
+        run.equal(answer["keys"], keys[rank], "the keys that were given")
     run.forbid_collectives(result)
     size = rows * width * NUMBER
-    run.bytes(
-        result,
-        (world - 1) * size,
-        what="bytes sent by ring_scores",
-        likely={
-            "one step too many: the last block need not go on": world * size,
-        },
-    )
+    likely = {"one step too many: the last block need not go on": world * size}
+    run.bytes(result, (world - 1) * size, what="bytes sent by ring_scores", likely=likely)
     run.ring(result, "every block goes to the next rank, and on from there")
 
 
 # --- 6: an exception on one rank -----------------------------------------------------------------
-@check(
-    "train: all leave a damaged step out together",
-    points=2,
-    code="H",
-    diagnosis="a rank that leaves its step out makes one call less than the others",
-    in_part=True,
-)
+@check("train: all leave a damaged step out together", points=2, code="H")
+@diagnosis("a rank that leaves its step out makes one call less than the others")
+@in_part
 def check_train(run: Run) -> None:
     """H, E, B: damaged batches on different ranks, in four of seven steps."""
     world, width, rate = 3, 6, 0.1
@@ -345,30 +282,16 @@ def check_train(run: Run) -> None:
     result = run(drive_train, inputs, world=world)
     out = sum(bool(bad) for bad in DAMAGED)
     right, likely = trained(weight, batches, rate), mistrained(weight, batches, rate)
-    for rank in range(world):
-        answer = result.outputs[rank]
-        run.close(answer["weight"], right, "the weight", rank=rank, likely=likely)
+    for rank, answer in enumerate(run.each(result.outputs)):
+        run.close(answer["weight"], right, "the weight", likely=likely)
         own = sum(rank in bad for bad in DAMAGED)
-        run.equal(
-            answer["left_out"],
-            out,
-            "the number of steps left out",
-            rank=rank,
-            likely={
-                "only this rank's own damaged batches were counted": own,
-            },
-        )
-        run.close(answer["alone"], [weight, 1], "what one damaged step gives", rank=rank)
+        known = {"only this rank's own damaged batches were counted": own}
+        run.equal(answer["left_out"], out, "the number of steps left out", likely=known)
+        run.close(answer["alone"], [weight, 1], "what one damaged step gives")
     limit = [
         (len(DAMAGED) + 1) * (a + b)
         for a, b in zip(reduced(1, world), reduced(width, world), strict=True)
     ]
-    for rank, sent in enumerate(result.timeline.sent()):
-        run.at_most(
-            sent,
-            limit[rank],
-            "what is sent in training",
-            rank=rank,
-            cause="a step needs one number more than the gradient",
-        )
-    run.forbid_bypass(result)
+    for rank, sent in enumerate(run.each(result.timeline.sent())):
+        cause = "a step needs one number more than the gradient"
+        run.at_most(sent, limit[rank], "what is sent in training", cause=cause)

@@ -7,11 +7,9 @@ from functools import cache
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="memory_imbalance",
-    lesson="14_profiling_and_debugging",
     title="Cut a pipeline by bytes",
     core=False,
     minutes=30,
@@ -180,12 +178,8 @@ def _even(case: Case) -> list[int]:
     return [n // p + (stage < n % p) for stage in range(p)]
 
 
-@check(
-    "stage_bytes: embedding, head, and the micro-batches in flight",
-    points=3,
-    code="E",
-    diagnosis="16 · parameters + activations · min(p - s, m), of all that the stage holds",
-)
+@check("stage_bytes: embedding, head, and the micro-batches in flight", points=3, code="E")
+@diagnosis("16 · parameters + activations · min(p - s, m), of all that the stage holds")
 def check_bytes(run: Run) -> None:
     """E: cuts of hidden models, with fewer and with more micro-batches than stages, and p = 1."""
     shapes = [(8, 4, 16), (7, 3, 2), (5, 5, 3), (6, 1, 4), (9, 2, 1), (run.number(10, 20), 6, 4)]
@@ -196,20 +190,12 @@ def check_bytes(run: Run) -> None:
     answers = run(drive_bytes, given).outputs[0]["sizes"]
     for case, cut, sizes in zip(cases, cuts, answers, strict=True):
         known = {why: sizes_of(case, cut, size) for why, size in slips().items()}
-        run.equal(
-            sizes,
-            sizes_of(case, cut, stage_size),
-            f"the bytes of {case}, cut as {cut},",
-            likely=known,
-        )
+        what = f"the bytes of {case}, cut as {cut},"
+        run.equal(sizes, sizes_of(case, cut, stage_size), what, likely=known)
 
 
-@check(
-    "imbalance: the largest over the mean",
-    points=1,
-    code="E",
-    diagnosis="the mean over all stages, the largest included",
-)
+@check("imbalance: the largest over the mean", points=1, code="E")
+@diagnosis("the mean over all stages, the largest included")
 def check_report(run: Run) -> None:
     """E: hidden sizes; one stage; equal ones."""
     lists = [run.integers(10, 9_000, n).tolist() for n in (4, 3, 7, 1)] + [[5, 5, 5]]
@@ -217,21 +203,17 @@ def check_report(run: Run) -> None:
         lists, run(drive_report, {"sizes": lists}).outputs[0]["reports"], strict=True
     ):
         top, mean, others = max(sizes), sum(sizes) / len(sizes), sorted(sizes)[:-1]
-        run.close(
-            report,
-            top / mean,
-            f"the imbalance of {sizes}",
-            likely={
-                "the largest over the smallest: the mean is meant": top / min(sizes),
-                "the mean over the largest: the other way round": mean / top,
-                "the excess alone: 1.0 is even": top / mean - 1,
-                "the difference: divide instead": top - mean,
-                "a whole number: `//` cuts off": float(top // mean),
-                "the mean of the others: the largest counts as well": top
-                * len(others)
-                / (sum(others) or 1),
-            },
-        )
+        likely = {
+            "the largest over the smallest: the mean is meant": top / min(sizes),
+            "the mean over the largest: the other way round": mean / top,
+            "the excess alone: 1.0 is even": top / mean - 1,
+            "the difference: divide instead": top - mean,
+            "a whole number: `//` cuts off": float(top // mean),
+            "the mean of the others: the largest counts as well": top
+            * len(others)
+            / (sum(others) or 1),
+        }
+        run.close(report, top / mean, f"the imbalance of {sizes}", likely=likely)
 
 
 def _check_cuts(run: Run, cases: list[Case]) -> None:
@@ -272,12 +254,8 @@ def _cause(cases: list[Case], cuts: list[list[int]]) -> str:
     )
 
 
-@check(
-    "balance: the best of all cuts",
-    points=4,
-    code="S",
-    diagnosis="compare with all cuts of three blocks into two stages",
-)
+@check("balance: the best of all cuts", points=4, code="S")
+@diagnosis("compare with all cuts of three blocks into two stages")
 def check_small(run: Run) -> None:
     """S: hidden models of up to nine blocks, against every cut there is."""
     shapes = [(4, 2, 8), (6, 3, 6), (7, 3, 2), (8, 4, 16), (9, 4, 3), (5, 5, 5), (6, 1, 2),
@@ -287,12 +265,8 @@ def check_small(run: Run) -> None:
     _check_cuts(run, cases)
 
 
-@check(
-    "balance: seventy blocks on sixteen stages",
-    points=2,
-    code="S",
-    diagnosis="trying all cuts never ends: keep one best cut for each number of blocks placed",
-)
+@check("balance: seventy blocks on sixteen stages", points=2, code="S")
+@diagnosis("trying all cuts never ends: keep one best cut for each number of blocks placed")
 def check_large(run: Run) -> None:
     """S: so many blocks that all cuts cannot be tried."""
     _check_cuts(run, [_model(run, run.number(60, 75), 16, 64), _model(run, 50, 12, 5)])

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.debugging.museum_gradients import (
     Ends,
     Values,
@@ -25,8 +25,6 @@ from grading.references.debugging.museum_gradients import (
 from grading.references.debugging.named_fault import judge_name
 
 EXERCISE = Exercise(
-    name="museum_gradients",
-    lesson="14_profiling_and_debugging",
     title="Museum: gradients of sharded models",
     core=True,
     minutes=45,
@@ -168,13 +166,9 @@ def _copied(value: Any) -> Any:
 
 
 # --- what they must bring back -------------------------------------------------------------------
-@check(
-    "start_engine: gradients of two micro-batches on 3 ranks",
-    points=2,
-    code="E",
-    diagnosis="the docstring's symptom: print this gradient on every rank",
-    in_part=True,
-)
+@check("start_engine: gradients of two micro-batches on 3 ranks", points=2, code="E")
+@diagnosis("the docstring's symptom: print this gradient on every rank")
+@in_part
 def check_engine(run: Run) -> None:
     """E: whole parameters and parts, after each micro-batch."""
     world, hidden, inner = 3, run.number(5, 9), 3 * run.number(2, 5)
@@ -190,14 +184,11 @@ def check_engine(run: Run) -> None:
         for rank in range(world)
     ]
     result = run(drive_engine, inputs, world=world)
-    run.forbid_bypass(result)
     each = [block_gradients(values, *batch) for batch in batches]
-    for rank in range(world):
-        found = result.outputs[rank]
+    for rank, found in enumerate(run.each(result.outputs)):
         run.true(
             "after" in found,
             "start_engine returned no Block",
-            rank=rank,
             measured=str(found.get("engine"))[:80],
         )
         for count, grads in enumerate(found["after"], 1):
@@ -213,19 +204,14 @@ def check_engine(run: Run) -> None:
                     grads.get(name),
                     part(name, total(right), rank, world),
                     f"the gradient of {name} after micro-batch {count}",
-                    rank=rank,
                     likely=known,
                     terms=64,
                 )
-        run.equal(found["kept"], inputs[rank]["values"], "the block that was given", rank=rank)
+        run.equal(found["kept"], inputs[rank]["values"], "the block that was given")
 
 
-@check(
-    "finish_gradients: on dp 4, on pp 4, on dp 2 × pp 2",
-    points=2,
-    code="E",
-    diagnosis="the docstring's symptom: write down what ranks have after each line",
-)
+@check("finish_gradients: on dp 4, on pp 4, on dp 2 × pp 2", points=2, code="E")
+@diagnosis("the docstring's symptom: write down what ranks have after each line")
 def check_ends(run: Run) -> None:
     """E, B: every gradient in every shard, and the bytes sent."""
     layouts = [draw_ends(run, pp, dp) for pp, dp in ((1, 4), (4, 1), (2, 2))]
@@ -233,21 +219,15 @@ def check_ends(run: Run) -> None:
         {"layouts": [[each.pp, each.dp, each.grads[rank]] for each in layouts]} for rank in range(4)
     ]
     result = run(drive_ends, inputs, world=4)
-    run.forbid_bypass(result)
     for number, layout in enumerate(layouts):
         for rank in range(4):
             _compare_shard(run, result.outputs[rank][number], layout, rank)
     for number, layout in enumerate(layouts):
-        for rank in range(4):
+        for rank, found in enumerate(run.each(result.outputs)):
             twice = {"more than one pass over dp: a rank needs its own part of the buffer alone":
                      layout.sent(rank, 2)}  # fmt: skip
-            run.equal(
-                result.outputs[rank][number]["sent"],
-                layout.sent(rank),
-                f"the number of bytes sent on {layout}",
-                rank=rank,
-                likely=twice,
-            )
+            what = f"the number of bytes sent on {layout}"
+            run.equal(found[number]["sent"], layout.sent(rank), what, likely=twice)
 
 
 def _compare_shard(run: Run, found: dict[str, Any], layout: Ends, rank: int) -> None:
@@ -255,22 +235,14 @@ def _compare_shard(run: Run, found: dict[str, Any], layout: Ends, rank: int) -> 
     shard, whole = found["shard"], layout.shard(rank)
     if isinstance(shard, torch.Tensor) and shard.shape == whole.shape:
         for name, here, place in layout.overlaps(rank):
-            run.close(
-                shard[place],
-                layout.mean(rank, name)[here],
-                f"the gradient of {name} in the shard, on {layout},",
-                rank=rank,
-                likely=layout.half_repairs(rank, name, here),
-            )
+            likely = layout.half_repairs(rank, name, here)
+            what = f"the gradient of {name} in the shard, on {layout},"
+            run.close(shard[place], layout.mean(rank, name)[here], what, rank=rank, likely=likely)
     run.close(shard, whole, f"the shard on {layout}", rank=rank)
 
 
-@check(
-    "average_gradients: with ep 1, 2 and 4 on 4 ranks",
-    points=2,
-    code="E",
-    diagnosis="the docstring's symptom: follow one expert's gradient on all ranks",
-)
+@check("average_gradients: with ep 1, 2 and 4 on 4 ranks", points=2, code="E")
+@diagnosis("the docstring's symptom: follow one expert's gradient on all ranks")
 def check_experts(run: Run) -> None:
     """E: one layer and the same samples, its experts dealt out over more and more ranks."""
     world, count, hidden, tokens = 4, 4, run.number(4, 7), run.number(7, 12)
@@ -282,15 +254,13 @@ def check_experts(run: Run) -> None:
         {"layouts": layouts, "data": {**values, "x": x, "target": target}} for x, target in batches
     ]
     result = run(drive_experts, inputs, world=world)
-    run.forbid_bypass(result)
     right = mixture_gradients(values, batches)
     for number, ep in enumerate(layouts):
-        for rank in range(world):
-            said = result.outputs[rank][number]
+        for found in run.each(result.outputs):
+            said = found[number]
             run.true(
                 said["same"],
                 f"a parameter has another gradient than before, with ep {ep}",
-                rank=rank,
                 cause="change the gradient itself, in place",
             )
             for name, grad in said["grads"].items():
@@ -299,18 +269,13 @@ def check_experts(run: Run) -> None:
                     grad,
                     right[name],
                     f"the gradient of {what} with ep {ep}",
-                    rank=rank,
                     likely=wrong_scales(right, name, world, ep),
                     terms=64,
                 )
 
 
-@check(
-    "clip_gradients: with tp 1, 2 and 4 on 4 ranks",
-    points=2,
-    code="E",
-    diagnosis="the docstring's symptom: compute the norm of a few numbers by hand",
-)
+@check("clip_gradients: with tp 1, 2 and 4 on 4 ranks", points=2, code="E")
+@diagnosis("the docstring's symptom: compute the norm of a few numbers by hand")
 def check_clip(run: Run) -> None:
     """E: norms and gradients; groups of one mesh have different ones."""
     world = 4
@@ -320,25 +285,14 @@ def check_clip(run: Run) -> None:
         for rank in range(world)
     ]
     result = run(drive_clip, inputs, world=world)
-    run.forbid_bypass(result)
     for number, (groups, limit) in enumerate(cases):
-        for rank in range(world):
-            mine, found = groups[rank], result.outputs[rank][number]
-            run.close(
-                found["norm"],
-                mine.norm(),
-                f"the norm with tp {mine.tp}",
-                rank=rank,
-                likely=mine.wrong(rank),
-            )
+        for rank, output in enumerate(run.each(result.outputs)):
+            mine, found = groups[rank], output[number]
+            likely: dict[str, Any] = mine.wrong(rank)
+            run.close(found["norm"], mine.norm(), f"the norm with tp {mine.tp}", likely=likely)
             what = f"a gradient with tp {mine.tp}, clipped to {limit:.3g}"
-            run.close(
-                found["grads"],
-                mine.clipped(rank, limit),
-                what,
-                rank=rank,
-                likely=mine.wrong_clipped(rank, limit),
-            )
+            likely = mine.wrong_clipped(rank, limit)
+            run.close(found["grads"], mine.clipped(rank, limit), what, likely=likely)
 
 
 # --- the names -----------------------------------------------------------------------------------

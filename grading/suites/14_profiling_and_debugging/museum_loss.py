@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from course_lib.comm import Mesh
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, in_part
 from grading.references.accumulation.clipped_updates import total_norm
 from grading.references.accumulation.token_mean import Model
 from grading.references.accumulation.weighted_gradient import (
@@ -25,8 +25,6 @@ from grading.references.data_parallel.wrapper import Replica, gradient_of
 from grading.references.debugging.named_fault import judge_name
 
 EXERCISE = Exercise(
-    name="museum_loss",
-    lesson="14_profiling_and_debugging",
     title="The museum: losses, norms and steps",
     core=True,
     minutes=45,
@@ -162,14 +160,8 @@ def _compare(
     """One rank's gradient with one process's; says how far it is away."""
     flat, wanted = (torch.cat([g.flatten() for g in each]) for each in (got, right))
     away = float((flat - wanted).norm() / wanted.norm())
-    run.close(
-        got,
-        right,
-        f"the gradient ({what}; {away:.0%} away from one process's)",
-        rank=rank,
-        likely=likely,
-        terms=1 << 20,
-    )
+    name = f"the gradient ({what}; {away:.0%} away from one process's)"
+    run.close(got, right, name, rank=rank, likely=likely, terms=1 << 20)
 
 
 def _named(run: Run, exhibit: str) -> None:
@@ -182,7 +174,8 @@ UNEVEN, EMPTY = ([1, 8], [5, 3], [10, 2]), ([0, 9, 3], [0, 0, 0], [11, 0, 1])
 TOKENS = (UNEVEN, ([4, 4, 4],) * 3, EMPTY, ([2], [7], [0]))  # of three ranks' micro-batches
 
 
-@check("1 repaired: the gradient of one large batch", points=2, code="E", in_part=True)
+@check("1 repaired: the gradient of one large batch", points=2, code="E")
+@in_part
 def check_finetune(run: Run) -> None:
     """E: 3 ranks; equal and unequal texts, micro-batches and ranks without a counted token."""
     start, world = _start(run), 3
@@ -226,7 +219,6 @@ def check_context(run: Run) -> None:
             for rank in range(dp * cp)
         ]
         result = run(drive_context, inputs, world=dp * cp)
-        run.forbid_bypass(result)
         for number, plan in enumerate(batches):
             parts = parts_of(start, plan)
             what = f"dp {dp} × cp {cp}, counted tokens " + " | ".join(
@@ -248,23 +240,19 @@ STAGES = ((0.64, 0.48), (), (0.9,))  # norms of each rank's stages; rank 1 is fr
 LIMITS = (1.0, 0.125, 100.0)
 
 
-@check("3 repaired: one norm for the whole model", points=2, code="E", in_part=True)
+@check("3 repaired: one norm for the whole model", points=2, code="E")
+@in_part
 def check_clip(run: Run) -> None:
     """E: 3 ranks, a frozen one, two stages on another; limits that clip, one that does not."""
     stages = [[_long(run, norm) for norm in each] for each in STAGES]
     inputs = [{"gradients": each, "limits": list(LIMITS)} for each in stages]
     result = run(drive_clip, inputs, world=len(STAGES))
-    run.forbid_bypass(result)
     for number, limit in enumerate(LIMITS):
         _compare_clip(run, [output[number] for output in result.outputs], stages, limit)
-    for rank, output in enumerate(result.outputs):
-        run.at_most(
-            max(each["largest"] for each in output),
-            SMALL,
-            "bytes given to one collective",
-            rank=rank,
-            cause="a number says all that the others need to know of this rank's gradients",
-        )
+    for output in run.each(result.outputs):
+        cause = "a number says all that the others need to know of this rank's gradients"
+        what = "bytes given to one collective"
+        run.at_most(max(each["largest"] for each in output), SMALL, what, cause=cause)
 
 
 def _long(run: Run, norm: float) -> Gradient:
@@ -283,14 +271,8 @@ def _compare_clip(
     shown = ", ".join(f"{value:.3g}" for value in own.tolist())
     what = f"ranks' own norms {shown}; max_norm {limit:g}"
     for rank, got in enumerate(found):
-        run.close(
-            got["norm"],
-            norm,
-            f"the norm returned ({what})",
-            rank=rank,
-            terms=99,
-            likely=norm_slips(own, rank, limit),
-        )
+        name = f"the norm returned ({what})"
+        run.close(got["norm"], norm, name, rank=rank, terms=99, likely=norm_slips(own, rank, limit))
         factor = min(1.0, limit / (float(norm) + 1e-6))
         mine = min(1.0, limit / (float(own[rank]) + 1e-6))
         run.close(
@@ -333,7 +315,6 @@ def check_replica(run: Run) -> None:
     plans = [[[_batch(run, LENGTH) for _ in range(k)] for _ in range(world)] for k in WINDOWS]
     inputs = [{"start": start, "windows": [plan[r] for plan in plans]} for r in range(world)]
     result = run(drive_replica, inputs, world=world)
-    run.forbid_bypass(result)
     for number, (k, batches) in enumerate(zip(WINDOWS, plans, strict=True)):
         parts = parts_of(start, batches)
         what = f"update {number + 1}, a window of {k}"
@@ -354,12 +335,8 @@ def check_replica(run: Run) -> None:
             )
     for k, *found in zip(WINDOWS, *result.outputs, strict=True):
         for rank, got in enumerate(found):
-            run.equal(
-                got["synchronised"],
-                1.0,
-                f"synchronisations of all gradients in an update of {k} micro-batches",
-                rank=rank,
-            )
+            name = f"synchronisations of all gradients in an update of {k} micro-batches"
+            run.equal(got["synchronised"], 1.0, name, rank=rank)
 
 
 @check("4 named", points=1, code="E")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from course_lib.comm import all_reduce, barrier
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.debugging.museum_state import (
     RATE,
     Replicas,
@@ -27,8 +27,6 @@ from grading.references.debugging.museum_state import (
 from grading.references.debugging.named_fault import judge_name
 
 EXERCISE = Exercise(
-    name="museum_state",
-    lesson="14_profiling_and_debugging",
     title="The museum: state that ranks share, or must not",
     core=True,
     minutes=40,
@@ -161,13 +159,9 @@ def _check_name(run: Run, exhibit: str) -> None:
 
 
 # --- 1 -------------------------------------------------------------------------------------------
-@check(
-    "1 repaired: a step of a sharded optimizer",
-    points=2,
-    code="H",
-    diagnosis="print what each rank decides, update by update",
-    in_part=True,
-)
+@check("1 repaired: a step of a sharded optimizer", points=2, code="H")
+@diagnosis("print what each rank decides, update by update")
+@in_part
 def check_step(run: Run) -> None:
     """H, E: six updates on 3 and on 2 ranks, two of them with an overflow on one rank."""
     for world, overflows in OVERFLOWS.items():
@@ -189,15 +183,10 @@ def _check_update(run: Run, plays: list[Update], update: int, rank: int, found: 
     """Scale and weights of one rank after one update."""
     right, alone, replaced = plays
     after = f"after update {update}"
-    run.close(
-        found["scale"],
-        right.scales[rank],
-        f"the scale {after}",
-        rank=rank,
-        likely={
-            "each rank halves its own scale: it has not heard of the others": alone.scales[rank],
-        },
-    )
+    likely: dict[str, Any] = {
+        "each rank halves its own scale: it has not heard of the others": alone.scales[rank]
+    }
+    run.close(found["scale"], right.scales[rank], f"the scale {after}", rank=rank, likely=likely)
     run.true(
         bool(found["weights"].isfinite().all()),
         f"the weights {after} are not finite",
@@ -205,32 +194,24 @@ def _check_update(run: Run, plays: list[Update], update: int, rank: int, found: 
         measured=f"{found['weights'].tolist()}"[:80],
         cause="an overflow on another rank, or a NaN, went unnoticed",
     )
-    run.close(
-        found["weights"],
-        right.weights,
-        f"the weights {after}",
-        rank=rank,
-        likely={
-            "only the part that overflowed has stayed: half a step was made": alone.weights,
-            "the numbers that are not finite were replaced, and the step made": replaced.weights,
-        },
-    )
+    likely = {
+        "only the part that overflowed has stayed: half a step was made": alone.weights,
+        "the numbers that are not finite were replaced, and the step made": replaced.weights,
+    }
+    run.close(found["weights"], right.weights, f"the weights {after}", rank=rank, likely=likely)
 
 
-@check("1 named", points=1, code="E", diagnosis="who decides, and what has it seen?")
+@check("1 named", points=1, code="E")
+@diagnosis("who decides, and what has it seen?")
 def check_step_name(run: Run) -> None:
     """The line that decides, and the ranks that decide wrongly."""
     _check_name(run, "sharded_step")
 
 
 # --- 2 -------------------------------------------------------------------------------------------
-@check(
-    "2 repaired: dropout after a resume",
-    points=2,
-    code="E",
-    diagnosis="print what each rank draws after the resume, and would have drawn",
-    in_part=True,
-)
+@check("2 repaired: dropout after a resume", points=2, code="E")
+@diagnosis("print what each rank draws after the resume, and would have drawn")
+@in_part
 def check_state(run: Run) -> None:
     """E: 3 steps and a checkpoint of 3 ranks, then 3 steps of 4 ranks: one more than before."""
     weight, seed = run.random((2, WIDTH)), run.number(10, 10_000)
@@ -247,8 +228,8 @@ def check_state(run: Run) -> None:
     for rank, found in enumerate(result.outputs):
         run.close(found["loaded"], loaded, "the weights that were loaded", rank=rank)
         _check_masks(run, case, rank, result.column("masks"), masks[rank])
-    for rank, found in enumerate(result.outputs):
-        run.close(found["weight"], weight, f"the weights {HALF} steps later", rank=rank, terms=ROWS)
+    for found in run.each(result.outputs):
+        run.close(found["weight"], weight, f"the weights {HALF} steps later", terms=ROWS)
 
 
 def _check_masks(
@@ -263,29 +244,21 @@ def _check_masks(
         measured=f"they agree in {agree:.0%}",
         expected="they agree in about 50 % of their places, as before",
     )
-    run.equal(
-        masks[rank].tolist(),
-        right.tolist(),
-        "the dropout of this rank after the resume",
-        rank=rank,
-        likely=case.slips(rank),
-    )
+    what = "the dropout of this rank after the resume"
+    run.equal(masks[rank].tolist(), right.tolist(), what, rank=rank, likely=case.slips(rank))
 
 
-@check("2 named", points=1, code="E", diagnosis="whose state does each rank get back?")
+@check("2 named", points=1, code="E")
+@diagnosis("whose state does each rank get back?")
 def check_state_name(run: Run) -> None:
     """One of two lines, and the ranks that get another rank's state."""
     _check_name(run, "save_state")
 
 
 # --- 3 -------------------------------------------------------------------------------------------
-@check(
-    "3 repaired: the order of the examples",
-    points=2,
-    code="E",
-    diagnosis="print the first batch of each epoch",
-    in_part=True,
-)
+@check("3 repaired: the order of the examples", points=2, code="E")
+@diagnosis("print the first batch of each epoch")
+@in_part
 def check_epochs(run: Run) -> None:
     """E: three epochs, and those of a resumed job, on 3 ranks."""
     world, size, spans = 3, 4, [(0, 3), (2, 5)]
@@ -306,20 +279,17 @@ def check_epochs(run: Run) -> None:
             run.close(found[rank]["weight"], right, "the weights at the end", rank=rank, terms=size)
 
 
-@check("3 named", points=1, code="E", diagnosis="what does the order depend on?")
+@check("3 named", points=1, code="E")
+@diagnosis("what does the order depend on?")
 def check_epochs_name(run: Run) -> None:
     """Either loop."""
     _check_name(run, "train_epochs")
 
 
 # --- 4 -------------------------------------------------------------------------------------------
-@check(
-    "4 repaired: the accuracy on a validation set",
-    points=2,
-    code="E",
-    diagnosis="count how often each example is counted",
-    in_part=True,
-)
+@check("4 repaired: the accuracy on a validation set", points=2, code="E")
+@diagnosis("count how often each example is counted")
+@in_part
 def check_evaluate(run: Run) -> None:
     """E, H: three sizes, two epochs, 3 ranks; one size is smaller than 3."""
     weight, sizes, world = run.random((6, 5)), (3 * run.number(7, 12) + 2, 2, 24), 3
@@ -356,16 +326,13 @@ def _check_score(
         rank=rank,
         likely=likely,
     )
-    run.at_most(
-        found["rows"][0],
-        -(-len(right) // world),
-        f"{what}: the rows given to the model",
-        rank=rank,
-        cause="every rank evaluates everything: share the work",
-    )
+    cause = "every rank evaluates everything: share the work"
+    name = f"{what}: the rows given to the model"
+    run.at_most(found["rows"][0], -(-len(right) // world), name, rank=rank, cause=cause)
 
 
-@check("4 named", points=1, code="E", diagnosis="how often is each example counted?")
+@check("4 named", points=1, code="E")
+@diagnosis("how often is each example counted?")
 def check_evaluate_name(run: Run) -> None:
     """Where the examples are dealt out, or where they are counted."""
     _check_name(run, "evaluate")

@@ -6,12 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.debugging.planted_nan import COLUMNS, Net
 
 EXERCISE = Exercise(
-    name="nan_hunt",
-    lesson="14_profiling_and_debugging",
     title="Who made the first NaN",
     core=False,
     minutes=35,
@@ -226,64 +224,44 @@ def _compare(run: Run, case: Case, answer: Any, rank: int) -> None:
     run.equal(answer, right, f"the answer where {case.what}", rank=rank, likely=likely)
 
 
-@check(
-    "the forward: bad weights, infinities, overflows, tuples",
-    points=3,
-    code="E",
-    diagnosis="the first call whose output is bad though its inputs are not, of all modules",
-    in_part=True,
-)
+@check("the forward: bad weights, infinities, overflows, tuples", points=3, code="E")
+@diagnosis("the first call whose output is bad though its inputs are not, of all modules")
+@in_part
 def check_forward(run: Run) -> None:
     """E: faults of a layer."""
     _answers(run, "forward")
 
 
-@check(
-    "a bad batch, and containers that compute between their layers",
-    points=3,
-    code="E",
-    diagnosis="look at what went in as well: a module that is fed a NaN did not make it",
-)
+@check("a bad batch, and containers that compute between their layers", points=3, code="E")
+@diagnosis("look at what went in as well: a module that is fed a NaN did not make it")
 def check_between(run: Run) -> None:
     """E: values that no layer made."""
     _answers(run, "between")
 
 
-@check(
-    "the backward: an overflow, and 0/0",
-    points=3,
-    code="E",
-    diagnosis="in a full backward hook the output gradients came in and the input gradients go out",
-)
+@check("the backward: an overflow, and 0/0", points=3, code="E")
+@diagnosis("in a full backward hook the output gradients came in and the input gradients go out")
 def check_backward(run: Run) -> None:
     """E: the forward is finite on all ranks."""
     _answers(run, "backward")
 
 
-@check(
-    "faults on several ranks: the earliest, then the lowest rank",
-    points=3,
-    code="E",
-    diagnosis="compare how early, then which rank; every rank needs the winner's name",
-    in_part=True,
-)
+@check("faults on several ranks: the earliest, then the lowest rank", points=3, code="E")
+@diagnosis("compare how early, then which rank; every rank needs the winner's name")
+@in_part
 def check_ranks(run: Run) -> None:
     """E: other faults on other ranks, and the same answer on all of them."""
     _answers(run, "ranks")
 
 
-@check(
-    "nothing bad: None, on one rank too, and no hook is left",
-    points=1,
-    code="E",
-    diagnosis="remove all handles, also when nothing was found",
-)
+@check("nothing bad: None, on one rank too, and no hook is left", points=1, code="E")
+@diagnosis("remove all handles, also when nothing was found")
 def check_clean(run: Run) -> None:
     """E: a clean step; worlds of 1 and 2; hooks that stay."""
     _answers(run, "clean")
     result, _ = _hunts(run)
-    for rank, left in enumerate(result.column("hooks")):
-        run.equal(left, 0, "the number of hooks that were left on modules", rank=rank)
+    for left in run.each(result.column("hooks")):
+        run.equal(left, 0, "the number of hooks that were left on modules")
     for world in (1, 2):
         plants: list[Plant] = [("blocks.0.linear.bias", "-inf", True)]
         given = {"x": run.random((2, COLUMNS)), "size": [4, 2]}
@@ -291,36 +269,22 @@ def check_clean(run: Run) -> None:
             {**given, "cases": [[], plants if rank == world - 1 else []]} for rank in range(world)
         ]
         right = [None, [world - 1, "blocks.0.linear", "forward"]]
-        for rank, output in enumerate(run(drive, inputs, world=world).outputs):
-            run.equal(output["answers"], right, f"the answers in a world of {world}", rank=rank)
+        for output in run.each(run(drive, inputs, world=world).outputs):
+            run.equal(output["answers"], right, f"the answers in a world of {world}")
 
 
-@check(
-    "one small collective per hunt, on every rank",
-    points=2,
-    code="B",
-    diagnosis="put what must be known into one tensor of a few numbers",
-)
+@check("one small collective per hunt, on every rank", points=2, code="B")
+@diagnosis("put what must be known into one tensor of a few numbers")
 def check_collective(run: Run) -> None:
     """B: calls and bytes, from the ledger."""
     result, cases = _hunts(run)
-    run.forbid_bypass(result)
     hunts = sum(map(len, cases.values()))
-    for rank, ledger in enumerate(result.ledgers):
-        run.equal(
-            len(ledger.calls()),
-            hunts,
-            f"the number of collectives in {hunts} hunts",
-            rank=rank,
-            likely={
-                "one for each fact: put them into one tensor": 3 * hunts,
-                "two: the rank and the place fit into one tensor": 2 * hunts,
-            },
-        )
-        run.at_most(
-            ledger.sent(),
-            64 * WORLD * hunts,
-            "bytes sent in all hunts",
-            rank=rank,
-            cause="a few numbers are enough: names need not travel",
-        )
+    for ledger in run.each(result.ledgers):
+        likely = {
+            "one for each fact: put them into one tensor": 3 * hunts,
+            "two: the rank and the place fit into one tensor": 2 * hunts,
+        }
+        what = f"the number of collectives in {hunts} hunts"
+        run.equal(len(ledger.calls()), hunts, what, likely=likely)
+        cause = "a few numbers are enough: names need not travel"
+        run.at_most(ledger.sent(), 64 * WORLD * hunts, "bytes sent in all hunts", cause=cause)

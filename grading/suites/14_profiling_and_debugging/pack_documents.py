@@ -14,8 +14,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="pack_documents",
-    lesson="14_profiling_and_debugging",
     title="Open: rows with little padding",
     core=False,
     minutes=30,
@@ -66,15 +64,13 @@ def _check_rows(run: Run, case: Case, rows: Any) -> None:
         run.fail(f"document {number} of {len(lengths)} is in {counts[number]} rows", expected="1")
     for place, documents in enumerate(rows):
         run.true(bool(documents), f"row {place} is empty: it would be nothing but padding")
-        run.at_most(
-            sum(lengths[number] for number in documents),
-            row,
-            f"the number of tokens in row {place}",
-        )
+        what = f"the number of tokens in row {place}"
+        run.at_most(sum(lengths[number] for number in documents), row, what)
 
 
-def _padding(case: Case, rows: list[list[int]]) -> float:
+def _padding(run: Run, case: Case, rows: list[list[int]]) -> float:
     """Percent of the rows."""
+    _check_rows(run, case, rows)
     lengths, row = case
     return 100 * (1 - sum(lengths) / (len(rows) * row))
 
@@ -84,15 +80,10 @@ def check_rows(run: Run) -> None:
     """E: hidden documents."""
     draw = plans.hidden(run)
     cases = [_case(draw) for _ in range(4)] + [([7], 7), ([5, 5, 5], 9)]
-    for case, rows in zip(cases, plans.ask(run, drive, cases), strict=True):
-        _check_rows(run, case, rows)
+    plans.values(run, drive, cases, _padding)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
 def check_padding(run: Run) -> None:
     """S: the mean padding."""
-    cases = [_case(plans.fixed(f"pack_documents {n}")) for n in range(plans.CASES)]
-    found = plans.ask(run, drive, cases)
-    for case, rows in zip(cases, found, strict=True):
-        _check_rows(run, case, rows)
-    run.figure = plans.mean(list(map(_padding, cases, found)))
+    run.figure = plans.figure(run, drive, "pack_documents", _case, _padding)

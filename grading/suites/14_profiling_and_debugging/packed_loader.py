@@ -8,11 +8,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="packed_loader",
-    lesson="14_profiling_and_debugging",
     title="Packed rows, loaded ahead, resumed exactly",
     core=False,
     minutes=50,
@@ -152,44 +150,33 @@ def _position(rows: list[Any], stream: list[int]) -> int:
         return -1
 
 
-@check(
-    "all tokens of a rank's documents, in rows, whole and in order",
-    points=4,
-    code="E",
-    diagnosis="row k is tokens kT to kT + T - 1 of the stream, and one more must be there",
-)
+@check("all tokens of a rank's documents, in rows, whole and in order", points=4, code="E")
+@diagnosis("row k is tokens kT to kT + T - 1 of the stream, and one more must be there")
 def check_tokens(run: Run) -> None:
     """E: on two ranks; long and short documents, empty ones; what is left at the end."""
     cases = _cases(run)
-    for index, found in enumerate(run(drive, {"cases": cases}, world=2).outputs):
+    for index, found in enumerate(run.each(run(drive, {"cases": cases}, world=2).outputs)):
         for case, output in zip(cases, found, strict=True):
             stream = _stream(case, index, 2)
             right = [row[0] for row in _rows(stream, case["length"])]
             longer = case["length"] + 1
             windows = [stream[at : at + case["length"]] for at in range(0, len(stream), longer)]
-            run.equal(
-                [row[0] for row in output["rows"]],
-                right,
-                f"the tokens of the rows {_words(case)}",
-                rank=index,
-                likely={
-                    "the last row is missing: one token more than a row is enough": right[:-1],
-                    "each row takes T + 1 tokens away: the last target is the next row's first "
-                    "token": [torch.tensor(w) for w in windows if len(w) == case["length"]],
-                },
-            )
+            likely = {
+                "the last row is missing: one token more than a row is enough": right[:-1],
+                "each row takes T + 1 tokens away: the last target is the next row's first token": [
+                    torch.tensor(w) for w in windows if len(w) == case["length"]
+                ],
+            }
+            what = f"the tokens of the rows {_words(case)}"
+            run.equal([row[0] for row in output["rows"]], right, what, likely=likely)
 
 
-@check(
-    "targets and segments",
-    points=3,
-    code="E",
-    diagnosis="-100 where the target begins a document; segments count from 0 in each row",
-)
+@check("targets and segments", points=3, code="E")
+@diagnosis("-100 where the target begins a document; segments count from 0 in each row")
 def check_boundaries(run: Run) -> None:
     """E: the other two tensors of the same rows."""
     cases = _cases(run)
-    for index, found in enumerate(run(drive, {"cases": cases}, world=2).outputs):
+    for index, found in enumerate(run.each(run(drive, {"cases": cases}, world=2).outputs)):
         for case, output in zip(cases, found, strict=True):
             stream = _stream(case, index, 2)
             right = _rows(stream, case["length"])
@@ -201,7 +188,6 @@ def check_boundaries(run: Run) -> None:
                 [row[1] for row in output["rows"]],
                 [row[1] for row in right],
                 f"the targets of the rows {_words(case)}",
-                rank=index,
                 likely={"the first token of a document is a target like any other": whole},
             )
             counted = [
@@ -211,17 +197,12 @@ def check_boundaries(run: Run) -> None:
                 [row[2] for row in output["rows"]],
                 [row[2] for row in right],
                 f"the segments of the rows {_words(case)}",
-                rank=index,
                 likely={"a row that begins with a document has 1 there, and not 0": counted},
             )
 
 
-@check(
-    "documents are asked for in time, and not too early",
-    points=3,
-    code="O",
-    diagnosis="at each wait: this document and `ahead` more have been asked for, none behind them",
-)
+@check("documents are asked for in time, and not too early", points=3, code="O")
+@diagnosis("at each wait: this document and `ahead` more have been asked for, none behind them")
 def check_ahead(run: Run) -> None:
     """O: what was asked for at each wait, and how many waits there were before each row."""
     cases = _cases(run)
@@ -259,19 +240,15 @@ def _judge_log(run: Run, case: dict[str, Any], log: list[Any], index: int) -> No
                       rank=index)  # fmt: skip
 
 
-@check(
-    "stopped after any row and resumed: nothing lost, nothing twice",
-    points=4,
-    code="E",
-    diagnosis="the state is where the next row begins, whatever has been read beyond that",
-)
+@check("stopped after any row and resumed: nothing lost, nothing twice", points=4, code="E")
+@diagnosis("the state is where the next row begins, whatever has been read beyond that")
 def check_resume(run: Run) -> None:
     """E: at the beginning, in the middle, at the end; through JSON; what is asked for again."""
     case = _cases(run)[2] | {"ahead": run.number(2, 5)}
     counts = [len(_rows(_stream(case, index, 2), case["length"])) for index in range(2)]
     stops = [0, 1, run.number(3, 6), min(counts) - 1, min(counts)]
     result = run(drive_resume, {"case": case, "stops": stops}, world=2)
-    for index, found in enumerate(result.outputs):
+    for index, found in enumerate(run.each(result.outputs)):
         stream, mine = _stream(case, index, 2), case["order"][index::2]
         rows = _rows(stream, case["length"])
         for stop, output in zip(stops, found, strict=True):
@@ -286,27 +263,22 @@ def check_resume(run: Run) -> None:
                 and all(a.equal(b) for x, y in zip(output["rest"], right, strict=True)
                         for a, b in zip(x, y, strict=True)),
                 f"the rows after a stop behind row {stop - 1} are not those of a run that goes on",
-                rank=index,
                 expected=f"{len(right)} rows, from token {stop * case['length']} of the stream",
                 measured=f"{len(output['rest'])} rows, from token {here}",
-                cause=cause,
+                cause=cause
             )  # fmt: skip
-            run.at_most(len(output["text"]), 200, "the state's JSON, in characters", rank=index,
+            run.at_most(len(output["text"]), 200, "the state's JSON, in characters",
                         cause="a state says where, and holds no tokens")  # fmt: skip
             used = sum(t <= stop * case["length"] for t in accumulate(
                 case["lengths"][n] for n in mine))  # fmt: skip
             again = {n for what, n in output["asked"] if what == "asks"} & set(mine[:used])
-            run.true(not again, "documents that are used up are asked for again", rank=index,
+            run.true(not again, "documents that are used up are asked for again",
                      measured=str(sorted(again)))  # fmt: skip
 
 
-@check(
-    "three ranks end together",
-    points=3,
-    code="H",
-    diagnosis="all ranks must know, before each row, whether every rank has one",
-    in_part=True,
-)
+@check("three ranks end together", points=3, code="H")
+@diagnosis("all ranks must know, before each row, whether every rank has one")
+@in_part
 def check_together(run: Run) -> None:
     """H: rows of the poorest rank, bytes of one number for each."""
     lengths = [run.number(0, 9) + 20 * (n % 3) for n in range(24)]
@@ -314,19 +286,17 @@ def check_together(run: Run) -> None:
     result = run(drive_together, {"case": case}, world=3)
     rows = [_rows(_stream(case, index, 3), 11) for index in range(3)]
     fewest = min(len(each) for each in rows)
-    for index, found in enumerate(result.outputs):
-        run.equal(len(found), fewest, "the number of rows", rank=index,
+    for index, found in enumerate(run.each(result.outputs)):
+        run.equal(len(found), fewest, "the number of rows",
                   likely={"this rank goes on alone": len(rows[index])})  # fmt: skip
         run.equal([row[0] for row in found], [row[0] for row in rows[index][:fewest]],
-                  "the tokens of the rows", rank=index)  # fmt: skip
-    run.forbid_bypass(result)
-    for rank, ledger in enumerate(result.ledgers):
+                  "the tokens of the rows")  # fmt: skip
+    for ledger in run.each(result.ledgers):
         calls = [(event.op, event.shape) for event in ledger.calls()]
         run.true(
             len(calls) == fewest + 1 and all(op == "all_reduce" for op, _ in calls)
             and all(torch.Size(shape).numel() == 1 for _, shape in calls),
             "more or other calls than one all-reduce of one number before each row, and at the end",
-            rank=rank,
             expected=f"{fewest + 1} all-reduces of 1 number",
-            measured=f"{len(calls)} calls: " + ", ".join(f"{op} {list(s)}" for op, s in calls[:4]),
+            measured=f"{len(calls)} calls: " + ", ".join(f"{op} {list(s)}" for op, s in calls[:4])
         )  # fmt: skip

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.planning.decision_cases import PUBLIC, Case, answer, known, slips
 
 EXERCISE = Exercise(
-    name="decision_tree",
-    lesson="15_choosing_a_strategy",
     title="Which parallelism for which case",
     core=True,
     minutes=30,
@@ -137,89 +135,57 @@ def _hold(run: Run, cases: list[tuple[str, Case]], edge: str = "") -> None:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "what fits on one GPU",
-    points=2,
-    code="E",
-    diagnosis="question 1, and 10: 16 bytes a parameter, and one sequence",
-)
+@check("what fits on one GPU", points=2, code="E")
+@diagnosis("question 1, and 10: 16 bytes a parameter, and one sequence")
 def check_fits(run: Run) -> None:
     """E: four cases."""
     _hold(run, _public("fits"))
 
 
-@check(
-    "what does not fit on one GPU",
-    points=2,
-    code="E",
-    diagnosis="questions 2 and 3, and 10",
-)
+@check("what does not fit on one GPU", points=2, code="E")
+@diagnosis("questions 2 and 3, and 10")
 def check_does_not_fit(run: Run) -> None:
     """E: four cases."""
     _hold(run, _public("does not fit"))
 
 
-@check(
-    "fast and slow networks",
-    points=3,
-    code="E",
-    diagnosis="questions 4 and 5: the tokens of a GPU against flops by the bytes/s of the rings",
-)
+@check("fast and slow networks", points=3, code="E")
+@diagnosis("questions 4 and 5: the tokens of a GPU against flops by the bytes/s of the rings")
 def check_network(run: Run) -> None:
     """E: four cases."""
     _hold(run, _public("network"))
 
 
-@check(
-    "from 128 to 16384 GPUs",
-    points=3,
-    code="E",
-    diagnosis="questions 4 to 7: TP is for fewer sequences than GPUs, and gathers hide as before",
-)
+@check("from 128 to 16384 GPUs", points=3, code="E")
+@diagnosis("questions 4 to 7: TP is for fewer sequences than GPUs, and gathers hide as before")
 def check_many(run: Run) -> None:
     """E: four cases."""
     _hold(run, _public("many"))
 
 
-@check(
-    "long sequences, and experts",
-    points=3,
-    code="E",
-    diagnosis="questions 8 and 9",
-)
+@check("long sequences, and experts", points=3, code="E")
+@diagnosis("questions 8 and 9")
 def check_long_and_experts(run: Run) -> None:
     """E: four cases."""
     _hold(run, _public("long"))
 
 
-@check(
-    "on the edges",
-    points=2,
-    code="E",
-    diagnosis="`fit`, `at most` and `at least` include equality",
-)
+@check("on the edges", points=2, code="E")
+@diagnosis("`fit`, `at most` and `at least` include equality")
 def check_edges(run: Run) -> None:
     """E: both sides of each."""
     _hold(run, _edges(), "a comparison excludes equality, is reversed, or is missing")
 
 
-@check(
-    "200 cases with other numbers",
-    points=3,
-    code="E",
-    diagnosis="the numbers decide, and not the model's name",
-)
+@check("200 cases with other numbers", points=3, code="E")
+@diagnosis("the numbers decide, and not the model's name")
 def check_hidden(run: Run) -> None:
     """E: a table of answers does not pass."""
     _hold(run, _hidden(run))
 
 
-@check(
-    "the reason has the two numbers that decide",
-    points=2,
-    code="E",
-    diagnosis="GB are 10⁹ bytes; see the last paragraph of the task",
-)
+@check("the reason has the two numbers that decide", points=2, code="E")
+@diagnosis("GB are 10⁹ bytes; see the last paragraph of the task")
 def check_reasons(run: Run) -> None:
     """E: rounded."""
     cases = [case for group in PUBLIC for case in _public(group)]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.layout import Layout
 from course_lib.model import ModelConfig
 from grading.references.planning import measured_tensors
 from grading.references.planning.memory_rules import ANSWERS, CLASSES, Rank, most
 
 EXERCISE = Exercise(
-    name="memory_model",
-    lesson="15_choosing_a_strategy",
     title="Will it fit? Bytes on the fullest rank",
     core=True,
     minutes=45,
@@ -183,57 +181,43 @@ def _compare(run: Run, key: str) -> None:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "parameters",
-    points=3,
-    code="M",
-    diagnosis="count those of a block, of L/pp blocks, and of the ends that this stage has",
-)
+@check("parameters", points=3, code="M")
+@diagnosis("count those of a block, of L/pp blocks, and of the ends that this stage has")
 def check_parameters(run: Run) -> None:
     """M: counted on a model that is made."""
     _compare(run, "parameters")
 
 
-@check("gradients", points=1, code="M", diagnosis="4 bytes each; cut from ZeRO-2 on")
+@check("gradients", points=1, code="M")
+@diagnosis("4 bytes each; cut from ZeRO-2 on")
 def check_gradients(run: Run) -> None:
     """M: the same count."""
     _compare(run, "gradients")
 
 
-@check(
-    "optimizer state",
-    points=2,
-    code="M",
-    diagnosis="12 bytes with the master copy, 8 without; cut from ZeRO-1 on",
-)
+@check("optimizer state", points=2, code="M")
+@diagnosis("12 bytes with the master copy, 8 without; cut from ZeRO-1 on")
 def check_optimizer(run: Run) -> None:
     """M: the same count."""
     _compare(run, "optimizer")
 
 
-@check(
-    "activations",
-    points=4,
-    code="M",
-    diagnosis="blocks · (outside + inside + scores) · micro-batches in flight",
-)
+@check("activations", points=4, code="M")
+@diagnosis("blocks · (outside + inside + scores) · micro-batches in flight")
 def check_activations(run: Run) -> None:
     """M: term by term, after Korthikanti."""
     _compare(run, "activations")
 
 
-@check("the head", points=1, code="M", diagnosis="2·item·D outside, and 4·V/tp a token")
+@check("the head", points=1, code="M")
+@diagnosis("2·item·D outside, and 4·V/tp a token")
 def check_head(run: Run) -> None:
     """M: on the last stage."""
     _compare(run, "head")
 
 
-@check(
-    "the fullest rank",
-    points=1,
-    code="M",
-    diagnosis="the largest sum of all stages, once the five numbers are right",
-)
+@check("the fullest rank", points=1, code="M")
+@diagnosis("the largest sum of all stages, once the five numbers are right")
 def check_most(run: Run) -> None:
     """M: over all stages."""
     cases = _cases(run)
@@ -244,12 +228,8 @@ def check_most(run: Run) -> None:
         _hold(run, value, right, likely, f"the fullest rank's ({where})")
 
 
-@check(
-    "within 2 % of the bytes of real tensors",
-    points=3,
-    code="M",
-    diagnosis="the checks above say which number is wrong, and why",
-)
+@check("within 2 % of the bytes of real tensors", points=3, code="M")
+@diagnosis("the checks above say which number is wrong, and why")
 def check_real(run: Run) -> None:
     """M: a stage's part of the model, a step of Adam, and forwards, all made and counted."""
     cases = _real(run)

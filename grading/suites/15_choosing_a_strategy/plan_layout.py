@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 from course_lib.layout import Layout
 from grading.references.planning.layout_costs import (
     CALLS,
@@ -26,8 +26,6 @@ from grading.references.planning.layout_costs import (
 )
 
 EXERCISE = Exercise(
-    name="plan_layout",
-    lesson="15_choosing_a_strategy",
     title="A planner: the best layout, the runners-up, and reasons against the others",
     core=True,
     minutes=40,
@@ -152,12 +150,8 @@ def _family(layout: Layout) -> Family:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "every family is chosen or refused, once",
-    points=2,
-    code="S",
-    diagnosis="pp · dp · tp is the number of GPUs: go through all divisors",
-)
+@check("every family is chosen or refused, once", points=2, code="S")
+@diagnosis("pp · dp · tp is the number of GPUs: go through all divisors")
 def check_families(run: Run) -> None:
     """S: no more and no fewer."""
     for answer in _ask(run, _questions(run)):
@@ -181,12 +175,8 @@ def check_families(run: Run) -> None:
             )
 
 
-@check(
-    "every layout keeps the rules and the batch",
-    points=3,
-    code="S",
-    diagnosis="micro_batch_size · micro_batches · dp is the batch",
-)
+@check("every layout keeps the rules and the batch", points=3, code="S")
+@diagnosis("micro_batch_size · micro_batches · dp is the batch")
 def check_rules(run: Run) -> None:
     """S: memory aside."""
     for answer in _ask(run, _questions(run)):
@@ -200,12 +190,8 @@ def check_rules(run: Run) -> None:
             )
 
 
-@check(
-    "the fullest stage fits, and every layout that fits is found",
-    points=4,
-    code="M",
-    diagnosis="the largest total of all stages, at most USABLE of a GPU's memory",
-)
+@check("the fullest stage fits, and every layout that fits is found", points=4, code="M")
+@diagnosis("the largest total of all stages, at most USABLE of a GPU's memory")
 def check_memory(run: Run) -> None:
     """M: to the byte, both ways."""
     for answer in _ask(run, _questions(run)):
@@ -231,12 +217,8 @@ def check_memory(run: Run) -> None:
                 )
 
 
-@check(
-    "each family is refused for the right reason",
-    points=3,
-    code="S",
-    diagnosis="the first of the five reasons that holds, in the order of the task",
-)
+@check("each family is refused for the right reason", points=3, code="S")
+@diagnosis("the first of the five reasons that holds, in the order of the task")
 def check_reasons(run: Run) -> None:
     """S: and nothing that can be used is refused."""
     for answer in _ask(run, _questions(run)):
@@ -259,12 +241,8 @@ def check_reasons(run: Run) -> None:
             )
 
 
-@check(
-    "the fastest of each family, and the fastest family first",
-    points=3,
-    code="S",
-    diagnosis="of the layouts that fit, the one with the least seconds",
-)
+@check("the fastest of each family, and the fastest family first", points=3, code="S")
+@diagnosis("of the layouts that fit, the one with the least seconds")
 def check_fastest(run: Run) -> None:
     """S: within 5 % of a search of everything."""
     for answer in _ask(run, _questions(run)):
@@ -316,12 +294,8 @@ def _in_order(run: Run, answer: Answered, where: str) -> None:
     )
 
 
-@check(
-    "at most 8 calls of `seconds` per family, for layouts that fit",
-    points=2,
-    code="B",
-    diagnosis="first memory, then seconds; and full recomputation only where it is needed",
-)
+@check("at most 8 calls of `seconds` per family, for layouts that fit", points=2, code="B")
+@diagnosis("first memory, then seconds; and full recomputation only where it is needed")
 def check_calls(run: Run) -> None:
     """B: it is the dear one."""
     for answer in _ask(run, _questions(run)):
@@ -333,23 +307,14 @@ def check_calls(run: Run) -> None:
                 measured=show(layout),
                 cause=DEAR,
             )
-        run.at_most(
-            len(answer.asked), CALLS * len(found.fit), f"calls of `seconds` {where}", cause=NEEDLESS
-        )
+        what = f"calls of `seconds` {where}"
+        run.at_most(len(answer.asked), CALLS * len(found.fit), what, cause=NEEDLESS)
 
 
-@check(
-    "24576 GPUs in two seconds",
-    points=2,
-    code="H",
-    diagnosis="divisors only, and rules before memory",
-)
+@check("24576 GPUs in two seconds", points=2, code="H")
+@diagnosis("divisors only, and rules before memory")
 def check_large(run: Run) -> None:
     """H: in processor time."""
-    try:
+    with because(cpu=TOO_MANY):
         answer = _ask(run, _large(run), cpu=2.0)[0]
-    except RunFault as error:
-        if error.fault.kind != "cpu":
-            raise
-        raise RunFault(replace(error.fault, cause=TOO_MANY), error.output) from None
     _near_the_best(run, answer)

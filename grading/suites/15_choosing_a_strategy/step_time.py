@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.layout import Layout
 from course_lib.model import ModelConfig
 from course_lib.plan import Cluster, Link, Software, model, simulate
@@ -15,8 +15,6 @@ from course_lib.plan import cluster as make_cluster
 from grading.references.planning import step_time_rules
 
 EXERCISE = Exercise(
-    name="step_time",
-    lesson="15_choosing_a_strategy",
     title="How long is a step? Five terms",
     core=True,
     minutes=45,
@@ -235,7 +233,8 @@ def _compare(run: Run, key: str) -> None:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check("a sum over a group", points=2, code="B", diagnosis="choose the link, then 2(N-1) messages")
+@check("a sum over a group", points=2, code="B")
+@diagnosis("choose the link, then 2(N-1) messages")
 def check_sums(run: Run) -> None:
     """B: in a node, across nodes, with one adapter and with several."""
     given = _inputs(run)
@@ -264,47 +263,43 @@ def check_sums(run: Run) -> None:
         )
 
 
-@check(
-    "computing",
-    points=3,
-    code="E",
-    diagnosis="for each pass the slower of FLOPs and bytes; blocks and output layer",
-)
+@check("computing", points=3, code="E")
+@diagnosis("for each pass the slower of FLOPs and bytes; blocks and output layer")
 def check_compute(run: Run) -> None:
     """E: FLOPs, roofline and recomputation."""
     _compare(run, "compute")
 
 
-@check("sums over tp", points=2, code="B", diagnosis="four in each block, six with `full`")
+@check("sums over tp", points=2, code="B")
+@diagnosis("four in each block, six with `full`")
 def check_tp(run: Run) -> None:
     """B: in a node and across."""
     _compare(run, "tp")
 
 
-@check("messages between stages", points=1, code="B", diagnosis="two in each micro-batch")
+@check("messages between stages", points=1, code="B")
+@diagnosis("two in each micro-batch")
 def check_pp(run: Run) -> None:
     """B: the right link."""
     _compare(run, "pp")
 
 
-@check("the bubble", points=2, code="S", diagnosis="pp - 1 times computing, tp and messages")
+@check("the bubble", points=2, code="S")
+@diagnosis("pp - 1 times computing, tp and messages")
 def check_bubble(run: Run) -> None:
     """S: at the pace of the other stages."""
     _compare(run, "bubble")
 
 
-@check("the exposed part of dp", points=3, code="B", diagnosis="the sum minus the last backward")
+@check("the exposed part of dp", points=3, code="B")
+@diagnosis("the sum minus the last backward")
 def check_dp(run: Run) -> None:
     """B: which gradients, which link, and what hides them."""
     _compare(run, "dp")
 
 
-@check(
-    "layouts in the simulator's order",
-    points=3,
-    code="S",
-    diagnosis="the checks above say which term is wrong",
-)
+@check("layouts in the simulator's order", points=3, code="S")
+@diagnosis("the checks above say which term is wrong")
 def check_order(run: Run) -> None:
     """S: of all pairs of layouts that the simulator holds apart, how many are in its order."""
     spreads = _known(run)

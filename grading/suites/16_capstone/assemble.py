@@ -10,14 +10,12 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 from grading.references.capstone.layouts import LR, MICRO, STEPS, Case, formulas, own_bytes
 from grading.references.capstone.training import IGNORED, build, kept_bytes
 from grading.references.data_parallel.wrapper import alike
 
 EXERCISE = Exercise(
-    name="assemble",
-    lesson="16_capstone",
     title="A mixture of experts on a mesh",
     core=True,
     minutes=150,
@@ -129,14 +127,13 @@ def _outputs(run: Run, case: Case, driver: Any) -> list[dict[str, Any]]:
         elif fault.kind == "mismatch":
             fault = replace(fault, cause=LENGTHS, rows=fault.rows[:4])
         raise RunFault(fault, error.output) from None
-    run.forbid_bypass(result)
     return list(result.outputs)
 
 
 def _each(run: Run, driver: Any = drive) -> Iterator[tuple[Case, int, dict[str, Any], str]]:
     """Every rank of both layouts, its reports looked at."""
     for case in _cases(run):
-        for rank, found in enumerate(_outputs(run, case, driver)):
+        for rank, found in enumerate(run.each(_outputs(run, case, driver))):
             where = case.grid.where(rank)
             for report in found["reports"]:
                 kinds = [type(value) for value in report] if isinstance(report, tuple) else []
@@ -158,105 +155,66 @@ def _most_kept(case: Case, rank: int) -> int:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "the tokens and the loss of each step, the same on every rank",
-    points=3,
-    code="E",
-    diagnosis="the sum over pp, dp and ep, divided by the whole batch's tokens",
-)
+@check("the tokens and the loss of each step, the same on every rank", points=3, code="E")
+@diagnosis("the sum over pp, dp and ep, divided by the whole batch's tokens")
 def check_losses(run: Run) -> None:
     """E: one process's."""
     for case, rank, found, where in _each(run):
         for number, (report, right) in enumerate(zip(found["reports"], case.steps, strict=True)):
             counts_B = (case.batches[number][1] != IGNORED).sum(1)
-            run.equal(
-                report[1],
-                right.tokens,
-                f"the tokens of step {number} {where}",
-                rank=rank,
-                likely={
-                    "those of this rank's rows": int(counts_B[case.own(rank)].sum()),
-                    "ranks of ep were counted as if they had the same rows, or all rows "
-                    "several times": right.tokens * case.sizes["ep"],
-                },
-            )
+            known = {
+                "those of this rank's rows": int(counts_B[case.own(rank)].sum()),
+                "ranks of ep were counted as if they had the same rows, or all rows "
+                "several times": right.tokens * case.sizes["ep"],
+            }
+            what = f"the tokens of step {number} {where}"
+            run.equal(report[1], right.tokens, what, likely=known)
             near = abs(report[0] - right.loss) <= 1e-9 * right.loss
             likely = {} if near or number else case.wrong_losses(rank)
-            run.close(
-                report[0],
-                right.loss,
-                f"the loss of step {number} {where}",
-                rank=rank,
-                likely=likely,
-            )
+            what = f"the loss of step {number} {where}"
+            run.close(report[0], right.loss, what, likely=likely)
 
 
-@check(
-    "the norm of the first gradient: the whole model's, each element once",
-    points=3,
-    code="E",
-    diagnosis="a gradient is not that of one process, or counts several times",
-)
+@check("the norm of the first gradient: the whole model's, each element once", points=3, code="E")
+@diagnosis("a gradient is not that of one process, or counts several times")
 def check_norm(run: Run) -> None:
     """E: before clipping; what is wrong with a gradient shows in its norm."""
-    for case, rank, found, where in _each(run):
+    for case, _, found, where in _each(run):
         norm, right = found["reports"][0][2], case.steps[0].norm
         likely = {} if abs(norm - right) <= 1e-9 * right else case.wrong_norms()
         if abs(norm - case.limit) <= 1e-5 * norm:
             likely[f"{norm:g} is the norm after clipping"] = norm
-        run.close(norm, right, f"the norm of step 0 {where}", rank=rank, likely=likely)
+        run.close(norm, right, f"the norm of step 0 {where}", likely=likely)
 
 
-@check(
-    "the norms of later steps",
-    points=2,
-    code="E",
-    diagnosis="the previous update differs, or the routers' biases did not move",
-)
+@check("the norms of later steps", points=2, code="E")
+@diagnosis("the previous update differs, or the routers' biases did not move")
 def check_later(run: Run) -> None:
     """E: the steps before have been made as one process makes them."""
-    for case, rank, found, where in _each(run):
+    for case, _, found, where in _each(run):
         for number in range(1, STEPS):
             norm, right = found["reports"][number][2], case.steps[number].norm
             likely = {} if abs(norm - right) <= 1e-9 * right else case.wrong_later(number)
-            run.close(norm, right, f"the norm of step {number} {where}", rank=rank, likely=likely)
+            run.close(norm, right, f"the norm of step {number} {where}", likely=likely)
 
 
-@check(
-    "the weights after three steps",
-    points=3,
-    code="E",
-    diagnosis="clipped, then updated, every parameter by one optimizer",
-)
+@check("the weights after three steps", points=3, code="E")
+@diagnosis("clipped, then updated, every parameter by one optimizer")
 def check_weights(run: Run) -> None:
     """E: each rank's part of what one process has."""
     for case, rank, found, where in _each(run):
         right = case.grid.held(case.steps[-1].weights, rank)
         for name in right:
-            run.true(
-                name in found["weights"],
-                f"the model lacks {name} {where}",
-                rank=rank,
-                cause="the model is cut in place, and trained in place",
-            )
+            cause = "the model is cut in place, and trained in place"
+            run.true(name in found["weights"], f"the model lacks {name} {where}", cause=cause)
         mine = {name: found["weights"][name] for name in right}
         same = alike([list(mine.values())], [list(right.values())])
-        run.close(
-            mine,
-            right,
-            f"the weight {where}",
-            rank=rank,
-            terms=200,
-            likely={} if same else case.wrong_weights(rank),
-        )
+        likely = {} if same else case.wrong_weights(rank)
+        run.close(mine, right, f"the weight {where}", terms=200, likely=likely)
 
 
-@check(
-    "what each rank sends in a step",
-    points=3,
-    code="B",
-    diagnosis="send gradients once per step, with reduce-scatter and all-gather: 2(N-1)/N·S",
-)
+@check("what each rank sends in a step", points=3, code="B")
+@diagnosis("send gradients once per step, with reduce-scatter and all-gather: 2(N-1)/N·S")
 def check_bytes(run: Run) -> None:
     """B: of each axis at most the formula's; routing decides on ep, so all rows may go away."""
     for case, rank, found, where in _each(run):
@@ -266,13 +224,8 @@ def check_bytes(run: Run) -> None:
             if axes == ("tp",):
                 mine = known - {"pp", "ep"}
             total = sum(found["sent"].get(axis, 0) for axis in mine)
-            run.at_most(
-                total,
-                limit,
-                f"the number of bytes sent in a step {what} {where}",
-                rank=rank,
-                cause=CAUSES[what],
-            )
+            name = f"the number of bytes sent in a step {what} {where}"
+            run.at_most(total, limit, name, cause=CAUSES[what])
 
 
 CAUSES = {
@@ -285,12 +238,8 @@ CAUSES = {
 }
 
 
-@check(
-    "what each rank keeps: its part of the model, and a part of the state",
-    points=3,
-    code="M",
-    diagnosis="ZeRO-1 over the ranks that have the same parameters and different rows",
-)
+@check("what each rank keeps: its part of the model, and a part of the state", points=3, code="M")
+@diagnosis("ZeRO-1 over the ranks that have the same parameters and different rows")
 def check_memory(run: Run) -> None:
     """M: all tensors that a Trainer refers to after a step, gradients included."""
     for case, rank, found, where in _each(run):
@@ -299,21 +248,12 @@ def check_memory(run: Run) -> None:
         whole, causes = 3 * (others + experts), "more than its part of the model is kept"
         if found["kept"] <= whole + SLACK:
             causes = "optimizer state is not cut, or cut over too few ranks; or gradients are kept"
-        run.at_most(
-            found["kept"],
-            limit,
-            f"the number of bytes kept after a step {where}",
-            rank=rank,
-            cause=causes,
-        )
+        what = f"the number of bytes kept after a step {where}"
+        run.at_most(found["kept"], limit, what, cause=causes)
 
 
-@check(
-    "a new Trainer continues from the state of an older one",
-    points=3,
-    code="X",
-    diagnosis="weights, routers' biases and AdamW's moments, as they were when `state` was called",
-)
+@check("a new Trainer continues from the state of an older one", points=3, code="X")
+@diagnosis("weights, routers' biases and AdamW's moments, as they were when `state` was called")
 def check_resumed(run: Run) -> None:
     """X: the next two steps are one process's; the second shows what the optimizer was given."""
     for case, rank, found, where in _each(run, drive_resumed):
@@ -321,11 +261,7 @@ def check_resumed(run: Run) -> None:
             norm, right = report[2], case.steps[number].norm
             likely = {} if abs(norm - right) <= 1e-9 * right else case.wrong_resumed(number)
             what = f"the norm of step {number} {where}, after the state of step 0 was loaded"
-            run.close(norm, right, what, rank=rank, likely=likely)
-        run.at_most(
-            found["saved"],
-            _most_kept(case, rank),
-            f"the number of bytes in the state {where}",
-            rank=rank,
-            cause="each rank saves its own part, once",
-        )
+            run.close(norm, right, what, likely=likely)
+        cause = "each rank saves its own part, once"
+        name = f"the number of bytes in the state {where}"
+        run.at_most(found["saved"], _most_kept(case, rank), name, cause=cause)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, because, check, diagnosis
 from grading.references.planning.layout_choice import (
     Case,
     Layout,
@@ -17,8 +16,6 @@ from grading.references.planning.layout_choice import (
 )
 
 EXERCISE = Exercise(
-    name="choose_layout",
-    lesson="16_capstone",
     title="Choose a layout",
     core=False,
     minutes=30,
@@ -142,12 +139,8 @@ def _said(layout: Layout) -> str:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "every size divides",
-    points=2,
-    code="S",
-    diagnosis="see the rules: what pp, tp, ep and the micro-batches divide",
-)
+@check("every size divides", points=2, code="S")
+@diagnosis("see the rules: what pp, tp, ep and the micro-batches divide")
 def check_fits(run: Run) -> None:
     """S: the budget aside."""
     cases = _cases(run)
@@ -155,12 +148,8 @@ def check_fits(run: Run) -> None:
         _fitting(run, case, answer)
 
 
-@check(
-    "within the budget, and within 5 % of the best",
-    points=4,
-    code="M",
-    diagnosis="of all that fit, the lowest score",
-)
+@check("within the budget, and within 5 % of the best", points=4, code="M")
+@diagnosis("of all that fit, the lowest score")
 def check_best(run: Run) -> None:
     """M: against a search."""
     cases = _cases(run)
@@ -168,12 +157,8 @@ def check_best(run: Run) -> None:
         _near_the_best(run, case, answer)
 
 
-@check(
-    "a budget that one layout meets, and one that none does",
-    points=2,
-    code="M",
-    diagnosis="a peak equal to the budget is within it; None if there is no such layout",
-)
+@check("a budget that one layout meets, and one that none does", points=2, code="M")
+@diagnosis("a peak equal to the budget is within it; None if there is no such layout")
 def check_tight(run: Run) -> None:
     """M: the smallest peak, and a byte less."""
     case = _cases(run)[0]
@@ -194,19 +179,11 @@ def check_tight(run: Run) -> None:
     )
 
 
-@check(
-    "27720 ranks in two seconds",
-    points=3,
-    code="H",
-    diagnosis="make only layouts that divide: dp follows from the other three",
-)
+@check("27720 ranks in two seconds", points=3, code="H")
+@diagnosis("make only layouts that divide: dp follows from the other three")
 def check_large(run: Run) -> None:
     """H: in processor time."""
     cases = _large(run)
-    try:
+    with because(cpu=TOO_MANY):
         answer = _ask(run, cases, cpu=2.0)[0]
-    except RunFault as error:
-        if error.fault.kind != "cpu":
-            raise
-        raise RunFault(replace(error.fault, cause=TOO_MANY), error.output) from None
     _near_the_best(run, cases[0], answer)

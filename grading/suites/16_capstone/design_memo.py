@@ -6,12 +6,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from grading.references.planning.memo_rules import ANSWERS, Rank, make_config
 
 EXERCISE = Exercise(
-    name="design_memo",
-    lesson="16_capstone",
     title="The design memo: held, sent, idle",
     core=True,
     minutes=50,
@@ -194,108 +192,71 @@ def _compare(run: Run, key: str) -> None:
 
 
 # --- checks --------------------------------------------------------------------------------------
-@check(
-    "parameters outside the experts",
-    points=2,
-    code="M",
-    diagnosis="attention, norms, router or network in each block; then what the ends have",
-)
+@check("parameters outside the experts", points=2, code="M")
+@diagnosis("attention, norms, router or network in each block; then what the ends have")
 def check_dense(run: Run) -> None:
     """M: against a model that was made."""
     _compare(run, "dense")
 
 
-@check(
-    "parameters of experts",
-    points=1,
-    code="M",
-    diagnosis="blocks · experts/ep networks, each cut by tp; 0 without experts",
-)
+@check("parameters of experts", points=1, code="M")
+@diagnosis("blocks · experts/ep networks, each cut by tp; 0 without experts")
 def check_experts(run: Run) -> None:
     """M: against a model that was made."""
     _compare(run, "experts")
 
 
-@check(
-    "bytes of optimizer state",
-    points=1,
-    code="M",
-    diagnosis="two numbers for each parameter, over dp · ep replicas, of experts over dp",
-)
+@check("bytes of optimizer state", points=1, code="M")
+@diagnosis("two numbers for each parameter, over dp · ep replicas, of experts over dp")
 def check_optimizer(run: Run) -> None:
     """M: two shards."""
     _compare(run, "optimizer")
 
 
-@check(
-    "bytes on tp",
-    points=2,
-    code="B",
-    diagnosis="2(tp-1)/tp of 4·D + top_k numbers a block, D for each end, 3 for the loss",
-)
+@check("bytes on tp", points=2, code="B")
+@diagnosis("2(tp-1)/tp of 4·D + top_k numbers a block, D for each end, 3 for the loss")
 def check_tp(run: Run) -> None:
     """B: sum by sum."""
     _compare(run, "tp")
 
 
-@check(
-    "bytes on pp",
-    points=2,
-    code="B",
-    diagnosis="to the next stage, back to the previous one, and a tied weight's gradient",
-)
+@check("bytes on pp", points=2, code="B")
+@diagnosis("to the next stage, back to the previous one, and a tied weight's gradient")
 def check_pp(run: Run) -> None:
     """B: both directions, and the ends."""
     _compare(run, "pp")
 
 
-@check(
-    "bytes on ep",
-    points=1,
-    code="B",
-    diagnosis="four all-to-alls of rows and one of counts, in each block and micro-batch",
-)
+@check("bytes on ep", points=1, code="B")
+@diagnosis("four all-to-alls of rows and one of counts, in each block and micro-batch")
 def check_ep(run: Run) -> None:
     """B: rows and counts."""
     _compare(run, "ep")
 
 
-@check(
-    "bytes between replicas",
-    points=2,
-    code="B",
-    diagnosis="a reduce-scatter and an all-gather, over dp · ep, and of experts over dp",
-)
+@check("bytes between replicas", points=2, code="B")
+@diagnosis("a reduce-scatter and an all-gather, over dp · ep, and of experts over dp")
 def check_data(run: Run) -> None:
     """B: both parts."""
     _compare(run, "data")
 
 
-@check(
-    "micro-batches in flight",
-    points=1,
-    code="S",
-    diagnosis="min(m, pp - stage) with 1F1B, all m with GPipe",
-)
+@check("micro-batches in flight", points=1, code="S")
+@diagnosis("min(m, pp - stage) with 1F1B, all m with GPipe")
 def check_in_flight(run: Run) -> None:
     """S: against the lists of actions."""
     _compare(run, "in_flight")
 
 
-@check(
-    "the bubble", points=1, code="S", diagnosis="pp - 1 of m + pp - 1 equally long slots are idle"
-)
+@check("the bubble", points=1, code="S")
+@diagnosis("pp - 1 of m + pp - 1 equally long slots are idle")
 def check_bubble(run: Run) -> None:
     """S: a part of the whole step."""
     _compare(run, "bubble")
 
 
-@check(
-    "the memo matches what a real step holds and sends",
-    points=2,
-    code="B",
-    diagnosis="`rehearse` is given, and stays as it is; the checks above say what is missing",
-)
+@check("the memo matches what a real step holds and sends", points=2, code="B")
+@diagnosis("`rehearse` is given, and stays as it is; the checks above say what is missing")
 def check_real(run: Run) -> None:
     """B and M: on four ranks, from tensors and ledger."""
     for case in _real(run):

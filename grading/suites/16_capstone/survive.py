@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, RunFault, check
+from course_lib.grade.suite import Exercise, Run, RunFault, check, diagnosis
 from course_lib.model import ModelConfig, MoEConfig
 from grading.references.capstone.training import Alone
 
 EXERCISE = Exercise(
-    name="survive",
-    lesson="16_capstone",
     title="Killed, and started on another mesh",
     core=True,
     minutes=35,
@@ -189,32 +187,18 @@ def _went_on(
     """The steps made, their windows and their losses."""
     numbers, right = [step[0] for step in seen], list(range(at, STEPS))
     if died and numbers:
-        run.at_most(
-            died - numbers[0],
-            INTERVAL,
-            f"the work lost by a kill after {died} steps {when}, in steps,",
-            rank=rank,
-            cause=AGAIN,
-        )
-    run.equal(
-        numbers,
-        right,
-        f"the list of steps made {when}",
-        rank=rank,
-        likely={
-            "as many steps as in a whole training are made again: `steps` counts those of earlier "
-            "processes": list(range(at, at + STEPS)),
-            AGAIN: [0],
-        },
-    )
+        what = f"the work lost by a kill after {died} steps {when}, in steps,"
+        run.at_most(died - numbers[0], INTERVAL, what, rank=rank, cause=AGAIN)
+    likely = {
+        "as many steps as in a whole training are made again: `steps` counts those of earlier "
+        "processes": list(range(at, at + STEPS)),
+        AGAIN: [0],
+    }
+    run.equal(numbers, right, f"the list of steps made {when}", rank=rank, likely=likely)
     for (step, inputs, _), windows in zip(seen, case.windows[at:], strict=True):
         run.equal(inputs, windows, f"the windows of step {step} {when}", rank=rank)
-    run.close(
-        [step[2] for step in seen],
-        case.losses[at:],
-        f"the losses {when}, from step {at},",
-        rank=rank,
-    )
+    what = f"the losses {when}, from step {at},"
+    run.close([step[2] for step in seen], case.losses[at:], what, rank=rank)
 
 
 def kill(run: Run, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str, int]) -> None:
@@ -242,45 +226,35 @@ def kill(run: Run, case: Case, sizes: dict[str, int], rank: int, dies: tuple[str
     "no rank is killed: the losses are those of one process, and the newest checkpoints stay",
     points=4,
     code="E",
-    diagnosis="a save at each multiple of the interval; keep=keep",
 )
+@diagnosis("a save at each multiple of the interval; keep=keep")
 def check_alone(run: Run) -> None:
     """E: and at no time more checkpoints than `keep`, or other ones than are due."""
     case = case_of(run)
     due = [step for step in range(1, STEPS + 1) if step % INTERVAL == 0]
-    for rank, found in enumerate(start(run, case, MESHES[0], "without a kill").outputs):
+    for found in run.each(start(run, case, MESHES[0], "without a kill").outputs):
         before = any(found["folders"][:-1])
         one = "one is kept: keep the newest `keep`" if before else "saved only at the end"
-        run.equal(
-            found["folders"][-1],
-            due[-KEEP:],
-            "the list of complete checkpoints at the end",
-            rank=rank,
-            likely={
-                "all are kept: keep the newest `keep`": due,
-                "saved after every step": list(range(STEPS - KEEP + 1, STEPS + 1)),
-                "never saved": [],
-                "the last save is not complete: wait for it": due[:-1][-KEEP:],
-                "the checkpoints are one step off: a step that is made counts": [
-                    step - 1 for step in due[-KEEP:]
-                ],
-                one: [STEPS],
-            },
-        )
+        likely = {
+            "all are kept: keep the newest `keep`": due,
+            "saved after every step": list(range(STEPS - KEEP + 1, STEPS + 1)),
+            "never saved": [],
+            "the last save is not complete: wait for it": due[:-1][-KEEP:],
+            "the checkpoints are one step off: a step that is made counts": [
+                step - 1 for step in due[-KEEP:]
+            ],
+            one: [STEPS],
+        }
+        what = "the list of complete checkpoints at the end"
+        run.equal(found["folders"][-1], due[-KEEP:], what, likely=likely)
         for step, names in enumerate(found["folders"][:-1]):
             # A new one may be there for a moment before the oldest goes, but not for two steps.
             fewest = min(len(names), len(found["folders"][step + 1]))
-            run.at_most(
-                fewest,
-                KEEP,
-                f"the number of checkpoints kept after step {step}",
-                rank=rank,
-                cause="each save removes old ones: keep=keep",
-            )
+            what = f"the number of checkpoints kept after step {step}"
+            run.at_most(fewest, KEEP, what, cause="each save removes old ones: keep=keep")
             run.true(
                 set(names) <= set(due),
                 f"a checkpoint of step {max(names, default=0)}",
-                rank=rank,
                 cause=OTHERS,
             )
 
@@ -289,8 +263,8 @@ def check_alone(run: Run) -> None:
     "a rank is killed in a step: the job continues on other ranks, and little is lost",
     points=6,
     code="E",
-    diagnosis="resume_training before the loop, with the sampler in parts",
 )
+@diagnosis("resume_training before the loop, with the sampler in parts")
 def check_killed(run: Run) -> None:
     """E: two ranks of dp, then three of ep."""
     case = case_of(run)
@@ -302,8 +276,8 @@ def check_killed(run: Run) -> None:
     "a rank is killed while it saves: the job continues from the previous checkpoint",
     points=5,
     code="E",
-    diagnosis="only complete checkpoints count",
 )
+@diagnosis("only complete checkpoints count")
 def check_torn(run: Run) -> None:
     """E: three ranks of ep, then a pipeline of two."""
     case = case_of(run)
@@ -315,8 +289,8 @@ def check_torn(run: Run) -> None:
     "a job that has ended makes no more steps, and a job may continue on one rank",
     points=2,
     code="E",
-    diagnosis="`steps` counts those of earlier processes",
 )
+@diagnosis("`steps` counts those of earlier processes")
 def check_ended(run: Run) -> None:
     """E: a shorter training, then the rest on one rank, then nothing is left to do."""
     case = case_of(run)

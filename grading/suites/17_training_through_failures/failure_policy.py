@@ -14,8 +14,6 @@ from grading.references.open import failing_job, plans
 from grading.references.open.failing_job import Failure, Job, Machine, Policy
 
 EXERCISE = Exercise(
-    name="failure_policy",
-    lesson="17_training_through_failures",
     title="Open: checkpoints, spares and a quorum",
     core=False,
     minutes=45,

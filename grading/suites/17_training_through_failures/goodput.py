@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="goodput",
-    lesson="17_training_through_failures",
     title="Useful time and paid time",
     core=False,
     minutes=20,
@@ -86,42 +84,34 @@ def compare(run: Run, key: str) -> None:
     """One of the two answers for all logs."""
     cases = logs(run)
     result = run(drive, {"cases": [list(case) for case in cases]}, world=2)
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         for number, ((log, ranks), found) in enumerate(zip(cases, output["found"], strict=True)):
             right = shares(log, ranks)
             every, first = (shares(log, ranks, which) for which in ("all", "first"))
             what = f"log {number + 1}, {len(log)} spans of {ranks} ranks"
             if key == "goodput":
-                run.close(found[key], right["step"], f"the goodput of {what}", rank=rank, likely={
+                run.close(found[key], right["step"], f"the goodput of {what}", likely={
                     "a step that was repeated is useful only once": every["step"],
                     "the last attempt at a step is the useful one": first["step"],
                     "the paid time counts every rank": right["step"] * ranks,
                     "idle time is paid for": right["step"] / max(1e-9, 1 - right["idle"]),
                 })  # fmt: skip
                 continue
-            run.equal(sorted(found[key]), sorted(right), f"the names in lost of {what}", rank=rank)
+            run.equal(sorted(found[key]), sorted(right), f"the names in lost of {what}")
             for name, share in right.items():
-                run.close(found[key][name], share, f"the share of {name} in {what}", rank=rank,
+                run.close(found[key][name], share, f"the share of {name} in {what}",
                           terms=100)  # fmt: skip
 
 
-@check(
-    "goodput",
-    points=5,
-    code="E",
-    diagnosis="the time of last attempts, divided by the paid time of all ranks",
-)
+@check("goodput", points=5, code="E")
+@diagnosis("the time of last attempts, divided by the paid time of all ranks")
 def check_goodput(run: Run) -> None:
     """E: by hand and by chance."""
     compare(run, "goodput")
 
 
-@check(
-    "the shares of the paid time",
-    points=4,
-    code="E",
-    diagnosis="one share for each name in the log, and for step, repeated and idle",
-)
+@check("the shares of the paid time", points=4, code="E")
+@diagnosis("one share for each name in the log, and for step, repeated and idle")
 def check_lost(run: Run) -> None:
     """E: the same logs."""
     compare(run, "lost")

@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="heal",
-    lesson="17_training_through_failures",
     title="The complete state from a living peer",
     core=True,
     minutes=30,
@@ -157,40 +155,37 @@ def compare(run: Run, names: tuple[str, ...], when: str = "at_once") -> None:
             )  # fmt: skip
 
 
-@check("weights and buffers", points=3, code="E", in_part=True,
-       diagnosis="model.state_dict() has both")  # fmt: skip
+@check("weights and buffers", points=3, code="E")
+@diagnosis("model.state_dict() has both")
+@in_part
 def check_weights(run: Run) -> None:
     """E: bit for bit, from the right peer."""
     compare(run, ("weights and buffers",))
 
 
-@check("the optimizer's states and options", points=3, code="E",
-       diagnosis="optimizer.state_dict() has both")  # fmt: skip
+@check("the optimizer's states and options", points=3, code="E")
+@diagnosis("optimizer.state_dict() has both")
 def check_optimizer(run: Run) -> None:
     """E: moments, step counters, and the learning rate that a schedule has set."""
     compare(run, ("the optimizer's states", "the learning rate"))
 
 
-@check("place in the data, random numbers, step", points=4, code="E",
-       diagnosis="the next step depends on all of them")  # fmt: skip
+@check("place in the data, random numbers, step", points=4, code="E")
+@diagnosis("the next step depends on all of them")
 def check_rest(run: Run) -> None:
     """E: what is forgotten most often."""
     compare(run, ("the sampler", "the generator", "step"))
 
 
-@check("two steps later it is still identical", points=3, code="E",
-       diagnosis="something that the next step depends on was not sent")  # fmt: skip
+@check("two steps later it is still identical", points=3, code="E")
+@diagnosis("something that the next step depends on was not sent")
 def check_later(run: Run) -> None:
     """E: the steps of the peer."""
     compare(run, ("weights and buffers", "the optimizer's states"), "later")
 
 
-@check(
-    "the others continue undisturbed",
-    points=3,
-    code="B",
-    diagnosis="two members communicate; the others do nothing",
-)
+@check("the others continue undisturbed", points=3, code="B")
+@diagnosis("two members communicate; the others do nothing")
 def check_others(run: Run) -> None:
     """B: bystanders send and receive nothing, and no peer's job changes."""
     for rank, source, peers, seeds, result in rooms(run):
@@ -198,8 +193,7 @@ def check_others(run: Run) -> None:
             for name, right in after(seeds[index], peers[index]).items():
                 run.equal(result.outputs[index]["at_once"][name], right,
                           f"{name} of a living peer, after it has helped", rank=index)  # fmt: skip
-        for index, ledger in enumerate(result.ledgers):
+        for index, ledger in enumerate(run.each(result.ledgers)):
             calls = [event.op for event in ledger.events if event.parent < 0]
             if index not in (rank, source):
-                run.equal(calls, [], "the calls of a member that is neither the source nor heals",
-                          rank=index)  # fmt: skip
+                run.equal(calls, [], "the calls of a member that is neither the source nor heals")

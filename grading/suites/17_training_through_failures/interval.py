@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="interval",
-    lesson="17_training_through_failures",
     title="How often to save, from a failure log",
     core=False,
     minutes=25,
@@ -97,19 +95,19 @@ def compare(run: Run, key: str) -> None:
     """One of the answers, for all logs."""
     given = cases(run)
     result = run(drive, {"cases": [list(case) for case in given]}, world=2)
-    for rank, output in enumerate(result.outputs):
+    for output in run.each(result.outputs):
         for (save, reports, window), found in zip(given, output["found"], strict=True):
             times = incidents(reports, window)
             mean, all_of = times[-1] / len(times), reports[-1] / len(reports)
             longer = incidents(reports, window, prolonged=True)
             what = f"of reports at {[round(time) for time in reports[:4]]}..., window {window:g}"
             if key == "incidents":
-                run.equal(found[key], times, f"the incidents {what}", rank=rank, likely={
+                run.equal(found[key], times, f"the incidents {what}", likely={
                     "the window begins with an incident's first report": longer,
                     "every report counts as an incident": reports,
                 })  # fmt: skip
             elif key == "mtbf":
-                run.close(found[key], mean, f"the mean time between failures {what}", rank=rank,
+                run.close(found[key], mean, f"the mean time between failures {what}",
                           likely={
                     "every report counts as an incident": all_of,
                     "the first gap begins at the job's start": (times[-1] - times[0])
@@ -117,18 +115,18 @@ def compare(run: Run, key: str) -> None:
                     "this is the mean of the times, not of the gaps": sum(times) / len(times),
                 })  # fmt: skip
             elif key == "spread" and len(times) == 1:
-                run.equal(found[key], math.inf, f"the spread {what}", rank=rank)
+                run.equal(found[key], math.inf, f"the spread {what}")
             elif key == "spread":
                 k = len(times)
                 right = error(times)
-                run.close(found[key], right, f"the spread {what}", rank=rank, terms=200, likely={
+                run.close(found[key], right, f"the spread {what}", terms=200, likely={
                     "this is the standard deviation of the gaps, not the standard error of their "
                     "mean":
                         right * math.sqrt(k),
                     "divide the sum of the squares by k - 1": right * math.sqrt((k - 1) / k),
                 })  # fmt: skip
             else:
-                run.close(found[key], daly(save, mean), f"the interval {what}", rank=rank,
+                run.close(found[key], daly(save, mean), f"the interval {what}",
                           likely={
                     "this is Young's interval": math.sqrt(2 * save * mean),
                     "every report counts as an incident": daly(save, all_of),
@@ -137,37 +135,29 @@ def compare(run: Run, key: str) -> None:
                 })  # fmt: skip
 
 
-@check(
-    "which reports are new incidents",
-    points=3,
-    code="E",
-    diagnosis="the first report after each window has ended",
-)
+@check("which reports are new incidents", points=3, code="E")
+@diagnosis("the first report after each window has ended")
 def check_incidents(run: Run) -> None:
     """E: bursts, and reports at the end of a window."""
     compare(run, "incidents")
 
 
-@check(
-    "the mean time between failures",
-    points=2,
-    code="E",
-    diagnosis="the gaps begin at the job's start",
-)
+@check("the mean time between failures", points=2, code="E")
+@diagnosis("the gaps begin at the job's start")
 def check_mtbf(run: Run) -> None:
     """E: the same logs."""
     compare(run, "mtbf")
 
 
-@check(
-    "how far the mtbf may be off", points=2, code="E", diagnosis="the standard error of the mean"
-)
+@check("how far the mtbf may be off", points=2, code="E")
+@diagnosis("the standard error of the mean")
 def check_spread(run: Run) -> None:
     """E: the same logs; one gap says nothing."""
     compare(run, "spread")
 
 
-@check("the interval", points=3, code="E", diagnosis="Daly's formula with the mtbf of incidents")
+@check("the interval", points=3, code="E")
+@diagnosis("Daly's formula with the mtbf of incidents")
 def check_interval(run: Run) -> None:
     """E: the same logs; one with a save that takes longer than two mtbf."""
     compare(run, "interval")

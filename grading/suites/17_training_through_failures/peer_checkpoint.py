@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="peer_checkpoint",
-    lesson="17_training_through_failures",
     title="Each shard in the memory of another node",
     core=True,
     minutes=35,
@@ -128,7 +126,7 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
             for own in shards
         ]  # fmt: skip
         result = run(drive, inputs, world=story.world)
-        for rank, output in enumerate(result.outputs):
+        for rank, output in enumerate(run.each(result.outputs)):
             for (gone, save), (step, shard) in zip(story.lost, output["found"], strict=True):
                 what = f"{story.name}, ranks {list(gone)} are lost"
                 likely = {
@@ -136,7 +134,7 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
                         10 * len(story.saves),
                     "the newest complete save was given up too early": 10 * save,
                 }  # fmt: skip
-                run.equal(step, 10 * save + 10, f"{what}: the step", rank=rank, likely=likely)
+                run.equal(step, 10 * save + 10, f"{what}: the step", likely=likely)
                 slips = {
                     "the save has the values that training wrote later: copy the tensor":
                         torch.full((SIZE,), -1.0),
@@ -151,57 +149,46 @@ def tell(run: Run, stories: tuple[Story, ...]) -> None:
                 for number, other_shard in enumerate(shards[rank]):
                     if number != save:
                         slips[f"this is the shard of save {number + 1}"] = other_shard
-                run.equal(shard, shards[rank][save], f"{what}: the shard", rank=rank, likely=slips)
+                run.equal(shard, shards[rank][save], f"{what}: the shard", likely=slips)
 
 
-@check("any one node may fail", points=5, code="E", in_part=True,
-       diagnosis="the copy is `offset` ranks away, and comes back from there")  # fmt: skip
+@check("any one node may fail", points=5, code="E")
+@diagnosis("the copy is `offset` ranks away, and comes back from there")
+@in_part
 def check_nodes(run: Run) -> None:
     """E: four ranks on two nodes, three on three, an offset that is not 1."""
     tell(run, NODES)
 
 
-@check("a save that was interrupted", points=5, code="E",
-       diagnosis="only a save that all surviving ranks have sealed is complete")  # fmt: skip
+@check("a save that was interrupted", points=5, code="E")
+@diagnosis("only a save that all surviving ranks have sealed is complete")
 def check_torn(run: Run) -> None:
     """E: failures between `copy` and `seal`, between two ranks' `seal`, and after a restore."""
     tell(run, TORN + CUT)
 
 
-@check("another node fails afterwards", points=3, code="E",
-       diagnosis="after a restore each shard is on two nodes again")  # fmt: skip
+@check("another node fails afterwards", points=3, code="E")
+@diagnosis("after a restore each shard is on two nodes again")
 def check_again(run: Run) -> None:
     """E: a second loss right after the first."""
     tell(run, AGAIN)
 
 
-@check(
-    "each shard is sent once, and two slots are kept",
-    points=2,
-    code="B",
-    diagnosis="each rank sends S bytes, to one partner",
-)
+@check("each shard is sent once, and two slots are kept", points=2, code="B")
+@diagnosis("each rank sends S bytes, to one partner")
 def check_bytes(run: Run) -> None:
     """B: S bytes from every rank, to the partner; what is kept after some saves."""
     shard = run.random(500, torch.float32)
     result = run(drive_bytes, {"offset": 1, "shard": shard}, world=4)
     sent = SAVES * shard.nbytes
     run.bytes(result, sent, likely={"every rank received every shard": 3 * sent})
-    for rank, kept in enumerate(result.column("kept")):
-        run.at_most(
-            kept,
-            4.5 * shard.nbytes,
-            "the bytes that are kept after five saves",
-            rank=rank,
-            cause="two own shards and two copies are enough: what is older is given up",
-        )
-    for rank, ledger in enumerate(result.ledgers):
+    for kept in run.each(result.column("kept")):
+        cause = "two own shards and two copies are enough: what is older is given up"
+        what = "the bytes that are kept after five saves"
+        run.at_most(kept, 4.5 * shard.nbytes, what, cause=cause)
+    for rank, ledger in enumerate(run.each(result.ledgers)):
         for event in ledger.events:
             if event.op == "send":
-                run.equal(
-                    event.peer,
-                    (rank + 1) % 4,
-                    "the rank that a shard is sent to",
-                    rank=rank,
-                    likely={"it is the one `offset` before, not after": (rank - 1) % 4},
-                )
+                likely = {"it is the one `offset` before, not after": (rank - 1) % 4}
+                what = "the rank that a shard is sent to"
+                run.equal(event.peer, (rank + 1) % 4, what, likely=likely)

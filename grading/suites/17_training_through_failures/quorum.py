@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="quorum",
-    lesson="17_training_through_failures",
     title="Who takes the next step",
     core=True,
     minutes=30,
@@ -174,7 +172,7 @@ SLIPS = {
 def compare(run: Run, cases: list[Case]) -> None:
     """Compares every answer with the rules."""
     back = run(drive, {"cases": [list(each) for each in cases]}, world=2)
-    for rank, output in enumerate(back.outputs):
+    for output in run.each(back.outputs):
         found = output["found"]
         for number, each in enumerate(cases):
             right = answer(each)
@@ -182,40 +180,34 @@ def compare(run: Run, cases: list[Case]) -> None:
                 ("", 2 * number),
                 (", with its dict filled in reverse", 2 * number + 1),
             ):
-                run.equal(
-                    found[place],
-                    right,
-                    f"the quorum of members {each.members} at {each.now:g}{order}",
-                    rank=rank,
-                    likely={why: answer(each, slip) for why, slip in SLIPS.items()},
-                )
+                likely = {why: answer(each, slip) for why, slip in SLIPS.items()}
+                what = f"the quorum of members {each.members} at {each.now:g}{order}"
+                run.equal(found[place], right, what, likely=likely)
 
 
-@check("who is alive", points=3, code="E", diagnosis="there are two limits, and both are inclusive")
+@check("who is alive", points=3, code="E")
+@diagnosis("there are two limits, and both are inclusive")
 def check_alive(run: Run) -> None:
     """E: silent, stuck, and never heard of."""
     compare(run, ALIVE)
 
 
-@check("never two quorums", points=4, code="E", diagnosis="more than half of the members")
+@check("never two quorums", points=4, code="E")
+@diagnosis("more than half of the members")
 def check_cut(run: Run) -> None:
     """E: cuts through the middle, and strangers on one side."""
     compare(run, CUT)
 
 
-@check("the newest weights, and the source of each healing rank", points=4, code="E",
-       diagnosis="only members are present; the others heal in turn")  # fmt: skip
+@check("the newest weights, and the source of each healing rank", points=4, code="E")
+@diagnosis("only members are present; the others heal in turn")
 def check_heal(run: Run) -> None:
     """E: late, new and returning ranks."""
     compare(run, HEAL)
 
 
-@check(
-    "random cases",
-    points=3,
-    code="E",
-    diagnosis="the same rules, with members and heartbeats drawn at random",
-)
+@check("random cases", points=3, code="E")
+@diagnosis("the same rules, with members and heartbeats drawn at random")
 def check_chance(run: Run) -> None:
     """E: hidden cases."""
     compare(run, by_chance(run, 60))
@@ -229,12 +221,12 @@ DEALS: list[tuple[list[int], list[tuple[int, int]], list[int], str]] = [
 ]
 
 
-@check("the batch of a lost rank", points=4, code="E",
-       diagnosis="it goes back and is dealt out again: it is neither counted nor lost")  # fmt: skip
+@check("the batch of a lost rank", points=4, code="E")
+@diagnosis("it goes back and is dealt out again: it is neither counted nor lost")
 def check_deal(run: Run) -> None:
     """E: batches that are kept, given back and dealt out."""
     given = [[todo, dict(held), present] for todo, held, present, _ in DEALS]
-    for rank, output in enumerate(run(drive_deal, {"cases": given}, world=2).outputs):
+    for output in run.each(run(drive_deal, {"cases": given}, world=2).outputs):
         for (todo, held, present, what), found in zip(DEALS, output["found"], strict=True):
             kept = {r: b for r, b in held if r in present}
             free = [b for r, b in held if r not in present]
@@ -250,10 +242,10 @@ def check_deal(run: Run) -> None:
                         now[r] = left.pop(0)
                 slips[why] = [left, sorted([a, b] for a, b in now.items()), True]
             right = slips.pop("")
-            run.true(found[2], f"{what}: an argument was changed", rank=rank)
+            run.true(found[2], f"{what}: an argument was changed")
             afresh = sorted([*todo, *(b for _, b in held)])
             dealt = [list(pair) for pair in zip(present, afresh, strict=False)]
             new = [afresh[len(present) :], dealt, True]
             slips["a present rank keeps its batch: it already has its gradient"] = new
-            run.equal(found, right, f"{what}: the batches left, and those that each rank holds",
-                      rank=rank, likely=slips)  # fmt: skip
+            name = f"{what}: the batches left, and those that each rank holds"
+            run.equal(found, right, name, likely=slips)

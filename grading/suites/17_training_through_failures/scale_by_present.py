@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="scale_by_present",
-    lesson="17_training_through_failures",
     title="The mean over the ranks that took part",
     core=True,
     minutes=15,
@@ -69,7 +67,7 @@ def compare(run: Run, rooms: Any, junk: float | None = None) -> None:
         for r in range(size)
     ]
     result = run(drive, inputs, world=size)
-    for rank, output in enumerate(result.outputs):
+    for rank, output in enumerate(run.each(result.outputs)):
         for room, tensors, found in zip(rooms, values, output["found"], strict=True):
             here = [t for t, present in zip(tensors, room, strict=True) if present]
             total = torch.stack(here).sum(0) if here else torch.zeros(SHAPE).double()
@@ -87,62 +85,58 @@ def compare(run: Run, rooms: Any, junk: float | None = None) -> None:
             run.true(
                 junk is None or not isinstance(mean, torch.Tensor) or bool(mean.isfinite().all()),
                 f"{what} is not finite",
-                rank=rank,
                 cause="an absent rank's values must not matter: 0 · NaN is NaN",
             )
-            run.close(mean, total / max(len(here), 1), what, rank=rank, likely=likely)
-            run.equal(
-                found["count"], len(here), f"the number that is returned with {what}", rank=rank
-            )
+            run.close(mean, total / max(len(here), 1), what, likely=likely)
+            run.equal(found["count"], len(here), f"the number that is returned with {what}")
 
 
-@check("all, some, or one rank present", points=5, code="E", in_part=True,
-       diagnosis="the sum over the present ranks, divided by their number")  # fmt: skip
+@check("all, some, or one rank present", points=5, code="E")
+@diagnosis("the sum over the present ranks, divided by their number")
+@in_part
 def check_means(run: Run) -> None:
     """E: three and two ranks, in float64."""
     compare(run, ROOMS[:4])
     compare(run, PAIRS)
 
 
-@check("anything in an absent rank's tensor", points=3, code="E",
-       diagnosis="an absent rank sends zeros, not its tensor times 0")  # fmt: skip
+@check("anything in an absent rank's tensor", points=3, code="E")
+@diagnosis("an absent rank sends zeros, not its tensor times 0")
 def check_junk(run: Run) -> None:
     """E: NaN and infinity where nobody looks."""
     compare(run, ROOMS[1:4], torch.nan)
     compare(run, ROOMS[1:4], torch.inf)
 
 
-@check("no rank is present", points=2, code="E", diagnosis="zeros, and a count of 0")
+@check("no rank is present", points=2, code="E")
+@diagnosis("zeros, and a count of 0")
 def check_nobody(run: Run) -> None:
     """E: no division by zero."""
     compare(run, ROOMS[4:])
 
 
-@check("dtype and strides", points=2, code="E", diagnosis="in place, whatever the tensor's strides")
+@check("dtype and strides", points=2, code="E")
+@diagnosis("in place, whatever the tensor's strides")
 def check_form(run: Run) -> None:
     """E: float32, and a transposed tensor."""
     rooms = (1, 0, 1)
     for dtype in (torch.float32, torch.float64):
         tensors = [run.random(SHAPE, dtype) for _ in rooms]
         inputs = [{"present": p, "values": t} for p, t in zip(rooms, tensors, strict=True)]
-        for rank, output in enumerate(run(drive_strided, inputs, world=3).outputs):
+        for output in run.each(run(drive_strided, inputs, world=3).outputs):
             run.close(output["mean"], (tensors[0] + tensors[2]) / 2,
-                      f"the mean of transposed tensors in {dtype}", rank=rank)  # fmt: skip
+                      f"the mean of transposed tensors in {dtype}")  # fmt: skip
 
 
-@check(
-    "what is sent",
-    points=2,
-    code="B",
-    diagnosis="one all-reduce of the tensor, and one of a number",
-)
+@check("what is sent", points=2, code="B")
+@diagnosis("one all-reduce of the tensor, and one of a number")
 def check_bytes(run: Run) -> None:
     """B: 2(N-1)/N of the tensor and of one number, at most."""
     tensor, room = run.random((40, 30)), (1, 0, 1)
     inputs = [{"present": present, "values": tensor} for present in room]
     result = run(drive_strided, inputs, world=3)
-    for rank, ledger in enumerate(result.ledgers):
+    for ledger in run.each(result.ledgers):
         sent = sum(event.sent for event in ledger.events if event.parent < 0)
-        run.at_most(sent, 2 * 2 * (tensor.nbytes + 24) // 3, "bytes sent", rank=rank,
+        run.at_most(sent, 2 * 2 * (tensor.nbytes + 24) // 3, "bytes sent",
                     cause="one all-reduce of the tensor is enough")  # fmt: skip
-        run.true(sent > 0, "nothing was sent", rank=rank)
+        run.true(sent > 0, "nothing was sent")

@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import workers
-from grading.references.communication.workers import INNER, OUTER, SHAPES
+from grading.references.communication.workers import INNER, OUTER, SHAPES, of_rank
 
 EXERCISE = Exercise(
-    name="diloco",
-    lesson="18_less_communication",
     title="DiLoCo: an outer optimizer",
     core=True,
     minutes=25,
@@ -90,23 +88,18 @@ def _trained(run: Run) -> tuple[workers.Job, Any]:
     return given, run(drive, inputs, world=WORLD)
 
 
-@check(
-    "weights after every step, with three outer optimizers",
-    points=8,
-    code="E",
-    diagnosis="the outer optimizer moves θ, with the mean of θ - w as its gradient",
-    in_part=True,
-)
+@check("weights after every step, with three outer optimizers", points=8, code="E")
+@diagnosis("the outer optimizer moves θ, with the mean of θ - w as its gradient")
+@in_part
 def check_weights(run: Run) -> None:
     """E: equal to three workers that one process plays, in float64."""
     given, result = _trained(run)
     for inner, outer in WAYS:
-        for rank in range(WORLD):
-            begin = result.outputs[rank][f"{inner}, {outer}"]["begin"]
+        for output in run.each(result.outputs):
+            begin = output[f"{inner}, {outer}"]["begin"]
             run.true(
                 all(map(torch.equal, begin, given.starts[0])),
                 "the weights after construction are not those of index 0",
-                rank=rank,
                 cause="broadcast them",
             )
         right = workers.play(given, inner, outer).weights
@@ -116,79 +109,56 @@ def check_weights(run: Run) -> None:
             else workers.play(given, inner, outer, slip=slip).weights
             for why, slip in KNOWN.items()
         }
-        for rank in range(WORLD):
-            found = result.outputs[rank][f"{inner}, {outer}"]
-            run.true(
-                found["stayed"],
-                "the parameters have moved to other memory",
-                rank=rank,
-                cause="somebody may hold them: write into them",
-            )
-            likely = workers.likeliest(found["weights"], wrong, rank)
-            for step in range(len(right)):
-                run.close(
-                    found["weights"][step],
-                    right[step][rank],
-                    f"the weights after step {step + 1} of {inner} in {outer}, with a meeting "
-                    f"every {EVERY} steps",
-                    rank=rank,
-                    likely={why: steps[step] for why, steps in likely.items()},
-                )
+        for rank, output in enumerate(run.each(result.outputs)):
+            found = output[f"{inner}, {outer}"]
+            cause = "somebody may hold them: write into them"
+            run.true(found["stayed"], "the parameters have moved to other memory", cause=cause)
+            likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
+            job = f"{inner} in {outer}, with a meeting every {EVERY} steps"
+            what = f"the weights after step {{}} of {job}"
+            run.steps(found["weights"], of_rank(right, rank), what, likely=likely)
 
 
-@check(
-    "each rank keeps the state of its inner optimizer",
-    points=2,
-    code="E",
-    diagnosis="a meeting changes the weights and nothing else",
-)
+@check("each rank keeps the state of its inner optimizer", points=2, code="E")
+@diagnosis("a meeting changes the weights and nothing else")
 def check_moments(run: Run) -> None:
     """E: first moments at the end, as they follow from the weights that there were."""
     given, result = _trained(run)
     for inner, outer in WAYS:
-        for rank in range(WORLD):
-            found = result.outputs[rank][f"{inner}, {outer}"]
+        for rank, output in enumerate(run.each(result.outputs)):
+            found = output[f"{inner}, {outer}"]
             before = [found["begin"], *found["weights"][:-1]]
             run.close(
                 found["moments"],
                 workers.moments_of(inner, before, given.targets[rank]),
                 f"the first moment of the inner {inner} after the last step",
-                rank=rank,
             )
 
 
-@check(
-    "2(N-1)/N·S bytes in a meeting, and none in between",
-    points=3,
-    code="B",
-    diagnosis="send the differences once; every rank takes the outer step itself",
-)
+@check("2(N-1)/N·S bytes in a meeting, and none in between", points=3, code="B")
+@diagnosis("send the differences once; every rank takes the outer step itself")
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     _, result = _trained(run)
     counts = [torch.Size(shape).numel() for shape in SHAPES]
-    for rank in range(WORLD):
+    for rank, found in enumerate(run.each(result.outputs)):
         fair = [sum(_sent(n, rank) for n in way) for way in (counts, [sum(counts)])]
         for inner, outer in WAYS:
-            places = result.outputs[rank][f"{inner}, {outer}"]["places"]
-            for step in range(1, len(places)):
-                events = result.ledgers[rank].events[places[step - 1] : places[step]]
-                sent, meets = workers.sent_in(events), step % EVERY == 0
+            places = found[f"{inner}, {outer}"]["places"]
+            steps = workers.sent_by_step(result.ledgers[rank], places)
+            for step, sent in enumerate(steps, 1):
+                meets = step % EVERY == 0
                 if meets and sent in fair:
                     continue
-                run.equal(
-                    sent,
-                    fair[0] if meets else 0,
-                    f"bytes sent in step {step}, with a meeting every {EVERY} steps",
-                    rank=rank,
-                    likely={
-                        "half as many: they were sent in float32": fair[0] // 2,
-                        "they meet in every step": -1 if meets else fair[0],
-                        "twice as many: both weights and differences are sent, or the result is "
-                        "sent again": 2 * fair[0],
-                        "nothing is sent, although a meeting is due": 0 if meets else -1,
-                    },
-                )
+                likely = {
+                    "half as many: they were sent in float32": fair[0] // 2,
+                    "they meet in every step": -1 if meets else fair[0],
+                    "twice as many: both weights and differences are sent, or the result is "
+                    "sent again": 2 * fair[0],
+                    "nothing is sent, although a meeting is due": 0 if meets else -1,
+                }
+                what = f"bytes sent in step {step}, with a meeting every {EVERY} steps"
+                run.equal(sent, fair[0] if meets else 0, what, likely=likely)
 
 
 def _sent(count: int, rank: int) -> int:

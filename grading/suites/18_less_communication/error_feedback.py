@@ -6,13 +6,12 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from grading.references.communication import compressed
 from grading.references.communication.compressed import COMPRESSORS
+from grading.references.communication.workers import of_rank
 
 EXERCISE = Exercise(
-    name="error_feedback",
-    lesson="18_less_communication",
     title="Error feedback",
     core=True,
     minutes=25,
@@ -69,91 +68,55 @@ def _fed(run: Run) -> tuple[list[list[torch.Tensor]], Any]:
     return gradients, run(drive, [{"gradients": each} for each in gradients], world=WORLD)
 
 
-@check(
-    "the mean of the messages, in every step and with every compressor",
-    points=6,
-    code="E",
-    diagnosis="each rank compresses and sends its gradient plus what it still owes",
-    in_part=True,
-)
+@check("the mean of the messages, in every step and with every compressor", points=6, code="E")
+@diagnosis("each rank compresses and sends its gradient plus what it still owes")
+@in_part
 def check_means(run: Run) -> None:
     """E: float64, three ranks; every rank has the same result, to the bit."""
     gradients, result = _fed(run)
     for name, compressor in COMPRESSORS.items():
         right = compressed.feed(compressor, gradients).means
         wrong = {why: compressed.feed(compressor, gradients, s).means for why, s in KNOWN.items()}
-        for rank in range(WORLD):
-            found = result.outputs[rank][name]
-            likely = compressed.explaining(found["means"], wrong, STEPS)
+        for output in run.each(result.outputs):
+            found = output[name]
+            run.steps(found["means"], right, f"the mean of step {{}} with {name}", likely=wrong)
             for step in range(STEPS):
-                run.close(
-                    found["means"][step],
-                    right[step],
-                    f"the mean of step {step + 1} with {name}",
-                    rank=rank,
-                    likely={why: means[step] for why, means in likely.items()},
-                )
                 run.true(
                     torch.equal(found["means"][step], result.outputs[0][name]["means"][step]),
                     f"the mean of step {step + 1} with {name} differs from that of index 0 in its "
                     "last bits",
-                    rank=rank,
                     cause="add up in the order of the group on every rank",
                 )
-            run.true(
-                all(found["untouched"]),
-                "the gradient was changed",
-                rank=rank,
-                cause="put what is owed into a new tensor, also in the first step",
-            )
+            cause = "put what is owed into a new tensor, also in the first step"
+            run.true(all(found["untouched"]), "the gradient was changed", cause=cause)
 
 
-@check(
-    "what was sent and the error add up to all gradients",
-    points=4,
-    code="E",
-    diagnosis="the error is what this rank owed minus its own decompressed message",
-)
+@check("what was sent and the error add up to all gradients", points=4, code="E")
+@diagnosis("the error is what this rank owed minus its own decompressed message")
 def check_errors(run: Run) -> None:
     """E: after every step, on each rank by itself."""
     gradients, result = _fed(run)
     for name, compressor in COMPRESSORS.items():
         right = compressed.feed(compressor, gradients).errors
         wrong = {why: compressed.feed(compressor, gradients, s).errors for why, s in KNOWN.items()}
-        for rank in range(WORLD):
-            found = result.outputs[rank][name]["errors"]
-            each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
-            likely = compressed.explaining(found, each, STEPS)
-            for step in range(STEPS):
-                run.close(
-                    found[step],
-                    right[step][rank],
-                    f"the error after step {step + 1} with {name}",
-                    rank=rank,
-                    likely={why: errors[step] for why, errors in likely.items()},
-                )
+        for rank, output in enumerate(run.each(result.outputs)):
+            likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
+            what = f"the error after step {{}} with {name}"
+            run.steps(output[name]["errors"], of_rank(right, rank), what, likely=likely)
 
 
-@check(
-    "only messages are sent",
-    points=3,
-    code="B",
-    diagnosis="all-gather each part of the message once",
-)
+@check("only messages are sent", points=3, code="B")
+@diagnosis("all-gather each part of the message once")
 def check_bytes(run: Run) -> None:
     """B: exact, over all steps and compressors."""
     gradients, result = _fed(run)
     like = gradients[0][0]
     message = STEPS * sum(compressor.nbytes(like) for compressor in COMPRESSORS.values())
     whole = 3 * STEPS * like.nbytes
-    run.bytes(
-        result,
-        (WORLD - 1) * message,
-        likely={
-            "nothing is sent": 0,
-            "whole vectors are gathered: send messages": (WORLD - 1) * whole,
-            "messages and errors are sent: errors stay on their rank": (WORLD - 1)
-            * (message + whole),
-            "every message is sent twice": 2 * (WORLD - 1) * message,
-        },
-    )
+    likely = {
+        "nothing is sent": 0,
+        "whole vectors are gathered: send messages": (WORLD - 1) * whole,
+        "messages and errors are sent: errors stay on their rank": (WORLD - 1) * (message + whole),
+        "every message is sent twice": 2 * (WORLD - 1) * message,
+    }
+    run.bytes(result, (WORLD - 1) * message, likely=likely)

@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import workers
-from grading.references.communication.workers import INNER, SHAPES
+from grading.references.communication.workers import INNER, SHAPES, of_rank
 
 EXERCISE = Exercise(
-    name="local_sgd",
-    lesson="18_less_communication",
     title="Local SGD",
     core=True,
     minutes=20,
@@ -90,107 +88,74 @@ def _trained(run: Run) -> tuple[workers.Job, list[torch.Tensor], Any]:
     return given, frozen, run(drive, inputs, world=WORLD)
 
 
-@check(
-    "weights after every step, with SGD and with AdamW",
-    points=6,
-    code="E",
-    diagnosis="take each step alone; after every H-th step, each weight becomes its mean over "
-    "the group",
-    in_part=True,
+@check("weights after every step, with SGD and with AdamW", points=6, code="E")
+@diagnosis(
+    "take each step alone; after every H-th step, each weight becomes its mean over the group"
 )
+@in_part
 def check_weights(run: Run) -> None:
     """E: equal to three workers that one process plays, in float64."""
     given, _, result = _trained(run)
     for name in INNER:
         right = workers.play(given, name).weights
         wrong = {why: workers.play(given, name, slip=slip).weights for why, slip in KNOWN.items()}
-        for rank in range(WORLD):
-            found = result.outputs[rank][name]["weights"]
-            likely = workers.likeliest(found, wrong, rank)
-            for step in range(len(right)):
-                run.close(
-                    found[step],
-                    right[step][rank],
-                    f"the weights after step {step + 1} of {name}, with a meeting every {EVERY} "
-                    "steps",
-                    rank=rank,
-                    likely={why: steps[step] for why, steps in likely.items()},
-                )
+        for rank, output in enumerate(run.each(result.outputs)):
+            own, likely = output[name], {why: of_rank(steps, rank) for why, steps in wrong.items()}
+            what = f"the weights after step {{}} of {name}, with a meeting every {EVERY} steps"
+            run.steps(own["weights"], of_rank(right, rank), what, likely=likely)
             run.true(
-                result.outputs[rank][name]["stayed"],
+                own["stayed"],
                 "the parameters have moved to other memory",
-                rank=rank,
                 cause="others may refer to them: write into them",
             )
 
 
 @check(
-    "frozen parameters begin equal, and each rank keeps its optimizer's state",
-    points=3,
-    code="E",
-    diagnosis="a meeting averages only weights",
+    "frozen parameters begin equal, and each rank keeps its optimizer's state", points=3, code="E"
 )
+@diagnosis("a meeting averages only weights")
 def check_state(run: Run) -> None:
     """E: first moments at the end, and a parameter without a gradient."""
     given, frozen, result = _trained(run)
     for name in INNER:
         right = workers.play(given, name).moments
         averaged = workers.play(given, name, slip="moments").moments
-        for rank in range(WORLD):
-            run.close(
-                result.outputs[rank][name]["moments"],
-                right[rank],
-                f"the first moment of {name} after the last step",
-                rank=rank,
-                likely={
-                    "it was averaged: it must follow this rank's own gradients": averaged[rank]
-                },
-            )
-            run.close(
-                result.outputs[rank][name]["frozen"],
-                frozen[0],
-                "a frozen parameter",
-                rank=rank,
-                likely={"it was not broadcast: replicas must begin equal": frozen[rank]},
-            )
+        for rank, found in enumerate(run.each(result.outputs)):
+            likely: dict[str, Any] = {
+                "it was averaged: it must follow this rank's own gradients": averaged[rank]
+            }
+            what = f"the first moment of {name} after the last step"
+            run.close(found[name]["moments"], right[rank], what, likely=likely)
+            likely = {"it was not broadcast: replicas must begin equal": frozen[rank]}
+            run.close(found[name]["frozen"], frozen[0], "a frozen parameter", likely=likely)
 
 
-@check(
-    "2(N-1)/N·S bytes in a meeting, and none in between",
-    points=3,
-    code="B",
-    diagnosis="after every H-th step, all-reduce the trained parameters and nothing else",
-)
+@check("2(N-1)/N·S bytes in a meeting, and none in between", points=3, code="B")
+@diagnosis("after every H-th step, all-reduce the trained parameters and nothing else")
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     _, _, result = _trained(run)
     counts = [torch.Size(shape).numel() for shape in SHAPES]
-    for rank in range(WORLD):
-        events = result.ledgers[rank].events
+    for rank, found in enumerate(run.each(result.outputs)):
         ways = [counts, [sum(counts)], [counts[0], sum(counts[1:])]]  # each, all, by group
         fair = [sum(_sent(n, rank) for n in way) for way in ways]
         stray = sum(_sent(n, rank) for n in [*counts, 3])
         for name in INNER:
-            places = result.outputs[rank][name]["places"]
-            for step in range(1, len(places)):
-                sent = workers.sent_in(events[places[step - 1] : places[step]])
+            steps = workers.sent_by_step(result.ledgers[rank], found[name]["places"])
+            for step, sent in enumerate(steps, 1):
                 meets = step % EVERY == 0
                 if meets and sent in fair:
                     continue
-                run.equal(
-                    sent,
-                    fair[0] if meets else 0,
-                    f"bytes sent in step {step}, with a meeting every {EVERY} steps",
-                    rank=rank,
-                    likely={
-                        "half as many: they were sent in float32": fair[0] // 2,
-                        "the frozen parameter is sent as well": stray,
-                        "they meet in every step": -1 if meets else fair[0],
-                        "twice as many: moments or gradients are sent as well": 2 * fair[0],
-                        "three times as many: both of Adam's moments are sent": 3 * fair[0],
-                        "nothing is sent, although a meeting is due": 0 if meets else -1,
-                    },
-                )
+                likely = {
+                    "half as many: they were sent in float32": fair[0] // 2,
+                    "the frozen parameter is sent as well": stray,
+                    "they meet in every step": -1 if meets else fair[0],
+                    "twice as many: moments or gradients are sent as well": 2 * fair[0],
+                    "three times as many: both of Adam's moments are sent": 3 * fair[0],
+                    "nothing is sent, although a meeting is due": 0 if meets else -1,
+                }
+                what = f"bytes sent in step {step}, with a meeting every {EVERY} steps"
+                run.equal(sent, fair[0] if meets else 0, what, likely=likely)
 
 
 def _sent(count: int, rank: int) -> int:

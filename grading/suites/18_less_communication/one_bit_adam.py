@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.parallel import ErrorFeedback, Sign
 from course_lib.trace import wire_bytes
-from grading.references.communication import compressed
+from grading.references.communication import compressed, workers
 
 EXERCISE = Exercise(
-    name="one_bit_adam",
-    lesson="18_less_communication",
     title="1-bit Adam",
     core=False,
     minutes=30,
@@ -129,79 +127,48 @@ def _trained(run: Run) -> tuple[list[torch.Tensor], list[list[list[torch.Tensor]
     return start, pulls, run(drive, inputs, world=WORLD)
 
 
-@check(
-    "weights after every step, in the warm-up and after it",
-    points=7,
-    code="E",
-    diagnosis="average the gradients in the warm-up, and send the first moment through "
-    "`feedback` after it",
-    in_part=True,
+@check("weights after every step, in the warm-up and after it", points=7, code="E")
+@diagnosis(
+    "average the gradients in the warm-up, and send the first moment through `feedback` after it"
 )
+@in_part
 def check_weights(run: Run) -> None:
     """E: float64, three ranks; three steps of warm-up and four compressed ones."""
     start, pulls, result = _trained(run)
     right = _played(start, pulls)
     wrong = {why: _played(start, pulls, slip) for why, slip in KNOWN.items()}
-    for rank in range(WORLD):
-        found = result.outputs[rank]
-        whole = {
-            why: steps
-            for why, steps in wrong.items()
-            if all(
-                torch.allclose(a, b, rtol=1e-7, atol=1e-9)
-                for f, s in zip(found["weights"], steps, strict=True)
-                for a, b in zip(f, s, strict=True)
-            )
-        }
-        for step in range(STEPS):
-            kind = "of warm-up" if step < WARMUP else "with messages"
-            run.close(
-                found["weights"][step],
-                right[step],
-                f"the weights after step {step + 1}, {kind}",
-                rank=rank,
-                likely={why: steps[step] for why, steps in (whole or wrong).items()},
-            )
-        run.true(
-            found["untouched"],
-            "the gradients were changed",
-            rank=rank,
-            cause="average copies of the gradients",
-        )
+    for found in run.each(result.outputs):
+        what = f"the weights after step {{}}; the warm-up has {WARMUP}"
+        run.steps(found["weights"], right, what, likely=wrong)
+        cause = "average copies of the gradients"
+        run.true(found["untouched"], "the gradients were changed", cause=cause)
 
 
-@check(
-    "gradients in the warm-up, then only messages",
-    points=4,
-    code="B",
-    diagnosis="all-reduce the gradients in the warm-up; later send only the messages of `feedback`",
-)
+@check("gradients in the warm-up, then only messages", points=4, code="B")
+@diagnosis("all-reduce the gradients in the warm-up; later send only the messages of `feedback`")
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     start, _, result = _trained(run)
     message = (WORLD - 1) * sum(Sign().nbytes(w) for w in start)
-    for rank in range(WORLD):
+    for rank, found in enumerate(run.each(result.outputs)):
         counts = [w.numel() for w in start]
         fair = [
             sum(wire_bytes("all_reduce", 8 * n, WORLD, rank, 8)[0] for n in some)
             for some in (counts, [sum(counts)])
         ]
-        places = result.outputs[rank]["places"]
-        for step in range(1, STEPS + 1):
-            events = result.ledgers[rank].events[places[step - 1] : places[step]]
-            sent = sum(event.sent for event in events if event.parent < 0)
+        steps = workers.sent_by_step(result.ledgers[rank], found["places"])
+        for step, sent in enumerate(steps, 1):
             if step <= WARMUP and sent in fair:
                 continue
             run.equal(
                 sent,
                 fair[0] if step <= WARMUP else message,
                 f"bytes sent in step {step}; the warm-up has {WARMUP}",
-                rank=rank,
                 likely={
                     "gradients are averaged as well: after the warm-up only messages may be sent":
                         message + fair[0],
                     "whole tensors are sent after the warm-up": fair[0],
                     "messages are sent in the warm-up": message,
                     "nothing is sent": 0,
-                },
+                }
             )  # fmt: skip

@@ -6,13 +6,12 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import compressed
+from grading.references.communication.workers import of_rank
 
 EXERCISE = Exercise(
-    name="powersgd",
-    lesson="18_less_communication",
     title="PowerSGD",
     core=True,
     minutes=25,
@@ -72,72 +71,38 @@ def _thin(run: Run) -> tuple[list[list[torch.Tensor]], torch.Tensor, Any]:
     return matrices, q, run(drive, inputs, world=WORLD)
 
 
-@check(
-    "P·Qᵀ of the mean, in every step",
-    points=6,
-    code="E",
-    diagnosis="P is the mean of M·Q, made orthonormal; Q is the mean of MᵀP, and the next step "
-    "begins with it",
-    in_part=True,
+@check("P·Qᵀ of the mean, in every step", points=6, code="E")
+@diagnosis(
+    "P is the mean of M·Q, made orthonormal; Q is the mean of MᵀP, and the next step begins with it"
 )
+@in_part
 def check_means(run: Run) -> None:
     """E: float64, three ranks, five steps."""
     matrices, q, result = _thin(run)
     right = compressed.power(matrices, q).means
     wrong = {why: compressed.power(matrices, q, slip).means for why, slip in KNOWN.items()}
-    for rank in range(WORLD):
-        found = result.outputs[rank]
-        likely = compressed.explaining(found["means"], wrong, STEPS)
-        for step in range(STEPS):
-            run.close(
-                found["means"][step],
-                right[step],
-                f"the mean of step {step + 1}",
-                rank=rank,
-                likely={why: means[step] for why, means in likely.items()},
-                terms=64,
-            )
-        run.true(
-            found["untouched"],
-            "the gradient was changed",
-            rank=rank,
-            cause="put M into a new tensor",
-        )
+    for found in run.each(result.outputs):
+        run.steps(found["means"], right, "the mean of step {}", likely=wrong, terms=64)
+        run.true(found["untouched"], "the gradient was changed", cause="put M into a new tensor")
 
 
-@check(
-    "the error is what this rank did not send",
-    points=4,
-    code="E",
-    diagnosis="M minus P times the transpose of this rank's own MᵀP, which is orthogonal to the "
-    "columns of P",
+@check("the error is what this rank did not send", points=4, code="E")
+@diagnosis(
+    "M minus P times the transpose of this rank's own MᵀP, which is orthogonal to the columns of P"
 )
 def check_errors(run: Run) -> None:
     """E: after every step, on each rank by itself."""
     matrices, q, result = _thin(run)
     right = compressed.power(matrices, q).errors
     wrong = {why: compressed.power(matrices, q, slip).errors for why, slip in OF_ERRORS.items()}
-    for rank in range(WORLD):
-        found = result.outputs[rank]["errors"]
-        each = {why: [step[rank] for step in steps] for why, steps in wrong.items()}
-        likely = compressed.explaining(found, each, STEPS)
-        for step in range(STEPS):
-            run.close(
-                found[step],
-                right[step][rank],
-                f"the error after step {step + 1}",
-                rank=rank,
-                likely={why: errors[step] for why, errors in likely.items()},
-                terms=64,
-            )
+    for rank, output in enumerate(run.each(result.outputs)):
+        likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
+        what = "the error after step {}"
+        run.steps(output["errors"], of_rank(right, rank), what, likely=likely, terms=64)
 
 
-@check(
-    "two all-reduces of thin matrices in each step",
-    points=3,
-    code="B",
-    diagnosis="r·rows numbers, then r·columns",
-)
+@check("two all-reduces of thin matrices in each step", points=3, code="B")
+@diagnosis("r·rows numbers, then r·columns")
 def check_bytes(run: Run) -> None:
     """B: exact, over all steps."""
     matrices, q, result = _thin(run)
@@ -150,15 +115,12 @@ def check_bytes(run: Run) -> None:
         ]
 
     thin = (2 * rows, 2 * columns)
-    run.bytes(
-        result,
-        sent(*thin),
-        likely={
-            "nothing is sent": 0,
-            "P is not averaged": sent(thin[1]),
-            "Q is not averaged": sent(thin[0]),
-            "whole matrices are reduced": sent(rows * columns),
-            "whole matrices are reduced as well": sent(*thin, rows * columns),
-            "half as many: they were sent in float32": [n // 2 for n in sent(*thin)],
-        },
-    )
+    likely: dict[str, Any] = {
+        "nothing is sent": 0,
+        "P is not averaged": sent(thin[1]),
+        "Q is not averaged": sent(thin[0]),
+        "whole matrices are reduced": sent(rows * columns),
+        "whole matrices are reduced as well": sent(*thin, rows * columns),
+        "half as many: they were sent in float32": [n // 2 for n in sent(*thin)],
+    }
+    run.bytes(result, sent(*thin), likely=likely)

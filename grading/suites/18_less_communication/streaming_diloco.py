@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication import workers
-from grading.references.communication.workers import INNER, OUTER, SHAPES
+from grading.references.communication.workers import INNER, OUTER, SHAPES, of_rank
 
 EXERCISE = Exercise(
-    name="streaming_diloco",
-    lesson="18_less_communication",
     title="Streaming DiLoCo",
     core=False,
     minutes=35,
@@ -87,14 +85,12 @@ def _trained(run: Run) -> tuple[workers.Job, Any]:
     return given, run(drive, inputs, world=WORLD)
 
 
-@check(
-    "weights after every step, with three delays and three values of keep",
-    points=8,
-    code="E",
-    diagnosis="each fragment begins after its own step, with the weights of that moment, and "
-    "takes its outer step `delay` steps later",
-    in_part=True,
+@check("weights after every step, with three delays and three values of keep", points=8, code="E")
+@diagnosis(
+    "each fragment begins after its own step, with the weights of that moment, and takes its "
+    "outer step `delay` steps later"
 )
+@in_part
 def check_weights(run: Run) -> None:
     """E: equal to three workers that one process plays, in float64."""
     given, result = _trained(run)
@@ -102,44 +98,27 @@ def check_weights(run: Run) -> None:
 
         def played(slip: str, delay: int = delay, keep: float = keep) -> Any:
             return workers.play(
-                given,
-                "AdamW",
-                "Nesterov",
-                fragments=FRAGMENTS,
-                delay=delay,
-                keep=keep,
-                slip=slip,
+                given, "AdamW", "Nesterov", fragments=FRAGMENTS, delay=delay, keep=keep, slip=slip
             ).weights
 
         right = played("")
         wrong = {why: played(slip) for why, slip in KNOWN.items()}
-        for rank in range(WORLD):
-            found = result.outputs[rank]["ways"][way]["weights"]
-            likely = workers.likeliest(found, wrong, rank)
-            for step in range(len(right)):
-                run.close(
-                    found[step],
-                    right[step][rank],
-                    f"the weights after step {step + 1}, with a delay of {delay} and keep = {keep}",
-                    rank=rank,
-                    likely={why: steps[step] for why, steps in likely.items()},
-                )
+        for rank, output in enumerate(run.each(result.outputs)):
+            likely = {why: of_rank(steps, rank) for why, steps in wrong.items()}
+            what = f"the weights after step {{}}, with a delay of {delay} and keep = {keep}"
+            found = output["ways"][way]["weights"]
+            run.steps(found, of_rank(right, rank), what, likely=likely)
 
 
-@check(
-    "a fragment's bytes, in the steps in which it begins to meet",
-    points=3,
-    code="B",
-    diagnosis="2(N-1)/N times the bytes of the fragment, and nothing in other steps",
-)
+@check("a fragment's bytes, in the steps in which it begins to meet", points=3, code="B")
+@diagnosis("2(N-1)/N times the bytes of the fragment, and nothing in other steps")
 def check_bytes(run: Run) -> None:
     """B: exact, by step, from the ledger."""
     _, result = _trained(run)
-    for rank in range(WORLD):
+    for rank, found in enumerate(run.each(result.outputs)):
         for way, (delay, _) in enumerate(WAYS):
-            places = result.outputs[rank]["ways"][way]["places"]
-            for step in range(1, len(places)):
-                events = result.ledgers[rank].events[places[step - 1] : places[step]]
+            steps = workers.sent_by_step(result.ledgers[rank], found["ways"][way]["places"])
+            for step, sent in enumerate(steps, 1):
                 begins = [
                     [torch.Size(SHAPES[n]).numel() for n in fragment]
                     for f, fragment in enumerate(FRAGMENTS)
@@ -147,50 +126,38 @@ def check_bytes(run: Run) -> None:
                 ]
                 counts = [n for fragment in begins for n in fragment]
                 fair = [sum(_sent(n, rank) for n in some) for some in (counts, [sum(counts)])]
-                sent, every = workers.sent_in(events), [torch.Size(s).numel() for s in SHAPES]
+                every = [torch.Size(s).numel() for s in SHAPES]
                 if sent in fair:
                     continue
-                run.equal(
-                    sent,
-                    fair[0],
-                    f"bytes sent in step {step}, with a delay of {delay}",
-                    rank=rank,
-                    likely={
-                        "all fragments meet at once": sum(_sent(n, rank) for n in every),
-                        "nothing is sent, although a fragment is due": 0 if counts else -1,
-                        "half as many: they were sent in float32": fair[0] // 2,
-                    },
-                )
+                likely = {
+                    "all fragments meet at once": sum(_sent(n, rank) for n in every),
+                    "nothing is sent, although a fragment is due": 0 if counts else -1,
+                    "half as many: they were sent in float32": fair[0] // 2,
+                }
+                what = f"bytes sent in step {step}, with a delay of {delay}"
+                run.equal(sent, fair[0], what, likely=likely)
 
 
-@check(
-    "no rank waits for a meeting before its end",
-    points=3,
-    code="O",
-    diagnosis="begin with async_op=True, and wait `delay` steps later",
-)
+@check("no rank waits for a meeting before its end", points=3, code="O")
+@diagnosis("begin with async_op=True, and wait `delay` steps later")
 def check_order(run: Run) -> None:
     """O: from the ledger: a call is open after exactly those steps that a meeting outlasts."""
     _, result = _trained(run)
-    for rank in range(WORLD):
+    for output in run.each(result.outputs):
         for way, (delay, _) in enumerate(WAYS):
-            for step, found in enumerate(result.outputs[rank]["ways"][way]["open"], 1):
+            for step, found in enumerate(output["ways"][way]["open"], 1):
                 begins = [
                     begin
                     for begin in range(max(1, step - delay + 1), step + 1)
                     for f in range(len(FRAGMENTS))
                     if (begin - f * EVERY // len(FRAGMENTS)) % EVERY == 0
                 ]
-                run.equal(
-                    found > 0,
-                    bool(begins),
-                    f"whether a call is under way after step {step}, with a delay of {delay}",
-                    rank=rank,
-                    likely={
-                        "it waits too early: training must go on during the all-reduce": False,
-                        "the meeting began too early, or the wait comes too late": True,
-                    },
-                )
+                likely = {
+                    "it waits too early: training must go on during the all-reduce": False,
+                    "the meeting began too early, or the wait comes too late": True,
+                }
+                what = f"whether a call is under way after step {step}, with a delay of {delay}"
+                run.equal(found > 0, bool(begins), what, likely=likely)
 
 
 def _sent(count: int, rank: int) -> int:

@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.trace import wire_bytes
 from grading.references.communication.workers import sent_in
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="tenth_of_the_bytes",
-    lesson="18_less_communication",
     title="Open: the same loss, a tenth of the bytes",
     core=False,
     minutes=60,
@@ -138,7 +136,6 @@ def _percents(run: Run, problems: list[Problem]) -> list[float]:
         for r in range(ranks)
     ]  # fmt: skip
     result = run(drive, each, world=ranks, cpu=plans.SECONDS, wall=3 * plans.SECONDS)
-    run.forbid_bypass(result)
     return [_percent(run, problem, result, n) for n, problem in enumerate(problems)]
 
 
@@ -194,13 +191,9 @@ def _not_reached(
     )
 
 
-@check(
-    "the same loss with a tenth of the bytes",
-    points=2,
-    code="B",
-    diagnosis="the weights of every rank must reach the loss",
-    in_part=True,
-)
+@check("the same loss with a tenth of the bytes", points=2, code="B")
+@diagnosis("the weights of every rank must reach the loss")
+@in_part
 def check_bytes(run: Run) -> None:
     """B: a hidden problem for three ranks."""
     _percents(run, [_problem(plans.hidden(run), 3)])

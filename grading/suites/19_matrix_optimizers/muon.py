@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 from course_lib.parallel import newton_schulz
 
 EXERCISE = Exercise(
-    name="muon",
-    lesson="19_matrix_optimizers",
     title="Muon on one device: parameters and scale",
     core=True,
     minutes=25,
@@ -167,12 +165,8 @@ def _case(run: Run) -> tuple[list[torch.Tensor], list[Row], dict[str, Any]]:
     return start, rows, run(drive, {"start": start, "rows": rows, "options": OPTIONS}).outputs[0]
 
 
-@check(
-    "matrices inside the network, and everything else",
-    points=4,
-    code="E",
-    diagnosis="two dimensions are not enough: it also matters where the parameter is used",
-)
+@check("matrices inside the network, and everything else", points=4, code="E")
+@diagnosis("two dimensions are not enough: it also matters where the parameter is used")
 def check_parameters(run: Run) -> None:
     """E: embeddings, an output layer, norms, a convolution, shared and frozen weights."""
     inside = ["first.weight", "second.weight"]
@@ -204,12 +198,8 @@ def check_parameters(run: Run) -> None:
     run.equal(matrices, [*inside, "output.weight"], "Muon's list without `ends`")
 
 
-@check(
-    "the update, for wide, tall and square matrices",
-    points=6,
-    code="E",
-    diagnosis="the formulas of the task, in their order",
-)
+@check("the update, for wide, tall and square matrices", points=6, code="E")
+@diagnosis("the formulas of the task, in their order")
 def check_update(run: Run) -> None:
     """E: four updates in float64, one matrix without a gradient in two of them."""
     start, rows, found = _case(run)
@@ -222,22 +212,14 @@ def check_update(run: Run) -> None:
             run.close(got, weight, what, likely=likely, terms=200)
 
 
-@check(
-    "one tensor of state for each matrix, and nothing else is changed",
-    points=2,
-    code="M",
-    diagnosis="keep only M, change weights in place, and do not change gradients",
-)
+@check("one tensor of state for each matrix, and nothing else is changed", points=2, code="M")
+@diagnosis("keep only M, change weights in place, and do not change gradients")
 def check_state(run: Run) -> None:
     """M: elements kept between steps; gradients and places of weights."""
     start, _, found = _case(run)
-    run.true(
-        found["untouched"], "a gradient has changed", cause="write the direction to a new tensor"
-    )
+    cause = "write the direction to a new tensor"
+    run.true(found["untouched"], "a gradient has changed", cause=cause)
     run.true(found["stayed"], "a weight has moved to other memory", cause="change it in place")
-    run.at_most(
-        found["kept"],
-        sum(w.numel() for w in start),
-        "the number of elements kept from step to step",
-        cause="more than one momentum for each matrix",
-    )
+    cause = "more than one momentum for each matrix"
+    what = "the number of elements kept from step to step"
+    run.at_most(found["kept"], sum(w.numel() for w in start), what, cause=cause)

@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis
 
 EXERCISE = Exercise(
-    name="newton_schulz",
-    lesson="19_matrix_optimizers",
     title="Newton-Schulz: singular values of about 1",
     core=True,
     minutes=15,
@@ -92,12 +90,8 @@ def _shapes(run: Run) -> list[tuple[int, int]]:
     return [(small, large), (small, small), (large, small), (1, large), (large, 1)]
 
 
-@check(
-    "the iteration on wide, square and tall matrices",
-    points=4,
-    code="E",
-    diagnosis="divide by the norm, then a·X + (b·A + c·A·A)·X in each step",
-)
+@check("the iteration on wide, square and tall matrices", points=4, code="E")
+@diagnosis("divide by the norm, then a·X + (b·A + c·A·A)·X in each step")
 def check_values(run: Run) -> None:
     """E: float64, five steps and one, against singular values."""
     matrices = [run.random(shape) for shape in _shapes(run)]
@@ -113,23 +107,15 @@ def check_scale(run: Run) -> None:
     _compare(run, [matrix, matrix.T.contiguous()], 0)
 
 
-@check(
-    "a matrix of zeros stays one",
-    points=2,
-    code="E",
-    diagnosis="0/0 is NaN: divide by at least 1e-7",
-)
+@check("a matrix of zeros stays one", points=2, code="E")
+@diagnosis("0/0 is NaN: divide by at least 1e-7")
 def check_zeros(run: Run) -> None:
     """E: a parameter that had no gradient yet; almost zeros."""
     tiny = run.random((3, 5)) * 1e-12
     zeros = torch.zeros(3, 5).double()
     found = run(drive, {"matrices": [zeros, tiny], "steps": 5}).outputs[0]["made"]
-    run.close(
-        found[0],
-        zeros,
-        "the result for a matrix of zeros",
-        likely={"0/0 is NaN: divide by at least 1e-7": zeros / 0},
-    )
+    likely = {"0/0 is NaN: divide by at least 1e-7": zeros / 0}
+    run.close(found[0], zeros, "the result for a matrix of zeros", likely=likely)
     run.true(
         bool((found[1].abs() < 0.1).all()),
         "a matrix with elements of 1e-12 became an update of full size",
@@ -144,21 +130,13 @@ def check_dtype(run: Run) -> None:
     run.true(found["kept"], "the matrix that was given has changed", cause="work on a copy")
 
 
-@check(
-    "no more operations than the rule allows",
-    points=2,
-    code="M",
-    diagnosis="use the Gram matrix of the shorter side; A·A costs less than A·(A·X)",
-)
+@check("no more operations than the rule allows", points=2, code="M")
+@diagnosis("use the Gram matrix of the shorter side; A·A costs less than A·(A·X)")
 def check_operations(run: Run) -> None:
     """M: multiplications and additions, counted by torch."""
     matrices = [run.random((4, 20)), run.random((20, 4))]
     found = _compare(run, matrices, 5)
     limit = 5 * (4 * 4 * 4 * 20 + 2 * 4**3)
     for shape, operations in zip(("4 × 20", "20 × 4"), found["operations"], strict=True):
-        run.at_most(
-            operations,
-            limit,
-            f"the operations for a matrix of {shape}",
-            cause="this is the Gram matrix of the longer side: transpose first",
-        )
+        cause = "this is the Gram matrix of the longer side: transpose first"
+        run.at_most(operations, limit, f"the operations for a matrix of {shape}", cause=cause)

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 from course_lib.parallel import Cut, newton_schulz, newton_schulz_flops
 from course_lib.parallel import choose_owners as by_cost
 
 EXERCISE = Exercise(
-    name="owner_muon",
-    lesson="19_matrix_optimizers",
     title="One owner for each matrix",
     core=True,
     minutes=50,
@@ -123,8 +121,8 @@ def _ran(run: Run, case: Case, steps: int = 5, lay: Lay = torch.Tensor.flatten) 
 def _compare(run: Run, case: Case, steps: int = 5, lay: Lay = torch.Tensor.flatten) -> Any:
     """Pieces of the results, on every rank."""
     result = _ran(run, case, steps, lay)
-    for rank, found in enumerate(result.outputs):
-        run.equal(len(found["made"]), len(case.matrices), "the number of results", rank=rank)
+    for rank, found in enumerate(run.each(result.outputs)):
+        run.equal(len(found["made"]), len(case.matrices), "the number of results")
         for n, (matrix, ranges) in enumerate(zip(case.matrices, case.ranges, strict=True)):
             bounds, whole = ranges[rank], newton_schulz(matrix, steps)
             mine, row = piece(matrix, bounds), piece(matrix, bounds).view(1, -1)
@@ -134,7 +132,6 @@ def _compare(run: Run, case: Case, steps: int = 5, lay: Lay = torch.Tensor.flatt
                 found["made"][n],
                 lay(piece(whole, bounds)),
                 f"this rank's piece of matrix {n}",
-                rank=rank,
                 terms=100,
                 likely={
                     "Newton-Schulz ran on this piece alone: the update of a piece is not the "
@@ -143,7 +140,7 @@ def _compare(run: Run, case: Case, steps: int = 5, lay: Lay = torch.Tensor.flatt
                     "the pieces were put together in the wrong order":
                         lay(piece(newton_schulz(mixed, steps), bounds)),
                     "these are other elements of the matrix": lay(whole.flatten()[: len(mine)]),
-                },
+                }
             )  # fmt: skip
     return result
 
@@ -156,13 +153,9 @@ def loads(shapes: Sequence[Shape], owners: Sequence[int], parts: int) -> list[in
     ]
 
 
-@check(
-    "each rank gets its pieces of the single-process results",
-    points=6,
-    code="E",
-    diagnosis="owners need whole matrices; the ranges say where each piece lies",
-    in_part=True,
-)
+@check("each rank gets its pieces of the single-process results", points=6, code="E")
+@diagnosis("owners need whole matrices; the ranges say where each piece lies")
+@in_part
 def check_values(run: Run) -> None:
     """E: 3 ranks in float64; each matrix cut, and all of them in one row that is cut."""
     matrices = _matrices(run)
@@ -178,30 +171,18 @@ def check_alone(run: Run) -> None:
     _compare(run, cut_in_a_row(matrices, 2), steps=2)
 
 
-@check(
-    "more ranks than matrices: a rank that owns none still takes part",
-    points=2,
-    code="H",
-    diagnosis="all ranks make both all-to-alls, if necessary with empty tensors",
-)
+@check("more ranks than matrices: a rank that owns none still takes part", points=2, code="H")
+@diagnosis("all ranks make both all-to-alls, if necessary with empty tensors")
 def check_idle(run: Run) -> None:
     """H: two matrices on 4 ranks; a matrix of which a rank has nothing; what is given stays."""
     result = _compare(run, cut_in_a_row(_matrices(run, 2), 4), lay=in_two_rows)
-    for rank, found in enumerate(result.outputs):
-        run.true(
-            found["kept"],
-            "a direction that was given has changed",
-            rank=rank,
-            cause="results are tensors of their own",
-        )
+    for found in run.each(result.outputs):
+        cause = "results are tensors of their own"
+        run.true(found["kept"], "a direction that was given has changed", cause=cause)
 
 
-@check(
-    "the owners' operations are balanced",
-    points=4,
-    code="M",
-    diagnosis="count operations, not matrices, and begin with the most expensive",
-)
+@check("the owners' operations are balanced", points=4, code="M")
+@diagnosis("count operations, not matrices, and begin with the most expensive")
 def check_balance(run: Run) -> None:
     """M: lists of shapes in which the number of matrices or of elements misleads."""
     small = run.number(8, 17)
@@ -235,18 +216,12 @@ def check_balance(run: Run) -> None:
         run.at_most(load, best, f"the busiest of {parts} owners", cause=cause)
 
 
-@check(
-    "two all-to-alls, and no unnecessary elements",
-    points=3,
-    code="B",
-    diagnosis="send each piece only to its owner, and each result only to the rank that has the "
-    "piece",
-)
+@check("two all-to-alls, and no unnecessary elements", points=3, code="B")
+@diagnosis("send each piece only to its owner, and each result only to the rank that has the piece")
 def check_bytes(run: Run) -> None:
     """B: calls and bytes of every rank, from the ledger."""
     case = cut_each(_matrices(run), 3)
     result = _compare(run, case)
-    run.forbid_bypass(result)
     owners = result.outputs[0]["owners"]
     wanted, everywhere = [], []
     for i in range(3):
@@ -256,39 +231,24 @@ def check_bytes(run: Run) -> None:
         back = sum(m.numel() - c for c, (o, m, _) in zip(own, rows, strict=True) if o == i)
         wanted.append(8 * (there + back))
         everywhere.append(8 * 2 * sum(own))  # to both others
-    run.bytes(
-        result,
-        wanted,
-        likely={"every matrix was sent to every rank: only its owner needs it": everywhere},
-    )
-    for rank, ledger in enumerate(result.ledgers):
+    likely: dict[str, Any] = {
+        "every matrix was sent to every rank: only its owner needs it": everywhere
+    }
+    run.bytes(result, wanted, likely=likely)
+    for ledger in run.each(result.ledgers):
         calls = [event.op for event in ledger.calls()]
-        run.equal(
-            calls,
-            ["all_to_all", "all_to_all"],
-            "the list of collectives",
-            rank=rank,
-            likely={"one exchange for each matrix": ["all_to_all"] * 2 * len(case.matrices)},
-        )
+        likely = {"one exchange for each matrix": ["all_to_all"] * 2 * len(case.matrices)}
+        run.equal(calls, ["all_to_all", "all_to_all"], "the list of collectives", likely=likely)
 
 
-@check(
-    "each matrix is computed once",
-    points=2,
-    code="M",
-    diagnosis="each rank runs Newton-Schulz only for its own matrices",
-)
+@check("each matrix is computed once", points=2, code="M")
+@diagnosis("each rank runs Newton-Schulz only for its own matrices")
 def check_operations(run: Run) -> None:
     """M: operations of each rank, counted by torch."""
     case = cut_each(_matrices(run), 3)
     result = _ran(run, case)
     shapes: list[Shape] = [(m.shape[0], m.shape[1]) for m in case.matrices]
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         limit = loads(shapes, found["owners"], 3)[rank]
-        run.at_most(
-            found["operations"],
-            limit,
-            "the operations of this rank",
-            rank=rank,
-            cause="it also computes updates of other owners",
-        )
+        cause = "it also computes updates of other owners"
+        run.at_most(found["operations"], limit, "the operations of this rank", cause=cause)

@@ -13,8 +13,6 @@ from course_lib.grade.suite import Exercise, Run, check, describe
 from grading.references.open import plans
 
 EXERCISE = Exercise(
-    name="owner_plan",
-    lesson="19_matrix_optimizers",
     title="Open: owners under a limit on communication",
     core=False,
     minutes=45,
@@ -96,8 +94,9 @@ def _check_owners(run: Run, case: Case, owners: Any) -> None:
     )
 
 
-def _busiest(case: Case, owners: list[int]) -> float:
+def _busiest(run: Run, case: Case, owners: list[int]) -> float:
     """The busiest owner's operations over the bound."""
+    _check_owners(run, case, owners)
     costs = [4 * r * r * c + 2 * r**3 for r, c in map(sorted, case.shapes)]
     loads = [0] * len(case.pieces[0])
     for owner, cost in zip(owners, costs, strict=True):
@@ -112,15 +111,10 @@ def check_owners(run: Run) -> None:
     cases = [_case(draw) for _ in range(4)]
     cases += [Case([(8, 4), (2, 3)], [[32], [6]], 0), Case([(4, 6)], [[9, 8, 7]], 30)]
     cases += [Case([(8, 8), (8, 8), (4, 16)], [[64, 0], [40, 24], [0, 64]], 48)]
-    for case, owners in zip(cases, plans.ask(run, drive, cases), strict=True):
-        _check_owners(run, case, owners)
+    plans.values(run, drive, cases, _busiest)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
 def check_load(run: Run) -> None:
     """S: the mean of the busiest owner's operations, in bounds."""
-    cases = [_case(plans.fixed(f"owner_plan {n}")) for n in range(plans.CASES)]
-    found = plans.ask(run, drive, cases)
-    for case, owners in zip(cases, found, strict=True):
-        _check_owners(run, case, owners)
-    run.figure = plans.mean(list(map(_busiest, cases, found)))
+    run.figure = plans.figure(run, drive, "owner_plan", _case, _busiest)

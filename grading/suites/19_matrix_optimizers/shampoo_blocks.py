@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, diagnosis, in_part
 
 EXERCISE = Exercise(
-    name="shampoo_blocks",
-    lesson="19_matrix_optimizers",
     title="Shampoo in blocks over the ranks",
     core=False,
     minutes=35,
@@ -120,21 +118,15 @@ def _compare(run: Run, shape: tuple[int, int], block: int, world: int, steps: in
     wanted = one_process(gradients, block)
     wrong = {why: one_process(gradients, block, how) for why, how in SLIPS.items()}
     wrong["L and R do not begin as ε·1"] = one_process(gradients, block, first=1e-12)
-    for rank, found in enumerate(result.outputs):
-        for step, update in enumerate(wanted):
-            run.close(
-                found["made"][step],
-                update,
-                f"the update of step {step + 1} of a matrix of {shape} in blocks of {block}",
-                rank=rank,
-                likely={why: other[step] for why, other in wrong.items()},
-                terms=10_000,
-            )
-        run.true(found["kept"], "a gradient that was given has changed", rank=rank)
+    for found in run.each(result.outputs):
+        what = f"the update of step {{}} of a matrix of {shape} in blocks of {block}"
+        run.steps(found["made"], wanted, what, likely=wrong, terms=10_000)
+        run.true(found["kept"], "a gradient that was given has changed")
     return result
 
 
-@check("the power -1/4", points=2, code="E", diagnosis="eigenvalues to the power -1/4")
+@check("the power -1/4", points=2, code="E")
+@diagnosis("eigenvalues to the power -1/4")
 def check_root(run: Run) -> None:
     """E: to the fourth power it is the inverse."""
     half = run.random((5, 5))
@@ -148,13 +140,9 @@ def check_root(run: Run) -> None:
     run.close(found, root(matrix, -0.25), "the root", likely=likely, terms=10_000)
 
 
-@check(
-    "updates of three steps, in blocks of unequal sizes",
-    points=5,
-    code="E",
-    diagnosis="apply the three formulas of the task to each block",
-    in_part=True,
-)
+@check("updates of three steps, in blocks of unequal sizes", points=5, code="E")
+@diagnosis("apply the three formulas of the task to each block")
+@in_part
 def check_updates(run: Run) -> None:
     """E: 3 ranks in float64, edges that do not divide."""
     _compare(run, (run.number(7, 11), run.number(9, 14)), 4, 3)
@@ -167,52 +155,33 @@ def check_few(run: Run) -> None:
     _compare(run, (5, 3), 8, 1, steps=2)
 
 
-@check(
-    "a rank keeps L and R of its own blocks only",
-    points=3,
-    code="M",
-    diagnosis="keep the sums of the blocks k with k % N equal to the rank's index",
-)
+@check("a rank keeps L and R of its own blocks only", points=3, code="M")
+@diagnosis("keep the sums of the blocks k with k % N equal to the rank's index")
 def check_state(run: Run) -> None:
     """M: elements that each rank keeps between steps."""
     shape = (9, 14)
     result = _compare(run, shape, 4, 3)
-    for rank, found in enumerate(result.outputs):
+    for rank, found in enumerate(run.each(result.outputs)):
         own = blocks_of(*shape, 4)[rank::3]
         sides = [(r.stop - r.start, c.stop - c.start) for r, c in own]
         limit = sum(r * r + c * c for r, c in sides)
-        run.at_most(
-            found["state"],
-            limit,
-            "the number of elements kept between steps",
-            rank=rank,
-            cause="a rank keeps more than L and R of its own blocks",
-        )
+        cause = "a rank keeps more than L and R of its own blocks"
+        run.at_most(found["state"], limit, "the number of elements kept between steps", cause=cause)
 
 
-@check(
-    "one collective, and each update is sent to the others once",
-    points=3,
-    code="B",
-    diagnosis="all-gather the updates, padded to the length of the longest",
-)
+@check("one collective, and each update is sent to the others once", points=3, code="B")
+@diagnosis("all-gather the updates, padded to the length of the longest")
 def check_bytes(run: Run) -> None:
     """B: calls and bytes, from the ledger."""
     shape = (9, 14)
     result = _compare(run, shape, 4, 3)
-    run.forbid_bypass(result)
     counts = [(r.stop - r.start) * (c.stop - c.start) for r, c in blocks_of(*shape, 4)]
     most = max(sum(counts[index::3]) for index in range(3))
-    for rank, ledger in enumerate(result.ledgers):
+    for ledger in run.each(result.ledgers):
         calls = len(ledger.calls())
         run.equal(
-            calls, 3, "the number of collectives in three steps", rank=rank,
-            likely={"one collective for each block": 3 * len(counts)},
+            calls, 3, "the number of collectives in three steps",
+            likely={"one collective for each block": 3 * len(counts)}
         )  # fmt: skip
-        run.at_most(
-            ledger.sent(),
-            3 * 2 * 8 * most,
-            "bytes sent in three steps",
-            rank=rank,
-            cause="an all-reduce of whole matrices sends zeros as well: gather the updates",
-        )
+        cause = "an all-reduce of whole matrices sends zeros as well: gather the updates"
+        run.at_most(ledger.sent(), 3 * 2 * 8 * most, "bytes sent in three steps", cause=cause)

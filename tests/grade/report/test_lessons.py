@@ -24,13 +24,13 @@ def test_what_a_notebook_says_of_itself(tmp_path: Path) -> None:
 
 def test_every_lesson_has_a_title_a_time_and_links_that_lead_somewhere(untouched: Path) -> None:
     known = entries(untouched)
-    for folder in {entry.exercise.lesson for entry in known}:
+    for folder in {entry.lesson for entry in known}:
         lesson = lesson_of(folder, ROOT)
         assert lesson.notebook is not None and lesson.time
         assert lesson.title.startswith(f"{folder[:2]} · ")
     page = as_html(known, Progress(untouched))
     links = re.findall(r'href="([^"]+)"', page)
-    assert len(links) == len(known) + len({entry.exercise.lesson for entry in known})
+    assert len(links) == len(known) + len({entry.lesson for entry in known})
     for link in links:
         place, _, file = link.rpartition("/")
         folder = untouched / "exercises" / Path(place).name if place else untouched / "notebooks"

@@ -42,7 +42,7 @@ def test_the_weeks_name_exercises_and_fill_five_hours_at_most() -> None:
     for week in weeks:
         minutes = sum(entry.exercise.minutes for entry in choose(week))
         assert 60 <= minutes <= 300, (week, minutes)
-    known = {entry.exercise.lesson for entry in entries()}
+    known = {entry.lesson for entry in entries()}
     assert "16_capstone" in known
 
 

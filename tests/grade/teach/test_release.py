@@ -228,7 +228,7 @@ def test_every_suite_can_hide_its_last_check(tmp_path: Path) -> None:
         last = entry.checks[-1]
         if len(entry.checks) == 1:
             continue
-        suite = tmp_path / entry.exercise.lesson / entry.suite.name
+        suite = tmp_path / entry.lesson / entry.suite.name
         suite.parent.mkdir(exist_ok=True)
         suite.write_text(visible(marked(entry.suite.read_text(), last.name)))
         left = read_suite(suite, ROOT)

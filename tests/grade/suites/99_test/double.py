@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.grade.suite import Exercise, check
+from course_lib.grade.suite import Exercise, check, diagnosis
 
 EXERCISE = Exercise(
-    name="double",
-    lesson="99_test",
     title="Twice as much",
     core=True,
     minutes=1,
@@ -27,7 +25,8 @@ def drive(learner: Any, group: Any, tensor: Any) -> dict[str, Any]:
     return {"value": learner.double(tensor, group)}
 
 
-@check("twice the value", points=2, code="E", diagnosis="the factor")
+@check("twice the value", points=2, code="E")
+@diagnosis("the factor")
 def check_value(run: Any) -> None:
     """E: on two ranks."""
     tensor = run.random((2, 3))

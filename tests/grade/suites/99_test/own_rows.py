@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from course_lib.grade.suite import Exercise, Run, check
+from course_lib.grade.suite import Exercise, Run, check, in_part
 
 EXERCISE = Exercise(
-    name="own_rows",
-    lesson="99_test",
     title="Own rows",
     core=False,
     minutes=1,
@@ -23,7 +21,8 @@ def drive(learner: Any, group: Any, tensor: torch.Tensor) -> dict[str, Any]:
     return {"part": learner.own_rows(tensor.clone(), group), "drawn": torch.rand(3)}
 
 
-@check("this rank's rows of the sum", points=2, code="E", in_part=True)
+@check("this rank's rows of the sum", points=2, code="E")
+@in_part
 def check_rows(run: Run) -> None:
     """E: three ranks."""
     tensors = [run.random((6, 2)) for _ in range(3)]
@@ -33,7 +32,8 @@ def check_rows(run: Run) -> None:
         run.close(result.outputs[rank]["part"], total.chunk(3)[rank], "the rows", rank=rank)
 
 
-@check("one all-reduce", points=1, code="B", in_part=True)
+@check("one all-reduce", points=1, code="B")
+@in_part
 def check_calls(run: Run) -> None:
     """B: with the peers of a world of two."""
     result = run(drive, {"tensor": run.random((6, 2))}, world=2)
@@ -42,7 +42,8 @@ def check_calls(run: Run) -> None:
         run.equal(found, [("all_reduce", rank, (0, 1))], "the calls", rank=rank)
 
 
-@check("ranks draw as they do in the world", points=1, code="E", in_part=True)
+@check("ranks draw as they do in the world", points=1, code="E")
+@in_part
 def check_drawn(run: Run) -> None:
     """E: hidden inputs and random states are the same in both."""
     result = run(drive, {"tensor": run.random((6, 2))}, world=2)
