@@ -63,6 +63,30 @@ def test_code_fits_the_page(notebook: Path) -> None:
         assert not source(cell).rstrip().endswith(";"), "nbval and the ranks would differ"
 
 
+def test_a_cell_is_read_at_a_glance(notebook: Path) -> None:
+    for cell in cells(notebook, "code"):
+        lines = [line for line in source(cell).splitlines() if line.strip()]
+        assert len(lines) <= 25, source(cell)
+
+
+def test_words_that_stop_a_reader(notebook: Path) -> None:
+    """Calques, which an editor has found more than once."""
+    text = "\n".join(source(cell) for cell in cells(notebook, "markdown"))
+    assert not (found := re.findall(r"\b(dear|dearer|dearest|anew|for ever)\b", text)), found
+
+
+def test_a_lesson_displays_a_formula(notebook: Path) -> None:
+    if notebook in LESSONS:
+        text = "\n".join(source(cell) for cell in cells(notebook, "markdown"))
+        assert text.count("$$") >= 2
+
+
+def test_a_mesh_of_torch_is_where_the_tensors_are(notebook: Path) -> None:
+    """Ranks may have GPUs, and the lessons' tensors stay on the CPU: a mesh on the GPU fails."""
+    for cell in cells(notebook, "code"):
+        assert "init_device_mesh(device.type" not in source(cell)
+
+
 def test_an_answer_is_not_readable_above_its_field(notebook: Path) -> None:
     for cell in cells(notebook, "code"):
         if "plot.predict(" in source(cell):

@@ -137,7 +137,7 @@ def refuse_other_shard(state: Mapping[str, Any], group: Group) -> None:
         raise CommError(
             f"optimizer state for index {group.index} of {group.size}",
             f"a state with {', '.join(map(str, state))}, which a sharded optimizer has not saved",
-            "it is of whole parameters: save_training and resume_training cut it anew",
+            "it is of whole parameters: save_training and resume_training cut it again",
         )
     found = (state["index"], state["size"])
     if found != (group.index, group.size):

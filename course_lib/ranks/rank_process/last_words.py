@@ -1,7 +1,7 @@
 """What a rank still says when a library aborts its process, as gloo does on a wrong size.
 
 `abort` raises SIGABRT in the thread that calls it. Python's own handlers would run in the main
-thread, which waits for ever then; a handler of the C library runs at once, and the process ends
+thread, which waits forever then; a handler of the C library runs at once, and the process ends
 after it as it would have.
 """
 

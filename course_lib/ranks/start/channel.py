@@ -69,7 +69,7 @@ class Channel:
             message: JSON-ready.
             raw: bytes that follow it.
             fds: open files that go along; the caller keeps its own.
-            timeout: seconds in which the other side must take it; None waits for ever.
+            timeout: seconds in which the other side must take it; None waits forever.
 
         Raises:
             ChannelClosed: the other side is gone.
@@ -104,7 +104,7 @@ class Channel:
         interrupt comes: the next call goes on with it.
 
         Args:
-            timeout: seconds to wait for all of it; 0 takes only what is there, None waits for ever.
+            timeout: seconds to wait for all of it; 0 takes only what is there, None waits forever.
 
         Raises:
             ChannelClosed: the other side has closed or is gone.

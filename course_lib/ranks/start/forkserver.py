@@ -153,7 +153,7 @@ class ForkServer:
                 ends with code 0.
             args: JSON-ready data for it.
             fds: open files for it, in this order; the caller keeps its own copies.
-            within: seconds in which it must have done so; None waits for ever.
+            within: seconds in which it must have done so; None waits forever.
             options: `ahead` (modules that the server imports first, so that all later children have
                 them too; left out, the target's), `env` (dict), `stdout` (index into `fds`),
                 `serve` (index into `fds` of a channel on which the *server* takes requests from
