@@ -60,7 +60,8 @@ class Simulation:
         """How many ranks were run, how long they took, and what the fullest of them held."""
         rank, fullest = max(self.memories.items(), key=lambda item: item[1].peak)
         ran, world = len(self.ledgers), self.fold.world
-        who = f"{world} simulated ranks" + (f", of which {ran} were run" if ran < world else "")
+        were = "was" if ran == 1 else "were"
+        who = f"{world} simulated ranks" + (f", of which {ran} {were} run" if ran < world else "")
         lines = [f"{who}: {self.seconds:.4g} s of virtual time"]
         if fullest.peak:
             lines.append(f"at most {fullest.peak / 1e9:.3g} of {fullest.limit / 1e9:.3g} GB, "

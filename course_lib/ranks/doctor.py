@@ -264,7 +264,7 @@ def _wall() -> Finding:
 def _hosts() -> Finding:
     reason = hosts.why_not()
     if reason is None:
-        return Finding("slow links", "ok", "hosts can be emulated: `%ranks 4 --hosts 2 --mbit 300`")
+        return Finding("slow links", "ok", "hosts can be emulated: %ranks 4 --hosts 2 --mbit 300")
     return Finding("slow links", "note", f"{reason}; lessons show recorded runs instead")
 
 

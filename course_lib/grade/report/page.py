@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable
 
 from course_lib.grade.report.card import Card, CheckResult
@@ -23,7 +24,7 @@ def as_html(card: Card, *, hint: str = "%hint") -> str:
         seen: dict[tuple[str, ...], int] = {}
         for number, result in enumerate(card.checks, 1):
             rows.append(_html_check(result, number, seen))
-    foot = "".join(f"<div>{html.escape(line)}</div>" for line in below(card, hint))
+    foot = "".join(f"<div>{_html_code(line)}</div>" for line in below(card, hint))
     bar = _html_bar(card)
     return (
         f'<div style="font-family:var(--jp-ui-font-family,sans-serif);line-height:1.45">'
@@ -41,6 +42,11 @@ def _html_check(result: CheckResult, number: int, seen: dict[tuple[str, ...], in
     if result.state == "not_run":
         title += " (not run)"
     return _html_row(result.state, f"{result.score}/{check.points}", title)
+
+
+def _html_code(line: str) -> str:
+    """A sentence in which `code` stands between backticks."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(line))
 
 
 def _html_row(state: str, points: str, body: str) -> str:

@@ -9,6 +9,7 @@ The production version is asked by the job scheduler, and answers with a command
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -120,12 +121,13 @@ class Answer:
         if not self.plan.choices:
             lines.append("No layout fits.")
         else:
-            lines += [*_table([HEAD, *self._rows()]), "", *self._worth()]
+            lines += [*_table([HEAD, *self._rows()]), "", *map(_folded, self._worth())]
         lines += ["", self.verdict.text()] if self.verdict else []
-        lines += ["", f"The first layout processes {self.bill.text()}"] if self.bill else []
+        bill = f"The first layout processes {self.bill.text()}" if self.bill else ""
+        lines += ["", _folded(bill)] if bill else []
         lines += ["", *self._words()]
         lines += ["", f"Not shown: {len(self.plan.refused)} other layouts, among them"]
-        return "\n".join(lines + [f"  {line}" for line in reasons(self.plan.refused)])
+        return "\n".join([*lines, *(_folded(f"  {why}") for why in reasons(self.plan.refused))])
 
     def _bill(self) -> dict[str, float] | None:
         if self.bill is None:
@@ -290,6 +292,11 @@ def _degrees(layout: Layout) -> str:
     axes = ("pp", "dp", "ep", "cp", "tp")
     said = [f"{axis} {getattr(layout, axis)}" for axis in axes if getattr(layout, axis) > 1]
     return " × ".join(said) or "one GPU"
+
+
+def _folded(line: str) -> str:
+    """A sentence in lines of at most 100 columns, the later ones indented."""
+    return textwrap.fill(line, 100, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -40,7 +40,7 @@ def ring_attention_steps(timeline: Timeline, call: int = -1) -> Player:
         title=f"ring attention of {drawing.story.length} tokens on "
         f"{len(drawing.story.ranks)} ranks",
         alt=_alt(drawing.story),
-        still=1,  # the first hop, where the ranks meet their own blocks
+        still=min(2, len(frames) - 1),  # the first block of a neighbour: who has to wait?
     )
 
 

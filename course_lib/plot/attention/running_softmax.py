@@ -41,7 +41,7 @@ def running_softmax_steps(scores: Blocks, values: Blocks) -> Player:
         frames,
         title=f"a softmax over {len(scores)} blocks",
         alt=" ".join(frame.caption for frame in frames),
-        still=0,
+        still=min(1, len(frames) - 1),  # the first block that may change the old sums
     )
 
 

@@ -215,7 +215,10 @@ class Grid:
     def _arrows(self, messages: tuple[Message, ...]) -> str:
         """The messages of a step: straight to neighbours, else around below the row."""
         straight = [self._straight(m) for m in messages if self._beside(m)]
-        return "".join(straight + [self._around(m, lane) for m, lane in self._led_around(messages)])
+        led = self._led_around(messages)
+        deep = {(m.chunk, lane) for m, lane in led}
+        around = [self._around(m, lane, (m.chunk, lane + 1) in deep) for m, lane in led]
+        return "".join(straight + around)
 
     def _straight(self, message: Message) -> str:
         """A message to the next column, through the gap between."""
@@ -227,14 +230,24 @@ class Grid:
         words = self._words((start + stop) / 2, y - 6 if right else y + 14, message)
         return self._line([(start, y), (stop, y)], message) + words
 
-    def _around(self, message: Message, lane: int) -> str:
-        """A message that skips columns: out below its cell, along a lane, in from below."""
+    def _around(self, message: Message, lane: int, deep: bool) -> str:
+        """A message that skips columns: out below its cell, along a lane, in from below.
+
+        Args:
+            message: it.
+            lane: which of the lanes below its row.
+            deep: whether another message is led along the lane below.
+        """
         here, there = self._index(message.source), self._index(message.to)
         bottom = self.rows[message.chunk] + CELL_HEIGHT
         y = bottom + 17 + 17 * lane
         start, stop = self.column(here) + self.cell * 0.62, self.column(there) + self.cell * 0.38
         points = [(start, bottom + 2), (start, y), (stop, y), (stop, bottom + 2)]
-        return self._line(points, message) + self._words((start + stop) / 2, y + 4, message)
+        middle = (here + there) / 2
+        # A deeper lane's arrow may come up in the middle, where a column is: words stand beside it.
+        aside = (self.cell + self.gap) / 2 if deep and middle == int(middle) else 0
+        words = self._words((start + stop) / 2 - aside, y + 4, message)
+        return self._line(points, message) + words
 
     def _line(self, points: list[svg.Point], message: Message) -> str:
         lost = not message.arrived

@@ -14,16 +14,25 @@ from course_lib.plot.player.figure import (
     style,
 )
 from course_lib.plot.player.picture import Picture
-from course_lib.plot.player.style import GREEN, INK, ORANGE, PANEL, PURPLE, SKY, VERMILLION
+from course_lib.plot.player.style import (
+    GREEN,
+    INK,
+    ORANGE,
+    PANEL,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    text_on,
+)
 
 Spell = tuple[int, float, float, str]  # rank, begin, end, situation
-LOOKS = {
-    "works": (GREEN, "works"),
-    "heals": (ORANGE, "gets its state"),
-    "kill": (VERMILLION, "killed, not yet replaced"),
-    "freeze": (SKY, "frozen"),
-    "cut": (PURPLE, "cut off"),
-    "out": (PANEL, "out of the quorum"),
+LOOKS = {  # colour, what it means, and the word in a bar that is long enough
+    "works": (GREEN, "works", ""),
+    "heals": (ORANGE, "gets its state", "heals"),
+    "kill": (VERMILLION, "killed, not yet replaced", "killed"),
+    "freeze": (SKY, "frozen", "frozen"),
+    "cut": (PURPLE, "cut off", "cut off"),
+    "out": (PANEL, "out of the quorum", "out"),
 }
 
 
@@ -49,9 +58,13 @@ def machine_room(
         figure, lower = new_figure(7.6, 1.6 + 0.3 * ranks)
         upper, room = figure.subplots(2, 1, sharex=True, height_ratios=(1, 0.25 * ranks))
         lower.remove()
+        whole = max(end for _, _, end, _ in spells)
         for rank, begin, end, what in spells:
-            color = LOOKS[what][0]
+            color, _, word = LOOKS[what]
             room.barh(rank, end - begin, left=begin, height=0.82, color=color, linewidth=0)
+            if (end - begin) / whole > 0.0125 * len(word):
+                room.text((begin + end) / 2, rank, word, ha="center", va="center", fontsize=8.5,
+                          color=INK if color == PANEL else text_on(color))  # fmt: skip
         room.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
         room.invert_yaxis()
         room.set_xlabel("seconds since the first step")

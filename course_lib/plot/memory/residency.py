@@ -59,7 +59,7 @@ def residency_steps(timeline: Timeline, rank: int = 0, away: str = "sharded") ->
         [chart.frame(number) for number in range(len(chart.states))],
         title=f"units on rank {rank}",
         alt=chart.alt(rank),
-        still=len(chart.states) - 1,
+        still=chart.busiest(),
     )
 
 
@@ -86,6 +86,16 @@ class Chart:
     def y(self, unit: str) -> float:
         """Upper edge of a unit's row."""
         return TOP + ROW * self.units.index(unit)
+
+    def busiest(self) -> int:
+        """The last moment at which most is going on: units held, computing, being reduced."""
+
+        def busy(number: int) -> tuple[int, int, int, int]:
+            now = self.states[number].values()
+            working, reduced = sum(bool(u.work) for u in now), sum(u.reducing for u in now)
+            return self.held[number], working, reduced, number
+
+        return max(range(len(self.states)), key=busy)
 
     def places(self) -> list[svg.Point]:
         """Origins of the parts: heading, what each unit is now, the count, the curtain."""

@@ -38,7 +38,7 @@ def block_scales(row: Sequence[float], ways: Mapping[str, Way]) -> Picture:
         panels[-1].set_xlabel("place in the row")
         panels[len(ways) // 2].set_ylabel("magnitude")
         figure.suptitle(
-            "Shaded: what a number of the block can be. Red: what became zero.",
+            "Shaded: what a number of the block can be. Crosses: what became zero.",
             x=0.01, ha="left", fontsize=10.5,
         )  # fmt: skip
         alt = "Magnitudes of a row, and the range of each block. " + " ".join(

@@ -40,9 +40,11 @@ def restart_curves(
         for step in twice:
             axes.axvspan(step - 0.5, step + 0.5, color=PANEL, linewidth=0)
         axes.plot(range(1, len(alone) + 1), alone, color=LINE, linewidth=8, label=reference)
-        for (name, losses), color in zip(attempts.items(), CURVE_COLORS, strict=False):
+        for left, (name, losses), color in zip(
+            range(len(attempts))[::-1], attempts.items(), CURVE_COLORS, strict=False
+        ):  # a step that was run twice shows both: the earlier mark is the larger one
             axes.plot(list(losses), list(losses.values()), "o-", color=color, linewidth=1.6,
-                      markersize=4, label=name)  # fmt: skip
+                      markersize=4 + 4 * left, label=name)  # fmt: skip
         for losses in list(attempts.values())[:-1]:
             _killed(axes, *list(losses.items())[-1])
         if saved:

@@ -38,7 +38,7 @@ class ConfigError(Refusal):
         if len(self.problems) > SHOWN:
             lines.append(f"and {len(self.problems) - SHOWN} more of this kind")
         if self.nearest is not None:
-            lines.append(f"the nearest run that works: {self.nearest.command()}")
+            lines.append(f"the nearest run that works:\n{self.nearest.command()}")
         return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ The production version (Megatron-LM) has hundreds of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from math import prod
 from pathlib import Path
@@ -26,6 +27,7 @@ from course_lib.train.compute import DTYPES
 WORDS = {kind.word: name for name, kind in SCHEDULES.items()}
 RECOMPUTE = ("none", "full", "selective")
 PRECISIONS = tuple(DTYPES)
+WIDTH = 90  # columns of a command, as of the code in a notebook
 
 
 def option(
@@ -185,20 +187,26 @@ class RunConfig:
         return make_schedule(name, self.pp, self.micro_batches, self.chunks)
 
     def command(self) -> str:
-        """What to type for this run: the options that are not at their default."""
-        words = [] if self.world == 1 else [f"torchrun --nproc-per-node {self.world} -m"]
-        words = words or ["python -m"]
-        return " ".join([*words, "course_lib.train.run", self.options()]).strip()
+        """What to type for this run, in lines that end with a backslash where they are long."""
+        start = "python -m" if self.world == 1 else f"torchrun --nproc-per-node {self.world} -m"
+        lines = [f"{start} course_lib.train.run"]
+        for option in self._options():
+            if len(lines[-1]) + len(option) < WIDTH:
+                lines[-1] += f" {option}"
+            else:
+                lines.append(f"    {option}")
+        return " \\\n".join(lines)
 
     def options(self) -> str:
         """The options that are not at their default."""
-        words = []
+        return " ".join(self._options())
+
+    def _options(self) -> Iterator[str]:
         for each in fields(self):
             value = getattr(self, each.name)
             name = flag_of(each.name)
             if value != each.default:
-                words.append(f"--{name}" if value is True else f"--{name} {quote(str(value))}")
-        return " ".join(words)
+                yield f"--{name}" if value is True else f"--{name} {quote(str(value))}"
 
 
 def flag_of(name: str) -> str:

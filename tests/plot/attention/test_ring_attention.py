@@ -32,7 +32,7 @@ def written(kind: str, wrong: str = "") -> Timeline:
 
 def test_a_frame_for_every_hop_and_one_before() -> None:
     player = ring_attention_steps(written("contiguous"))
-    assert len(player.frames) == 4 and player.still == 1
+    assert len(player.frames) == 4 and player.still == 2
     assert [frame.caption.split(".")[0] for frame in player.frames] == [
         "Before the first hop, every rank holds queries, keys and values of its own tokens",
         "Hop 0: every rank computes 1 tile",
