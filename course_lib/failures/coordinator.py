@@ -125,15 +125,11 @@ class Coordinator:
         for fault in [f for f in self.faults if f.time <= now]:
             seat = self.room.seats[fault.rank]
             others = [each for each in self.room.seats if each is not seat]
-            kept = any(each.rank in self.present and self._has_weights(each) for each in others)
+            kept = any(each.rank in self.present and each.has_weights for each in others)
             if seat.ready and seat.fault is None and kept and self.back_at is None:
                 self.faults.remove(fault)
                 self.room.strike(fault, now)
                 self.note(fault.rank, fault.kind)
-
-    def _has_weights(self, seat: Seat) -> bool:
-        """A process that has just taken a lost one's seat has none yet."""
-        return seat.ready and seat.fault is None and seat.step is not None
 
     def take(self, seat: Seat, message: dict[str, Any]) -> None:
         """One word of one rank.
@@ -207,9 +203,8 @@ class Coordinator:
         found = quorum(self.members, self.heartbeats(), time.monotonic(), self.limits)
         if found is None:
             if time.monotonic() - self.quiet > PATIENCE:
-                raise RuntimeError(
-                    f"no quorum of {self.members} for {PATIENCE:g} s: {self._standing()}"
-                )
+                known = "; ".join(seat.standing() for seat in self.room.seats)
+                raise RuntimeError(f"no quorum of {self.members} for {PATIENCE:g} s: {known}")
             return
         self.quiet = time.monotonic()
         self._send_away(found)
@@ -221,16 +216,6 @@ class Coordinator:
         self.attempt = Attempt(self.record.attempts, found.members, batches)
         self._send_step(found, self.attempt)
         self.counts = False
-
-    def _standing(self) -> str:
-        """What is known of each rank, for an error."""
-        now = time.monotonic()
-        return "; ".join(
-            f"rank {seat.rank} {seat.fault.kind if seat.fault else 'without a fault'}, "
-            f"{'ready' if seat.ready else 'not ready'}, step {seat.step}, "
-            f"silent for {now - seat.heard:.1f} s"
-            for seat in self.room.seats
-        )
 
     def _send_away(self, found: Quorum) -> None:
         """Who is no longer in the quorum gives its batch back, and must ask for a state."""

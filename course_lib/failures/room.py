@@ -47,6 +47,19 @@ class Seat:
         self.fault: Fault | None = None
         self.cured: float | None = None
 
+    @property
+    def has_weights(self) -> bool:
+        """A process that has just taken a lost one's seat has none yet."""
+        return self.ready and self.fault is None and self.step is not None
+
+    def standing(self) -> str:
+        """What is known of it, for an error."""
+        return (
+            f"rank {self.rank} {self.fault.kind if self.fault else 'without a fault'}, "
+            f"{'ready' if self.ready else 'not ready'}, step {self.step}, "
+            f"silent for {time.monotonic() - self.heard:.1f} s"
+        )
+
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         """Tells it something; whoever does not take it is given up."""
         if self.channel is not None:

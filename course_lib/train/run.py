@@ -36,6 +36,7 @@ from course_lib.train.command.full_disk import full_disk
 from course_lib.train.command.launch import SIGNALLED, launch
 from course_lib.train.command.other_tools.deepspeed import read_deepspeed
 from course_lib.train.command.other_tools.print_as import PRINT_AS
+from course_lib.train.command.progress import WaitWatch
 from course_lib.train.loop import train
 from course_lib.train.simulated import simulated_step
 
@@ -161,6 +162,8 @@ def _launched(words: Sequence[str], config: RunConfig) -> int:
 
 
 def _train(config: RunConfig, group: Group) -> int:
+    if group.size > 1 and group.index < 2:  # two: a rank that is frozen says nothing of itself
+        WaitWatch(group).start()
     try:
         train(config, group)
     except Refusal as error:  # the same on every rank

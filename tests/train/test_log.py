@@ -6,12 +6,16 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from course_lib.comm import Group
+from course_lib.trace import Ledger
 from course_lib.train import read_log
 from course_lib.train.command.log import JsonLines, TensorBoard
-from course_lib.train.command.progress import Progress
+from course_lib.train.command.progress import Progress, WaitWatch
 
 
 def row(step: int, loss: float = 1.0) -> dict[str, float]:
@@ -47,6 +51,24 @@ def test_lines_that_are_no_rows_take_no_others_along(tmp_path: Path) -> None:
     log.close()
     assert read_log(path) == [row(1), row(2)]
     assert read_log(tmp_path / "none.jsonl") == []
+
+
+def test_a_long_wait_is_said_now_and_then() -> None:
+    now = [0.0]
+    book = Ledger(0, lambda: now[0])
+    watch = WaitWatch(cast(Group, SimpleNamespace(ledger=book, rank=0)), 20.0)
+    call = book.begin("all_reduce", axis="dp", group=(0, 2), payload=8)
+    said = {}
+    for now[0] in range(1, 100):
+        if text := watch.news():
+            said[int(now[0])] = text
+    assert list(said) == [21, 40, 80]
+    assert said[40] == "rank 0 has waited for 40 s in all_reduce over dp (ranks 0, 2)"
+    book.finish(call)
+    assert watch.news() == ""
+    book.begin("barrier", axis="world", group=(0, 1, 2), payload=0)
+    now[0] += 21
+    assert "21 s in barrier over world" in watch.news()
 
 
 def test_progress_in_a_terminal_and_in_a_file() -> None:

@@ -292,8 +292,7 @@ class Gathering:
         """Asks a rank; one that takes no more questions is not waited for."""
         rank = self.ranks[index]
         with suppress(ChannelClosed, TimeoutError):
-            question = {"do": what, "asked": asked, "request": rank.requests}
-            rank.questions.send(question, timeout=0)
+            rank.questions.send({"do": what, "asked": asked, "request": rank.requests}, timeout=0)
 
     def _told(self, index: int, asked: float, within: float) -> dict[str, Any]:
         """A rank's answer to the question of that time; late answers to older ones are dropped."""
@@ -308,9 +307,8 @@ class Gathering:
         self.interrupted = True
         with suppress(KeyboardInterrupt):  # a second one means: at once
             self.look()
-            asked = time.monotonic()
             for index in self.waiting:
-                self._ask(index, "interrupt", asked)
+                self._ask(index, "interrupt", 0.0)
             self.stall, self.watch = None, None
             self.deadline = time.monotonic() + GRACE
             self.next_look = self.next_watch = time.monotonic() + GRACE

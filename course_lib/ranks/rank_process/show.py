@@ -12,7 +12,7 @@ from typing import Any
 
 import cloudpickle
 
-OURS = ("worker.py", "shell.py", "keyboard.py", "source.py", "show.py")
+OURS = ("worker.py", "shell.py", "keyboard.py", "output.py", "source.py", "show.py")
 LONGEST = 50_000  # characters of an error that are shown: its beginning and its end
 DEBUGGER = ("bdb.py", "cmd.py", "pdb.py")
 # Frames of these files are not the reader's: who parses, runs and records a cell, and packs its

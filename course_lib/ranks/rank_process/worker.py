@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import builtins
 import gc
-import io
 import linecache
 import os
 import signal
 import sys
 import threading
 import types
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -22,8 +21,8 @@ from course_lib.comm import Group, Work
 from course_lib.comm.start import choose_backend, choose_device
 from course_lib.ranks.pool.pack import Packed, load_object
 from course_lib.ranks.rank_process import show, where
-from course_lib.ranks.rank_process.keyboard import take_keyboard
 from course_lib.ranks.rank_process.last_words import LastWords
+from course_lib.ranks.rank_process.output import Output
 from course_lib.ranks.rank_process.rendezvous import meet, refuse_second
 from course_lib.ranks.rank_process.shell import Shell
 from course_lib.ranks.rank_process.source import named_in, run_source
@@ -31,7 +30,6 @@ from course_lib.ranks.start.channel import Channel, ChannelClosed
 from course_lib.spmd.record import Recorder
 from course_lib.trace import Ledger, Refusal, Witness, flight_log
 
-OUTPUTS = (("stdout", 1), ("stderr", 2))
 LAST_CALLS = 16  # in the flight log that a rank tells of itself
 
 
@@ -51,7 +49,7 @@ def main(args: dict[str, Any], fds: list[int]) -> None:
         words = {"error": "Refusal", "text": str(error), "trace": str(error), "line": 0}
         channel.send({"did": "raised", "rank": args["rank"], "called": {}, **words})
         return
-    worker.take_output()
+    worker.output.take()
     threading.Thread(
         target=worker.answer, args=(Channel.from_fd(fds[1]),), daemon=True, name="questions"
     ).start()
@@ -69,7 +67,7 @@ class Worker:
     """
 
     def __init__(self, channel: Channel, output: int, args: dict[str, Any]) -> None:
-        self.channel, self.output = channel, output
+        self.channel, self.output = channel, Output(output)
         self.rank, self.world_size = args["rank"], args["world_size"]
         self.port, self.hosts = args["port"], args["hosts"]
         self.device = self._device(args["device"])
@@ -95,17 +93,6 @@ class Worker:
         return found
 
     # --- start -----------------------------------------------------------------------------------
-    def take_output(self) -> None:
-        """Makes Python's output streams write to the pipe at once, whole lines at a time."""
-        for name, fd in OUTPUTS:
-            setattr(sys, name, self._stream(name, fd))
-        take_keyboard()
-
-    def _stream(self, name: str, fd: int) -> io.TextIOWrapper:
-        raw = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
-        at_once = name == "stderr"
-        return io.TextIOWrapper(raw, "utf-8", "replace", line_buffering=True, write_through=at_once)
-
     def join(self, listen_fd: int | None, network: int | None) -> None:
         """Meets the other ranks, and reports that this one is ready."""
         os.environ["MPLBACKEND"] = "module://course_lib.ranks.magic.figures"
@@ -265,7 +252,7 @@ class Worker:
         if set(bundle) == {"text/plain"}:
             print(bundle["text/plain"])
         else:
-            self._flush()
+            self.output.flush()
             self.sending = True  # an interrupt must not cut the message: it waits for its end
             self.channel.send({"did": "display", "rank": self.rank, "data": bundle})
             self.sending = False
@@ -273,7 +260,7 @@ class Worker:
                 raise KeyboardInterrupt
 
     def _finished(self, packed: Packed | None = None, **more: Any) -> None:
-        self._flush()
+        self.output.flush()
         self._reply("done", packed, seq=where.calls_made(), broken=self._broken(), **more)
 
     def _broken(self) -> str:
@@ -281,28 +268,6 @@ class Worker:
         if dist.group.WORLD is self.everybody:
             return ""
         return "The cell has ended the process group of its ranks (destroy_process_group)"
-
-    def _flush(self) -> None:
-        """Brings out what was printed; streams that the program has broken work again after it."""
-        for name, fd in OUTPUTS:
-            if not self._leads_out(fd):
-                os.dup2(self.output, fd)
-                self._say(f"File number {fd} ({name}) was closed or led elsewhere; it is back.")
-            stream = getattr(sys, name)
-            if stream is None or getattr(stream, "closed", False):
-                setattr(sys, name, self._stream(name, fd))
-                self._say(f"sys.{name} was closed or None; it is back.")
-            with suppress(Exception):  # the program may have put something of its own there
-                getattr(sys, name).flush()
-
-    def _leads_out(self, fd: int) -> bool:
-        with suppress(OSError):
-            return os.path.sameopenfile(fd, self.output)
-        return False
-
-    def _say(self, text: str) -> None:
-        """Prints a line of the runtime's own, whatever the program did to the streams."""
-        os.write(self.output, f"{text}\n".encode())
 
     def _reply(self, did: str, packed: Packed | None = None, **more: Any) -> None:
         """The last word on a request: an interrupt comes too late from here on."""
@@ -316,8 +281,12 @@ class Worker:
             packed.send(self.channel, message)
 
     def _reply_error(self, error: BaseException) -> None:
+<<<<<<< HEAD
         self._flush()
         self.witness.look()  # what has failed is over: the next call is compared without it
+=======
+        self.output.flush()
+>>>>>>> life
         interrupted = isinstance(error, KeyboardInterrupt)
         self._reply(
             "interrupted" if interrupted else "raised", seq=where.calls_made(),

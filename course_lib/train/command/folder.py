@@ -28,6 +28,7 @@ RECORDINGS = "recordings"
 CONFIG, LOG, LEDGERS, TRACE = "config.json", "log.jsonl", "ledgers.json", "trace.json"
 LOCK = "job.lock"
 PATIENCE = 10.0  # seconds: ranks of a job that was killed end within one
+SAID = 2.0  # seconds of waiting for them that need no word
 
 
 @contextmanager
@@ -78,15 +79,18 @@ def write_config(config: RunConfig, group: Group) -> None:
 def _lock(folder: Path) -> TextIO:
     """The open file that holds the lock."""
     file = (folder / LOCK).open("a+")
-    deadline = time.monotonic() + PATIENCE
+    begin, said = time.monotonic(), False
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
-            if time.monotonic() > deadline:
-                file.seek(0)
-                holder = file.read().strip() or "another job"
+            file.seek(0)
+            holder = file.read().strip() or "another job"
+            if not said and time.monotonic() > begin + SAID:
+                said = True
+                print(f"waiting for {holder}, which trains in {folder}", flush=True)
+            if time.monotonic() > begin + PATIENCE:
                 file.close()
                 raise CheckpointError(
                     f"train in {folder}",

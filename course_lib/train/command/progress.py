@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from contextlib import suppress
 from typing import Any, TextIO
+
+from course_lib.comm import Group
 
 
 class Progress:
@@ -77,3 +81,41 @@ class Progress:
         """Ends the line."""
         if self.anew:
             self._say("\n")
+
+
+class WaitWatch:
+    """Says that this rank waits long for others, and in which call: one of them may be frozen.
+
+    Args:
+        group: all ranks.
+        patience: seconds; the next words come after twice as long, and so on.
+    """
+
+    def __init__(self, group: Group, patience: float = 20.0) -> None:
+        self.group, self.patience, self._due = group, patience, patience
+
+    def start(self) -> None:
+        """Watches in a thread until the process ends."""
+        threading.Thread(target=self._watch, name="waits", daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(1.0)
+            if text := self.news():
+                with suppress(OSError, ValueError):
+                    print(text, file=sys.stderr, flush=True)
+
+    def news(self) -> str:
+        """What there is to say now; "" for nothing."""
+        book = self.group.ledger
+        now = book.clock()
+        calls = [call for call in book.open_events() if now - call.begin > self.patience]
+        if not calls:
+            self._due = self.patience
+            return ""
+        if now - calls[0].begin < self._due:
+            return ""
+        call, self._due = calls[0], 2 * self._due
+        ranks = ", ".join(map(str, call.group))
+        where = f"{call.op} over {call.axis} (ranks {ranks})"
+        return f"rank {self.group.rank} has waited for {now - call.begin:.0f} s in {where}"
