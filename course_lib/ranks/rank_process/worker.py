@@ -281,12 +281,8 @@ class Worker:
             packed.send(self.channel, message)
 
     def _reply_error(self, error: BaseException) -> None:
-<<<<<<< HEAD
-        self._flush()
-        self.witness.look()  # what has failed is over: the next call is compared without it
-=======
         self.output.flush()
->>>>>>> life
+        self.witness.look()  # what has failed is over: the next call is compared without it
         interrupted = isinstance(error, KeyboardInterrupt)
         self._reply(
             "interrupted" if interrupted else "raised", seq=where.calls_made(),
