@@ -8,10 +8,10 @@
   the same step on the real one (peer): seconds, and the most bytes that are held.
 
 Times are medians of steps, between two waits for the GPU; peaks are the allocator's. Where our DDP
-is slower than torch's, its host waits for each all-reduce (`comm/work.py`), while torch's queues the
-optimizer's kernels behind it. The simulated GPU has no host: small operations, which a real host
-queues slower than the GPU computes, cost too little on it. Nor does it count the 64 MiB in which
-cuBLAS works.
+is slower than torch's, its host waits for each all-reduce (`comm/work.py`), while torch's queues
+the optimizer's kernels behind it. The simulated GPU has no host: small operations, which a real
+host queues slower than the GPU computes, cost too little on it. Nor does it count the 64 MiB in
+which cuBLAS works.
 """
 
 from __future__ import annotations
