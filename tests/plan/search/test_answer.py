@@ -40,7 +40,7 @@ def test_the_text_has_the_table_the_reasons_and_how_far_it_may_be_off() -> None:
     )
     best = found.plan.choices[0].layout
     assert said[3].split()[:5] == [*map(str, (best.pp, best.dp, best.ep, best.cp, best.tp))]
-    text = "\n".join(said)
+    text = " ".join(found.text().split())  # however it is folded
     assert "may be off by 9%. Within that band, 7 of the other layouts shown" in text
     slower = [one for one in found.plan.refused if one.times]
     assert slower and all(f"{one.times:.2f} times as long" in one.why for one in slower)
