@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from course_lib.comm import CommError, Group
 from course_lib.parallel.tensors import find_tensors
@@ -98,6 +99,17 @@ def at_backward(output: Any, call: Callable[[], None]) -> None:
 
 def _calls(call: Callable[[], None], _gradient: torch.Tensor) -> None:
     call()
+
+
+def run_last(parameter: nn.Parameter, handle: RemovableHandle) -> None:
+    """Has a hook on a gradient run after those that were added to the parameter since.
+
+    They may change the gradient, or put another in its place: after it was sent, that would be this
+    rank's alone.
+    """
+    hooks = handle.hooks_dict_ref()
+    if hooks and next(reversed(hooks)) != handle.id:
+        hooks[handle.id] = hooks.pop(handle.id)
 
 
 def book_until_gone(owner: object, group: Group, memory_class: str, count: int) -> None:

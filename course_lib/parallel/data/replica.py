@@ -20,7 +20,7 @@ from torch import nn
 from course_lib.comm import Group, broadcast
 from course_lib.parallel.data.ddp_guard import ReplicaGuard, refuse_unlike, refused_pickle
 from course_lib.parallel.failed_step import Together
-from course_lib.parallel.guard import at_backward, weakly
+from course_lib.parallel.guard import at_backward, run_last, weakly
 from course_lib.parallel.one_wrapper import claim, refuse_second
 from course_lib.parallel.shared_memory import distinct
 
@@ -64,14 +64,14 @@ class Replica(nn.Module):
         """Begins to look at gradients and at optimizers."""
         self._guard = ReplicaGuard(self, self._names, self.group.rank)
         self._claim = claim(self, list(self._names))
-        for parameter in self._trained():
-            parameter.register_post_accumulate_grad_hook(weakly(self._on_gradient))
+        hook = weakly(self._on_gradient)
+        self._hooks = {p: p.register_post_accumulate_grad_hook(hook) for p in self._trained()}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Replica:
         """Another replica, with the same values; torch copies no hooks of parameters."""
         twin = type(self).__new__(type(self))
         memo.update({id(self): twin, id(self.group): self.group})
-        own = {key: value for key, value in vars(self).items() if key != "_guard"}
+        own = {key: value for key, value in vars(self).items() if key not in ("_guard", "_hooks")}
         vars(twin).update(copy.deepcopy(own, memo))
         twin._watch()
         return twin
@@ -125,6 +125,8 @@ class Replica(nn.Module):
 
     def _on_begin(self) -> None:
         """A backward has come to an output of the forward."""
+        for parameter, handle in self._hooks.items():
+            run_last(parameter, handle)
         self._guard.begin()
         if self._synchronises and not self._unfinished:
             self._unfinished = True

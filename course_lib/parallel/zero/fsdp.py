@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 
 from course_lib.comm import Group
 from course_lib.parallel.data.unused import agree_used
@@ -124,6 +125,7 @@ class FSDP(ShardedModule):
         return units
 
     # --- forward ---------------------------------------------------------------------------------
+    @torch._disable_dynamo  # a graph would keep pieces for weights: compile the inside of units
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own forward, with whole parameters, one unit at a time."""
         if self._running() is not None:
@@ -246,7 +248,9 @@ class FSDP(ShardedModule):
         backward, unit = self._running(), self._unit_of[parameter]
         if backward is not None:
             backward.take_averages()
-        if unit.state is not State.WHOLE:
+        # Where a loss has read the piece first, autograd sums whole gradients to its shape.
+        (expected,) = get_gradient_edge(parameter).node._input_metadata
+        if unit.state is not State.WHOLE or tuple(expected.shape) != parameter.shape:
             self._guard.refuse_outside(unit, parameter)
 
     def _end_backward(self, backward: Backward, synchronises: bool) -> None:

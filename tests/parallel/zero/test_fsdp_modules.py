@@ -656,6 +656,19 @@ def test_ranks_that_failed_at_different_places_cannot_go_on(ranks: Any) -> None:
         assert "make this wrapper again on each" in found and len(found.splitlines()) == 3
 
 
+def read_before(group: Any) -> str:
+    """A loss that has read a unit's piece, which is as long as a row of the whole."""
+    model = nn.Sequential(nn.Linear(WIDTH, group.size, bias=False), nn.Linear(group.size, 3))
+    wrapped = FSDP(model, group, [model[0]])
+    penalty = model[0].weight.sum()
+    return trial(lambda: (penalty + wrapped(torch.ones(2, WIDTH)).sum()).backward())
+
+
+def test_a_weight_that_the_loss_has_read_is_named(ranks: Any) -> None:
+    for found in ranks(read_before, 2):
+        assert "to use 0.weight of FSDP" in found and "in its forward only" in found, found
+
+
 def half_a_backward(group: Any) -> tuple[str, bool, str]:
     """A backward without some gradients is refused, no step uses it, and the next one is right."""
     model = made("lora")

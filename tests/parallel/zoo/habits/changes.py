@@ -133,3 +133,21 @@ def saves_activations_elsewhere(t: Trainer) -> Any:
     with torch.autograd.graph.save_on_cpu():
         t.train(model, t.optimizer(model.parameters()))
     return t.state(model)
+
+
+def loads_by_assigning(t: Trainer) -> Any:
+    """Other parameters take the place of those that were wrapped; the optimizer is made again."""
+    model = t.model()
+    wrapped = t.wrap(model)
+    t.train(wrapped, t.optimizer(wrapped.parameters()), range(1))
+    state = {name: 0.5 * value for name, value in t.model().state_dict().items()}
+    model.load_state_dict(state, assign=True)
+    t.train(wrapped, t.optimizer(wrapped.parameters()), range(1, 3))
+    return t.state(wrapped)
+
+
+def compiles_the_wrapper(t: Trainer) -> Any:
+    """`torch.compile` of the whole; FSDP's forward runs as it is."""
+    model = t.wrap(t.model())
+    t.train(torch.compile(model, backend="eager"), t.optimizer(model.parameters()))
+    return t.state(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.parallel.zoo.habits import changes, loops
+from tests.parallel.zoo.habits import changes, loops, losses
 from tests.parallel.zoo.habits.trainer import WRAPPERS, Habit
 
 FSDP = ("FSDP",)
@@ -27,6 +27,7 @@ HABITS = [
     Habit("optimizers in the backward, by hooks", loops.in_the_backward,
           by(("BucketedDDP",), "no backward of") | by(("Zero2",), "none for")
           | by(FSDP, "a backward that has raised")),
+    Habit("hooks that change gradients, added after the wrapper", loops.changed_by_hooks),
     Habit("`get_total_norm` and `clip_grads_with_norm_`", loops.clipped_in_two_lines,
           by(CUT, "clip_grad_norm of")),
     Habit("torch's GradScaler", loops.scaled, by(CUT, "DynamicLossScaler")),
@@ -46,6 +47,8 @@ HABITS = [
           close=1e-4),
     Habit("weights are set by `vector_to_parameters`", changes.through_a_vector,
           by(FSDP, "replaced")),
+    Habit("`load_state_dict(assign=True)`, and another optimizer", changes.loads_by_assigning,
+          by(("BucketedDDP",), "not there when") | by(FSDP, "load_full_state_dict")),
     Habit("AveragedModel of the wrapper", changes.averages, by(FSDP, "a copy of a module")),
     Habit("a copy of the wrapper is trained", changes.trains_a_copy,
           by(FSDP, "a copy of a module")),
@@ -57,6 +60,12 @@ HABITS = [
           by(FSDP, "cut already")),
     Habit("layers in a plain list", changes.hides_layers,
           by(("BucketedDDP", "FSDP"), "no wrapper has")),
+    Habit("`torch.compile` of the wrapper", changes.compiles_the_wrapper),
+    Habit("an evaluation between a forward and its backward", losses.looks_between),
+    Habit("two backwards of one forward", losses.one_graph_twice),
+    Habit("a backward for the gradient of the inputs", losses.against_its_inputs),
+    Habit("a weight that the loss reads before the forward", losses.reads_a_weight,
+          by(FSDP, "in its forward only")),
     Habit("`inference_mode` between two steps", changes.infers_between),
     Habit("activations saved elsewhere, by `save_on_cpu`", changes.saves_activations_elsewhere),
 ]  # fmt: skip
