@@ -18,7 +18,7 @@ CASES = 12  # that the figure is taken over
 SECONDS = 20.0  # of processor time on a rank, for all cases of a check
 Draw = Callable[[int, int, int], list[int]]  # from, up to but not including, how many
 Driver = Callable[..., Any]
-Value = Callable[[Run, Any, Any], float]  # of the check's run, a case and its plan
+Judge = Callable[[Run, Any, Any], Any]  # of the check's run, a case and its plan
 
 
 def fixed(name: str) -> Draw:
@@ -67,14 +67,14 @@ def is_whole(value: Any, depth: int) -> bool:
     return isinstance(value, (list, tuple)) and all(is_whole(each, depth - 1) for each in value)
 
 
-def values(run: Run, drive: Driver, cases: Sequence[Any], value: Value) -> list[float]:
-    """What the plan of each case is worth; `value` fails if one is not valid."""
-    return [value(run, *each) for each in zip(cases, ask(run, drive, cases), strict=True)]
+def judged(run: Run, drive: Driver, cases: Sequence[Any], judge: Judge) -> list[Any]:
+    """What `judge` says of the plan of each case; it fails if one is not valid."""
+    return [judge(run, *each) for each in zip(cases, ask(run, drive, cases), strict=True)]
 
 
-def figure(run: Run, drive: Driver, name: str, case: Callable[[Draw], Any], value: Value) -> float:
-    """The mean value over the exercise's cases that are the same for everybody."""
-    found = values(run, drive, [case(fixed(f"{name} {n}")) for n in range(CASES)], value)
+def figure(run: Run, drive: Driver, name: str, case: Callable[[Draw], Any], value: Judge) -> float:
+    """The mean of `value` over the exercise's cases that are the same for everybody."""
+    found = judged(run, drive, [case(fixed(f"{name} {n}")) for n in range(CASES)], value)
     return mean(found)
 
 

@@ -159,7 +159,7 @@ def check_sum(run: Run) -> None:
     cases = [_case(draw) for _ in range(3)]
     cases += [Case([[0, 5], [5, 0]], 3, 100, 2)]
     cases += [Case([[0, 9, 0], [9, 0, 2], [0, 2, 0]], 1, 50, 4)]
-    plans.values(run, drive, cases, _share)
+    plans.judged(run, drive, cases, _time)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")

@@ -113,7 +113,7 @@ def check_messages(run: Run) -> None:
     draw = plans.hidden(run)
     cases = [_case(draw) for _ in range(4)]
     cases += [Case([6], [3], [1000], 2, 10), Case([8, 4, 2], [2, 1, 1], [1, 1, 1], 1, 5)]
-    plans.values(run, drive, cases, _end)
+    plans.judged(run, drive, cases, _check_messages)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")

@@ -121,7 +121,7 @@ def check_plan(run: Run) -> None:
     cases = [_case(draw) for _ in range(4)]
     cases += [Case([5, 6, 7], [9, 9, 9], [40, 50, 60], 60, 10), Case([4], [8], [7], 7, 1)]
     cases += [Case([5, 6], [9, 9], [40, 50], 90, 10)]
-    plans.values(run, drive, cases, _time)
+    plans.judged(run, drive, cases, _time)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")

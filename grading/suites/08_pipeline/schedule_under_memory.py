@@ -115,7 +115,7 @@ def check_schedule(run: Run) -> None:
         Case([3, 4, 3], [2, 4, 2], [1, 1, 1], 1, [3, 2, 1], 1),
     ]
     cases += [Case([5, 6], [5, 7], [4, 4], 2, [1, 1], 5)]
-    plans.values(run, drive, cases, _length)
+    plans.judged(run, drive, cases, _length)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")

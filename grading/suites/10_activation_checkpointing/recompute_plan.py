@@ -119,7 +119,7 @@ def check_plan(run: Run) -> None:
     draw = plans.hidden(run)
     cases = [_case(draw) for _ in range(3)] + [_graph(draw, 0), _graph(draw, 100)]
     cases.append(Case([3], [7], [[]], 7))
-    plans.values(run, drive, cases, _share)
+    plans.judged(run, drive, cases, _share)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")

@@ -89,7 +89,7 @@ def check_placement(run: Run) -> None:
     draw = plans.hidden(run)
     cases = [_case(draw) for _ in range(3)]
     cases += [([[5, 9, 2, 40]], 2, 2), ([[3, 3]], 1, 4), ([[7, 1], [1, 7]], 3, 3)]
-    plans.values(run, drive, cases, _fullest)
+    plans.judged(run, drive, cases, _check_placement)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")

@@ -102,7 +102,7 @@ def check_nodes(run: Run) -> None:
     cases = [_case(draw) for _ in range(4)]
     cases += [Case([2, 1, 3], [5, 7, 9], 3, [50, 60]), Case([4], [5], 4, [50])]
     cases += [Case([2, 2], [3, 4], 1, [50, 50, 50, 50])]
-    plans.values(run, drive, cases, _share)
+    plans.judged(run, drive, cases, _check_nodes)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")

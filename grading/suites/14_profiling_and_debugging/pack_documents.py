@@ -80,7 +80,7 @@ def check_rows(run: Run) -> None:
     """E: hidden documents."""
     draw = plans.hidden(run)
     cases = [_case(draw) for _ in range(4)] + [([7], 7), ([5, 5, 5], 9)]
-    plans.values(run, drive, cases, _padding)
+    plans.judged(run, drive, cases, _check_rows)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")

@@ -111,7 +111,7 @@ def check_owners(run: Run) -> None:
     cases = [_case(draw) for _ in range(4)]
     cases += [Case([(8, 4), (2, 3)], [[32], [6]], 0), Case([(4, 6)], [[9, 8, 7]], 30)]
     cases += [Case([(8, 8), (8, 8), (4, 16)], [[64, 0], [40, 24], [0, 64]], 48)]
-    plans.values(run, drive, cases, _busiest)
+    plans.judged(run, drive, cases, _check_owners)
 
 
 @check("the figure over the twelve fixed cases", points=2, code="S")
