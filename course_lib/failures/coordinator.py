@@ -140,6 +140,8 @@ class Coordinator:
         attempt = self.attempt
         if message["say"] == "hello":
             seat.ready, seat.step = True, None
+            if seat.rank in self.linked:  # its connections went with the process that had them
+                self.linked = ()
         elif message["say"] == "failed":
             raise RuntimeError(f"rank {seat.rank} has failed by itself:\n{message['why']}")
         elif message["say"] == "done" and attempt and message["attempt"] == attempt.number:

@@ -150,6 +150,16 @@ def test_who_is_killed_has_ended_before_anything_is_decided(server: ForkServer) 
         assert victim.status == -signal.SIGKILL
 
 
+def test_a_new_process_gets_new_connections() -> None:
+    """Also if the same ranks as before take the next step: there was no quorum in between."""
+    room = SimpleNamespace(seats=[Seat(rank) for rank in range(3)])
+    job = Coordinator(cast(Room, room), 9, [], LIMITS, Plan())
+    for linked, after in (((0, 2), (0, 2)), ((0, 1, 2), ())):
+        job.linked = linked
+        job.take(room.seats[1], {"say": "hello"})
+        assert job.linked == after
+
+
 @pytest.mark.skipif(not MANY, reason="set COURSE_FAILURES to a number of failures, such as 500")
 def test_many_random_failures_in_one_run(server: ForkServer) -> None:
     """A batch takes 10 ms on six ranks, so 100 of them take longer than the next failure."""
