@@ -102,10 +102,10 @@ def pairwise_reduce_scatter(
     )
 
     def finish() -> None:
-        here = output.view(-1)
-        first, *others = [*parts[:me].to(output.device), here, *parts[me:].to(output.device)]
-        total = first.to(output.dtype)
-        for part in others:
+        here, came = output.view(-1), parts.to(output.device).unbind()
+        in_order = [*came[:me], here, *came[me:]]
+        total = in_order[0].to(output.dtype)
+        for part in in_order[1:]:
             total += part
         here.copy_(total)
         if op == "avg":
