@@ -14,10 +14,21 @@ from course_lib.comm import Group
 from course_lib.model import ModelConfig, MoE, MoEConfig, Transformer
 from course_lib.parallel import (
     BucketedDDP,
+    Compressed,
+    CompressedDDP,
+    DiLoCo,
+    ErrorFeedback,
+    FlatMean,
+    Int8,
+    LocalSGD,
     NaiveDDP,
+    OneBitAdam,
     OverlapDDP,
+    PowerSGD,
     RegionRng,
+    StreamingDiLoCo,
     SyncBatchNorm,
+    TopK,
     accumulate,
     clip_grad_norm,
     ring_attention,
@@ -190,6 +201,34 @@ def experts(world: Group) -> None:
         close(layer.get_parameter(name).grad, full[name].grad / group.size)
 
 
+def less_communication(world: Group, parts: list[list[int]]) -> tuple[int, int, list[Any]]:
+    """The index says which rows a rank has; its rank must not count."""
+    group = world.split(parts, "dp")
+    found: list[Any] = [FlatMean([drawn(group.index, 3)], group).wait()]
+
+    def train(wrapped: Any, model: nn.Module, optimizer: Any) -> None:
+        for step in range(4):
+            optimizer.zero_grad()
+            wrapped(drawn(10 * step + group.index, 4, 6)).pow(2).mean().backward()
+            getattr(wrapped, "synchronize", lambda: None)()
+            optimizer.step()
+        found.append([p.detach() for p in model.parameters()])
+
+    for reducer in (Compressed(Int8(8)), ErrorFeedback(TopK(0.3)), PowerSGD(1)):
+        model = net(group.index)[:3]
+        wrapped = CompressedDDP(model, group, reducer)
+        train(wrapped, model, torch.optim.SGD(model.parameters(), 0.1))
+    for method in (LocalSGD, DiLoCo, StreamingDiLoCo):
+        model = net(group.index)[:3]
+        inner = torch.optim.SGD(model.parameters(), 0.1)
+        halves = [list(model[0].parameters()), list(model[2].parameters())]
+        more: Any = (halves,) if method is StreamingDiLoCo else ()
+        train(model, model, method(inner, group, 2, *more))
+    model = net(0)[:3]
+    train(model, model, OneBitAdam(model.parameters(), group, warmup=2))
+    return group.size, group.index, found
+
+
 def random_numbers(world: Group) -> tuple[int, float, float]:
     group = world.split(PARTS, "tp")
     rng = RegionRng(1, group)
@@ -204,6 +243,16 @@ def random_numbers(world: Group) -> tuple[int, float, float]:
 )
 def test_equal_to_one_process(ranks: Ranks, program: Callable[[Group], None]) -> None:
     ranks(program, 5)
+
+
+def test_methods_with_less_communication_go_by_the_index(ranks: Ranks) -> None:
+    ascending = [[0, 1], [2, 3, 4]]
+    runs = [
+        {(size, index): found for size, index, found in ranks(less_communication, 5, parts)}
+        for parts in (PARTS, ascending)
+    ]
+    assert len(runs[0]) == 5
+    close(*runs)
 
 
 def test_streams_of_random_numbers_go_by_the_index(ranks: Ranks) -> None:

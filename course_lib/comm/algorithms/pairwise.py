@@ -102,8 +102,7 @@ def pairwise_reduce_scatter(
     )
 
     def finish() -> None:
-        here = output.view(-1)
-        came = list(parts.to(output.device).unbind())
+        here, came = output.view(-1), parts.to(output.device).unbind()
         in_order = [*came[:me], here, *came[me:]]
         total = in_order[0].to(output.dtype)
         for part in in_order[1:]:

@@ -32,12 +32,17 @@ class Planned(Exception):
 
 
 def judge_program(pool: Pool, program: Program) -> Verdict:
-    """Runs a program. A rank that fails alone may leave the others waiting, which is found out."""
+    """Runs a program. A rank that fails alone may leave the others waiting, which is found out.
+
+    So may ranks that all fail, where they take different branches: one fails before a bucket is
+    full, in which another waits for it.
+    """
     try:
         pool.run(train, program, timeout=60)
     except RanksError as error:
         failure = program.failure
-        if failure is not None and len(failure.ranks) < len(program.members) and left(error):
+        apart = failure and (program.unused or len(failure.ranks) < len(program.members))
+        if apart and left(error):
             return Verdict("stopped", "the others were left by the rank that failed")
         return verdict_of(error)
     return Verdict("equal")
