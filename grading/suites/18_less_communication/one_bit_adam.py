@@ -138,7 +138,7 @@ def check_weights(run: Run) -> None:
     right = _played(start, pulls)
     wrong = {why: _played(start, pulls, slip) for why, slip in KNOWN.items()}
     for found in run.each(result.outputs):
-        what = f"the weights after step {{}}; the warm-up has {WARMUP}"
+        what = f"with {WARMUP} steps of warm-up, the weights after step {{}}"
         run.steps(found["weights"], right, what, likely=wrong)
         cause = "average copies of the gradients"
         run.true(found["untouched"], "the gradients were changed", cause=cause)
