@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -67,9 +68,12 @@ TALKERS = (
     "grade/rank/",
     "checkpoint/formats/torch_reader.py",
 )
-# Where no folder has more than 15 files, and those of them that are still to be divided.
+# Where no folder has more than 15 files.
 DIVIDED = ("course_lib", "grading", "tests", "benchmarks", "docs")
-TO_DIVIDE = {"course_lib/train"}
+PAGES = ("CONTRIBUTING.md", *(f"docs/{name}.md" for name in (
+    "architecture", "decisions", "glossary", "grading")))  # fmt: skip
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+IN_TABLE = "MAY_IMPORT here and both pictures of it in docs/architecture.md"
 # Notebook software, and the only places that may know it.
 FRONT_END = {"IPython", "ipywidgets", "matplotlib"}
 FRONT_ROOMS = ("ranks/magic/", "grade/magic.py", "grade/report/", "plot/")
@@ -97,7 +101,8 @@ def test_imports_go_one_way(path: Path) -> None:
         return  # the package's own __init__ opens the doors of the notebook
     allowed = MAY_IMPORT[mine] | {mine}
     used = {name.split(".")[1] for name in imports(path) if name.startswith("course_lib.")}
-    assert used <= allowed, f"{path.name} in {mine} imports {used - allowed}"
+    told = f"{path.name} in {mine} imports {used - allowed}; who may is in {IN_TABLE}"
+    assert used <= allowed, told
     assert not any(name.split(".")[0] in ("exercises", "solutions") for name in imports(path))
 
 
@@ -109,7 +114,8 @@ def test_imports_inside_a_large_room_go_one_way(path: Path) -> None:
     prefix = f"course_lib.{large}."
     used = {name[len(prefix) :].split(".")[0] for name in imports(path) if name.startswith(prefix)}
     allowed = INSIDE[large][inner] | {inner}
-    assert used <= allowed, f"{path.name} in {large}/{inner} imports {used - allowed}"
+    told = f"{path.name} in {large}/{inner} imports {used - allowed}; see INSIDE in this file"
+    assert used <= allowed, told
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -150,4 +156,40 @@ def test_a_folder_has_at_most_fifteen_files(part: str) -> None:
         if path.is_file() and not ({"__pycache__", ".ipynb_checkpoints"} & set(path.parts))
     )
     crowded = {folder: count for folder, count in folders.items() if count > 15}
-    assert crowded.keys() <= TO_DIVIDE, crowded
+    assert not crowded, f"put some of these files into a folder of their own: {crowded}"
+
+
+def test_every_room_is_in_the_table() -> None:
+    rooms = {path.parent.name for path in LIBRARY.glob("*/__init__.py")}
+    assert rooms == MAY_IMPORT.keys(), f"a new room goes into {IN_TABLE}"
+
+
+def test_the_page_has_the_same_arrows() -> None:
+    """In its table, and in the picture, where each points to a lower floor."""
+    rooms = PAGE.partition("## The rooms of course_lib")[2].partition("```")[0]
+    rows = re.findall(r"^\| `(\w+)/` \|.*\| ([^|]+) \|$", rooms, flags=re.M)
+    table = {name: set(re.findall(r"`(\w+)`", may)) for name, may in rows}
+    assert table == MAY_IMPORT, "the table of rooms in docs/architecture.md"
+    picture = PAGE.split("```\n")[1].replace("\n" + 24 * " ", " ")
+    drawn: dict[str, set[str]] = {}
+    floors: dict[str, int] = {}
+    floor = 0
+    for line in picture.splitlines():
+        if line.startswith("floor "):
+            floor = int(line[6])
+        names, _, targets = re.sub("─+▶", "▶", line[7:]).partition("▶")
+        drawn |= {name: set(targets.split()) for name in names.split()}
+        floors |= dict.fromkeys(names.split(), floor)
+    assert drawn == MAY_IMPORT, "the picture of floors in docs/architecture.md"
+    for name, targets in drawn.items():
+        assert all(floors[target] < floors[name] for target in targets), name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_files_that_are_there(page: str) -> None:
+    """By their whole path or by its end; `NAME.py` stands for any."""
+    tracked = [f"/{path.relative_to(ROOT)}" for part in (*DIVIDED, "notebooks")
+               for path in (ROOT / part).rglob("*.*")]  # fmt: skip
+    for name in re.findall(r"`([\w/]+\.(?:py|js))`", (ROOT / page).read_text(encoding="utf-8")):
+        if not name.endswith("NAME.py") and not (ROOT / name).exists():
+            assert any(path.endswith(f"/{name}") for path in tracked), f"{page} names {name}"

@@ -51,7 +51,8 @@ def wire_bytes(op: str, payload: int, size: int, index: int, item: int = 1) -> t
             scatter and gather.
         size: N, ranks in the group.
         index: this rank's index in the group; for broadcast, scatter, reduce and gather counted
-            from the root (the root is 0).
+            from the root (the root is 0). A broadcast passes 0, 1, ..., N-1, and a reduce the
+            other way: N-1 is the member that only receives, or only sends.
         item: bytes of one element; chunks are cut at elements.
 
     Returns:

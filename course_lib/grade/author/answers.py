@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import runpy
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 from course_lib.trace import Refusal
@@ -115,7 +116,15 @@ def _place(lines: list[str], hunk: list[str]) -> tuple[int, int, list[str]]:
     if len(found) != 1 or not old:
         raise Refusal(
             f"an edit of the solution's lines {old}",
-            f"{len(found)} places with these lines",
-            "an edit must fit the solution in one place",
+            f"{len(found)} places with these lines{_nearest(old, lines)}",
+            "an edit must fit the solution in one place; where several are alike, lines beside the "
+            "one that is meant, each after a space, tell them apart",
         )
     return found[0], len(old), new
+
+
+def _nearest(old: list[str], lines: list[str]) -> str:
+    """For an edit's first line that is not in the solution: the line that was probably meant."""
+    unknown = [line for line in old if line not in lines]
+    near = get_close_matches(unknown[0], lines, 1) if unknown else []
+    return f"; for {unknown[0]!r} there is {near[0]!r}" if near else ""

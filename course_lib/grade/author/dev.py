@@ -15,11 +15,12 @@ from course_lib.trace import Refusal
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Adds the authors' commands below `course dev`."""
+    parser.epilog = "CONTRIBUTING.md says which of them proves which change."
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     parsers = {}
     for name, do, text in (
         ("build", do_build, "make the starters from the solutions"),
-        ("zoo", do_zoo, "grade starter, solution, variants and mutants"),
+        ("zoo", do_zoo, "grade all answers whose verdict is known; ✓ is the verdict that is meant"),
         ("mutate", do_mutate, "grade machine-made wrong answers"),
         ("show", do_show, "print an answer of the zoo, whole"),
     ):

@@ -37,7 +37,7 @@ def test_edits_are_made_where_they_fit(edits: str, text: str) -> None:
         ("-    y = z\n+    y = x", "lines ['    y = z']\nfound: 0 places"),
         ("-    y += 1", "found: 2 places"),
         ("+    y += 1", "lines []"),
-        ("-    y += 1 \n", "found: 0 places"),
+        ("-    y += 1 \n", "0 places with these lines; for '    y += 1 ' there is '    y += 1'"),
         ("return y", "found: the line 'return y'"),
     ],
 )

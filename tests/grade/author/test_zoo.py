@@ -69,15 +69,18 @@ def test_the_committed_starter_is_the_one_that_is_built(entry: Entry) -> None:
 def test_there_are_enough_wrong_and_right_answers(entry: Entry) -> None:
     known = zoo.answers_of(entry)
     kinds = [answer.kind for answer in known]
-    assert kinds.count("mutant") >= (8 if entry.exercise.core else 4 if entry.exercise.open else 2)
-    assert kinds.count("variant") >= (3 if entry.exercise.core else 1)
+    wrong = 8 if entry.exercise.core else 4 if entry.exercise.open else 2
+    right = 3 if entry.exercise.core else 1
+    told = f"{wrong} wrong and {right} right answers belong into {entry.mutants.relative_to(ROOT)}"
+    assert kinds.count("mutant") >= wrong and kinds.count("variant") >= right, told
     assert sum(answer.trivial for answer in known) == (entry.exercise.open is not None)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_a_suite_says_what_it_must(entry: Entry) -> None:
     assert 5 <= entry.points <= 20
-    assert all(len(hint) > 20 for hint in entry.exercise.hints)
+    for hint in entry.exercise.hints:
+        assert len(hint) > 20, f"{hint!r}: a hint is a sentence that helps"
     assert entry.exercise.minutes > 0
 
 
