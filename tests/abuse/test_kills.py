@@ -30,6 +30,7 @@ from course_lib.comm import Group
 from course_lib.ranks import Outcome, Pool, RanksError
 from course_lib.ranks.hosts.hosts import why_not
 from course_lib.ranks.start.forkserver import ServerDied
+from course_lib.trace import Refusal
 
 sys.path.insert(0, str(Path(__file__).parent))
 scenes = importlib.import_module("scenes")
@@ -463,7 +464,7 @@ def told_by(act: Callable[[], Any]) -> tuple[str, float]:
     """What is said of its failure, "" if it did not fail; and when."""
     try:
         done = act()
-    except (RanksError, ServerDied) as error:
+    except (RanksError, ServerDied, Refusal) as error:
         return str(error), time.monotonic()
     outcome = done[-1] if isinstance(done, tuple) else done
     return (outcome.story() if isinstance(outcome, Outcome) else ""), time.monotonic()

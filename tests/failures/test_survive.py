@@ -77,11 +77,19 @@ class Small:
 class Slow(Small):
     """Takes as long for a batch as there is time for failures; the weights are those of `Small`."""
 
+    pause = 0.01
+
     def gradient(self, batch: int) -> tuple[float, torch.Tensor]:
         import time
 
-        time.sleep(0.01)
+        time.sleep(self.pause)
         return super().gradient(batch)
+
+
+class Slower(Slow):
+    """For long runs: the machine has less to do."""
+
+    pause = 0.1
 
 
 def check(record: Record, server: ForkServer, batches: int) -> None:
@@ -162,9 +170,9 @@ def test_a_new_process_gets_new_connections() -> None:
 
 @pytest.mark.skipif(not MANY, reason="set COURSE_FAILURES to a number of failures, such as 500")
 def test_many_random_failures_in_one_run(server: ForkServer) -> None:
-    """A batch takes 10 ms on six ranks, so 100 of them take longer than the next failure."""
-    faults, batches = random_faults(6, 0.4, 1e4, 1.0), 100 * MANY
-    record = survive(Slow, 6, batches, faults, LIMITS, server=server)
+    """A batch takes 100 ms on six ranks, so 35 of them take longer than the next failure."""
+    faults, batches = random_faults(6, 0.4, 1e4, 1.0), 35 * MANY
+    record = survive(Slower, 6, batches, faults, LIMITS, server=server)
     check(record, server, batches)
     happened = Counter(h.what for h in record.happenings)
     print(f"{happened}, {len(record.counted)} steps, {record.attempts} attempts")

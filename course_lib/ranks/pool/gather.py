@@ -149,7 +149,7 @@ class Gathering:
             self._last_words(rank.index, message)
             return
         if message["did"] == "display":
-            self.outcome.displays.append((rank.index, message["data"]))
+            self.outcome.show(rank.index, message["data"])
             return
         self.outcome.broken = self.outcome.broken or message.get("broken", "")
         report: dict[str, Any] = {"state": "finished", "made": message.get("seq", -1)}

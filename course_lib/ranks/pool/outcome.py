@@ -12,6 +12,7 @@ from course_lib.ranks.pool import autopsy
 from course_lib.trace import FlightLog, Ledger, Timeline, find_desync
 
 DIFFERENT = ("operation", "dtype", "shape", "root")  # findings on calls that do not agree
+MOST_DISPLAYS = 100  # of one rank in one cell
 WIDTH = 96  # characters that JupyterLab shows in a line of output on a small screen
 
 
@@ -36,7 +37,8 @@ class Outcome:
             `killed`, `stopped` (by SIGSTOP), or `running` if it had to be ended; with `line`,
             `error`, `trace`, ...
         output: rank to the bytes it printed.
-        displays: (rank, MIME bundle) in the order of arrival.
+        displays: (rank, MIME bundle) in the order of arrival; of a rank's many only the first, and
+            how many more there were.
         ledgers: rank to its ledger of this cell, if it was asked for.
         operations: rank to what it has recorded of its operations, if types were asked for:
             `course_lib.spmd.types_of` reads them.
@@ -67,6 +69,19 @@ class Outcome:
     restarted: str = ""
     broken: str = ""
     waits: str = ""
+    _more: dict[int, int] = field(default_factory=dict)
+
+    def show(self, rank: int, bundle: dict[str, str]) -> None:
+        """Takes what a rank displays."""
+        own = [shown for shown_by, shown in self.displays if shown_by == rank][: MOST_DISPLAYS + 1]
+        if len(own) < MOST_DISPLAYS:
+            self.displays.append((rank, bundle))
+            return
+        self._more[rank] = self._more.get(rank, 0) + 1
+        if len(own) == MOST_DISPLAYS:
+            own.append({})
+            self.displays.append((rank, own[-1]))
+        own[-1]["text/plain"] = f"… {self._more[rank]:,} more displays …"
 
     def take(self, rank: int, message: dict[str, Any]) -> None:
         """Keeps what a rank brings back of what was asked for: its ledger, its operations."""

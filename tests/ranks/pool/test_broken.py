@@ -56,6 +56,16 @@ def test_an_error_of_ten_million_letters_is_cut(pool: Pool) -> None:
     assert len(story) < 200_000
 
 
+def test_a_flood_of_displays_is_counted(pool: Pool) -> None:
+    cell = "for n in range(105 if rank == 1 else 2):\n    display({'text/html': str(n)})"
+    outcome = pool.run_cell(cell)
+    by = {rank: [b for who, b in outcome.displays if who == rank] for rank in range(3)}
+    assert [len(by[rank]) for rank in range(3)] == [2, 101, 2]
+    assert by[1][99] == {"text/html": "99"}
+    assert by[1][100] == {"text/plain": "… 5 more displays …"}
+    works(pool)
+
+
 def test_a_value_that_cannot_be_shown(pool: Pool) -> None:
     """The traceback begins in the cell."""
     story = pool.run_cell("class A:\n    def __repr__(self):\n        1 / 0\nA()").story()
