@@ -128,7 +128,7 @@ def test_the_next_cell_can_always_be_used() -> None:
         while seen.total() < INTERRUPTS:
             name, way = dice.choice(list(CELLS)), dice.choice([from_inside, from_outside])
             cell, within = CELLS[name]
-            moment = dice.uniform(0.01 if way is from_inside else 0, within)
+            moment = dice.uniform(0.05 if way is from_inside else 0, within)
             about = f"{name} {way.__name__} after {moment:.3f} s; {seen.total()} were well"
             try:
                 answer, after = way(kernel, cell, moment), check(kernel)
