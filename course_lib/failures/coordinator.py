@@ -140,7 +140,10 @@ class Coordinator:
         attempt = self.attempt
         if message["say"] == "hello":
             seat.ready, seat.step = True, None
-            if seat.rank in self.linked:  # its connections went with the process that had them
+            # Connections and the state under way went with the process that had them, or were
+            # dropped by it: also where no decision without this rank has come in between.
+            self.sources.pop(seat.rank, None)
+            if seat.rank in self.linked:
                 self.linked = ()
         elif message["say"] == "failed":
             raise RuntimeError(f"rank {seat.rank} has failed by itself:\n{message['why']}")
