@@ -17,12 +17,11 @@ which cuBLAS works.
 from __future__ import annotations
 
 import gc
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +44,8 @@ from course_lib.train.command.config import RunConfig
 from course_lib.train.layout import lay_out, make_optimizers
 from course_lib.train.simulated import one_step
 from course_lib.train.step import own_micro_batches, train_step
+
+Result = TypeVar("Result")
 
 ROUNDS = 8  # of which the first two warm up
 PRODUCTS = (2048, 4096, 8192)  # rows, columns and terms of a square product
@@ -76,15 +77,15 @@ def in_turns(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
     return {name: statistics.median(values[2:]) for name, values in times.items()}
 
 
-def peak_mb(call: Callable[[], object]) -> float:
-    """The most MB that the allocator has given out during a call, beyond what was held before."""
+def with_peak(call: Callable[[], Result]) -> tuple[Result, float]:
+    """What a call returns, and the most MB given out meanwhile beyond what was held before."""
     gc.collect()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    call()
+    result = call()
     torch.cuda.synchronize()
-    return (torch.cuda.max_memory_allocated() - before) / 1e6
+    return result, (torch.cuda.max_memory_allocated() - before) / 1e6
 
 
 # --- 8-bit products ------------------------------------------------------------------------------
@@ -149,22 +150,20 @@ def measure_wrappers(group: Group) -> dict[str, dict[str, float]]:
     tokens = torch.randint(0, 256, (BATCH, CONFIG.sequence + 1), device=group.device)
     found: dict[str, dict[str, float]] = {}
     for name, pair in WRAPPERS.items():
-        made: dict[str, Callable[[], object]] = {}
-        found[f"{name} peak"] = {}
+        steps: dict[str, Callable[[], object]] = {}
+        peaks: dict[str, float] = {}
         for side, make in zip(SIDES, pair[:2], strict=True):
-            found[f"{name} peak"][side] = peak_mb(partial(_first_steps, make, group, tokens, made))
-            made[side] = made.pop("made")
-        found[f"{name} step"] = in_turns(made)
-        made.clear()
+            steps[side], peaks[side] = with_peak(partial(_first_steps, make, group, tokens))
+        found |= {f"{name} peak": peaks, f"{name} step": in_turns(steps)}
     return found
 
 
-def _first_steps(make: Any, group: Group, tokens: torch.Tensor, made: dict[str, Any]) -> None:
-    model = Transformer(CONFIG).to(group.device, torch.bfloat16)
-    trainer = make(model, group)
+def _first_steps(make: Any, group: Group, tokens: torch.Tensor) -> Callable[[], object]:
+    """Makes a trainer, and returns its next step."""
+    trainer = make(Transformer(CONFIG).to(group.device, torch.bfloat16), group)
     for _ in range(2):
         trainer.step(tokens)
-    made["made"] = partial(trainer.step, tokens)
+    return partial(trainer.step, tokens)
 
 
 # --- a simulated GPU beside the real one ---------------------------------------------------------
@@ -179,12 +178,10 @@ def configs() -> dict[str, RunConfig]:
 
 def real_step(group: Group, config: RunConfig) -> dict[str, float]:
     """Milliseconds and peak of a step of the training command."""
-    found: dict[str, float] = {}
 
-    def train() -> None:
-        whole = Transformer(config.model).to(group.device)
+    def train() -> float:
         model = lay_out(
-            whole,
+            Transformer(config.model).to(group.device),
             Mesh(group, config.degrees),
             precision=config.precision,
             recompute=config.recompute,
@@ -195,10 +192,10 @@ def real_step(group: Group, config: RunConfig) -> dict[str, float]:
         ).random_(0, config.model.vocabulary)
         batches = own_micro_batches(tokens, tokens, model)
         step = partial(train_step, model, batches, optimizers, config.max_norm)
-        found["ms"] = in_turns({"step": step})["step"]
+        return in_turns({"step": step})["step"]
 
-    found["MB"] = peak_mb(train)
-    return found
+    ms, mb = with_peak(train)
+    return {"ms": ms, "MB": mb}
 
 
 def simulated(config: RunConfig, gpu: str) -> dict[str, float]:
@@ -219,7 +216,6 @@ def rows() -> Iterator[Row]:
     if not torch.cuda.is_available():
         return
     gpu = torch.cuda.get_device_name()
-    os.environ["COURSE_DEVICE"] = "cuda"
     with ForkServer() as server:
         run = partial(run_on_ranks, server=server, timeout=300)
         (times,) = run(measure_fp8, 1)
@@ -230,9 +226,10 @@ def rows() -> Iterator[Row]:
         for what, sides in found.items():
             peer, unit = WRAPPERS[what.split()[0]][2], "ms" if what.endswith("step") else "MB"
             yield Row("one_gpu", what, 1, 0, sides["ours"], sides["peer"], peer, unit, gpu)
-        for what, config in configs().items():
+        known = name_of()
+        for what, config in configs().items() if known else ():
             (real,) = run(real_step, 1, config)
-            predicted = simulated(config, name_of())
+            predicted = simulated(config, known)
             for unit, label in (("ms", "step"), ("MB", "peak")):
                 yield Row(
                     "one_gpu", f"simulated {label}: {what}", 1, 0, predicted[unit], real[unit],
