@@ -112,10 +112,10 @@ class AsyncSaver:
         try:
             together(asked, written.result, self.group)
             path = together(asked, lambda: str(published.result()) if published else "", self.group)
-        except CheckpointError:
-            self._given_up.set()  # index 0 would wait for the missing part
-            raise
         finally:
+            # After whatever error, a dead peer's or an interrupt too: index 0's thread would wait
+            # for ever for the missing part. After none, it has ended.
+            self._given_up.set()
             # Here, and not when the process ends: torch would end in it while Python is gone.
             self._thread.shutdown()
         return Path(path[0])

@@ -34,9 +34,15 @@ class Waits:
 
     def __init__(self) -> None:
         self._stays: dict[int, Stay] = {}
+        self._ended: list[str] = []  # of those that failed by themselves
 
     def look(self, reports: Mapping[int, Report]) -> None:
         """Takes in the reports of one look; those of ranks that have answered end their stay."""
+        self._ended = [
+            f"rank {rank} {'raised ' if report['state'] == 'raised' else ''}{report['error']}"
+            for rank, report in sorted(reports.items())
+            if report["state"] in ("raised", "killed") and not autopsy.lost_peer(report)
+        ]
         for rank, report in reports.items():
             if report["state"] != "running" or "at" not in report:
                 self._stays.pop(rank, None)
@@ -56,9 +62,14 @@ class Waits:
         if waiting and others:
             verb = "waits" if len(waiting) == 1 else "wait"
             causes = " and ".join(f"{who}, which {what}" for who, what in _each(others, now))
-            return _sentence(f"{autopsy.names(waiting)} {verb} for {causes}")
+            return self._sentence([f"{autopsy.names(waiting)} {verb} for {causes}"])
         still = waiting or {r: s for r, s in long.items() if s.doing in ("sleeps", "is silent")}
-        return _sentence("; ".join(f"{who} {what}" for who, what in _each(still, now)))
+        return self._sentence([f"{who} {what}" for who, what in _each(still, now)])
+
+    def _sentence(self, waits: list[str]) -> str:
+        """What they wait for may be a rank that has ended: that is said first."""
+        text = "; ".join(self._ended + waits)
+        return f"{text[0].upper()}{text[1:]}." if waits else ""
 
 
 def _doing(before: Report | None, report: Report) -> str:
@@ -116,10 +127,6 @@ def _in_words(stay: Stay, one: bool, now: float) -> str:
             f"{have} not answered {seconds}, last seen {line}{code}: a C call keeps Python's lock"
         )
     return f"{have} been at work {seconds}, now {line}{code}"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 class Told:

@@ -56,6 +56,13 @@ def test_a_rank_that_cannot_answer() -> None:
     assert "rank 1, which has not answered for 8 s, last seen in line 4" in line_after(*looks)
 
 
+def test_a_rank_that_ended_is_said_first() -> None:
+    gone = {"state": "killed", "error": "was killed by SIGKILL"}
+    lost = {"state": "raised", "error": "RuntimeError: Connection closed by peer"}
+    looks = [[talks(t), at(t), gone, lost] for t in (0.0, 0.5, 12.0)]
+    assert line_after(*looks).startswith("Rank 2 was killed by SIGKILL; rank 0 waits for rank 1, ")
+
+
 @pytest.mark.parametrize(
     "looks",
     [
