@@ -5,8 +5,8 @@ Paper: Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training wi
 Convergence Speed" (2021), algorithm 1.
 Costs a step of warm-up 2(N-1)/N·S bytes a rank, then (N-1)·(n/8 + s) for each tensor of n elements
 of s bytes; memory for what is owed, beside Adam's two moments.
-The production version (DeepSpeed's OnebitAdam) has an owner for each part, which compresses the
-mean again: 2(N-1)/N·n/8 bytes, and a second memory.
+DeepSpeed's OnebitAdam (removed in 2026) had an owner for each part, which compressed the mean
+again: 2(N-1)/N·n/8 bytes, and a second memory.
 
 Adam divides by the root of its second moment, so an error in a gradient would not be added up but
 divided, and feedback could not take it back. With that moment frozen, the step is linear in the
