@@ -7,7 +7,7 @@ from typing import Any
 
 from course_lib.grade.suite import Run
 
-FORM = 'FAULT["{0}"] = ("the line as it was given", "all") or ("the line ...", (0, 3))'
+FORM = 'FAULT["{0}"] = ("the line as it was given", "all" or (0, 3))'
 
 
 def judge_name(
