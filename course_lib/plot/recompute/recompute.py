@@ -112,7 +112,7 @@ class Film:
     # --- what does not change ----------------------------------------------------------------
     def background(self) -> str:
         """Legend, names, numbers of blocks, and all charts as they are at the end."""
-        words = "F: forward · R: forward again · B: backward · dashed: peak so far"
+        words = "F: forward · R: forward again · B: backward"
         colors = {"input of a segment": ORANGE, "all inside a block": SKY, "nothing kept": ""}
         out = [legend(colors, LEFT, 46, 6.6)]
         out.append(svg.text(LEFT + WIDE, 47, words, size=11.5, anchor="end"))
@@ -120,7 +120,7 @@ class Film:
             panel = "".join([*self._names(run), *self._axis(), *self._chart(run)])
             out.append(f'<g transform="translate(0 {TOP + PANEL * number})">{panel}</g>')
         foot = self.size[1] - 8
-        words = "time, in forwards of one block (a backward takes two)"
+        words = "time, in forwards of one block (a backward takes two); dashed: the peak so far"
         out.append(svg.text(self.columns.left, foot, words, kind="soft", size=11, anchor="start"))
         return "".join(out)
 
