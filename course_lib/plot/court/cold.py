@@ -36,7 +36,7 @@ CASES = {
         "its hook does not fire, and one reduce-scatter is missing on that rank.",
     ),
     2: Case(
-        "After which repair is the run that of one process?",
+        "Which repair gives the model that one process would have trained?",
         (
             (
                 "copy rank 0's weight to all ranks after each step",
