@@ -41,7 +41,7 @@ def _html_check(result: CheckResult, number: int, seen: dict[tuple[str, ...], in
         title += _html_lines(details(result, seen, number))
     if result.state == "not_run":
         title += " (not run)"
-    return _html_row(result.state, f"{result.score}/{check.points}", title)
+    return _html_row(result.state, f"{number}.&nbsp;{result.score}/{check.points}", title)
 
 
 def _html_code(line: str) -> str:

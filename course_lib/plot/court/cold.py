@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import NamedTuple
 
-from course_lib.plot.player.predict import Prediction, predict
+from course_lib.plot.court.vote import VOTE_CSS, framed
 
 
 class Case(NamedTuple):
@@ -35,7 +36,7 @@ CASES = {
         "its hook does not fire, and one reduce-scatter is missing on that rank.",
     ),
     2: Case(
-        "After which repair is the run that of one process?",
+        "Which repair gives the model that one process would have trained?",
         (
             (
                 "copy rank 0's weight to all ranks after each step",
@@ -79,14 +80,52 @@ CASES = {
 }
 
 
-def commit(case: int) -> Prediction:
-    """The answer field of a cold case: the number of an answer; a wrong one shows the evidence.
+def commit(case: int) -> Commitment:
+    """The answer field of a cold case: a button for each answer; a wrong one shows the evidence.
 
     Args:
         case: its number on the page, from 1.
     """
-    question, answers, why = CASES[case]
-    listed = "; ".join(f"{number}: {text}" for number, (text, _) in enumerate(answers, 1))
-    against: dict[float, str] = {n: reason for n, (_, reason) in enumerate(answers, 1) if reason}
-    (right,) = set(range(1, len(answers) + 1)) - set(against)
-    return predict(f"Case {case}. {question} {listed}.", right, why=why, near=against)
+    return Commitment(case, CASES[case])
+
+
+class Commitment:
+    """The question of a cold case and a button for each of its answers; see `commit`.
+
+    Attributes:
+        number: of the case.
+        case: its question and answers.
+    """
+
+    def __init__(self, number: int, case: Case) -> None:
+        self.number = number
+        self.case = case
+
+    def __repr__(self) -> str:
+        return f"Commitment(case {self.number})"
+
+    @property
+    def right(self) -> int:
+        """The place of the right answer, from 0."""
+        (place,) = (n for n, (_, against) in enumerate(self.case.answers) if not against)
+        return place
+
+    def _repr_html_(self) -> str:
+        """Question, answers and, unfolding, the reasoning; where scripts run, the buttons too."""
+        answers = self.case.answers
+        task = {
+            "choices": [str(number) for number in range(1, len(answers) + 1)],
+            "right": self.right,
+            "replies": [against or "So does the evidence." for _, against in answers],
+            "counted": False,
+            "css": VOTE_CSS,
+        }
+        listed = "".join(f"<li>{escape(text)}</li>" for text, _ in answers)
+        body = (
+            f'<p style="margin:0"><strong>Commit.</strong> {escape(self.case.question)}</p>'
+            f'<ol style="margin:4px 0 8px;padding-left:2em">{listed}</ol>'
+            f"<details><summary>Show the answer and why</summary>"
+            f'<p style="margin:6px 0 0"><strong>{self.right + 1}.</strong> '
+            f"{escape(self.case.why)}</p></details>"
+        )
+        return framed(f"The answer to case {self.number}", body, task)

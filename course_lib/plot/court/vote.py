@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
+from typing import Any
 
 from course_lib.plot.player.live import live_script
 from course_lib.plot.player.predict import FIELD_CSS, FRAME
 
 CHOICES = ("true", "false", "only if")
+VOTE_CSS = FIELD_CSS.replace("cp-predict", "cp-vote")
 # The one place with the verdicts of appendix A1. Its page must not tell them before the vote.
 VERDICTS = {
     1: "false", 2: "only if", 3: "false", 4: "false", 5: "only if",
@@ -47,13 +50,28 @@ class Vote:
         name = f"Vote on statement {self.statement}"
         task = {
             "choices": CHOICES,
-            "verdict": CHOICES.index(self.verdict),
-            "css": FIELD_CSS.replace("cp-predict", "cp-vote"),
+            "right": CHOICES.index(self.verdict),
+            "replies": [
+                "So does the court." if choice == self.verdict else "The court says otherwise."
+                for choice in CHOICES
+            ],
+            "counted": True,
+            "css": VOTE_CSS,
         }
-        return (
-            f'<div class="cp cp-vote" role="group" aria-label="{escape(name)}" '
-            f'style="{FRAME}" data-lm-suppress-shortcuts="true">'
-            f'<p style="margin:0 0 6px"><strong>{name}</strong>: true, false or only if? '
-            f"Then run the next cell and open the verdict.</p></div>"
-            f"{live_script('vote', name, task)}"
-        )
+        asked = f"<strong>{name}</strong>: true, false or only if?"
+        return framed(name, f'<p style="margin:0 0 6px">{asked}</p>', task)
+
+
+def framed(name: str, body: str, task: Mapping[str, Any]) -> str:
+    """A frame in which `vote.js` puts buttons below what is asked.
+
+    Args:
+        name: the frame's `aria-label`.
+        body: HTML of what is asked; the buttons come before its `details`, if it has any.
+        task: what `vote.js` is given.
+    """
+    return (
+        f'<div class="cp cp-vote" role="group" aria-label="{escape(name)}" '
+        f'style="{FRAME}" data-lm-suppress-shortcuts="true">{body}</div>'
+        f"{live_script('vote', name, task)}"
+    )

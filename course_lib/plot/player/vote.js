@@ -1,7 +1,8 @@
-// The buttons of a vote. The first one counts; the page keeps the score, and nothing is sent anywhere.
+// Buttons that choose among answers. Where votes are counted, the first one counts, and the page keeps the score;
+// else one may choose again. Nothing is sent anywhere.
 function live(root, task) {
-  const form = document.createElement("form");
-  root.appendChild(form);
+  const form = document.createElement("form"), more = root.querySelector("details");
+  root.insertBefore(form, more);
   root.insertBefore(document.createElement("style"), form).textContent = task.css;
   const buttons = task.choices.map(choice => {
     const button = form.appendChild(document.createElement("button"));
@@ -12,14 +13,18 @@ function live(root, task) {
   const said = form.appendChild(document.createElement("p"));
   said.setAttribute("role", "status");
   buttons.forEach((button, number) => button.addEventListener("click", () => {
-    const agreed = number === task.verdict;
-    root.dataset.vote = agreed ? "agreed" : "differed";
-    for (const other of buttons) other.disabled = true;
-    button.setAttribute("aria-pressed", "true");
+    const right = number === task.right;
+    for (const other of buttons) {
+      other.disabled = task.counted;
+      other.setAttribute("aria-pressed", String(other === button));
+    }
+    said.textContent = `You said: ${task.choices[number]}. ${task.replies[number]}`;
+    said.className = right ? "cp-right" : "cp-wrong";
+    if (right && more) more.open = true;
+    if (!task.counted) return;
+    root.dataset.vote = right ? "agreed" : "differed";
     const votes = document.querySelectorAll(".cp-vote[data-vote]").length;
     const same = document.querySelectorAll(".cp-vote[data-vote=agreed]").length;
-    said.textContent = `You said: ${task.choices[number]}. `
-      + `${agreed ? "So does the court" : "The court says otherwise"}. Agreed so far: ${same} of ${votes}.`;
-    said.className = agreed ? "cp-right" : "cp-wrong";
+    said.textContent += ` Agreed so far: ${same} of ${votes}.`;
   }));
 }

@@ -120,7 +120,7 @@ class Film:
             panel = "".join([*self._names(run), *self._axis(), *self._chart(run)])
             out.append(f'<g transform="translate(0 {TOP + PANEL * number})">{panel}</g>')
         foot = self.size[1] - 8
-        words = "time, in forwards of one block (a backward takes two)"
+        words = "time, in forwards of one block (a backward takes two); dashed: the peak so far"
         out.append(svg.text(self.columns.left, foot, words, kind="soft", size=11, anchor="start"))
         return "".join(out)
 
@@ -181,9 +181,8 @@ class Film:
     # --- what changes ------------------------------------------------------------------------
     def frame(self, number: int) -> Frame:
         """What goes on from one time to the next."""
-        time = self.times[number]
-        shown = 0 if number == 0 else [*self.times, self.last][number + 1]
-        words = f"time {time} of {self.last}" if number else "before the first block"
+        time, shown = self.times[number], self.until(number)
+        words = f"time {self.moment(number)} of {self.last}" if number else "before the first block"
         parts = [svg.text(0, 0, words, size=15, anchor="start", bold=True)]
         for run in self.runs:
             action = run.now(time)
@@ -191,6 +190,15 @@ class Film:
             parts += [self._block(block, action) for block in range(self.blocks)]
             parts += [self._peak(run.peak(time)), self.columns.curtain(shown)]
         return Frame(tuple(parts), self._caption(number))
+
+    def until(self, number: int) -> int:
+        """The time at which a frame's actions end, which is where its curtain stands."""
+        return 0 if number == 0 else [*self.times, self.last][number + 1]
+
+    def moment(self, number: int) -> str:
+        """`14 to 15`: from when to when a frame is; one number at the end."""
+        begin, end = self.times[number], self.until(number)
+        return f"{begin} to {end}" if begin < end else str(end)
 
     def _numbers(self, run: Run, time: int, action: Action | None) -> str:
         """What is held now, the most so far, and the forwards so far."""
@@ -230,7 +238,8 @@ class Film:
             return f"Before the first of {self.blocks} blocks: nothing is held."
         if time == self.last:
             return f"Done. {self._sums()}"
-        return f"Time {time}. " + " ".join(f"{run.name}: {said(run, time)}." for run in self.runs)
+        told = " ".join(f"{run.name}: {said(run, time)}." for run in self.runs)
+        return f"Time {self.moment(number)}. {told}"
 
     def _sums(self) -> str:
         """Peak, forwards and time of each plan, compared with those of the first."""

@@ -122,7 +122,7 @@ WRONG = [
 -    "average_gradients": ("bucket /= group.size", "all"),
 +    "average_gradients": "bucket /= group.size",
 '''),
-    Wrong("not_named", ["clip_gradients has no name yet"], '''
+    Wrong("not_named", ["FAULT names no line of this exhibit yet"], '''
 -    "clip_gradients": ("squares += parameter.grad.double().square().sum()", "all"),
 +    "clip_gradients": ("", ""),
 '''),

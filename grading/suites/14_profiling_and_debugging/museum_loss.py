@@ -191,7 +191,7 @@ def check_finetune(run: Run) -> None:
             _compare(run, output[number], right, what, rank, likely)
 
 
-@check("1 named", points=1, code="E")
+@check("1 named: the fault's line and ranks", points=1, code="E")
 def check_finetune_name(run: Run) -> None:
     """The line, and who holds a wrong gradient."""
     _named(run, "finetune_update")
@@ -229,7 +229,7 @@ def check_context(run: Run) -> None:
                 _compare(run, output[number], right, what, rank, mesh_slips(parts))
 
 
-@check("2 named", points=1, code="E")
+@check("2 named: the fault's line and ranks", points=1, code="E")
 def check_context_name(run: Run) -> None:
     """The line, and who holds a wrong gradient."""
     _named(run, "context_update")
@@ -298,7 +298,7 @@ def _compare_clip(
         )
 
 
-@check("3 named", points=1, code="E")
+@check("3 named: the fault's line and ranks", points=1, code="E")
 def check_clip_name(run: Run) -> None:
     """The line, and who holds a wrong gradient."""
     _named(run, "clip_stages")
@@ -339,7 +339,7 @@ def check_replica(run: Run) -> None:
             run.equal(got["synchronised"], 1.0, name, rank=rank)
 
 
-@check("4 named", points=1, code="E")
+@check("4 named: the fault's line and ranks", points=1, code="E")
 def check_replica_name(run: Run) -> None:
     """The line, and who holds a wrong gradient."""
     _named(run, "replica_update")

@@ -201,7 +201,7 @@ def _check_update(run: Run, plays: list[Update], update: int, rank: int, found: 
     run.close(found["weights"], right.weights, f"the weights {after}", rank=rank, likely=likely)
 
 
-@check("1 named", points=1, code="E")
+@check("1 named: the fault's line and ranks", points=1, code="E")
 @diagnosis("who decides, and what has it seen?")
 def check_step_name(run: Run) -> None:
     """The line that decides, and the ranks that decide wrongly."""
@@ -248,7 +248,7 @@ def _check_masks(
     run.equal(masks[rank].tolist(), right.tolist(), what, rank=rank, likely=case.slips(rank))
 
 
-@check("2 named", points=1, code="E")
+@check("2 named: the fault's line and ranks", points=1, code="E")
 @diagnosis("whose state does each rank get back?")
 def check_state_name(run: Run) -> None:
     """One of two lines, and the ranks that get another rank's state."""
@@ -279,7 +279,7 @@ def check_epochs(run: Run) -> None:
             run.close(found[rank]["weight"], right, "the weights at the end", rank=rank, terms=size)
 
 
-@check("3 named", points=1, code="E")
+@check("3 named: the fault's line and ranks", points=1, code="E")
 @diagnosis("what does the order depend on?")
 def check_epochs_name(run: Run) -> None:
     """Either loop."""
@@ -331,7 +331,7 @@ def _check_score(
     run.at_most(found["rows"][0], -(-len(right) // world), name, rank=rank, cause=cause)
 
 
-@check("4 named", points=1, code="E")
+@check("4 named: the fault's line and ranks", points=1, code="E")
 @diagnosis("how often is each example counted?")
 def check_evaluate_name(run: Run) -> None:
     """Where the examples are dealt out, or where they are counted."""

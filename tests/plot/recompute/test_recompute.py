@@ -87,7 +87,7 @@ def test_blocks_are_coloured_by_what_is_held_of_them():
     assert [SKY in part for part in second] == [False, False, True, False]
     assert ">B</text>" in first[3] and ">R</text>" in second[2]
     assert player.frames[5].caption == (
-        "Time 4. keep all: backward of block 3, then what is inside it is freed. "
+        "Time 4 to 5. keep all: backward of block 3, then what is inside it is freed. "
         "√n: forward of block 2 again, all inside it is kept now."
     )
 
