@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from course_lib.ranks import ForkServer, run_on_ranks
 from course_lib.ranks.system.descend import descendants, kill_family
@@ -19,6 +20,9 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     """A function is named by its name: by its address, no two processes would name a test alike."""
     return getattr(val, "__qualname__", None)
 
+
+# Tests run side by side: two threads of each on one core wait for each other longer than they work.
+torch.set_num_threads(1)
 
 SERVER = pytest.StashKey[ForkServer]()
 PATIENCE = 30.0  # seconds: the preloaded process reaps what it has killed once a second

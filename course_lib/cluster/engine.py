@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -190,15 +190,17 @@ class Engine:
         self.current = None
 
     def _body(self, rank: Rank, program: Callable[[Rank], Any]) -> None:
-        rank.turn.get()
-        try:
-            if not self._stopping:
-                rank.value = program(rank)
-        except Stopped:
-            pass
-        except BaseException as error:
-            rank.error = error
-        self._back.put(None)
+        with suppress(Stopped):  # it may come as late as here: then nobody waits for the turn
+            rank.turn.get()
+            try:
+                if not self._stopping:
+                    rank.value = program(rank)
+            except Stopped:
+                pass
+            except BaseException as error:
+                rank.error = error
+            rank.thread = None
+            self._back.put(None)
 
     def _stop(self) -> None:
         """Ends all programs; one that nothing ends in time, such as a long C call, is left behind.
@@ -209,9 +211,8 @@ class Engine:
         until = time.monotonic() + GRACE
         with _unsaid(Stopped):
             for rank in self.ranks.values():
-                thread = rank.thread
                 rank.turn.put(None)
-                while thread is not None and thread.is_alive() and time.monotonic() < until:
+                while (thread := rank.thread) and thread.is_alive() and time.monotonic() < until:
                     thread.join(KNOCK)
                     if thread.is_alive() and thread.ident is not None:
                         ctypes.pythonapi.PyThreadState_SetAsyncExc(

@@ -44,6 +44,13 @@ def one_step(group: Group, config: RunConfig) -> float:
     return group.ledger.clock() - begin
 
 
+def equal_ranks(config: RunConfig) -> str:
+    """Which ranks of a run do the same, as `pp4 dp8* tp2*`."""
+    even = config.batch % (config.degrees.get("dp", 1) * config.make_schedule().micro_batches) == 0
+    stars = {axis: "*" if axis in EQUAL and even else "" for axis in config.degrees}
+    return " ".join(f"{axis}{size}{stars[axis]}" for axis, size in config.degrees.items())
+
+
 def simulated_step(config: RunConfig, cluster: str) -> str:
     """What a step of the run takes on a cluster, in a line for all and one for each distinct rank.
 
@@ -51,11 +58,8 @@ def simulated_step(config: RunConfig, cluster: str) -> str:
         Refusal: there is no such cluster, it is too small, a rank does not fit, or its GPU has no
             units for what is computed.
     """
-    even = config.batch % (config.degrees.get("dp", 1) * config.make_schedule().micro_batches) == 0
-    stars = {axis: "*" if axis in EQUAL and even else "" for axis in config.degrees}
-    equal = " ".join(f"{axis}{size}{stars[axis]}" for axis, size in config.degrees.items())
     try:
-        found = simulate(one_step, config.world, config, cluster=cluster, equal=equal)
+        found = simulate(one_step, config.world, config, cluster=cluster, equal=equal_ranks(config))
     except Failed as error:
         raise error.cause if isinstance(error.cause, Refusal) else error from None
     seconds = max(found.values.values())

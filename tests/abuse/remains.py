@@ -33,7 +33,7 @@ def marked(mark: str) -> dict[int, str]:
 
 
 def ended(pids: Iterable[int], number: int, seconds: float = 20) -> bool:
-    """Waits until processes that were killed have ended; whether one had not when it was asked.
+    """Waits until processes that a kill ends have ended; whether one had not when it was asked.
 
     A large process takes its time to end, and until then its children do not know.
     """

@@ -142,6 +142,7 @@ class Killer:
         self._moment = time.monotonic() + moment
         self._hurry = threading.Event()
         self.hit: list[int] = []
+        self.falls: list[int] = []  # and what ends with them, a moment later
         self.at = 0.0
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -156,6 +157,7 @@ class Killer:
             number()
             self.hit = found
             return
+        self.falls = [each for pid in found for each in (pid, *below(pid))]
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -222,7 +224,7 @@ class Notebook:
         answers, times = [self.run(kind.cell)], [time.monotonic()]
         killer.now()
         # Hit just as the next cell begins, it is that one which says so; then the one after works.
-        for more in (lambda: True, lambda: remains.ended(killer.hit, number), lambda: False):
+        for more in (lambda: True, lambda: remains.ended(killer.falls, number), lambda: False):
             if more() or answers[-1].status != "ok":
                 answers.append(self.run(kind.then))
                 times.append(time.monotonic())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 import torch
 
-from course_lib.cluster import Deadlocked, Failed, OutOfMemory, simulate
+from course_lib.cluster import Deadlocked, Failed, OutOfMemory, engine, simulate
 from course_lib.cluster.fold import Fold
 from course_lib.comm import (
     Group,
@@ -251,3 +254,21 @@ def test_experts_on_simulated_ranks_send_what_an_even_load_sends() -> None:
     # back, in the forward and in the backward of 2 layers.
     vectors = [e for e in exchanged if e.sent == 2 * 128 * 2 * 3 / 4 * 32 * 4]
     assert len(vectors) == 2 * 2 * 2
+
+
+def test_a_program_that_has_just_ended_is_not_stopped_aloud(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its thread may still live when the others are stopped."""
+
+    class Slow(SimpleQueue[None]):
+        def put(self, item: None, block: bool = True, timeout: float | None = None) -> None:
+            super().put(item)
+            time.sleep(0.05)
+
+    said: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", said.append)
+    monkeypatch.setattr(engine, "SimpleQueue", Slow)
+    monkeypatch.setattr(engine, "KNOCK", 0.001)
+    assert simulate(lambda group: group.rank, 2, cluster=NODE).values == {0: 0, 1: 1}
+    assert not said

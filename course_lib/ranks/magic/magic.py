@@ -95,8 +95,7 @@ class RanksMagics(Magics):
             try:
                 self._server.collect()
             except ServerDied:
-                self._server.close()
-                self._server = ForkServer()
+                self._server.restart()
             return self._server
 
     def pull(self, name: str, rank: int | None = None) -> Any:

@@ -99,9 +99,7 @@ class Team:
         try:
             self.server.collect()
         except ServerDied:
-            self.server.close()
-            self.server = ForkServer()
-            self._owns_server = True
+            self.server.restart()
         self._calls, self._met = {}, {}
         try:
             self._fork()

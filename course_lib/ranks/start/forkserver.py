@@ -97,13 +97,16 @@ class ForkServer:
     """
 
     def __init__(self, channel: Channel | None = None) -> None:
+        self._asked = 0
+        self._turn = threading.Lock()  # whoever has it reads or writes the channel
+        self._begin(channel)
+
+    def _begin(self, channel: Channel | None) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self.ready, self._pid = channel is not None, 0
         self._children: dict[int, Child] = {}
-        self._asked = 0
         self._forked: dict[int, Child] = {}
         self._unwanted: set[int] = set()
-        self._turn = threading.Lock()  # whoever has it reads or writes the channel
         if channel is None:
             way = start_method()
             _check_folder()
@@ -118,6 +121,16 @@ class ForkServer:
             )  # fmt: skip
             theirs.close()
         self._channel = channel
+
+    def restart(self) -> None:
+        """Starts another preloaded process in place of one that has ended, for all who share it.
+
+        Raises:
+            Refusal: as for a new one.
+        """
+        with held():
+            self.close()
+            self._begin(None)
 
     @property
     def pid(self) -> int:
