@@ -223,13 +223,16 @@ class Notebook:
         killer = Killer(self.kernel.pid, kind.role, number, moment, dice)
         answers, times = [self.run(kind.cell)], [time.monotonic()]
         killer.now()
-        # Hit just as the next cell begins, it is that one which says so; then the one after works.
-        for more in (lambda: True, lambda: remains.ended(killer.falls, number), lambda: False):
+        # Hit just as the next cell begins, or before it is felt there, the one after says so.
+        for more in (
+            lambda: True,
+            lambda: remains.ended(killer.falls, number) or not said_in(answers, number),
+            lambda: False,
+        ):
             if more() or answers[-1].status != "ok":
                 answers.append(self.run(kind.then))
                 times.append(time.monotonic())
-        texts = [" ".join(answer.text.split()) for answer in answers]
-        said = [words_of(number) in text for text in texts]
+        said = [said_in([answer], number) for answer in answers]
         about = f"{kind.name}, {signal.Signals(number).name} after {moment:.2f} s\n" + "\n".join(
             answer.text for answer in answers
         )
@@ -249,6 +252,11 @@ class Notebook:
     def close(self) -> None:
         self.kernel.close()
         self.kernel.manager.cleanup_resources()
+
+
+def said_in(answers: list[Any], number: int) -> bool:
+    """Whether any of the answers has the words of a signal."""
+    return any(words_of(number) in " ".join(answer.text.split()) for answer in answers)
 
 
 def words_of(number: int) -> str:
